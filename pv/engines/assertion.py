@@ -39,7 +39,7 @@ def explain(error: BaseException) -> str:
         if test is None or _value(test, frame):
             return ""
         seen = [(part, value, _format_value(value)) for _ in range(2) for part, value in _values(test, frame)]
-        lines = _stable((ast.unparse(part), text) for part, _, text in seen)
+        lines = _equal_values((ast.unparse(part), text) for part, _, text in seen)
     except BaseException:  # an expression may raise anything: a draw raises Hypothesis's StopTest
         return ""
     return "\n".join(
@@ -52,7 +52,7 @@ def cause_of(error: BaseException) -> str:
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_name == "assert_close" and frame.f_globals.get("__name__") == "torch.testing._comparison":
             sides = frame.f_locals.get("actual"), frame.f_locals.get("expected")
-            return "\n".join(filter(None, (_furthest(*sides), _between(*sides))))
+            return "\n".join(filter(None, (_largest_difference_position(*sides), _relation(*sides))))
     return ""
 
 
@@ -61,11 +61,11 @@ def _cause(test: ast.expr, values: Mapping[int, object]) -> list[str]:
     sides = test.args if isinstance(test, ast.Call) else _sides(test)
     if len(sides) < 2 or not all(id(side) in values for side in sides[:2]):
         return []
-    sides_differ = _between(*(values[id(side)] for side in sides[:2]))
+    sides_differ = _relation(*(values[id(side)] for side in sides[:2]))
     return [f"  {sides_differ}"] if sides_differ else []
 
 
-def _between(left: object, right: object) -> str:
+def _relation(left: object, right: object) -> str:
     """Return the relation of two arrays, such as a factor; "" if it is unknown or torch is not loaded."""
     if "torch" not in sys.modules:
         return ""
@@ -74,14 +74,14 @@ def _between(left: object, right: object) -> str:
     return between(left, right)
 
 
-def _furthest(left: object, right: object) -> str:
+def _largest_difference_position(left: object, right: object) -> str:
     """Return the position where two arrays differ most."""
     from pv.equations.causes import furthest
 
     return furthest(left, right)
 
 
-def _stable(seen: Iterable[tuple[str, str]]) -> list[str]:
+def _equal_values(seen: Iterable[tuple[str, str]]) -> list[str]:
     """Return a line for each expression whose values are all equal."""
     values: dict[str, set[str]] = {}
     for part, value in seen:
@@ -110,7 +110,7 @@ def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, object
             if not callable(value) and not _is_module(value):
                 yield part, value
                 count += 1
-        todo += _inside(part)
+        todo += _operands(part)
 
 
 def _sides(test: ast.expr) -> list[ast.expr]:
@@ -125,7 +125,7 @@ def _sides(test: ast.expr) -> list[ast.expr]:
     return [test]
 
 
-def _inside(part: ast.expr) -> list[ast.expr]:
+def _operands(part: ast.expr) -> list[ast.expr]:
     """Return the operands and arguments of an expression."""
     match part:
         case ast.Call(func=function, args=positional, keywords=named):

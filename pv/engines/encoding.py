@@ -181,12 +181,12 @@ def _show_tensor(described: Any) -> str:
     shape, dtype = described["shape"], described["dtype"]
     if "data" not in described or math.prod(shape) > 64:
         return f"tensor(shape {shape}, {dtype})"
-    return f"tensor({_nested([show(item) for item in described['data']], shape)}, {dtype})"
+    return f"tensor({_format_nested([show(item) for item in described['data']], shape)}, {dtype})"
 
 
-def _nested(items: list[str], shape: list[int]) -> str:
+def _format_nested(items: list[str], shape: list[int]) -> str:
     """Format a flat list of texts as nested lists of a shape."""
     if not shape:
         return items[0]
     step = len(items) // shape[0] if shape[0] else 0
-    return f"[{', '.join(_nested(items[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0]))}]"
+    return f"[{', '.join(_format_nested(items[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0]))}]"

@@ -49,12 +49,12 @@ class FailureClassifier:
         """Return the status of a falsifier that ended with `error`."""
         if isinstance(error, NotClaimed):
             return TrialStatus.NOT_CLAIMED
-        if any(_is(error, module, name) for module, name in SKIPS):
+        if any(_is_instance(error, module, name) for module, name in SKIPS):
             return TrialStatus.SKIPPED
         if isinstance(error, BrokenMutant):
             return TrialStatus.INVALID_MUTANT  # the write guard stopped the mutant, so its effect is unknown
         # pytest.fail, and pytest.raises without an exception, raise `Failed`, which is not an AssertionError.
-        if _is(error, "_pytest.outcomes", "Failed"):
+        if _is_instance(error, "_pytest.outcomes", "Failed"):
             return TrialStatus.REFUTED
         if is_missing_dependency(error):
             return TrialStatus.ERROR
@@ -63,7 +63,7 @@ class FailureClassifier:
             isinstance(error, NameError) or (project_frames and self._is_broken(project_frames[-1], error))
         ):
             return TrialStatus.INVALID_MUTANT  # code with a missing name would fail everywhere: no realistic fault
-        if isinstance(error, AssertionError) and self._is_claim(error):
+        if isinstance(error, AssertionError) and self._is_about_claim(error):
             return TrialStatus.REFUTED
         return (
             TrialStatus.RAISED
@@ -85,7 +85,7 @@ class FailureClassifier:
             return _is_of_an_operation(error, frame)
         return isinstance(error, AttributeError) and error.obj is not None  # None also for a `raise`
 
-    def _is_claim(self, error: AssertionError) -> bool:
+    def _is_about_claim(self, error: AssertionError) -> bool:
         """Return whether an AssertionError is about the claim.
 
         It is if it was raised by the falsifier, its helpers, or an assertion library that they called.
@@ -140,7 +140,7 @@ def is_missing_dependency(error: BaseException) -> bool:
     return bool(frames) and frames[-1].f_code.co_name == "_lazy_init" and _module(frames[-1]) in DEVICES
 
 
-def _is(error: BaseException, module: str, name: str) -> bool:
+def _is_instance(error: BaseException, module: str, name: str) -> bool:
     """Return whether `error` is an instance of the class `name` of a module; False if the module is not imported."""
     kind = _class(module, name)
     return kind is not None and isinstance(error, kind)

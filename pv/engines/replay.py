@@ -50,12 +50,12 @@ def refuse_form(replay: str) -> None:
 
 def _is_object(replay: str) -> bool:
     try:
-        return isinstance(json.loads(replay, object_pairs_hook=_unique), dict)
+        return isinstance(json.loads(replay, object_pairs_hook=_unique_pairs), dict)
     except (ValueError, RecursionError):
         return False
 
 
-def _unique(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+def _unique_pairs(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     """Return the pairs of a JSON object as a dict. Raise `UsageError` for duplicate keys."""
     twice = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
     if twice:
@@ -92,7 +92,7 @@ def refuse_names(example: Mapping[str, object], notes: Mapping[str, str], replay
     missing = (
         f"missing {name}" + (f" ({note})" if note else "") for name, note in notes.items() if name not in example
     )
-    refuse_faults([*missing, *_unknown(example, list(notes), "variable")], replay, f"an example of {of}")
+    refuse_faults([*missing, *_unknown_names(example, list(notes), "variable")], replay, f"an example of {of}")
 
 
 def refuse_faults(faults: Iterable[str], replay: str, expected: str) -> None:
@@ -107,7 +107,7 @@ def refuse_faults(faults: Iterable[str], replay: str, expected: str) -> None:
         raise UsageError(f"{replay[:MAX_SHOWN]} is not {expected}: {listed}")
 
 
-def _unknown(example: Mapping[str, object], names: Sequence[str], noun: str) -> Iterator[str]:
+def _unknown_names(example: Mapping[str, object], names: Sequence[str], noun: str) -> Iterator[str]:
     """Return the faults that the names of an example are unknown; `noun` is the kind of a name."""
     return (f"unknown {noun} {short(name)}{_suggestion(name, names)}" for name in example if name not in names)
 
@@ -120,9 +120,9 @@ def _faults(point: Mapping[str, object], space: Box) -> Iterator[str]:
     # Evaluate `requires` only at a complete point within bounds, since it may raise otherwise.
     yield from (f"missing {name}" for name in names if name not in values)
     yield from (f"{name} is {short(point[name])}, and its bound is {space.bounds[name]}" for name in outside)
-    yield from _unknown(values, names, "bound")
+    yield from _unknown_names(values, names, "bound")
     if set(values) == set(names) and not outside:
-        yield from _unmet(values, space)
+        yield from _requires_faults(values, space)
 
 
 def _value(item: object) -> object:
@@ -138,7 +138,7 @@ def _suggestion(name: str, names: Sequence[str]) -> str:
     return f" (did you mean {near!r}?)" if near else ""
 
 
-def _unmet(values: Mapping[str, Any], space: Box) -> Iterator[str]:
+def _requires_faults(values: Mapping[str, Any], space: Box) -> Iterator[str]:
     """Yield the fault of a point at which the expression `requires` of the box does not hold."""
     try:
         if not space.admits(values):

@@ -32,13 +32,13 @@ def cause(actual: Tensor, expected: Tensor, allowed: Tensor, axes: Sequence[str]
     # From the most to the least specific explanation: a factor explains all elements by one number.
     kinds = (_factor, _offset) if actual.isfinite().all() and expected.isfinite().all() else ()
     texts = (text for explain in kinds if (text := explain(actual, expected, allowed)))
-    return next(texts, "") or _order(actual, expected, allowed, names) or _places(actual, expected, allowed, names)
+    return next(texts, "") or _order(actual, expected, allowed, names) or _locations(actual, expected, allowed, names)
 
 
 def between(left: object, right: object) -> str:
     """Describe how a tensor, or a mapping of tensors, differs from another one; "" if there is no short description."""
     if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return "; ".join(_of_names(left, right))
+        return "; ".join(_differing_names(left, right))
     if not (_is_real(left) and _is_real(right)):
         return ""
     if left.shape != right.shape:
@@ -62,7 +62,7 @@ def _is_real(value: object) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and not value.is_complex()
 
 
-def _of_names(left: Mapping[str, object], right: Mapping[str, object]) -> Iterator[str]:
+def _differing_names(left: Mapping[str, object], right: Mapping[str, object]) -> Iterator[str]:
     """Yield texts: the names that only one mapping has, then the shared names that differ, with a common cause."""
     for side, names in (
         ("first", [n for n in left if n not in right]),
@@ -154,7 +154,7 @@ def _offset(actual: Tensor, expected: Tensor, allowed: Tensor) -> str:
 def _order(actual: Tensor, expected: Tensor, allowed: Tensor, names: Sequence[str]) -> str:
     """Describe a permutation along one axis that maps the expected values to the actual ones; "" if there is none."""
     for axis, name in enumerate(names):
-        order = _matched(_rows(actual, axis), _rows(expected, axis), allowed.max())
+        order = _matching_rows(_rows(actual, axis), _rows(expected, axis), allowed.max())
         if order is not None and order != sorted(order):
             return f"it has the same values in another order along {name}: {_named_order(order)}"
     return ""
@@ -165,7 +165,7 @@ def _rows(array: Tensor, axis: int) -> Tensor:
     return array.movedim(axis, 0).reshape(array.shape[axis], -1)
 
 
-def _matched(actual: Tensor, expected: Tensor, allowed: Tensor) -> list[int] | None:
+def _matching_rows(actual: Tensor, expected: Tensor, allowed: Tensor) -> list[int] | None:
     """Return, for each row of `actual`, the index of the equal row of `expected`; None if it is no permutation."""
     if not 2 <= len(expected) <= MAX_ORDER:
         return None
@@ -185,7 +185,7 @@ def _named_order(order: list[int]) -> str:
     return str(order) if size <= MAX_PLACES else "permuted"
 
 
-def _places(actual: Tensor, expected: Tensor, allowed: Tensor, names: Sequence[str]) -> str:
+def _locations(actual: Tensor, expected: Tensor, allowed: Tensor, names: Sequence[str]) -> str:
     """Describe the few indices along some axes to which the difference is confined; "" if it is spread out."""
     # Test equality too, since the difference of equal infinities is NaN.
     same = (actual == expected) | ((actual - expected).abs() <= allowed)

@@ -53,7 +53,7 @@ def evaluate(
     tensors = Tensors(example.sizes, unit=unit, runs=RUNS if unit else 1)
     sizes = {**{axis: high for axis, (_, high) in axis_bounds(equation.variables).items()}, **example.sizes}
     values = Interpreter(equation.formula, environment, sizes, tensors, equation.callees).values()
-    ordered = (_ordered(tensors, v, axes, example) for v, axes in zip(values, equation.results, strict=True))
+    ordered = (_in_declared_order(tensors, v, axes, example) for v, axes in zip(values, equation.results, strict=True))
     return tuple(ordered), leaf
 
 
@@ -80,7 +80,7 @@ def _is_whole(node: ast.AST) -> bool:
             return not isinstance(node, ast.Call | ast.Div)
 
 
-def _ordered(tensors: Tensors, value: Value[Tensor], axes: Axes, example: Example) -> Tensor:
+def _in_declared_order(tensors: Tensors, value: Value[Tensor], axes: Axes, example: Example) -> Tensor:
     """Return the content of a value as numbers, with its axes in the declared order and in full size."""
     content = tensors.number(tensors.align(value, axes))
     return content.expand(content.shape[0], *(example.sizes[axis] for axis in axes))

@@ -76,7 +76,7 @@ class Drawer:
             return self._integers(low, high, shape)
         if not shape:
             return torch.tensor(self._scalar(low, high), dtype=F64)
-        return self._styled(low, high, shape, earlier)
+        return self._styled_array(low, high, shape, earlier)
 
     def _index(self, variable: Variable, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Tensor:
         """Draw indices of an axis, some of them replaced by the extra value."""
@@ -118,7 +118,7 @@ class Drawer:
             return self._random.uniform(low, high)
         return math.exp(self._random.uniform(math.log(low), math.log(high)))
 
-    def _styled(self, low: float, high: float, shape: tuple[int, ...], earlier: Mapping[str, Tensor]) -> Tensor:
+    def _styled_array(self, low: float, high: float, shape: tuple[int, ...], earlier: Mapping[str, Tensor]) -> Tensor:
         """Draw an array in a random style: ties, peaks, ends of the range, or (nearly) equal to an earlier array."""
         # Plain normal numbers hide many faults: a wrong tie rule needs ties, an overflow needs large values, and the
         # divergence of teacher and student is small only if they are nearly equal.
@@ -189,11 +189,13 @@ def round_to_dtype(variable: Variable, array: Tensor, within: tuple[float, float
     if variable.kind in DISTRIBUTIONS:
         return array.to(torch_dtype).double()
     # Rounding to a narrow dtype may leave the bounds, so clamp to the numbers of the dtype that are inside.
-    low, high = (_inside(bound, towards, torch_dtype) for bound, towards in zip(within, reversed(within), strict=True))
+    low, high = (
+        _nearest_inside(bound, towards, torch_dtype) for bound, towards in zip(within, reversed(within), strict=True)
+    )
     return array.to(torch_dtype).double().clamp(low, max(low, high))
 
 
-def _inside(bound: float, towards: float, dtype: torch.dtype) -> float:
+def _nearest_inside(bound: float, towards: float, dtype: torch.dtype) -> float:
     """Return the number of a dtype that is nearest to a bound and not outside; `towards` is the other bound."""
     rounded = torch.tensor(bound, dtype=F64).to(dtype)
     beyond = rounded.double() < bound if towards > bound else rounded.double() > bound
@@ -246,7 +248,7 @@ class Shrinker:
         """Return the example with fewer slices along each axis, as long as it still fails."""
         least = {axis: low for axis, (low, _) in axis_bounds(self.variables).items()}
         for axis in best.sizes:
-            for indices in _choices(best.sizes[axis], least[axis]):
+            for indices in _slice_choices(best.sizes[axis], least[axis]):
                 other = self._keep(best, axis, indices)
                 if other is not None and self._better(best, other):
                     best = other
@@ -262,13 +264,13 @@ class Shrinker:
                 array = array.index_select(variable.axes.index(axis), torch.tensor(indices))
             # Index variables refer to slices by number, so renumber the remaining slices.
             if variable.of == axis:
-                array = _renumbered(array, indices)
+                array = _renumber(array, indices)
             arrays[name] = array
         if any(v.kind in DISTRIBUTIONS and v.axes[-1:] == (axis,) for v in self.variables.values()):
-            arrays = self._normalised(arrays)
-        return self._fitted(replace(example, arrays=arrays, sizes={**example.sizes, axis: len(indices)}))
+            arrays = self._normalise(arrays)
+        return self._round_to_dtypes(replace(example, arrays=arrays, sizes={**example.sizes, axis: len(indices)}))
 
-    def _fitted(self, example: Example) -> Example:
+    def _round_to_dtypes(self, example: Example) -> Example:
         """Return the example with numbers representable in its dtype."""
         arrays = {
             name: round_to_dtype(self.variables[name], array, self._range(name, example), example.dtype)
@@ -276,7 +278,7 @@ class Shrinker:
         }
         return replace(example, arrays=arrays)
 
-    def _normalised(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _normalise(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the arrays with distributions that sum to 1 again after a slice was removed."""
         kinds = {name: self.variables[name].kind for name in arrays}
         new = dict(arrays)
@@ -293,7 +295,7 @@ class Shrinker:
             if self.variables[name].kind in DISTRIBUTIONS:
                 continue
             for constant in self._constants(name, best):
-                other = self._fitted(replace(best, arrays={**best.arrays, name: constant}))
+                other = self._round_to_dtypes(replace(best, arrays={**best.arrays, name: constant}))
                 if self._better(best, other):
                     best = other
                     break
@@ -322,12 +324,12 @@ class Shrinker:
         """Return the example with one element replaced by a simpler number, if it still fails."""
         low, high = self._range(name, best)
         flat = best.arrays[name].flatten()
-        for value in sorted(_simpler(float(flat[place]), self.variables[name].kind), key=_complexity):
+        for value in sorted(_simpler_numbers(float(flat[place]), self.variables[name].kind), key=_complexity):
             if low <= value <= high:
                 changed = flat.clone()
                 changed[place] = value
                 array = changed.reshape(best.arrays[name].shape)
-                other = self._fitted(replace(best, arrays={**best.arrays, name: array}))
+                other = self._round_to_dtypes(replace(best, arrays={**best.arrays, name: array}))
                 if self._better(best, other):
                     return other
         return best
@@ -342,7 +344,7 @@ class Shrinker:
         return bounds(variable, example.sizes, example.arrays)
 
 
-def _choices(size: int, least: int) -> Iterator[list[int]]:
+def _slice_choices(size: int, least: int) -> Iterator[list[int]]:
     """Yield the slices of an axis to keep: as few as allowed, then all but one."""
     if size > least:
         yield from ([*range(start, start + least)] for start in range(size - least + 1))
@@ -350,13 +352,13 @@ def _choices(size: int, least: int) -> Iterator[list[int]]:
         yield from ([i for i in range(size) if i != left_out] for left_out in range(size))
 
 
-def _renumbered(array: Tensor, indices: list[int]) -> Tensor:
+def _renumber(array: Tensor, indices: list[int]) -> Tensor:
     """Return an index array for an axis of which only the slices `indices` remain; removed slices become 0."""
     new = {old: place for place, old in enumerate(indices)}
     return torch.tensor([new.get(i, 0) if i >= 0 else i for i in array.flatten().tolist()]).reshape(array.shape)
 
 
-def _simpler(value: float, kind: Kind) -> set[float]:
+def _simpler_numbers(value: float, kind: Kind) -> set[float]:
     """Return the candidate numbers that are simpler than a value."""
     if kind in (Kind.INDEX, Kind.MASK):
         return {float(v) for v in (0, 1) if _complexity(v) < _complexity(value)}

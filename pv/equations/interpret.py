@@ -220,15 +220,15 @@ class Interpreter(Generic[C]):
 
     def elementwise(self, name: str, values: Sequence[Value[C]], node: ast.AST) -> Value[C]:
         """Apply a function of numbers, which rounds its result."""
-        axes, contents = self._aligned(values, node)
+        axes, contents = self._align(values, node)
         return Value(axes, ValueType.NUMBER, self.algebra.elementwise(name, contents))
 
     def exact(self, name: str, values: Sequence[Value[C]], node: ast.AST, kind: ValueType) -> Value[C]:
         """Apply a function whose result needs no rounding."""
-        axes, contents = self._aligned(values, node)
+        axes, contents = self._align(values, node)
         return Value(axes, kind, self.algebra.exact(name, contents))
 
-    def _aligned(self, values: Sequence[Value[C]], node: ast.AST) -> tuple[Axes, list[C]]:
+    def _align(self, values: Sequence[Value[C]], node: ast.AST) -> tuple[Axes, list[C]]:
         """Return the union of the axes of some values, and their contents aligned to it."""
         axes = self.union(node, *(value.axes for value in values))
         return axes, [self.algebra.align(value, axes) for value in values]
@@ -333,10 +333,10 @@ class Interpreter(Generic[C]):
         value = self.value(node.value)
         for index in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
             literal = _integer(index)
-            value = self._picked(value, index) if literal is None else self._selected(value, literal, index)
+            value = self._pick(value, index) if literal is None else self._select(value, literal, index)
         return value
 
-    def _selected(self, value: Value[C], place: int, node: ast.expr) -> Value[C]:
+    def _select(self, value: Value[C], place: int, node: ast.expr) -> Value[C]:
         """Return the element of a value with one axis at a literal index."""
         if len(value.axes) != 1:
             raise self.refuse(f"a literal index needs exactly one axis, got {format_axes(value.axes)}", node)
@@ -345,7 +345,7 @@ class Interpreter(Generic[C]):
             raise self.refuse(f"index {place} is out of range: {value.axes[0]} has at most {largest} elements", node)
         return Value((), value.type, self.algebra.select(value.content, 0, place), value.of)
 
-    def _picked(self, value: Value[C], node: ast.expr) -> Value[C]:
+    def _pick(self, value: Value[C], node: ast.expr) -> Value[C]:
         """Return the elements of a value that an index variable selects."""
         index = self.value(node)
         if index.type is not ValueType.INDEX or index.of is None:
@@ -434,7 +434,7 @@ def apply_function(interpreter: Interpreter[C], name: str, node: ast.Call) -> Va
     if name in REDUCTIONS:
         return _reduction(interpreter, name, node)
     if name in ALONG:
-        return _along(interpreter, name, node)
+        return _axis_function(interpreter, name, node)
     function: Callable[[Interpreter[C], ast.Call], Value[C]] = _OTHERS[name]
     return function(interpreter, node)
 
@@ -446,7 +446,7 @@ def _check_arity(interpreter: Interpreter[C], name: str, node: ast.Call, arity: 
         raise interpreter.refuse(f"{name} takes {count(arity, 'argument')}, got {len(node.args)}", node)
 
 
-def _over(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[Value[C], Axes]:
+def _value_and_axes(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[Value[C], Axes]:
     """Return the value of the first argument, and the axes that the other arguments name."""
     if not node.args:
         raise interpreter.refuse(f"missing argument: expected `{name}(x, AXIS)`", node)
@@ -455,12 +455,12 @@ def _over(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[Value
     return value, interpreter.axes(value, node.args[1:], node, name)
 
 
-def _over_one(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[Value[C], str]:
+def _value_and_axis(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[Value[C], str]:
     """Return the value of the first argument, and the one axis that the other argument names."""
     if node.keywords:
         hint = f"name the axis: `{name}(x, D)`" if {keyword.arg for keyword in node.keywords} & _DIMENSIONS else ""
         raise interpreter.refuse(f"{name} accepts no keywords", node, hint)
-    value, axes = _over(interpreter, name, node)
+    value, axes = _value_and_axes(interpreter, name, node)
     if len(axes) != 1:
         raise interpreter.refuse(f"{name} takes one axis, got {len(axes)}", node)
     return value, axes[0]
@@ -468,7 +468,7 @@ def _over_one(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[V
 
 def _reduction(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C]:
     """Return the value of a function that removes axes, such as `sum(x, D, where=m)`."""
-    value, axes = _over(interpreter, name, node)
+    value, axes = _value_and_axes(interpreter, name, node)
     where = _where_keyword(interpreter, name, node)
     if where is not None:
         union = interpreter.union(node, value.axes, where.axes)
@@ -490,9 +490,9 @@ def _where_keyword(interpreter: Interpreter[C], name: str, node: ast.Call) -> Va
     return interpreter.condition(node.keywords[0].value) if node.keywords else None
 
 
-def _along(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C]:
+def _axis_function(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C]:
     """Return the value of a function that keeps its axis, such as `softmax(x, D)`."""
-    value, axis = _over_one(interpreter, name, node)
+    value, axis = _value_and_axis(interpreter, name, node)
     return Value(value.axes, ValueType.NUMBER, interpreter.algebra.along(name, value.content, value.axes.index(axis)))
 
 
@@ -516,7 +516,7 @@ def _one_hot(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
 
 def _argmax(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
     """Return the index of the largest element along an axis."""
-    value, axis = _over_one(interpreter, "argmax", node)
+    value, axis = _value_and_axis(interpreter, "argmax", node)
     content = interpreter.algebra.argmax(value.content, value.axes.index(axis))
     return Value(_without(value.axes, axis), ValueType.INDEX, content, axis)
 

@@ -183,7 +183,7 @@ class Tensors:
         self._sizes, self._unit, self._runs = sizes, unit, runs
         self._random, self._generator = random.Random(0), torch.Generator().manual_seed(0)
 
-    def _perturbed(self, content: Tensor) -> Tensor:
+    def _perturb(self, content: Tensor) -> Tensor:
         """Return a content with one rounding error per element, of a random sign in every run."""
         if not self._unit:
             return content
@@ -204,7 +204,7 @@ class Tensors:
         content = torch.full((1,), number, dtype=F64)
         # The code also rounds literals such as 0.1, but not whole numbers.
         whole = math.isinf(number) or (number == int(number) and abs(number) < EXACT_BELOW)
-        return content if whole else self._perturbed(content)
+        return content if whole else self._perturb(content)
 
     def size(self, axis: str) -> Tensor:
         return torch.full((1,), float(self._sizes[axis]), dtype=F64)
@@ -221,7 +221,7 @@ class Tensors:
         return content if content.dtype == F64 else content.to(F64)
 
     def elementwise(self, name: str, contents: Sequence[Tensor]) -> Tensor:
-        return self._perturbed(ROUNDED[name](*contents))
+        return self._perturb(ROUNDED[name](*contents))
 
     def exact(self, name: str, contents: Sequence[Tensor]) -> Tensor:
         return EXACT[name](*contents)
@@ -234,25 +234,25 @@ class Tensors:
         if name in _EXACT_REDUCTIONS:
             return reduced(name, content, dims, where)
         # Round every term of a sum too, not only the total.
-        return self._perturbed(reduced(name, self._perturbed(content), dims, where))
+        return self._perturb(reduced(name, self._perturb(content), dims, where))
 
     def along(self, name: str, content: Tensor, place: int) -> Tensor:
         dim = 1 + place
         if name == "cumsum":
-            return self._perturbed(self._perturbed(content).cumsum(dim))
+            return self._perturb(self._perturb(content).cumsum(dim))
         if name == "cumprod":
-            return self._perturbed(self._perturbed(content).cumprod(dim))
+            return self._perturb(self._perturb(content).cumprod(dim))
         log_softmax = self._log_softmax(content, dim)
-        return log_softmax if name == "log_softmax" else self._perturbed(exp(log_softmax))
+        return log_softmax if name == "log_softmax" else self._perturb(exp(log_softmax))
 
     def _log_softmax(self, content: Tensor, dim: int) -> Tensor:
         """Return the log-softmax of a content, with every step rounded."""
         # As PyTorch computes it: x - max - log(sum(exp(x - max))). Round each step, since the logarithm of a sum near 1
         # magnifies the rounding of the sum. If a whole row is -inf, do not subtract the maximum: -inf - -inf is NaN.
         top = content.detach().amax(dim, keepdim=True)
-        shifted = self._perturbed(content - torch.where(top.isinf(), 0.0, top))
-        total = self._perturbed(self._perturbed(exp(shifted)).sum(dim, keepdim=True))
-        return self._perturbed(shifted - self._perturbed(log(total)))
+        shifted = self._perturb(content - torch.where(top.isinf(), 0.0, top))
+        total = self._perturb(self._perturb(exp(shifted)).sum(dim, keepdim=True))
+        return self._perturb(shifted - self._perturb(log(total)))
 
     def select(self, content: Tensor, place: int, index: int) -> Tensor:
         if not -content.shape[1 + place] <= index < content.shape[1 + place]:

@@ -29,7 +29,7 @@ class Limits:
 
     def of_equation(self, place: int) -> Tensor:
         """Return the allowed error of another equation for the value at `place`, computed in float64."""
-        return self._within(FLOAT64)[place]
+        return self._measured_limits(FLOAT64)[place]
 
     def of_code(self, place: int, returned: torch.dtype) -> Tensor:
         """Return the allowed error of code for the value at `place`.
@@ -39,8 +39,8 @@ class Limits:
         override, value = self.equation.accuracy.tolerance, self.values[place]
         # A tolerance of the contract replaces the measured one, with the reason that it states.
         if override is not None:
-            return override.relative * _size(value) + override.absolute
-        return self._within(self.unit(returned))[place] + _rounding(value, returned)
+            return override.relative * _magnitude(value) + override.absolute
+        return self._measured_limits(self.unit(returned))[place] + _rounding(value, returned)
 
     def unit(self, returned: torch.dtype) -> float:
         """Return the unit roundoff of operations that is allowed to code with a result of dtype `returned`."""
@@ -48,7 +48,7 @@ class Limits:
         floating = returned.is_floating_point or not is_whole(self.equation)
         return self.equation.accuracy.unit(self.example.dtype) if floating else FLOAT64
 
-    def _within(self, unit: float) -> tuple[Tensor, ...]:
+    def _measured_limits(self, unit: float) -> tuple[Tensor, ...]:
         """Return the measured allowed error of each value for operations with a unit roundoff."""
         if unit not in self._measured:
             perturbed, _ = evaluate(self.equation, self.example, unit=unit)
@@ -74,7 +74,7 @@ def allowed(runs: Tensor, value: Tensor, unit: float) -> Tensor:
     """
     # The difference of equal infinities is NaN, so equal elements are set to 0 first.
     spread = torch.where(runs == value, 0.0, (runs - value).abs()).nan_to_num(nan=torch.inf, posinf=torch.inf).amax(0)
-    size = _size(value)
+    size = _magnitude(value)
     largest = size.amax() if value.numel() else torch.zeros((), dtype=F64)
     # The spread covers rounding inside the equation, and unit * size the rounding of the result. 0.001 unit of the
     # largest element is for an element that cancels to nearly 0 in all runs, 1e-37 for results that underflow float32.
@@ -89,9 +89,9 @@ def _rounding(value: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype not in (torch.float16, torch.bfloat16):
         return torch.zeros_like(value)
     limits = torch.finfo(dtype)
-    return _size(value) * limits.eps / 2 + limits.tiny * limits.eps
+    return _magnitude(value) * limits.eps / 2 + limits.tiny * limits.eps
 
 
-def _size(value: Tensor) -> Tensor:
+def _magnitude(value: Tensor) -> Tensor:
     """Return the magnitude of each element; 0 for an infinite one, so that only the same infinity is allowed."""
     return value.abs().nan_to_num(nan=0.0, posinf=0.0)

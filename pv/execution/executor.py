@@ -163,7 +163,7 @@ class Executor:
         if self._answered and not self._pool.poll(self._begin):
             return self._answered.popleft()
         for task, reply in self._pool.replies(self._begin):
-            return self._measured(task.key, reply)
+            return self._end_of(task.key, reply)
         return self._answered.popleft() if self._answered else None
 
     def _begin(self, task: Task) -> None:
@@ -171,7 +171,7 @@ class Executor:
         # Immediately, not in the loop of `run`: the log of opened files must know when a task began.
         self._emit(Started(task.key))
 
-    def _measured(self, attempt: Attempt, reply: Reply) -> Finished:
+    def _end_of(self, attempt: Attempt, reply: Reply) -> Finished:
         """Return the end of an attempt from the reply of its worker. Remove its folder, unless the record is read."""
         mutant = attempt.mutant.id if attempt.mutant is not None else None
         trial = trial_of(reply, falsifier=attempt.claim.id, device=attempt.device, mutant=mutant, seed=attempt.seed)

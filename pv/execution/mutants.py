@@ -128,7 +128,7 @@ class MutantTrials:
             clean = [self._attempt(falsifier) for falsifier in self.falsifiers]
             executor.consumers = self._consumers(on_progress)
             self.clean = {trial.falsifier: trial for trial in executor.trials(clean)}
-            generated = self._generated()
+            generated = self._generate()
             self._chosen = self.choose(generated)
             self._equivalent = self._declared_equivalents()
             executor.consumers = self._consumers(on_progress, len(self._chosen))
@@ -139,7 +139,7 @@ class MutantTrials:
         unused = (text for result, text in self._equivalent.items() if result not in results and not self.restricted)
         return MutationResult(
             contract=self.contract,
-            falsifiers=tuple(f.id for f in self._fit()),
+            falsifiers=tuple(f.id for f in self._judges()),
             total=len(generated),
             judged=tuple(sorted(self.judged, key=lambda j: order[j.mutant.mutant.id])),
             unfit=tuple(t for t in self.clean.values() if t.status not in (TrialStatus.HELD, TrialStatus.SKIPPED)),
@@ -166,13 +166,13 @@ class MutantTrials:
         )
         return self._attempts.alone(self._owners[falsifier.id], falsifier, conditions)
 
-    def _fit(self) -> list[Falsifier]:
+    def _judges(self) -> list[Falsifier]:
         """Return the falsifiers that held on the clean code; only these can judge mutants."""
         return [f for f in self.falsifiers if self.clean[f.id].status is TrialStatus.HELD]
 
-    def _generated(self) -> list[GeneratedMutant]:
+    def _generate(self) -> list[GeneratedMutant]:
         """Generate the mutants of the code in the mutation scope that the falsifiers reached."""
-        fit = self._fit()
+        fit = self._judges()
         reached = frozenset().union(*(self.clean[f.id].reached for f in fit))
         if self._scope.modules:
             self._idle = tuple(m.text for m in self._scope.modules if not any(map(m.holds, reached)))
@@ -207,12 +207,12 @@ class MutantTrials:
         return texts
 
     def start(self) -> Iterator[Step]:
-        fit = self._fit()
+        fit = self._judges()
         for mutant in self._chosen:
             able = [f for f in fit if mutant.place in self.clean[f.id].reached]
             # A declared equivalent is always tried again, on more examples.
             equivalent = mutant.result in self._equivalent
-            if not equivalent and (cached := self._cached(mutant, able)) is not None:
+            if not equivalent and (cached := self._cached_kill(mutant, able)) is not None:
                 yield self._conclude(cached)
             elif able:
                 self._waiting.append(_Pending(mutant, able, equivalent))
@@ -236,7 +236,7 @@ class MutantTrials:
         yield self._conclude(Judged(mutant=pending.mutant, status=final, tried=tried, seen=seen))
         yield from self._start_next()
 
-    def _cached(self, mutant: GeneratedMutant, able: Sequence[Falsifier]) -> Judged | None:
+    def _cached_kill(self, mutant: GeneratedMutant, able: Sequence[Falsifier]) -> Judged | None:
         """Return the cached kill of a mutant by a falsifier that covers it (`able`); None if no kill is cached."""
         for falsifier in able:
             trial = self._journal.lookup(self._attempt(falsifier, mutant))

@@ -103,34 +103,36 @@ class Validation:
             for claim in filter(selection.runs, contract.claims):
                 for device in claim.devices:
                     if device in selection.live and device in self.devices:
-                        yield self._clean(contract, claim, device)
+                        yield self._clean_attempt(contract, claim, device)
 
     def follow(self, event: Finished | Cancelled) -> Iterator[Step]:
         attempt = event.attempt
         if isinstance(event, Cancelled):
-            yield from self._cancelled(attempt, queued=event.queued)
+            yield from self._record_cancelled(attempt, queued=event.queued)
         elif attempt.executes is not None:
             self._add_trace(event)
         elif not engine_of(attempt.claim).confirms:
-            yield from self._ended(attempt, event.combined_trial)
+            yield from self._record_end(attempt, event.combined_trial)
         else:
             trial = name_limit(attempt.claim, event.trial)
             # A symbolic engine may report a counterexample that is wrong for the code, so replay it in a new worker.
             if attempt.first is not None:
-                yield from self._ended(attempt, replay_trial(attempt.first, trial))
+                yield from self._record_end(attempt, replay_trial(attempt.first, trial))
             elif counterexample_refutes(trial) and not attempt.conditions.replay:
                 yield self._attempts.confirmation(attempt, trial)
             else:
-                yield from self._ended(attempt, trial)
+                yield from self._record_end(attempt, trial)
 
-    def _clean(self, contract: Contract, claim: Falsifier, device: str = CPU, *, small: bool = False) -> Attempt:
+    def _clean_attempt(
+        self, contract: Contract, claim: Falsifier, device: str = CPU, *, small: bool = False
+    ) -> Attempt:
         """Return the attempt of a claim on the clean code, and prepare a trace for its run."""
         attempt = self._attempts.clean(contract, claim, device, small=small)
         if attempt.run is not None and not small:
             self._traces.setdefault(attempt.run, None)
         return attempt
 
-    def _ended(self, attempt: Attempt, trial: Trial) -> Iterator[Step]:
+    def _record_end(self, attempt: Attempt, trial: Trial) -> Iterator[Step]:
         """Record the result of a claim and yield the steps that follow from it."""
         contract, claim = attempt.contract, attempt.claim
         if attempt.mutant is not None:
@@ -140,19 +142,19 @@ class Validation:
                 yield from self._next_generated(contract, claim)
         elif attempt.small:
             if trial.status is TrialStatus.HELD:
-                yield from self._on_mutants(contract, claim)
+                yield from self._mutant_attempts(contract, claim)
             else:
                 self._mutants[contract.id][claim.id, ""] = trial
                 yield Result(attempt, trial, failed=True)
         else:
             self._trials[contract.id][claim.id, attempt.device] = trial
             if trial.untriable_but is not None:
-                yield Answer(lambda other: self._untriable(attempt, trial, other))
+                yield Answer(lambda other: self._untriable_trial(attempt, trial, other))
             yield Result(attempt, trial, failed=trial.status not in GOOD)
             if attempt.device == CPU and is_accepted(claim, trial) and self._selections[contract.id].mutants:
                 yield from self._start_mutants(contract, claim)
 
-    def _cancelled(self, attempt: Attempt, *, queued: bool) -> Iterator[Step]:
+    def _record_cancelled(self, attempt: Attempt, *, queued: bool) -> Iterator[Step]:
         """Record that an attempt was not run."""
         contract, claim = attempt.contract, attempt.claim
         lost = Trial(falsifier=claim.id, device=attempt.device, status=TrialStatus.CANCELLED, detail=STOPPED)
@@ -167,7 +169,7 @@ class Validation:
         elif attempt.executes is None:
             self._trials[contract.id].setdefault((claim.id, attempt.device), lost)
 
-    def _untriable(self, attempt: Attempt, trial: Trial, other: Attempt) -> Trial | None:
+    def _untriable_trial(self, attempt: Attempt, trial: Trial, other: Attempt) -> Trial | None:
         """Return the trial of a claim of a suite on a subject that cannot be tried; None if it may be tried.
 
         Args:
@@ -195,11 +197,11 @@ class Validation:
         # contract's own, the clean trial already shows that the claim holds there.
         replaced = self._attempts.subject(contract, claim) != self._attempts.subject(contract, claim, of_contract=True)
         if run is None or (run.small == run.arguments and not replaced):
-            yield from self._on_mutants(contract, claim)
+            yield from self._mutant_attempts(contract, claim)
         elif run.small is not None:
-            yield self._clean(contract, claim, small=True)
+            yield self._clean_attempt(contract, claim, small=True)
 
-    def _on_mutants(self, contract: Contract, claim: Falsifier) -> Iterator[Step]:
+    def _mutant_attempts(self, contract: Contract, claim: Falsifier) -> Iterator[Step]:
         """Yield the attempts on declared mutants, or on the first generated one."""
         for mutant in map(contract.mutant, claim.kills):
             if mutant.location not in self._stale:

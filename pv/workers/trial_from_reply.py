@@ -29,7 +29,7 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
         seed: The seed of its examples.
     """
     end = reply.last("end")
-    status, detail = _ending(reply, end)
+    status, detail = _status_and_detail(reply, end)
     # The `end` record of a search has the shrunk counterexample. A worker that was killed while shrinking has only
     # sent the `counterexample` record of the first one.
     failure = end if end is not None and "error" in end else reply.last("counterexample")
@@ -47,7 +47,7 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
     )
 
 
-def _ending(reply: Reply, end: Record | None) -> tuple[TrialStatus, str]:
+def _status_and_detail(reply: Reply, end: Record | None) -> tuple[TrialStatus, str]:
     """Return the status and the detail of a result, or of a process that ended without a result."""
     if end is not None:
         return TrialStatus(end["status"]), end.get("detail", "")

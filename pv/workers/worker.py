@@ -207,7 +207,7 @@ class _Services:
 
 def _module(name: str, expected: str) -> ModuleType:
     """Import a module. Raise `WrongFile` if it was loaded from another file than the expected one."""
-    with _no_garbage():
+    with _without_garbage_collection():
         module = importlib.import_module(name)
     actual = getattr(module, "__file__", None)
     if actual is None or Path(actual).resolve() != Path(expected).resolve():
@@ -216,7 +216,7 @@ def _module(name: str, expected: str) -> ModuleType:
 
 
 @contextmanager
-def _no_garbage() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     """Turn off garbage collection during an import: it takes a twentieth of the time, and finds little."""
     before = gc.get_threshold()
     gc.set_threshold(0)

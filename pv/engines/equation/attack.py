@@ -81,12 +81,14 @@ def kills(mutated: Definition, example: Example, seen: Sequence[Comparison]) -> 
         # A mutant without a value (NaN) where the equation has one is killed as well.
         values = exact_values(mutated, example)
         limits = Limits(mutated, example, values)
-        return any(bool(v.isnan().any()) for v in values) or any(_apart(comparison, limits) for comparison in seen)
+        return any(bool(v.isnan().any()) for v in values) or any(
+            _differs_from_equation(comparison, limits) for comparison in seen
+        )
     except Exception:  # a mutant that cannot be evaluated is killed
         return True
 
 
-def _apart(seen: Comparison, limits: Limits) -> bool:
+def _differs_from_equation(seen: Comparison, limits: Limits) -> bool:
     """Return whether a recorded result differs from the mutated equation by more than allowed."""
     value = limits.values[seen.place]
     if seen.result.shape != value.shape:
@@ -179,16 +181,16 @@ class _Attack:
                 self.recorded.add(example, self._check(example))
             # Before Exception: an equation without a value is an error of the contract, not of the code.
             except NoValue as error:
-                return self._end(TrialStatus.ERROR, str(error), example, error)
+                return self._final_record(TrialStatus.ERROR, str(error), example, error)
             except Exception as error:
-                return self._failed(example, error)
+                return self._failure_record(example, error)
             self.valid += 1
         if self.valid == 0:
-            return self._end(TrialStatus.NO_EXAMPLES, "no example fulfils `requires`")
+            return self._final_record(TrialStatus.NO_EXAMPLES, "no example fulfils `requires`")
         # The tolerance is judged on the clean code only: a mutant may return another dtype, with another tolerance.
         if self.tolerance_check.reason and not (self.options.stop_at_first or self.options.replay):
-            return self._end(TrialStatus.INCONCLUSIVE, self.tolerance_check.reason)
-        return self._end(TrialStatus.HELD, "") | self._sensitivity()
+            return self._final_record(TrialStatus.INCONCLUSIVE, self.tolerance_check.reason)
+        return self._final_record(TrialStatus.HELD, "") | self._sensitivity()
 
     def _sensitivity(self) -> dict[str, object]:
         """Return which equation mutants the examples kill; {} on a mutant of the code, a replay or another device."""
@@ -226,16 +228,16 @@ class _Attack:
         dtype = next((name for name in types if name in UNITS), "float32")
         return Example(arrays, sizes, dtype)
 
-    def _failed(self, example: Example, error: Exception) -> dict[str, object]:
+    def _failure_record(self, example: Example, error: Exception) -> dict[str, object]:
         """Return the record of a failure, after shrinking the example."""
         self.valid += 1
         status = self._status(error)
         if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
-            return self._end(status, _text(error), example, error)
+            return self._final_record(status, _text(error), example, error)
         self.cause = error.cause if isinstance(error, Refuted) else ""
         self.stream.put("counterexample", status=status.value, **self._counterexample(example, error))
         if self.options.stop_at_first or self.options.replay:
-            return self._end(status, describe_error(error), example, error)
+            return self._final_record(status, describe_error(error), example, error)
         # Prefer float32, if the example fails with it too: its numbers are printed without rounding.
         plain = replace(example, dtype="float32")
         if "float32" in self.claim.accuracy.dtypes and self._fails(plain):
@@ -244,8 +246,8 @@ class _Attack:
         try:
             self._check(smallest)
         except Exception as last:
-            return self._end(self._status(last), describe_error(last), smallest, last, shrunk=True)
-        return self._end(
+            return self._final_record(self._status(last), describe_error(last), smallest, last, shrunk=True)
+        return self._final_record(
             TrialStatus.FLAKY, f"the same input failed once and passed once; first failure: {describe_error(error)}"
         )
 
@@ -269,15 +271,15 @@ class _Attack:
 
     def _check(self, example: Example) -> list[Comparison]:
         """Return the comparisons of an example. Raise `Refuted`, `NoValue`, or what the code raises."""
-        values, exact = self._written(example)
+        values, exact = self._encode_arguments(example)
         # If the code kills the worker, the parent reports these arguments.
         self.stream.calling(values, exact=exact)
         try:
-            return self._observed(example)
+            return self._comparisons(example)
         finally:
             self.stream.returned()
 
-    def _observed(self, example: Example) -> list[Comparison]:
+    def _comparisons(self, example: Example) -> list[Comparison]:
         """Return the comparisons of an example. The equation is evaluated before the code is called."""
         limits = self._limits(example)
         # The invariants of the equation come first, since they need no code.
@@ -315,7 +317,7 @@ class _Attack:
                 raise
             raise Refuted(f"with {name} the code raised {describe_error(error)}") from error
 
-    def _written(self, example: Example) -> tuple[dict[str, object], bool]:
+    def _encode_arguments(self, example: Example) -> tuple[dict[str, object], bool]:
         """Return the arguments of an example as JSON, with the sizes that no array has, and whether they are exact."""
         variables = self.claim.variables
         encoded = {name: encode(example.sizes[name]) for name in free_sizes(variables)}
@@ -325,17 +327,17 @@ class _Attack:
 
     def _counterexample(self, example: Example, error: BaseException) -> dict[str, object]:
         """Return the fields of a counterexample: arguments, error, frames and call."""
-        values, exact = self._written(example)
+        values, exact = self._encode_arguments(example)
         ours = isinstance(error, Refuted | NoValue | NotComparable)
         return {
             "arguments": values,
             "exact": exact,
-            "error": _text(error) + self._why(error),
+            "error": _text(error) + self._hint_or_cause(error),
             "frames": [] if isinstance(error, NoValue) else self._place() if ours else self.failures.frames(error),
             "call": "" if isinstance(error, NoValue) else self._call(example),
         }
 
-    def _why(self, error: BaseException) -> str:
+    def _hint_or_cause(self, error: BaseException) -> str:
         """Return a hint, or the cause in this example, or else the cause before shrinking."""
         if self._has_arrays() and _took_an_array(error):
             return TENSORS
@@ -345,7 +347,7 @@ class _Attack:
     def _has_arrays(self) -> bool:
         return any(variable.axes for variable in self.claim.variables.values())
 
-    def _compared(self) -> Definition | None:
+    def _called_equation(self) -> Definition | None:
         """Return the equation whose code is called: the claim, or the equation that it differentiates; None without."""
         if self.claim.call is not None or self.claim.derivative is None:
             return self.claim if self.claim.call is not None else None
@@ -354,7 +356,7 @@ class _Attack:
 
     def _call(self, example: Example) -> str:
         """Return the call of the code with the values of its arguments, as text."""
-        claim = self._compared()
+        claim = self._called_equation()
         if claim is None or claim.call is None:
             return ""
         values = arguments(claim, example, "cpu")
@@ -362,14 +364,14 @@ class _Attack:
 
     def _place(self) -> list[str]:
         """Return the definition of the called function, as a frame is shown."""
-        claim = self._compared()
+        claim = self._called_equation()
         place = defined_at(self.subject, claim.call.function) if claim is not None and claim.call is not None else None
         if place is None:
             return []
         file, line, name = place
         return [f"{self.failures.relative_path(file)}:{line} in {name}: {linecache.getline(file, line).strip()}"]
 
-    def _end(
+    def _final_record(
         self, status: TrialStatus, detail: str, example: Example | None = None, error: BaseException | None = None,
         *, shrunk: bool = False,
     ) -> dict[str, object]:  # fmt: skip

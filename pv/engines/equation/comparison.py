@@ -144,12 +144,14 @@ class Observer:
         """Yield the results of the code. Raise `Refuted` if its dtype, its arguments or a second call are wrong."""
         assert self.claim.call is not None
         count, function = len(self.claim.results), self.claim.call.function
-        result = self._called(self.claim, example)[0]
+        result = self._result_and_leaf(self.claim, example)[0]
         _check_dtype(result, self.claim.checks.dtype(example.dtype), count, function)
-        results = _several(result, count, function)
+        results = _result_tensors(result, count, function)
         if Check.REPEATABLE in self.claim.checks.names:
             # Call again with new copies of the arguments: kept state or unordered reductions change the result.
-            _check_same(results, _several(self._called(self.claim, example)[0], count, function), function)
+            _check_same(
+                results, _result_tensors(self._result_and_leaf(self.claim, example)[0], count, function), function
+            )
         says = f"the code of {function} returned {{}}, the equation gives {{}}"
         yield from (Comparison(says, result, True, place, count) for place, result in enumerate(results))
 
@@ -165,11 +167,11 @@ class Observer:
         message = f"is {{}}, the equation {self.claim.name} gives {{}}"
         yield Comparison(f"the derivative of the equation {of.name} by {by} {message}", slope[0], False)
         if of.call is not None:
-            result, leaf = self._called(of, example, differentiable=by)
-            gradient = _gradient(_several(result, 1, of.call.function)[0], leaf, of.call.function, by)
+            result, leaf = self._result_and_leaf(of, example, differentiable=by)
+            gradient = _gradient(_result_tensors(result, 1, of.call.function)[0], leaf, of.call.function, by)
             yield Comparison(f"the derivative of the code of {of.call.function} by {by} {message}", gradient)
 
-    def _called(self, claim: Definition, example: Example, differentiable: str = "") -> tuple[Any, Any]:
+    def _result_and_leaf(self, claim: Definition, example: Example, differentiable: str = "") -> tuple[Any, Any]:
         """Return the result of the code, and the tensor passed for the variable `differentiable`."""
         assert claim.call is not None
         values = arguments(claim, example, self.device)
@@ -232,7 +234,7 @@ def _gradient(result: Tensor, leaf: Tensor, function: str, by: str) -> Tensor:
     return gradient
 
 
-def _several(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
+def _result_tensors(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
     """Return the `count` values of a result as tensors. Raise `Refuted` or `NotComparable` if it has others."""
     if count > 1 and (isinstance(result, str | Mapping) or not isinstance(result, Iterable)):
         _check_ran(result, function)
@@ -250,7 +252,7 @@ def _tensor(value: object, function: str) -> Tensor:
         Refuted: The result is complex.
         NotComparable: The result is no array of numbers; the contract must select the value with `returns`.
     """
-    tensor = _inferred(value)
+    tensor = _inferred_tensor(value)
     if tensor is not None and tensor.is_complex():
         raise Refuted(f"the code of {function} returned complex numbers, the equation has real values")
     if tensor is not None and (isinstance(value, Tensor) or not tensor.is_floating_point()):
@@ -273,7 +275,7 @@ def _check_ran(value: object, function: str) -> None:
         )
 
 
-def _inferred(value: object) -> Tensor | None:
+def _inferred_tensor(value: object) -> Tensor | None:
     """Return a value as a tensor of the dtype that torch infers; None if torch cannot convert the value."""
     with suppress(TypeError, ValueError, RuntimeError, OverflowError):
         return torch.as_tensor(value)
@@ -340,9 +342,9 @@ def layouts(claim: Definition, example: Example) -> Iterator[tuple[str, Layout, 
     if Check.NONCONTIGUOUS_INPUTS in expected:
         yield "non-contiguous inputs", _noncontiguous, example
     if Check.EXPANDED_INPUTS in expected:
-        repeated = _repeated(claim, example)
+        repeated = _repeat_first_slices(claim, example)
         if admits(claim, repeated):
-            yield "expanded inputs", _expanded, repeated
+            yield "expanded inputs", _expanded_view, repeated
 
 
 def _noncontiguous(array: Tensor) -> Tensor:
@@ -354,13 +356,13 @@ def _noncontiguous(array: Tensor) -> Tensor:
     return torch.stack([turned, turned], -1)[..., 0].transpose(0, -1)
 
 
-def _expanded(array: Tensor) -> Tensor:
+def _expanded_view(array: Tensor) -> Tensor:
     """Return the array as an expanded view of its first slice if all slices are equal; otherwise the array itself."""
     expanded = array[:1].expand_as(array) if array.dim() and array.numel() else array
     return expanded if torch.equal(expanded, array) else array
 
 
-def _repeated(claim: Definition, example: Example) -> Example:
+def _repeat_first_slices(claim: Definition, example: Example) -> Example:
     """Return the example with all slices of each array equal to its first one.
 
     A one-dimensional distribution keeps its values, since equal probabilities would not sum to 1.

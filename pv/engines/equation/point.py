@@ -110,7 +110,7 @@ def _value_faults(
     for name, array in arrays.items():
         variable = variables[name]
         low, high = _bounds(variable, arrays, sizes)
-        outside = [number for number in array.numbers if not _within(variable, number, low, high, array.rounding)]
+        outside = [number for number in array.numbers if not _is_in_domain(variable, number, low, high, array.rounding)]
         if outside:
             extra = f" or {variable.extra}" if variable.extra is not None else ""
             yield f"{name} is {outside[0]:g}, its domain is {variable.kind} {low:g}..{high:g}{extra}"
@@ -122,16 +122,16 @@ def _bounds(variable: Variable, arrays: Mapping[str, Array], sizes: Mapping[str,
     """Return the bounds of a variable, which may depend on sizes and other arguments."""
     if variable.kind is Kind.INDEX:
         return 0.0, sizes[variable.of or ""] - 1
-    return _number(variable.low, arrays, sizes), _number(variable.high, arrays, sizes)
+    return _bound_value(variable.low, arrays, sizes), _bound_value(variable.high, arrays, sizes)
 
 
-def _number(bound: float | str, arrays: Mapping[str, Array], sizes: Mapping[str, float]) -> float:
+def _bound_value(bound: float | str, arrays: Mapping[str, Array], sizes: Mapping[str, float]) -> float:
     if isinstance(bound, str):
         return sizes[bound] if bound in sizes else arrays[bound].numbers[0]
     return bound
 
 
-def _within(variable: Variable, number: float, low: float, high: float, rounding: float) -> bool:
+def _is_in_domain(variable: Variable, number: float, low: float, high: float, rounding: float) -> bool:
     """Return whether a number is in the domain of a variable, up to one rounding."""
     if variable.extra is not None and number == variable.extra:
         return True

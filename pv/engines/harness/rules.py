@@ -102,10 +102,10 @@ def find_kept_state(definition: Definition, is_module: Callable[[str], bool]) ->
     modules |= {"subject"} if is_module("subject") else set()
     for node in ast.walk(definition.node):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _kept_by(definition, node, modules)
+            yield from _state_of_function(definition, node, modules)
 
 
-def _kept_by(
+def _state_of_function(
     definition: Definition, function: ast.FunctionDef | ast.AsyncFunctionDef, modules: set[str]
 ) -> Iterator[str]:
     """Yield each state that one function keeps between calls: cached results, globals, changed shared objects."""
@@ -118,7 +118,7 @@ def _kept_by(
     for node in ast.walk(function):
         if isinstance(node, ast.Global):
             yield f"assigns the global {node.names[0]!r}"
-        for target in _changed(node):
+        for target in _changed_objects(node):
             root = _root(target)
             called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
             # `math.floor(x)` or `subject.add(1)` calls a function of a module, which is no change of the module.
@@ -126,7 +126,7 @@ def _kept_by(
                 yield f"changes {ast.unparse(target)!r}, which outlives the call"
 
 
-def _changed(node: ast.AST) -> Iterator[ast.expr]:
+def _changed_objects(node: ast.AST) -> Iterator[ast.expr]:
     """Yield the objects that a statement or call changes in place."""
     if isinstance(node, ast.Assign | ast.Delete):
         yield from (target for target in node.targets if not isinstance(target, ast.Name))
@@ -222,12 +222,12 @@ def predicates(context: Context) -> Iterator[Finding]:
     """Check that predicates can fail, and reach only pure code."""
     for harness in context.contract.harnesses:
         with contextlib.suppress(Unbound, LookupError):  # these have findings of their own
-            yield from _arguments(context, harness)
+            yield from _unbounded_parameters(context, harness)
             yield from _cannot_fail(context, harness)
             yield from _impure(context, harness)
 
 
-def _arguments(context: Context, harness: Harness) -> Iterator[Finding]:
+def _unbounded_parameters(context: Context, harness: Harness) -> Iterator[Finding]:
     """Yield a finding for each required parameter of the predicate that has no bound."""
     assert harness.test is not None
     arguments = resolve.function(context.project, harness.test).node.args
@@ -279,12 +279,12 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
 
 def _faults(definition: Definition, names: Names, is_module: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     """Yield code and text of the first impure operation of a definition, and of the first state that it keeps."""
-    impure = (("PV192", f"uses {name}: {why}") for name, why in _outside(definition, names))
+    impure = (("PV192", f"uses {name}: {why}") for name, why in _impure_names(definition, names))
     states = (("PV193", why) for why in find_kept_state(definition, is_module))
     yield from (*islice(impure, 1), *islice(states, 1))
 
 
-def _outside(definition: Definition, names: Names) -> Iterator[tuple[str, str]]:
+def _impure_names(definition: Definition, names: Names) -> Iterator[tuple[str, str]]:
     """Yield the names that have effects outside of the call or that a solver cannot follow, each with the reason."""
     for node in ast.walk(definition.node):
         if isinstance(node, ast.Import | ast.ImportFrom):

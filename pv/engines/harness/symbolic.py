@@ -49,20 +49,20 @@ def prove(claim: Claim, box: Box, limit_s: float, stream: Stream) -> dict[str, o
     if importlib.util.find_spec("crosshair") is None:
         return {"status": TrialStatus.SKIPPED.value, "detail": MISSING}
     start = time.process_time()
-    messages, paths, complete = _analysed(claim, box, limit_s)
+    messages, paths, complete = _analyse(claim, box, limit_s)
     seconds = time.process_time() - start
     states = {state for state, _ in messages}
     if states == {"CONFIRMED"}:
-        return _confirmed(claim, box, paths, seconds)
+        return _confirmation_record(claim, box, paths, seconds)
     for state, text in messages:
         if state in FAILED:
-            return {**_refuted(claim, box, text, stream), "valid": paths}
+            return {**_refutation_record(claim, box, text, stream), "valid": paths}
     if states == {"PRE_UNSAT"} and complete:
-        return _unsatisfiable(box)
-    return _unsettled(messages, paths, seconds, limit_s)
+        return _empty_box_record(box)
+    return _undecided_record(messages, paths, seconds, limit_s)
 
 
-def _analysed(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, str]], int, bool]:
+def _analyse(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, str]], int, bool]:
     """Analyse the claim with CrossHair.
 
     Returns:
@@ -114,10 +114,10 @@ def source(box: Box) -> str:
     )
 
 
-def _confirmed(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, object]:
+def _confirmation_record(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, object]:
     """Return the record of a confirmed proof, after trying some points concretely."""
     # Code that keeps state between calls can be confirmed and still fail here, since CrossHair resets the state.
-    for point in _within(box):
+    for point in _points_in_box(box):
         refuted = claim.refutation(point)
         if refuted is not None:
             shown = ", ".join(f"{name} = {value}" for name, value in point.items())
@@ -127,15 +127,15 @@ def _confirmed(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, 
     return {"status": TrialStatus.HELD.value, "detail": detail, "valid": paths}
 
 
-def _within(box: Box) -> Iterator[Point]:
+def _points_in_box(box: Box) -> Iterator[Point]:
     """Yield the first points of the box that fulfil `requires`, at most `CONCRETE_POINTS`."""
     return islice(filter(box.admits, islice(box.points(), LOOKED_AT)), CONCRETE_POINTS)
 
 
-def _unsatisfiable(box: Box) -> dict[str, object]:
+def _empty_box_record(box: Box) -> dict[str, object]:
     """Return the record for a box in which CrossHair finds no point."""
     # Accept PRE_UNSAT only if enumeration finds no point in the box either.
-    inside = next(_within(box), None)
+    inside = next(_points_in_box(box), None)
     if inside is not None:
         return {
             "status": TrialStatus.INCONCLUSIVE.value,
@@ -145,7 +145,7 @@ def _unsatisfiable(box: Box) -> dict[str, object]:
     return {"status": TrialStatus.NO_EXAMPLES.value, "detail": f"the box is empty: CrossHair finds no point {why}"}
 
 
-def _unsettled(messages: list[tuple[str, str]], paths: int, seconds: float, limit_s: float) -> dict[str, object]:
+def _undecided_record(messages: list[tuple[str, str]], paths: int, seconds: float, limit_s: float) -> dict[str, object]:
     """Return the record for messages that neither confirm nor refute: a timeout, an undecided trial or an error."""
     answers = "; ".join(f"{state}: {text}" for state, text in messages) or "no answer"
     if {state for state, _ in messages} <= {"CONFIRMED", "CANNOT_CONFIRM", "PRE_UNSAT"} and messages:
@@ -157,7 +157,7 @@ def _unsettled(messages: list[tuple[str, str]], paths: int, seconds: float, limi
     return {"status": TrialStatus.ERROR.value, "detail": f"CrossHair could not analyse it: {answers[:2000]}"}
 
 
-def _refuted(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, object]:
+def _refutation_record(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, object]:
     """Return the record of the counterexample in CrossHair's text, shrunk. The parent replays it in a new worker."""
     point = parse_counterexample(text, box)
     if point is None:
@@ -171,7 +171,7 @@ def _refuted(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, obj
     refuted = claim.refutation(point)
     if refuted is None:
         return {"status": TrialStatus.REFUTED.value, "detail": "", **counterexample}
-    smaller = _shrunk(claim, box, point, refuted["status"])
+    smaller = _shrink(claim, box, point, refuted["status"])
     refuted = claim.refutation(smaller) or {"status": TrialStatus.REFUTED.value, "detail": "", **counterexample}
     return {**refuted, "shrunk": True}
 
@@ -205,7 +205,7 @@ def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Value] | None:
         return None
 
 
-def _shrunk(claim: Claim, box: Box, point: Point, status: object) -> dict[str, Value]:
+def _shrink(claim: Claim, box: Box, point: Point, status: object) -> dict[str, Value]:
     """Return a smaller point that also refutes the claim with `status`.
 
     If the time suffices, no point with one value nearer to zero refutes it so.
@@ -220,7 +220,7 @@ def _shrunk(claim: Claim, box: Box, point: Point, status: object) -> dict[str, V
     while better:
         better = False
         for name, bound in box.bounds.items():
-            for value in _nearer(bound, best[name]):
+            for value in _simpler_values(bound, best[name]):
                 if time.process_time() > deadline:
                     return best
                 candidate = {**best, name: value}
@@ -230,7 +230,7 @@ def _shrunk(claim: Claim, box: Box, point: Point, status: object) -> dict[str, V
     return best
 
 
-def _nearer(bound: Bound, value: Any) -> Iterator[Any]:
+def _simpler_values(bound: Bound, value: Any) -> Iterator[Any]:
     """Yield simpler values of a bound than `value`.
 
     For a number: the value nearest to zero, the value halfway to it, and the next value towards it. For a list: the
@@ -240,7 +240,7 @@ def _nearer(bound: Bound, value: Any) -> Iterator[Any]:
         yield from (value[:place] + value[place + 1 :] for place in range(len(value)))
         one = Bound(bound.low, bound.high, bound.boolean)
         for place, item in enumerate(value):
-            yield from ([*value[:place], less, *value[place + 1 :]] for less in _nearer(one, item))
+            yield from ([*value[:place], less, *value[place + 1 :]] for less in _simpler_values(one, item))
         return
     least = min(max(0, bound.low), bound.high)
     distance = int(value) - least

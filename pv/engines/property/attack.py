@@ -207,7 +207,7 @@ class _Search:
         self.draws, self.drawn_by_data = {}, bool(data)
         for value in data:
             self._record(value)
-        self._calling()
+        self._stream_arguments()
         if self.handle is None:
             arguments = dict(self.fixed)
         with captured_output() as output:
@@ -230,7 +230,7 @@ class _Search:
         except BaseException as error:
             if self._is_left_out(error):
                 return
-            self._failed(error)
+            self._record_failure(error)
             raise
         self.valid += 1
 
@@ -253,23 +253,23 @@ class _Search:
             value = draw(strategy, label)
             name = f"draw {len(self.draws) + 1}" if label is None else str(label)
             self.draws[f"{name} ({len(self.draws) + 1})" if name in self.draws else name] = encode(value)
-            self._calling()
+            self._stream_arguments()
             return value
 
         data.draw = recorded  # type: ignore[method-assign]  # no hook for draws exists; every example has new `data`
 
-    def _calling(self) -> None:
+    def _stream_arguments(self) -> None:
         """Write the current arguments to the stream."""
-        values, exact = self._written()
+        values, exact = self._encode_arguments()
         self.stream.calling(values, exact=exact)
 
-    def _written(self) -> tuple[dict[str, object], bool]:
+    def _encode_arguments(self) -> tuple[dict[str, object], bool]:
         """Return the arguments as JSON, and whether they can be replayed: values drawn from `st.data()` cannot."""
         pairs = {**self.arguments, **self.draws}
         exact = not self.drawn_by_data and all(exact for _, exact in pairs.values())
         return {name: value for name, (value, _) in pairs.items()}, exact
 
-    def _failed(self, error: BaseException) -> None:
+    def _record_failure(self, error: BaseException) -> None:
         """Record a failure, and put the counterexample on the stream."""
         if isinstance(error, errors.StopTest | errors.Frozen):
             return  # Hypothesis's own control flow
@@ -291,7 +291,7 @@ class _Search:
 
     def counterexample(self, error: BaseException, explanation: str = "") -> dict[str, object]:
         """Return the last arguments, as they were before the call, with the error."""
-        values, exact = self._written()
+        values, exact = self._encode_arguments()
         return {
             "arguments": values,
             "exact": exact,
@@ -309,7 +309,7 @@ class _Search:
         if error is None and self.failed is not None:
             return {"status": TrialStatus.ERROR.value, "detail": HIDDEN.format(describe_error(self.failed)), **counts}
         if error is None and self.skipped:
-            return self._with_skips() | counts
+            return self._status_with_skips() | counts
         if error is None:
             status = TrialStatus.HELD if self.valid else TrialStatus.NO_EXAMPLES
             return {"status": status.value, "detail": "" if self.valid else "no example was valid", **counts}
@@ -317,11 +317,11 @@ class _Search:
         record: dict[str, object] = {"status": status.value, "detail": detail, **counts}
         if status in (TrialStatus.REFUTED, TrialStatus.RAISED, TrialStatus.ERROR):
             # The values are not reported for a mutant, and evaluating them again costs time.
-            record |= self.counterexample(error, "" if self.options.stop_at_first else _explained(error))
+            record |= self.counterexample(error, "" if self.options.stop_at_first else _explanation(error))
             record |= {"shrunk": not self.options.stop_at_first, "blob": _blob(error)}
         return record | {"hypothesis": hypothesis.__version__}
 
-    def _with_skips(self) -> dict[str, object]:
+    def _status_with_skips(self) -> dict[str, object]:
         """Return the status and the detail of a search in which some examples were skipped and none failed."""
         (reason, _), *other_reasons = Counter(self.skipped).most_common()
         if not self.valid:
@@ -350,7 +350,7 @@ class _Search:
         return self.failures.status(error), describe_error(error)
 
 
-def _explained(error: BaseException) -> str:
+def _explanation(error: BaseException) -> str:
     """Return the values of a failed assert, or the text of an error and how its arrays differ; "" if unknown."""
     cause = cause_of(error)
     return f"{error}\n{cause}" if cause else explain(error)

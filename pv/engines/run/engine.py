@@ -87,7 +87,7 @@ class RunEngine(Engine[RunPayload]):
             return failed
         # A claim of `training-run` reads the traces; a predicate reads the record.
         if payload.observed:
-            return _judged(payload, worker)
+            return _judge_trace(payload, worker)
         if payload.test is None:
             return {"status": TrialStatus.HELD.value, "valid": 1}
         predicate = worker.function(payload.test)
@@ -114,7 +114,7 @@ class RunEngine(Engine[RunPayload]):
             else:
                 reference_run.execute_command(payload.command, payload.environment, record)
         except BaseException as error:
-            return _failed(error, payload, worker)
+            return _failure_record(error, payload, worker)
         finally:
             worker.stream.returned()
         return None
@@ -164,7 +164,7 @@ class ObservedEngine(RunEngine):
         return ()
 
 
-def _judged(payload: RunPayload, worker: Worker) -> dict[str, object]:
+def _judge_trace(payload: RunPayload, worker: Worker) -> dict[str, object]:
     """Judge the trace of the run by a claim of `training-run`, and return the record of the trial."""
     from pv.engines.run import reference_run
     from pv.suites.training_run.claims import judge
@@ -197,7 +197,7 @@ def _frame(at: str) -> str:
     return f"{at} in {Path(path).stem}: {linecache.getline(path, int(line)).strip()}"
 
 
-def _failed(error: BaseException, payload: RunPayload, worker: Worker) -> dict[str, object]:
+def _failure_record(error: BaseException, payload: RunPayload, worker: Worker) -> dict[str, object]:
     """Return the record of a run that raised an exception."""
     return {
         "status": worker.failures.status(error).value,

@@ -69,8 +69,8 @@ class SuiteEngine(Engine[SuitePayload]):
     def payload(self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions) -> SuitePayload:
         claims = {claim.id: claim for claim in contract.claims}
         return SuitePayload(
-            claim=_plain(claim.id),
-            ids=tuple(_plain(id_) for id_, claim in claims.items() if self.takes(claim)),
+            claim=_id_in_suite(claim.id),
+            ids=tuple(_id_in_suite(id_) for id_, claim in claims.items() if self.takes(claim)),
             bench=code.function(bench_of(claim)),
             main=_suite_test(code, claim, conditions),
             premises={id_: _suite_test(code, claims[id_], conditions) for id_ in claim.options.get("premises", ())},
@@ -105,7 +105,7 @@ class SuiteEngine(Engine[SuitePayload]):
         # If a premise fails, the claim is likely to fail too: report the fault once, under the premise. Not on a
         # mutant, whose fault may break a premise as well.
         for id_, premise in () if worker.mutated else payload.premises.items():
-            reason, declared = bench.missing(_plain(id_), premise.needs), _plain(id_) in bench.not_claimed
+            reason, declared = bench.missing(_id_in_suite(id_), premise.needs), _id_in_suite(id_) in bench.not_claimed
             if reason and not declared:
                 continue  # a premise about a missing feature is skipped
             result = try_claim(id_, Silent())
@@ -219,7 +219,7 @@ def _suite_test(code: ResolvedCode, claim: Falsifier, conditions: Conditions) ->
     )
 
 
-def _plain(claim: str) -> str:
+def _id_in_suite(claim: str) -> str:
     """Return the id of a claim in its suite, without the id of the contract that applies the suite."""
     return claim.rpartition(".")[2]
 

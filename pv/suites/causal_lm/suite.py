@@ -56,12 +56,12 @@ class Bench(CallableBench):
         config = getattr(self.model, "config", None)
         self.pad = int(getattr(config, "pad_token_id", None) or 0)
         self.mask_type = torch.long
-        predicted = self._first().shape[-1]
+        predicted = self._first_logits().shape[-1]
         vocabulary = min(predicted, getattr(config, "vocab_size", predicted), 99)
         self.tokens = [token for token in range(vocabulary) if token != self.pad]
         self.rows = rows_of(self.tokens)
         self._raises: dict[str, str] = {}
-        self.set_features(dict.fromkeys((*FEATURES, "packing", "positions"), "") | self._absent())
+        self.set_features(dict.fromkeys((*FEATURES, "packing", "positions"), "") | self._missing_features())
         self.reached = seen - before
 
     def build(self, seed: int = 0) -> nn.Module:
@@ -81,13 +81,13 @@ class Bench(CallableBench):
         seen.update(self.reached)  # code that created the model, before the claim was chosen
         return super().missing(claim, needs)
 
-    def _absent(self) -> dict[str, str]:
+    def _missing_features(self) -> dict[str, str]:
         """Return, by feature that the model does not have, the reason."""
         tokens = torch.tensor([self.rows[0]])
         tries = {"loss": lambda: self.loss(tokens), "cache": lambda: cache_of(self.call(tokens, use_cache=True))}
         reasons = {feature: self._reason(feature, names, tries.get(feature)) for feature, names in FEATURES.items()}
         absent = {feature: reason for feature, reason in reasons.items() if reason}
-        if not self._packing():
+        if not self._packing_argument():
             absent["packing"] = f"forward takes none of {', '.join(SEGMENTS)}, and the subject names no `packing`"
         # Equal tokens have equal logits everywhere if positions are relative or absent.
         (constant,) = self.logits([[self.tokens[0]] * 3])
@@ -119,7 +119,7 @@ class Bench(CallableBench):
             self._raises[feature] = f"with {' or '.join(names)}, forward raises {type(error).__name__}: {error}"
             return ""
 
-    def _packing(self) -> str:
+    def _packing_argument(self) -> str:
         """Return the name of the argument that separates packed documents; "" if there is none."""
         known = (name for name in SEGMENTS if name in self.taken)
         return str(getattr(self.subject, "packing", "")) or next(known, "")
@@ -169,7 +169,7 @@ class Bench(CallableBench):
         tokens = torch.tensor([[token for row in rows for token in row]])
         documents = torch.tensor([[k for k, size in enumerate(sizes, 1) for _ in range(size)]])
         positions = torch.tensor([[place for size in sizes for place in range(size)]])
-        inputs: dict[str, object] = {self._packing(): documents, "position_ids": positions, "use_cache": False}
+        inputs: dict[str, object] = {self._packing_argument(): documents, "position_ids": positions, "use_cache": False}
         return list(self.batch(tokens, **inputs)[0].split(sizes))
 
     def cached(self, row: Row, first: int) -> Tensor:
@@ -182,7 +182,7 @@ class Bench(CallableBench):
             logits.append(logits_of(output, tokens)[0])
         return torch.cat(logits)
 
-    def _first(self) -> Tensor:
+    def _first_logits(self) -> Tensor:
         """Return the logits of a first forward, and set the dtype of masks that the model takes."""
         tokens, mask, errors = torch.tensor([[1, 2], [2, 1]]), torch.ones(2, 2), []
         for self.mask_type in (torch.long, torch.bool):

@@ -145,7 +145,7 @@ class Bench(CallableBench):
         stateless = "" if self.schedules else "it is a function of the step"
         stateful = self.schedules and hasattr(self.scheduled(3, 20).scheduler, "load_state_dict")
         stops = self.arguments["total"] and len(self.rates(3, 20, 26)) < 26
-        periodic = self.schedules and _periodic(self.scheduled(3, 20).scheduler)
+        periodic = self.schedules and _is_periodic(self.scheduled(3, 20).scheduler)
         return {
             **{key: "" if self.arguments[key] else why for key, why in missing.items()},
             "decay": "it restarts" if _restarts(getattr(self.subject, "__name__", ""), parameters) else "",
@@ -161,9 +161,9 @@ def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
     return Bench(subject)
 
 
-def _periodic(scheduler: object) -> bool:
+def _is_periodic(scheduler: object) -> bool:
     """Return whether a scheduler is or contains a cosine of PyTorch or transformers, which rises after its end."""
-    if any(map(_periodic, getattr(scheduler, "_schedulers", ()))) or isinstance(scheduler, CosineAnnealingLR):
+    if any(map(_is_periodic, getattr(scheduler, "_schedulers", ()))) or isinstance(scheduler, CosineAnnealingLR):
         return True
     functions = [getattr(function, "func", function) for function in getattr(scheduler, "lr_lambdas", ())]
     return any(

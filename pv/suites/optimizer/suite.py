@@ -189,7 +189,7 @@ class Bench(CallableBench):
         self.shapes, run = self._first_run()
         self.name, self.formula = self._formula(run)
         declared = getattr(make, "formula", None) is not None
-        self.flags = [flag for flag in ("foreach", "fused") if flag in self.arguments and self._works(flag)]
+        self.flags = [flag for flag in ("foreach", "fused") if flag in self.arguments and self._accepts_flag(flag)]
         unknown = self.name if self.formula is None and not declared else ""
         decoupled = "adamw" in (self.name, getattr(make, "formula", "")) or getattr(make, "decoupled", False)
         decays = "weight_decay" in self.arguments or any(
@@ -248,22 +248,22 @@ class Bench(CallableBench):
         """Try shapes until an optimizer takes a step on them; return the shapes and the run."""
         for shapes in SHAPES[:-1]:
             with suppress(Exception):
-                return shapes, self._stepped(shapes)
+                return shapes, self._run_after_step(shapes)
         with self.first_call():
-            run = self._stepped(SHAPES[-1])
+            run = self._run_after_step(SHAPES[-1])
         return SHAPES[-1], run
 
-    def _stepped(self, shapes: Shapes, **settings: object) -> Run:
+    def _run_after_step(self, shapes: Shapes, **settings: object) -> Run:
         """Return a run with weights of these shapes after one step; initial weights and gradients are all ones."""
         ones = [torch.ones(shape) for shape in shapes]
         run = self.start(ones, **settings)
         run.step(ones)
         return run
 
-    def _works(self, flag: str) -> bool:
+    def _accepts_flag(self, flag: str) -> bool:
         """Return whether the optimizer takes a step with a flag, such as `fused`, on the CPU."""
         try:
-            self._stepped(self.shapes, **{flag: True})
+            self._run_after_step(self.shapes, **{flag: True})
         except Exception:
             return False
         return True

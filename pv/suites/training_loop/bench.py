@@ -144,8 +144,8 @@ class Bench(SuiteBench):
         Raises:
             SkipTest: As `observe`.
         """
-        job = self._restricted(job)
-        return self._once(repr(job), lambda place: observe(self.trainer, replace(job, directory=place)))
+        job = self._restrict(job)
+        return self._cached_run(repr(job), lambda place: observe(self.trainer, replace(job, directory=place)))
 
     def rerun(self, job: Job) -> Run:
         """Run a job a second time, and return the run, to compare it with the first one.
@@ -153,7 +153,7 @@ class Bench(SuiteBench):
         Args:
             job: The attribute `job` of the first run.
         """
-        return self._once(f"{job!r} again", lambda place: observe(self.trainer, replace(job, directory=place)))
+        return self._cached_run(f"{job!r} again", lambda place: observe(self.trainer, replace(job, directory=place)))
 
     def resume(self, uninterrupted: Run, step: int, *, epochs: int | None = None) -> Run:
         """Return a run that resumes another run from a checkpoint, as if the process had been killed right after it.
@@ -174,7 +174,7 @@ class Bench(SuiteBench):
             return replace(again, done=step)
 
         changed = "" if epochs is None else f", epochs {epochs}"
-        return self._once(f"{replace(uninterrupted.job, directory=Path())!r} from {step}{changed}", resume)
+        return self._cached_run(f"{replace(uninterrupted.job, directory=Path())!r} from {step}{changed}", resume)
 
     def run_after(self, earlier: Run, job: Job) -> Run:
         """Return the run of a job from its first step, in a copy of the directory of an earlier run.
@@ -183,13 +183,13 @@ class Bench(SuiteBench):
             earlier: The earlier run.
             job: The job.
         """
-        job = self._restricted(job)
+        job = self._restrict(job)
 
         def run(place: Path) -> Run:
             shutil.copytree(earlier.job.directory, place, dirs_exist_ok=True, symlinks=True)
             return observe(self.trainer, replace(job, directory=place))
 
-        return self._once(f"{job!r} after {replace(earlier.job, directory=Path())!r}", run)
+        return self._cached_run(f"{job!r} after {replace(earlier.job, directory=Path())!r}", run)
 
     def ranks(self, job: Job, size: int) -> list[Run]:
         """Run a job in several processes, and return the runs by rank.
@@ -198,8 +198,8 @@ class Bench(SuiteBench):
             job: The job.
             size: The number of processes.
         """
-        job = self._restricted(job, size)
-        return self._all(
+        job = self._restrict(job, size)
+        return self._cached_ranks(
             f"{job!r} x {size}",
             lambda place: run_ranks(self.trainer, replace(job, directory=place), size, self._template),
         )
@@ -222,7 +222,9 @@ class Bench(SuiteBench):
             runs = run_ranks(self.trainer, resumed, len(uninterrupted), self._template)
             return [replace(run, done=step) for run in runs]
 
-        return self._all(f"{replace(first.job, directory=Path())!r} x {len(uninterrupted)} from {step}", resume)
+        return self._cached_ranks(
+            f"{replace(first.job, directory=Path())!r} x {len(uninterrupted)} from {step}", resume
+        )
 
     def kill(self, uninterrupted: Run, operation: int) -> Path | None:
         """Run a job again and kill it at an operation on files.
@@ -251,22 +253,22 @@ class Bench(SuiteBench):
         self.used.append(observe(self.trainer, job if saves else replace(job, save_every=0)))
         return self.used[-1]
 
-    def _restricted(self, job: Job, ranks: int = 1) -> Job:
+    def _restrict(self, job: Job, ranks: int = 1) -> Job:
         """Return the job with only the settings and examples that the trainer can run."""
         return restrict_job(job, missing_features(self.trainer), ranks)
 
-    def _once(self, job: str, make: Callable[[Path], Run]) -> Run:
+    def _cached_run(self, job: str, make: Callable[[Path], Run]) -> Run:
         """Return the cached run with the key `job`; if there is none, make it in a new directory."""
-        return self._all(job, lambda place: [make(place)])[0]
+        return self._cached_ranks(job, lambda place: [make(place)])[0]
 
-    def _all(self, job: str, make: Callable[[Path], list[Run]]) -> list[Run]:
+    def _cached_ranks(self, job: str, make: Callable[[Path], list[Run]]) -> list[Run]:
         """Return the cached runs with the key `job`, one per rank, and record that the claim uses them."""
         if job not in self._runs:
-            self._runs[job] = self._shared(self.directory / hashlib.sha256(job.encode()).hexdigest()[:20], make)
+            self._runs[job] = self._stored_runs(self.directory / hashlib.sha256(job.encode()).hexdigest()[:20], make)
         self.used.extend(self._runs[job])
         return self._runs[job]
 
-    def _shared(self, place: Path, make: Callable[[Path], list[Run]]) -> list[Run]:
+    def _stored_runs(self, place: Path, make: Callable[[Path], list[Run]]) -> list[Run]:
         """Return the runs that are stored beside the directory `place`; if there are none, make and store them.
 
         Runs that no other process has finished in time are made in a directory of their own, and not stored.

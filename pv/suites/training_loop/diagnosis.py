@@ -45,7 +45,7 @@ def explain_order(actual: Sequence[int], right: Run, skipped: int, cut: int | No
         if skipped:
             orders[f"the order of {name} after as many examples as were used"] = epoch_order[skipped:]
     exact = tuple(name for name, order in orders.items() if list(actual) == order[: len(actual)])
-    return exact + _moved(actual, right, skipped)
+    return exact + _start_offset(actual, right, skipped)
 
 
 def explain_set(actual: Sequence[int], right: Sequence[int]) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ def explain_set(actual: Sequence[int], right: Sequence[int]) -> tuple[str, ...]:
     return (f"an order that no epoch of the run that was not cut has: {same if {*actual} == {*right} else replayed}",)
 
 
-def _moved(actual: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
+def _start_offset(actual: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
     """Return by how many steps a resumed run starts too late or too early in its epoch, and the confused units."""
     names, size = [name for step in right.order for name in step], len(right.job.train)
     for epoch in range(len(_epochs(right))):
@@ -75,8 +75,8 @@ def _moved(actual: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
             expected = names[start : start + len(actual)]  # shorter if the run ends before
             if len(expected) >= min(len(actual), FEW + 1) and list(actual[: len(expected)]) == expected:
                 part = "some after the cut is skipped" if by > 0 else "some before the cut is replayed"
-                moved = f"the order of its epoch, of which {part}: {_steps(abs(by), right)}"
-                return (moved, *_units(skipped, skipped + by, right))
+                moved = f"the order of its epoch, of which {part}: {_format_examples(abs(by), right)}"
+                return (moved, *_unit_confusions(skipped, skipped + by, right))
     return ()
 
 
@@ -87,7 +87,7 @@ def _epochs(run: Run) -> list[list[int]]:
     return orders if all(len(set(epoch)) == size for epoch in orders) else []
 
 
-def _units(used: int, start: int, run: Run) -> Iterator[str]:
+def _unit_confusions(used: int, start: int, run: Run) -> Iterator[str]:
     """Yield the confusions of units (examples, batches, steps) by which a run resumes at `start`, not at `used`.
 
     Args:
@@ -104,7 +104,7 @@ def _units(used: int, start: int, run: Run) -> Iterator[str]:
             yield f"the number of examples, taken for one of {unit}"
 
 
-def _steps(examples: int, run: Run) -> str:
+def _format_examples(examples: int, run: Run) -> str:
     """Format a number of examples, in steps if it is a multiple of the examples of a step."""
     steps, rest = divmod(examples, run.job.batch * run.job.accumulate)
     return f"{examples} examples" if rest else f"{steps} step{'s' * (steps > 1)}"
@@ -173,7 +173,7 @@ def first_difference(actual: Run, right: Run, done: int = 0) -> str:
     """Describe the first step in which two runs differ; `actual` was resumed after `done` steps of `right`."""
     for k, (a, b) in enumerate(zip(actual.steps, right.steps[done:], strict=False), done + 1):
         if why := _difference(a, b):
-            return f"the first difference is in step {k}: {why}{_before(actual, right, k, done)}"
+            return f"the first difference is in step {k}: {why}{_earlier_difference(actual, right, k, done)}"
     return "no step differs" if len(actual.steps) + done == len(right.steps) else "the numbers of steps differ"
 
 
@@ -200,7 +200,7 @@ def _draws(run: Run) -> bool:
     return bool(run.job.dropout or run.job.noise)
 
 
-def _before(actual: Run, right: Run, k: int, done: int) -> str:
+def _earlier_difference(actual: Run, right: Run, k: int, done: int) -> str:
     """Explain a gradient difference at step `k` by an earlier difference; return "" if there is none."""
     a, b = actual.steps[k - done - 1], right.steps[k - 1]
     if a.batches != b.batches or not differing_tensors(without_none(a.gradient), without_none(b.gradient)):
@@ -240,10 +240,10 @@ def differing_tensors(actual: Mapping[str, Tensor], right: Mapping[str, Tensor])
     names = [
         n for n in {**right, **actual} if n not in actual or n not in right or not torch.equal(actual[n], right[n])
     ]
-    return ", ".join(_named(name, actual.get(name), right.get(name)) for name in names)
+    return ", ".join(_name_with_difference(name, actual.get(name), right.get(name)) for name in names)
 
 
-def _named(name: str, actual: Tensor | None, right: Tensor | None) -> str:
+def _name_with_difference(name: str, actual: Tensor | None, right: Tensor | None) -> str:
     """Return the name of a tensor with its difference from the correct one."""
     if actual is None or right is None:
         return f"{name} ({'missing' if actual is None else 'only here'})"

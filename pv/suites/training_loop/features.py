@@ -46,11 +46,11 @@ def declared_features(trainer: object) -> dict[str, bool | str]:
     Returns:
         By feature, True or the reason why the trainer does not have the feature; False without a reason.
     """
-    features, old = _inherited(trainer), _old_names(trainer)
+    features, old = _merged_features(trainer), _old_names(trainer)
     return _from_old_names(features, old) if old else features
 
 
-def _inherited(trainer: object) -> dict[str, bool | str]:
+def _merged_features(trainer: object) -> dict[str, bool | str]:
     """Return the `features` of an adapter, merged with the ones of its base classes."""
     # A class states only what differs from its base class, so the mappings of all classes are merged, the base first.
     declared: dict[str, bool | str] = {}
@@ -220,7 +220,7 @@ def old_names_notice(trainer: object) -> str:
     old = _old_names(trainer)
     if not old:
         return ""
-    features = _inherited(trainer)
+    features = _merged_features(trainer)
     # Leave out the features that the base class declares with the same value.
     changed = {name: value for name, value in _from_old_names(features, old).items() if features.get(name) != value}
     names = ", ".join(f"`{name}`" for name in old)
@@ -295,7 +295,7 @@ def check_adapter(trainer: object) -> None:
             if feature not in FEATURES:
                 place = f"{name_of(type(trainer))}.{attribute}"
                 raise NoAdapter(f"{place} names an {unknown_feature(feature, FEATURES)}")
-    if problems := [*old_contradictions(trainer), *_incomplete(trainer)]:
+    if problems := [*old_contradictions(trainer), *_incomplete_declarations(trainer)]:
         raise Contradiction(f"{type(trainer).__qualname__} contradicts itself: {'; '.join(problems)}")
     if notice := old_names_notice(trainer):
         warnings.warn(notice, FutureWarning, stacklevel=2)
@@ -320,7 +320,7 @@ def _check_value(trainer: object, attribute: str) -> None:
         raise NoAdapter(f"invalid {place} {value!r}: expected {expected}, such as ({value!r},)")
 
 
-def _incomplete(trainer: object) -> Iterator[str]:
+def _incomplete_declarations(trainer: object) -> Iterator[str]:
     """Yield a message for each declared feature without its attributes, and one if no feature ends a run."""
     declared = declared_features(trainer)
     if all(declared.get(name, True) is not True for name in ("epochs", "max_steps")):

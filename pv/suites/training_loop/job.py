@@ -125,8 +125,8 @@ class Job:
 
     def model(self) -> Probe:
         """Return the model to train. Call it once per run."""
-        # Call `_broken` only if needed: the settings that it reads would count as read by the adapter.
-        broken = self._broken() if self.nan_evaluations else []
+        # Call `_nan_forwards` only if needed: the settings that it reads would count as read by the adapter.
+        broken = self._nan_forwards() if self.nan_evaluations else []
         overflows, not_finite = ((), ()) if self.resume else (self.overflows, self.not_finite)
         probe = Probe(
             dropout=self.dropout,
@@ -138,7 +138,7 @@ class Job:
         )
         return recorder().watch(probe)
 
-    def _broken(self) -> list[int]:
+    def _nan_forwards(self) -> list[int]:
         """Return the numbers, from 0, of the forwards in eval mode that return NaN: all batches of an evaluation."""
         size = -(-len(self.evaluated) // self.eval_batch)
         return [evaluation * size + batch for evaluation in self.nan_evaluations for batch in range(size)]

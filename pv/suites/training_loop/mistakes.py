@@ -97,14 +97,20 @@ def explain_gradient(run: Run, k: int, tolerance: float) -> tuple[str, ...]:
         return exact
     # Two mistakes at once: wrongly scored tokens, in a mean that is not the token mean. They come late, since each
     # combination needs the oracle's sums of all micro-batches once more.
-    both = {f"{name}, {labels}": make for labels, rows in _scored_too(window) for name, make in _means(window, rows)}
+    both = {
+        f"{name}, {labels}": make
+        for labels, rows in _scored_paddings(window)
+        for name, make in _wrong_means(window, rows)
+    }
     exact = tuple(name for name, make in both.items() if difference(actual, make()) < allowed)
     return exact or tuple(
-        f"{name}, up to a factor" for name, mistaken in gradients.items() if _parallel(actual, mistaken, allowed)
+        f"{name}, up to a factor"
+        for name, mistaken in gradients.items()
+        if _is_positive_multiple(actual, mistaken, allowed)
     )
 
 
-def _parallel(actual: Mapping[str, Tensor | None], expected: Gradient, allowed: float) -> bool:
+def _is_positive_multiple(actual: Mapping[str, Tensor | None], expected: Gradient, allowed: float) -> bool:
     """Return whether a gradient equals the expected one up to a positive factor."""
     size = norm(expected)
     return size > 0 and difference(actual, scaled(expected, norm(actual) / size)) < allowed
@@ -137,7 +143,7 @@ def _ratios(window: Window) -> dict[str, float]:
     """Return, by name of a wrong divisor, the factor between the gradient that it gives and the correct one."""
     job, batches, size = window.run.job, len(window.step.batches), norm(window.mean())
     rows = [example for batch in window.examples for example in batch]
-    tokens, labels = sum(example.scored for example in rows), sum(map(_labels, rows))
+    tokens, labels = sum(example.scored for example in rows), sum(map(_count_labels, rows))
     # A loop that shifts the labels itself passes the model each row without its last token.
     shifted = any(width < len(example.tokens) for example, width in zip(rows, _widths(window), strict=True))
     lengths = [(len(example.tokens), width + shifted) for example, width in zip(rows, _widths(window), strict=True)]
@@ -199,7 +205,7 @@ def _ratios(window: Window) -> dict[str, float]:
     return {name: ratio for name, ratio in divisors.items() if ratio != 1}
 
 
-def _labels(example: Example) -> int:
+def _count_labels(example: Example) -> int:
     """Return the number of labels that are set, including the first one, which is never predicted."""
     return sum(label != IGNORED for label in example.labels)
 
@@ -208,8 +214,8 @@ def _mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
     """Return, by name of a known mistake, a function that computes its gradient. Wrong divisors are in `_ratios`."""
     if not window.examples:
         return {}
-    means = dict(_means(window, window.examples))
-    return means | _of_micro_batches(window) | _of_labels(window) | dict(_in_low_precision(window))
+    means = dict(_wrong_means(window, window.examples))
+    return means | _micro_batch_mistakes(window) | _label_mistakes(window) | dict(_low_precision_means(window))
 
 
 def clipped_early(scale: float, limit: float | None = None) -> str:
@@ -232,7 +238,7 @@ def _named(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _means(window: Window, parts: Rows) -> Iterator[tuple[str, Callable[[], Gradient]]]:
+def _wrong_means(window: Window, parts: Rows) -> Iterator[tuple[str, Callable[[], Gradient]]]:
     """Yield the names of wrong means, such as means of means, each with a function that computes its gradient."""
     rows = [[example] for part in parts for example in part]
 
@@ -251,7 +257,7 @@ def _means(window: Window, parts: Rows) -> Iterator[tuple[str, Callable[[], Grad
         yield "the sum of the micro-batches' means / their planned number", lambda: mean_of(parts, planned)
 
 
-def _in_low_precision(window: Window) -> Iterator[tuple[str, Callable[[], Gradient]]]:
+def _low_precision_means(window: Window) -> Iterator[tuple[str, Callable[[], Gradient]]]:
     """Yield names of token means partly computed in a dtype of `LOW`, each with a function returning its gradient."""
     tokens = max(sum(example.scored for part in window.examples for example in part), 1)
     rows = [example for part in window.examples for example in part]
@@ -272,7 +278,7 @@ def _in_low_precision(window: Window) -> Iterator[tuple[str, Callable[[], Gradie
         yield f"the sum of the micro-batches' gradients in {_named(dtype)}", partial(of_sums, dtype)
 
 
-def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
+def _micro_batch_mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
     """Return mistakes in what is added up: a gradient that is not reset, or a micro-batch that is left out."""
     run, k, parts = window.run, window.k, window.examples
     mistaken: dict[str, Callable[[], Gradient]] = {}
@@ -284,7 +290,7 @@ def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
         )
         # The loop may scale down the earlier gradient instead of clearing it. Estimate the factor from the norms; the
         # gradient with this factor is then compared exactly, like every other.
-        part = _rest(window) / (norm(earlier) or 1.0)
+        part = _residual_norm(window) / (norm(earlier) or 1.0)
         if not close(part, 1.0, 1e-4):
             mistaken["its own plus a part of the gradient of the step before, which was not reset"] = lambda: _sum(
                 [window.mean(), scaled(earlier, part)]
@@ -299,32 +305,32 @@ def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
     return mistaken
 
 
-def _rest(window: Window) -> float:
+def _residual_norm(window: Window) -> float:
     """Return the norm of the difference between the gradient of the step and the gradient of the token mean."""
     mean = window.mean()
     return norm({name: tensor - mean[name] for name, tensor in window.step.gradient.items() if tensor is not None})
 
 
-def _of_labels(window: Window) -> dict[str, Callable[[], Gradient]]:
+def _label_mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
     """Return mistakes in the labels: their shift, the mask, the last token, the crop, and the padding."""
     mistaken: dict[str, Callable[[], Gradient]] = {
         "that of labels shifted twice": lambda: window.mean(lambda example: _shifted(example, 1)),
-        "that of labels that are not shifted": lambda: window.mean(_beside),
+        "that of labels that are not shifted": lambda: window.mean(_at_same_position),
         "that of labels that are not shifted, without the last of each row": lambda: window.mean(
             lambda example: _shifted(example, -1)
         ),
         "that of labels that are the input tokens, not the next ones": lambda: window.mean(_unshifted),
         "that with the masked tokens scored": lambda: window.mean(_unmasked),
-        "that without the last token of each row": lambda: window.mean(_unended),
-        "that without the last token of each row, which is counted": lambda: _unended_mean(window),
+        "that without the last token of each row": lambda: window.mean(_without_last_token),
+        "that without the last token of each row, which is counted": lambda: _mean_without_last_token(window),
     }
     mistaken |= {name: partial(_mean, window, rows) for name, rows in _other_crops(window).items()}
-    for name, parts in _scored_too(window):
+    for name, parts in _scored_paddings(window):
         mistaken[f"that {name}"] = partial(_mean, window, [example for part in parts for example in part])
     return mistaken
 
 
-def _scored_too(window: Window) -> Iterator[tuple[str, Rows]]:
+def _scored_paddings(window: Window) -> Iterator[tuple[str, Rows]]:
     """Yield the names of mistakes that score padding, each with the examples of every micro-batch and their padding.
 
     The padding follows from the recorded widths of the forwards, so that rows padded to a fixed length are covered.
@@ -332,7 +338,7 @@ def _scored_too(window: Window) -> Iterator[tuple[str, Rows]]:
     paddings: dict[str, Callable[[Example, int], list[Example]]] = {
         "with the padding scored": _padded,
         "with the padding on the left scored": _padded_left,
-        "with the first tokens scored, which padding on the left precedes": _preceded,
+        "with the first tokens scored, which padding on the left precedes": _with_first_token_predicted,
         "with the padding of labels shifted by the loop scored": _padded_shifted,
     }
     widths = iter(_widths(window))
@@ -375,7 +381,7 @@ def _padded_left(example: Example, width: int) -> list[Example]:
     return [example, *([Example(pads, (IGNORED, *pads[1:]))] if len(pads) > 1 else [])]
 
 
-def _preceded(example: Example, width: int) -> list[Example]:
+def _with_first_token_predicted(example: Example, width: int) -> list[Example]:
     """Return the example, and its first token, predicted by the padding before it."""
     first = Example((PAD, example.name), (IGNORED, example.name))
     return [example, *([first] if len(example.tokens) < width else [])]
@@ -387,7 +393,7 @@ def _shifted(example: Example, by: int) -> Example:
     return Example(example.tokens, labels)
 
 
-def _beside(example: Example) -> Example:
+def _at_same_position(example: Example) -> Example:
     """Return the example with each label predicted by the token at the same position, as without any shift."""
     return Example((*example.tokens, PAD), (IGNORED, *example.labels))
 
@@ -398,15 +404,15 @@ def _unshifted(example: Example) -> Example:
     return Example(example.tokens, (IGNORED, *(IGNORED if label == IGNORED else token for token, label in pairs)))
 
 
-def _unended(example: Example) -> Example:
+def _without_last_token(example: Example) -> Example:
     """Return the example with its last token not scored."""
     return Example(example.tokens, (*example.labels[:-1], IGNORED))
 
 
-def _unended_mean(window: Window) -> Gradient:
+def _mean_without_last_token(window: Window) -> Gradient:
     """Return the gradient without the last token of each row, divided by the tokens including it."""
     rows = [example for part in window.examples for example in part]
-    return _mean(window, list(map(_unended, rows)), sum(example.scored for example in rows))
+    return _mean(window, list(map(_without_last_token, rows)), sum(example.scored for example in rows))
 
 
 def _other_crops(window: Window) -> dict[str, list[Example]]:

@@ -109,11 +109,11 @@ def divides_by_warmup(tree: ast.AST) -> bool:
     Args:
         tree: The syntax tree of the module.
     """
-    checked = {_last_name(part) for test in _tests(tree) for part in _checked(test)}
+    checked = {_last_name(part) for test in _conditions(tree) for part in _tested_expressions(test)}
     return any(_divides_by_warmup(node, checked) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
-def _tests(tree: ast.AST) -> Iterator[ast.expr]:
+def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
     """Yield the conditions in a tree: tests of statements and comprehensions, and every `and` and `or`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
@@ -124,7 +124,7 @@ def _tests(tree: ast.AST) -> Iterator[ast.expr]:
             yield from node.ifs
 
 
-def _checked(test: ast.expr) -> Iterator[ast.expr]:
+def _tested_expressions(test: ast.expr) -> Iterator[ast.expr]:
     """Yield the expressions whose truth a condition tests, and the ones that it compares with a constant."""
     yield from test.values if isinstance(test, ast.BoolOp) else [test]
     for node in ast.walk(test):
@@ -137,7 +137,7 @@ def _divides_by_warmup(function: ast.FunctionDef, checked: Set[str]) -> bool:
     nodes = list(ast.walk(function))
     divisors = [node.right for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
     computed = [node.targets[0] for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
-    parts = [part for test in _tests(function) for part in ast.walk(test)]
+    parts = [part for test in _conditions(function) for part in ast.walk(test)]
     seen = checked | {_last_name(node) for node in (*parts, *computed)}
     return any(re.fullmatch(SETTINGS["warmup"], _last_name(node)) and _last_name(node) not in seen for node in divisors)
 

@@ -52,7 +52,7 @@ def _adapter(place: str) -> Callable[..., Trainer]:
     return cast(Callable[..., Trainer], getattr(import_module(f"{__name__}.{module}"), name))
 
 
-def _wrapped(place: str, argument: str, *, several: bool = False) -> Callable[[object], Trainer]:
+def _wrapper(place: str, argument: str, *, several: bool = False) -> Callable[[object], Trainer]:
     """Return a function that makes an adapter of a subject.
 
     Args:
@@ -63,7 +63,7 @@ def _wrapped(place: str, argument: str, *, several: bool = False) -> Callable[[o
     return lambda subject: _adapter(place)(**{argument: (subject,) if several else subject})
 
 
-def _refused(text: str) -> Callable[[object], Trainer]:
+def _refusal(text: str) -> Callable[[object], Trainer]:
     """Return a function that raises `NoAdapter` for a subject, with its name in the text."""
 
     def refuse(subject: object) -> Trainer:
@@ -124,12 +124,12 @@ pv.suites.training_loop.adapters.handwritten instead."""
 
 # By base class of a subject: the function that makes its adapter. The first match wins, so subclasses come first.
 _WRAPPED: dict[str, Callable[[object], Trainer]] = {
-    "trl.SFTTrainer": _wrapped("trl:TRL", "trainer"),
-    "trl._BaseTrainer": _refused(_ANOTHER_TASK),
-    "transformers.Trainer": _wrapped("transformers:Transformers", "trainer"),
-    "transformers.TrainerCallback": _wrapped("transformers:Transformers", "callbacks", several=True),
-    "lightning.LightningModule": _refused(_MODULE),
-    "lightning.Callback": _wrapped("lightning:Lightning", "callbacks", several=True),
-    "pytorch_lightning.LightningModule": _refused(_OTHER_LIGHTNING),
-    "pytorch_lightning.Callback": _refused(_OTHER_LIGHTNING),
+    "trl.SFTTrainer": _wrapper("trl:TRL", "trainer"),
+    "trl._BaseTrainer": _refusal(_ANOTHER_TASK),
+    "transformers.Trainer": _wrapper("transformers:Transformers", "trainer"),
+    "transformers.TrainerCallback": _wrapper("transformers:Transformers", "callbacks", several=True),
+    "lightning.LightningModule": _refusal(_MODULE),
+    "lightning.Callback": _wrapper("lightning:Lightning", "callbacks", several=True),
+    "pytorch_lightning.LightningModule": _refusal(_OTHER_LIGHTNING),
+    "pytorch_lightning.Callback": _refusal(_OTHER_LIGHTNING),
 }

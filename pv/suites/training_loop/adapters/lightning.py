@@ -111,7 +111,11 @@ class Lightning:
 
     def plugged(self, job: Job, report: Report) -> dict[str, object]:
         """Return the arguments `logger` and `callbacks` of the trainer, which record the run in its report."""
-        callbacks = [*(make() for make in self.callbacks), Watch(job, report), *_savers(job, self.names["eval_loss"])]
+        callbacks = [
+            *(make() for make in self.callbacks),
+            Watch(job, report),
+            *_checkpoint_callbacks(job, self.names["eval_loss"]),
+        ]
         return {"logger": Logs(report, self.names), "callbacks": callbacks}
 
     def loaded(self, job: Job, rows: tuple[Example, ...], size: int, seed: int, *, shuffle: bool = False) -> Any:
@@ -155,7 +159,7 @@ def _settings(job: Job) -> dict[str, object]:
     }
 
 
-def _savers(job: Job, monitored: str) -> list[Callback]:
+def _checkpoint_callbacks(job: Job, monitored: str) -> list[Callback]:
     """Return the callbacks that save the newest checkpoints, and the best one besides.
 
     Args:
@@ -204,10 +208,10 @@ class Watch(Callback):
             trainer.should_stop = True
 
 
-def _notes(event: str) -> Callable[..., None]:
+def _recorder_of(event: str) -> Callable[..., None]:
     """Return a method of `Watch` that records an event."""
     return lambda self, *_: self.report.events.append(event)
 
 
 for _hook in ("train_start", "train_epoch_start", "train_epoch_end", "train_end"):
-    setattr(Watch, f"on_{_hook}", _notes(_hook.replace("train_epoch", "epoch").replace("start", "begin")))
+    setattr(Watch, f"on_{_hook}", _recorder_of(_hook.replace("train_epoch", "epoch").replace("start", "begin")))

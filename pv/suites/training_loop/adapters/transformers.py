@@ -140,7 +140,7 @@ class Transformers:
         trainer = self.build(job, report, [*(make() for make in self.callbacks), Watch(job, report)])
         trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=str(job.resume) if job.resume else None)
-        return _reported(job, report, trainer)
+        return _complete_report(job, report, trainer)
 
     def build(self, job: Job, report: Report, callbacks: list[TrainerCallback]) -> Any:
         """Return the trainer. Override it for one that takes other arguments."""
@@ -244,16 +244,16 @@ class Watch(TrainerCallback):
             control.should_training_stop = True
 
 
-def _notes(event: str) -> Callable[..., None]:
+def _recorder_of(event: str) -> Callable[..., None]:
     """Return a method of `Watch` that records an event."""
     return lambda self, *_, **__: self.report.events.append(event)
 
 
 for _event in ("train_begin", "epoch_begin", "step_begin", "log", "evaluate", "save", "epoch_end", "train_end"):
-    setattr(Watch, f"on_{_event}", _notes(_event))
+    setattr(Watch, f"on_{_event}", _recorder_of(_event))
 
 
-def _reported(job: Job, report: Report, trainer: Any) -> Report:
+def _complete_report(job: Job, report: Report, trainer: Any) -> Report:
     """Add the logs, evaluations and checkpoints of a finished run to its report, and return the report."""
     names = {"learning_rate": "rate", "grad_norm": "norm"}
     for row in trainer.state.log_history:

@@ -86,9 +86,9 @@ def settings(kind: Callable[..., Made], job: Job, **extra: object) -> Made:
     """
     parameters = dict(inspect.signature(kind).parameters)
     values = _arguments(kind, parameters, job, extra)
-    if (inspect.isclass(kind) and parameters) or not _parses(parameters, values):
+    if (inspect.isclass(kind) and parameters) or not _may_parse_command_line(parameters, values):
         return kind(**values)
-    result = _parsed(kind, job, extra)
+    result = _call_without_command_line(kind, job, extra)
     # Set the attributes of the result as if they were parameters with defaults, but not its properties.
     computed = {name for name in dir(result) if isinstance(getattr(type(result), name, None), property)}
     defaults = {name: getattr(result, name) for name in dir(result) if name[0] != "_" and name not in computed}
@@ -98,7 +98,7 @@ def settings(kind: Callable[..., Made], job: Job, **extra: object) -> Made:
     return result
 
 
-def _parses(parameters: Mapping[str, inspect.Parameter], arguments: Iterable[str]) -> bool:
+def _may_parse_command_line(parameters: Mapping[str, inspect.Parameter], arguments: Iterable[str]) -> bool:
     """Return whether a function may parse the command line: it needs no arguments, and takes none of the settings."""
     named = (parameter for parameter in parameters.values() if parameter.kind is not parameter.VAR_POSITIONAL)
     # A parameter `**settings`, which takes all settings, has no default either.
@@ -106,7 +106,7 @@ def _parses(parameters: Mapping[str, inspect.Parameter], arguments: Iterable[str
     return optional and not parameters.keys() & {*arguments}
 
 
-def _parsed(kind: Callable[[], Made], job: Job, extra: Mapping[str, object]) -> Made:
+def _call_without_command_line(kind: Callable[[], Made], job: Job, extra: Mapping[str, object]) -> Made:
     """Call a function that may parse the command line, with an empty command line, and return its result.
 
     Required arguments get the value of the job or of `extra` as their default. Raise TypeError if there is none.
@@ -149,7 +149,9 @@ def _arguments(
     annotations = {name: _annotation(parameter) for name, parameter in parameters.items()}
     taken = {name: setting_of(name, annotation) for name, annotation in annotations.items() if name not in extra}
     # A loop that divides by its warm-up gets a warm-up of one step, so its schedule is not the schedule of the job.
-    least: dict[str, object] = {name: 1 for name, setting in taken.items() if setting == "warmup" and _is_warm(kind)}
+    least: dict[str, object] = {
+        name: 1 for name, setting in taken.items() if setting == "warmup" and _divides_by_warmup(kind)
+    }
     taken = {name: setting for name, setting in taken.items() if not least or setting not in ("warmup", "schedule")}
     # The values are code, since `pv new` writes them into adapters.
     values = {name: value_of(setting, annotations[name]) for name, setting in taken.items() if setting}
@@ -161,7 +163,7 @@ def _arguments(
 
 
 @cache
-def _is_warm(kind: Callable[..., object]) -> bool:
+def _divides_by_warmup(kind: Callable[..., object]) -> bool:
     """Return whether the module of a class or function divides by the warm-up, so that a warm-up of 0 raises."""
     try:
         return divides_by_warmup(ast.parse(inspect.getsource(cast("ModuleType", inspect.getmodule(kind)))))

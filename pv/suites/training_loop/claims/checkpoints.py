@@ -42,10 +42,10 @@ from pv.suites.training_loop.run import Run
 
 
 def falsify_saving_changes_nothing(bench: Bench) -> None:
-    judge(side_effect_cases(bench, SAVED, "save_every", "checkpoints", _saved))
+    judge(side_effect_cases(bench, SAVED, "save_every", "checkpoints", _count_saved))
 
 
-def _saved(run: Run) -> int:
+def _count_saved(run: Run) -> int:
     """Return the number of files in the directory of a run; if there are none, of the checkpoints that it reports."""
     return sum(path.is_file() for path in run.job.directory.rglob("*")) or len(on_disk(run))
 
@@ -76,12 +76,12 @@ def falsify_rotation_keeps_the_newest(bench: Bench) -> None:
         if len(every) <= keep:
             continue  # rotation removes no checkpoint
         fault = "" if actual == every[-keep:] else f"checkpoints of the steps {actual}, not of {every[-keep:]}"
-        causes = _of_rotation(every, actual, keep) if fault else ()
+        causes = _causes_of_rotation(every, actual, keep) if fault else ()
         cases[f"keep {keep} of {len(every)}"] = Case(run, fault, causes)
     judge(cases)
 
 
-def _of_rotation(every: list[int], actual: list[int], keep: int) -> tuple[str, ...]:
+def _causes_of_rotation(every: list[int], actual: list[int], keep: int) -> tuple[str, ...]:
     """Return the known mistakes of rotation that leave exactly some checkpoints.
 
     Args:
@@ -105,7 +105,7 @@ def falsify_rotation_keeps_the_best(bench: Bench) -> None:
         run = bench.run(replace(best_job(bench), keep=2, seed=seed, rate=rate))
         cases[f"seed {seed}, rate {rate:g}"] = _kept_case(run)
     judge(cases)
-    if all(_best(case.run)[0] in due_checkpoints(bench, case.run)[-2:] for case in cases.values()):
+    if all(_best_evaluation(case.run)[0] in due_checkpoints(bench, case.run)[-2:] for case in cases.values()):
         raise SkipTest("the best checkpoint is always one of the newest, so it is kept in any case")
 
 
@@ -125,7 +125,7 @@ def require_nan(run: Run) -> None:
         raise SkipTest("no evaluation with a NaN loss is reported, although the model returns NaN in one")
 
 
-def _best(run: Run) -> tuple[int, float]:
+def _best_evaluation(run: Run) -> tuple[int, float]:
     """Return the step and the loss of the evaluation with the smallest finite loss. Raise SkipTest if there is none."""
     finite = [evaluation for evaluation in run.evaluations if not math.isnan(evaluation[1])]
     require(finite, "evaluation with a finite loss", "which the best checkpoint is chosen by")
@@ -147,7 +147,7 @@ def _kept_case(run: Run) -> Case:
 def _kept_fault(run: Run) -> str:
     """Return what is wrong with the checkpoints on disk, where `job.keep` is 2; "" if nothing is."""
     actual, last = on_disk(run), len(run.steps)
-    best, loss = _best(run)
+    best, loss = _best_evaluation(run)
     if best not in actual:
         return f"the best step is {best} with loss {loss:.6g}, and the checkpoints are those of the steps {actual}"
     if last not in actual:
@@ -199,11 +199,11 @@ def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
         "the average with the constant decay of the job, without a warm-up": running_average(START, after, constant),
         "the average with the decay of the first update": running_average(START, after, lambda _: decay(0)),
         "the weights at the start: it is never updated": START,
-        f"the weights at the end: {_why(run)}": run.weights,
+        f"the weights at the end: {_cause_of_no_average(run)}": run.weights,
     }
 
 
-def _why(run: Run) -> str:
+def _cause_of_no_average(run: Run) -> str:
     """Return the reason why the average equals the weights, as far as it can be observed."""
     if run.shared:
         return "the average shares their storage, so nothing is averaged (copy them where it begins)"
@@ -279,10 +279,10 @@ def best_case(run: Run, *, tie: bool = False) -> Case:
         return Case(run)
     losses = ", ".join(f"step {step}: {loss:.6g}" for step, loss in run.evaluations)
     fault = f"the best step is called {run.best}, not {right[0]}; the evaluations are {losses}"
-    return Case(run, fault, _causes(run, right))
+    return Case(run, fault, _causes_of_best(run, right))
 
 
-def _causes(run: Run, right: Sequence[int]) -> tuple[str, ...]:
+def _causes_of_best(run: Run, right: Sequence[int]) -> tuple[str, ...]:
     """Return the known mistakes that give the best step of a run; `right` are the steps with the smallest loss."""
     losses = dict(run.evaluations)
     mistakes = {

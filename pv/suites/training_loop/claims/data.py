@@ -49,7 +49,7 @@ def falsify_each_example_once_an_epoch(bench: Bench, **shape: Any) -> None:
         _judge_passes(run)
     elif len(names) != n * epochs:
         fault = f"{epochs} x {n} examples are to be consumed, and {len(names)} are: {names}"
-        refute(fault, run, _lost(run, n * epochs - len(names)))
+        refute(fault, run, _causes_of_lost(run, n * epochs - len(names)))
     for epoch in range(len(names) // n):
         # Order is free within an epoch; the set of examples is not.
         part = sorted(names[epoch * n : (epoch + 1) * n])
@@ -67,7 +67,7 @@ def _judge_passes(run: Run) -> None:
         refute(f"after {len(names) // n} passes over the data, the examples {rest} follow, some of them twice", run)
 
 
-def _lost(run: Run, missing: int) -> tuple[str, ...]:
+def _causes_of_lost(run: Run, missing: int) -> tuple[str, ...]:
     """Return the known mistakes that leave out exactly `missing` examples; a negative number is of repeated ones."""
     job, trained = run.job, {example.name for example in run.job.train}
     mistakes = {
@@ -75,14 +75,14 @@ def _lost(run: Run, missing: int) -> tuple[str, ...]:
         "without the last, incomplete batch": missing == job.epochs * (len(trained) % job.batch),
         "without the last, incomplete window": missing == job.epochs * (len(trained) % (job.batch * job.accumulate)),
     }
-    if missing < 0 and _goes_on(run):
+    if missing < 0 and _fills_windows_across_epochs(run):
         return (GOES_ON,)
     if missing < 0 and _repeats_full_windows(run):
         return ("without the last, incomplete window of each epoch: the next epoch begins in its place",)
     return tuple(name for name, holds in mistakes.items() if holds)
 
 
-def _goes_on(run: Run) -> bool:
+def _fills_windows_across_epochs(run: Run) -> bool:
     """Return whether windows are filled up from the next epoch: all are full, and no pass over the data repeats one."""
     names, n = consumed(run), len(run.job.train)
     passes = [names[i : i + n] for i in range(0, len(names), n)]
@@ -214,7 +214,7 @@ def _causes_of_leftover(bench: Bench, run: Run) -> tuple[str, ...]:
     """Return the known mistakes that leave the last micro-batches of a run without a step."""
     # With three micro-batches per epoch in windows of two, only windows across epochs give three steps in two epochs.
     two = bench.run(Job(train=equal(3), batch=1, accumulate=2, epochs=2))
-    if len(two.steps) == 3 and _goes_on(two):
+    if len(two.steps) == 3 and _fills_windows_across_epochs(two):
         return (GOES_ON,)
     rest = math.ceil(len(run.job.train) / run.job.batch) % run.job.accumulate
     rest *= 1 if run.steps else run.job.epochs
@@ -252,10 +252,10 @@ def falsify_steps_of_an_epoch(bench: Bench, **shape: Any) -> None:
     window = run.job.batch * run.job.accumulate
     least = run.job.epochs * len(run.job.train) // window if "short_windows" in bench.lacks else expected
     if not least <= len(run.steps) <= expected:
-        refute(f"{len(run.steps)} steps in {shape_of}, not {expected}", run, _causes(run))
+        refute(f"{len(run.steps)} steps in {shape_of}, not {expected}", run, _causes_of_steps(run))
 
 
-def _causes(run: Run) -> tuple[str, ...]:
+def _causes_of_steps(run: Run) -> tuple[str, ...]:
     """Return the known mistakes that give too many steps."""
     repeated = [k for k, step in enumerate(run.steps, 1) if not step.batches]
     if repeated:
@@ -331,11 +331,11 @@ def falsify_stop_after_a_step(bench: Bench) -> None:
     for accumulate, k in product((1, 2), (1, 2, 3)):
         run = bench.run(Job(train=equal(8), epochs=2, accumulate=accumulate, stop_at=k))
         why = f"asked to stop after step {k}, it takes {len(run.steps)} steps" if len(run.steps) != k else ""
-        cases[f"accumulation {accumulate}, step {k}"] = Case(run, why, _of_stop(run, k) if why else ())
+        cases[f"accumulation {accumulate}, step {k}"] = Case(run, why, _causes_of_stop(run, k) if why else ())
     judge(cases)
 
 
-def _of_stop(run: Run, k: int) -> tuple[str, ...]:
+def _causes_of_stop(run: Run, k: int) -> tuple[str, ...]:
     """Return the known mistakes by which a run that must stop after step `k` takes exactly its number of steps."""
     steps, epoch = len(run.steps), len(run.job.train) // (run.job.batch * run.job.accumulate)
     mistakes = {
@@ -361,12 +361,14 @@ def falsify_epoch_events(bench: Bench) -> None:
             if outer == right and ends
             else f"events {actual}; of runs and epochs {right} are expected, first and last"
         )
-        cases[f"accumulation {accumulate}, batch {batch}"] = Case(run, why, _miscalled(outer, right) if why else ())
+        cases[f"accumulation {accumulate}, batch {batch}"] = Case(
+            run, why, _causes_of_events(outer, right) if why else ()
+        )
     judge(cases)
     require_steps(*(case.run for case in cases.values()))
 
 
-def _miscalled(actual: Sequence[str], right: Sequence[str]) -> tuple[str, ...]:
+def _causes_of_events(actual: Sequence[str], right: Sequence[str]) -> tuple[str, ...]:
     """Return which events are called too rarely or too often; otherwise, that their order is wrong."""
     times = {event: (actual.count(event), right.count(event)) for event in dict.fromkeys((*right, *actual))}
     wrong = [f"`{event}` called {n} times, not {expected}" for event, (n, expected) in times.items() if n != expected]
@@ -382,6 +384,8 @@ def falsify_step_events(bench: Bench) -> None:
         half = len(run.steps) // 2
         right = ["epoch_begin", *["step_begin", "step_end"] * half, "epoch_end"] * 2
         why = f"{len(run.steps)} steps, and the events {actual}, not {right}" if actual != right else ""
-        cases[f"accumulation {accumulate}, batch {batch}"] = Case(run, why, _miscalled(actual, right) if why else ())
+        cases[f"accumulation {accumulate}, batch {batch}"] = Case(
+            run, why, _causes_of_events(actual, right) if why else ()
+        )
     judge(cases)
     require_steps(*(case.run for case in cases.values()))

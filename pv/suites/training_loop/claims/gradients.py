@@ -146,13 +146,13 @@ def falsify_empty_step_has_no_gradient(bench: Bench) -> None:
         why = f"nothing is scored, and the gradient has norm {longest:.6g}" if longest else ""
         if not all(bool(weight.isfinite().all()) for weight in step.weights.values()):
             why = f"after {step.names} weights are not finite"
-        cases[f"step {k}"] = Case(run, why, _of_empty_step(run, k - 1) if why else ())
+        cases[f"step {k}"] = Case(run, why, _causes_of_empty_step(run, k - 1) if why else ())
     judge(cases)
     if 3 not in consumed(run):
         raise SkipTest("the example without scored tokens is never used")
 
 
-def _of_empty_step(run: Run, k: int) -> tuple[str, ...]:
+def _causes_of_empty_step(run: Run, k: int) -> tuple[str, ...]:
     """Return the known mistakes that give the gradient of the step at index k, which has no scored tokens."""
     step = run.steps[k]
     before = {n: torch.zeros_like(START[n]) if g is None else g for n, g in run.steps[k - 1].gradient.items()}
@@ -193,11 +193,11 @@ def falsify_first_update_changes_every_parameter(bench: Bench) -> None:
         after = run.steps[0].weights if run.steps else START
         same = [name for name, tensor in START.items() if torch.equal(after[name], tensor)]
         fault = f"the first update does not change {', '.join(same)}" if same else ""
-        cases[optimizer] = Case(run, fault, _of_unchanged(run, same))
+        cases[optimizer] = Case(run, fault, _causes_of_unchanged(run, same))
     judge(cases)
 
 
-def _of_unchanged(run: Run, names: Sequence[str]) -> tuple[str, ...]:
+def _causes_of_unchanged(run: Run, names: Sequence[str]) -> tuple[str, ...]:
     """Return the known mistakes by which the first update changes none of the parameters with these names."""
     step = run.steps[0] if run.steps else None
     if step is None:
@@ -233,7 +233,7 @@ def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
 CROP = 4
 
 
-def ending(name: int, length: int, end: int) -> Example:
+def example_ending_with(name: int, length: int, end: int) -> Example:
     """Return an example with all tokens scored, whose last token is the end token `end`."""
     row = example(name, length, (1 << length - 1) - 1)
     return Example((*row.tokens[:-1], end), (*row.labels[:-1], end))
@@ -245,7 +245,9 @@ def falsify_end_token_is_scored(bench: Bench) -> None:
         raise SkipTest(f"the end token {end} is not below {VOCABULARY}, the number of tokens of the suite's model")
     # The first token names the example, so the end token must not be a name.
     names = [name for name in range(*NAMES) if name != end]
-    train = tuple(ending(name, length, end) for name, length in zip(names, (5, 3, 5, 4, 5, 2, 5, 5), strict=False))
+    train = tuple(
+        example_ending_with(name, length, end) for name, length in zip(names, (5, 3, 5, 4, 5, 2, 5, 5), strict=False)
+    )
     cases: Cases = {}
     for batch, accumulate in product((1, 2), (1, 2)):
         cases |= gradient_cases(bench, bench.run(Job(train=train, batch=batch, accumulate=accumulate)))
@@ -259,23 +261,23 @@ def falsify_long_rows_are_cropped(bench: Bench) -> None:
     judge(cases)
 
 
-SPOILT_CASES = ((1, 1, math.nan), (1, 0, math.inf), (2, 2, math.nan), (2, 5, math.inf))
+NON_FINITE_CASES = ((1, 1, math.nan), (1, 0, math.inf), (2, 2, math.nan), (2, 5, math.inf))
 """Cases with a loss that is not finite: micro-batches of a window, number of the micro-batch, from 0, and its loss."""
 WINDOWS = 4
-SPOILT = "a step with a loss that is not finite"
+STEP_NOT_FINITE = "a step with a loss that is not finite"
 
 
 def falsify_loss_that_is_not_finite(bench: Bench) -> None:
     cases: Cases = {}
-    for size, at, loss in SPOILT_CASES:
+    for size, at, loss in NON_FINITE_CASES:
         if size == 1 or "accumulate" not in bench.lacks:
             plain = Job(train=equal(WINDOWS * size), batch=1, accumulate=size)
             name = f"accumulation {size}, loss {loss} in micro-batch {at + 1}"
-            cases[name] = _spoilt_case(bench, bench.run(plain), replace(plain, not_finite=((at, loss),)), at)
+            cases[name] = _non_finite_case(bench, bench.run(plain), replace(plain, not_finite=((at, loss),)), at)
     judge(cases)
 
 
-def _spoilt_case(bench: Bench, plain: Run, spoiled: Job, at: int) -> Case:
+def _non_finite_case(bench: Bench, plain: Run, job: Job, at: int) -> Case:
     """Run a job in which the loss of one micro-batch is not finite, and check what the trainer does.
 
     Correct trainers skip the step, leave out the micro-batch, or raise an error. The error may come after the step, but
@@ -284,24 +286,26 @@ def _spoilt_case(bench: Bench, plain: Run, spoiled: Job, at: int) -> Case:
     Args:
         bench: The bench.
         plain: A run of the job with finite losses, for reports.
-        spoiled: The job.
+        job: The job.
         at: The number of the micro-batch, from 0.
     """
     try:
-        run = bench.run(spoiled)
+        run = bench.run(job)
     except SkipTest:
         raise
     except (Exception, SystemExit):  # trainers raise different errors for such a loss; scripts call `sys.exit`
         steps, pending = recorder().steps, recorder().pending
-        k, broken = next(_spoiled(steps), (len(steps), []))
+        k, broken = next(_non_finite_weights(steps), (len(steps), []))
+        # The error is in time only directly after the step: with no later step, and no micro-batch since.
         late = k < len(steps) - (not pending)
-        return Case(plain, f"{_after(k, broken)}, and the error is raised later", (SPOILT,)) if late else Case(plain)
+        fault = f"{_non_finite_fault(k, broken)}, and the error is raised later"
+        return Case(plain, fault, (STEP_NOT_FINITE,)) if late else Case(plain)
     batches = [batch for step in run.steps for batch in step.batches] + [*run.leftover]
     # Without a forward of the micro-batch, nothing was tried.
     if at >= len(batches):
         raise SkipTest(f"micro-batch {at + 1}, whose loss is not finite, was not seen in training mode")
-    for k, broken in _spoiled(run.steps):
-        return Case(run, _after(k, broken), (SPOILT,))
+    for k, broken in _non_finite_weights(run.steps):
+        return Case(run, _non_finite_fault(k, broken), (STEP_NOT_FINITE,))
     # Find the first step after the micro-batch. Its window may contain the micro-batch, or begin after a skipped step.
     ends = [sum(len(step.batches) for step in run.steps[: k + 1]) for k in range(len(run.steps))]
     if not ends or at >= ends[-1]:  # no step after it
@@ -309,22 +313,22 @@ def _spoilt_case(bench: Bench, plain: Run, spoiled: Job, at: int) -> Case:
     index = next(k for k, end in enumerate(ends) if end > at)
     first = ends[index] - len(run.steps[index].batches)
     finite_batches = [batch for i, batch in enumerate(run.steps[index].batches, first) if i != at]
-    return _kept_step_case(bench, run, index, finite_batches)
+    return _finite_mean_case(bench, run, index, finite_batches)
 
 
-def _spoiled(steps: Sequence[Step]) -> Iterator[tuple[int, list[str]]]:
+def _non_finite_weights(steps: Sequence[Step]) -> Iterator[tuple[int, list[str]]]:
     """Yield the index of each step after which weights are not finite, and their names."""
     for k, step in enumerate(steps):
         if broken := [name for name, weight in step.weights.items() if not weight.isfinite().all()]:
             yield k, broken
 
 
-def _after(k: int, names: Sequence[str]) -> str:
+def _non_finite_fault(k: int, names: Sequence[str]) -> str:
     """Return the fault that the weights with these names are not finite after the step at index k."""
     return f"after step {k + 1}, {', '.join(names)} {'is' if len(names) == 1 else 'are'} not finite"
 
 
-def _kept_step_case(bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]) -> Case:
+def _finite_mean_case(bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]) -> Case:
     """Check that a step has the gradient of the token mean over micro-batches with a finite loss.
 
     Args:
@@ -342,11 +346,13 @@ def _kept_step_case(bench: Bench, run: Run, k: int, finite_batches: Sequence[tup
         f"step {k + 1} has a gradient of norm {norm(step.gradient):.6g}, which is not that of the token mean over its "
         "micro-batches with a finite loss"
     )
-    return Case(run, fault, _causes_of_kept_step(bench, run, k, finite_batches))
+    return Case(run, fault, _causes_of_finite_mean(bench, run, k, finite_batches))
 
 
-def _causes_of_kept_step(bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
-    """Return the known mistakes that give the gradient of a step which `_kept_step_case` finds faulty."""
+def _causes_of_finite_mean(
+    bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]
+) -> tuple[str, ...]:
+    """Return the known mistakes that give the gradient of a step which `_finite_mean_case` finds faulty."""
     if not finite_batches:
         return ("a step for a window without a finite loss, which is counted",)
     means = (run.sums(k, chain(*finite_batches[start:])).mean for start in range(len(finite_batches)))
@@ -403,7 +409,7 @@ def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
     1. boolean masks that are True only for padding, such as the `key_padding_mask` of PyTorch;
     2. the masks of a run with several examples in a row, since they may be numbers of these examples.
     """
-    if any(_packs(run, row.ids) for row in run.masked):
+    if any(_has_several_examples(run, row.ids) for row in run.masked):
         return "", ()
     # If all rows begin with padding, the loop may have added its own token there, which the mask may include.
     added = all(row.ids[:1] == [PAD] for row in run.masked)
@@ -421,7 +427,7 @@ def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
     return fault, tuple(name for name, is_it in mistakes.items() if is_it)
 
 
-def _packs(run: Run, ids: list[int]) -> bool:
+def _has_several_examples(run: Run, ids: list[int]) -> bool:
     """Return whether a row contains several examples, that is, several names that are followed by text."""
     names = {example.name for example in run.job.train}
     return sum(a in names and b >= TEXT[0] for a, b in pairwise(ids)) > 1

@@ -80,7 +80,7 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
         return Case(run, f"no loss is logged, {expected:.6g} is expected")
     if close(actual, expected, PRINTED):
         return Case(run)
-    totals = [_total(step) for step in steps]
+    totals = [_sum_total(step) for step in steps]
     mistakes = {
         "that of the last step": token_mean(totals[-1:]),
         "the mean of the steps' means": mean_of_means(totals),
@@ -107,11 +107,11 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
     begin, last = (k - 1) // per_epoch * per_epoch, k - run.job.log_every
     if begin != last:
         name = "the token mean of the epoch so far" if begin < last else RESET
-        mistakes[name] = token_mean([_total(run.batch_sums(i)) for i in range(begin, k)])
+        mistakes[name] = token_mean([_sum_total(run.batch_sums(i)) for i in range(begin, k)])
     if k > run.job.log_every:
-        before = [_total(run.batch_sums(i)) for i in range(k)]
+        before = [_sum_total(run.batch_sums(i)) for i in range(k)]
         mistakes["the loss since the last log / the tokens of the whole run"] = (
-            _total(batches).nats / _total(before).tokens
+            _sum_total(batches).nats / _sum_total(before).tokens
         )
         mistakes["the token mean of the whole run"] = token_mean(before)
     fault = f"{actual:.6g} is logged, the token mean is {expected:.6g}"
@@ -131,7 +131,7 @@ def _filtered_mean(totals: Sequence[Sums]) -> float:
     return total / len(totals)
 
 
-def _total(parts: Sequence[Sums]) -> Sums:
+def _sum_total(parts: Sequence[Sums]) -> Sums:
     """Return the loss and the tokens of several sums together, without their gradient."""
     return Sums(sum(part.nats for part in parts), sum(part.tokens for part in parts), {})
 
@@ -188,14 +188,14 @@ def _tokens_case(run: Run) -> Case:
     }
     every = 1 if len(actual) == len(run.steps) else run.job.log_every
     # The correct count has the empty name; the others are known mistakes.
-    same = [name for name, count in counts.items() if actual in _sums_of(count, every)]
+    same = [name for name, count in counts.items() if actual in _token_sums(count, every)]
     if "" in same:
         return Case(run)
-    expected = _sums_of(counts[""], every)[0]
+    expected = _token_sums(counts[""], every)[0]
     return Case(run, f"the logged tokens are {actual}, {expected} are scored since the run began", tuple(same))
 
 
-def _sums_of(counts: Sequence[int], every: int) -> list[dict[int, float]]:
+def _token_sums(counts: Sequence[int], every: int) -> list[dict[int, float]]:
     """Return the sums of the steps' counts by step of each log: since the start of the run, and since the last log."""
     at = range(every, len(counts) + 1, every)
     return [{k: float(sum(counts[:k])) for k in at}, {k: float(sum(counts[k - every : k])) for k in at}]
@@ -252,7 +252,7 @@ def _evaluates_in_training_mode(run: Run) -> bool:
     return run.job.dropout > 0 and bool(seen.intersection(example.name for example in run.job.evaluated))
 
 
-def _off(run: Run, k: int, actual: float) -> bool:
+def _differs_after(run: Run, k: int, actual: float) -> bool:
     """Return whether an evaluation loss differs from the loss of the weights after step k."""
     rows = [sums(run.before(k), (example,)) for example in run.job.evaluated]
     return not close(actual, token_mean(rows), TOLERANCE)
@@ -265,7 +265,7 @@ def evaluation_cases(bench: Bench, size: int) -> Cases:
     # A loop that counts steps from 0 reports correct losses under wrong steps. Only TL-EVAL-007, which is about the
     # steps, should fail then, so the steps are corrected here.
     later = [(k + 1, loss) for k, loss in evaluations if (k + 1) % run.job.eval_every == 0 and k < len(run.steps)]
-    if later and len(later) == len(evaluations) and not any(_off(run, k, loss) for k, loss in later):
+    if later and len(later) == len(evaluations) and not any(_differs_after(run, k, loss) for k, loss in later):
         evaluations = later
     if not evaluations:
         require(not run.evaluated, "`evaluations`", "and forwards in eval mode are seen")
@@ -312,21 +312,24 @@ def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
 
 
 def falsify_evaluation_changes_nothing(bench: Bench) -> None:
-    plain = side_effect_cases(bench, replace(EVALUATING, eval_every=1), "eval_every", "evaluations", _ungraded)
-    cases = {name: _of_mode(case) for name, case in plain.items()}
+    plain = side_effect_cases(bench, replace(EVALUATING, eval_every=1), "eval_every", "evaluations", _count_untrained)
+    cases = {name: _with_cause_of_mode(case) for name, case in plain.items()}
     if "average" not in bench.lacks:
         with_average = side_effect_cases(
             bench,
             replace(EVALUATING, eval_every=1, average=0.5, rate=40.0, dropout=0.0),
             "eval_every",
             "evaluations",
-            _ungraded,
+            _count_untrained,
         )
-        cases |= {f"with a running average, {name}": _of_average(bench, case) for name, case in with_average.items()}
+        cases |= {
+            f"with a running average, {name}": _with_cause_of_average(bench, case)
+            for name, case in with_average.items()
+        }
     judge(cases)
 
 
-def _ungraded(run: Run) -> int:
+def _count_untrained(run: Run) -> int:
     """Return the number of forwards that train nothing: they are in eval mode, or without gradients."""
     return len(run.evaluated) + len(run.train_without_grad)
 
@@ -338,21 +341,21 @@ def _require_evaluations(run: Run, *, between: bool = False) -> None:
         run: The run.
         between: Whether an evaluation between two steps is required.
     """
-    if not _ungraded(run):
+    if not _count_untrained(run):
         raise SkipTest("no forward in eval mode or without gradients is seen: nothing is evaluated")
     if between and not any(0 < step < len(run.steps) for step, _ in run.evaluations):
         require(run.evaluations, "`evaluations`", "and forwards in eval mode are seen")
         raise SkipTest("no step is taken after an evaluation")
 
 
-def _of_mode(case: Case) -> Case:
+def _with_cause_of_mode(case: Case) -> Case:
     """Return the case with the cause that its evaluations are in training mode, or with its causes and a hint."""
     active = case.fault and _evaluates_in_training_mode(case.run)
     drawn = tuple(cause if cause.startswith("weights") else f"{cause}{SEED}" for cause in case.causes)
     return replace(case, causes=(TRAINING_MODE,) if active else drawn)
 
 
-def _of_average(bench: Bench, case: Case) -> Case:
+def _with_cause_of_average(bench: Bench, case: Case) -> Case:
     """Return the case, with its cause if an evaluation left the running average of the weights in the model."""
     run = case.run
     # The first evaluation after a step; it may come only at the end of an epoch.
@@ -401,7 +404,7 @@ def falsify_each_example_evaluated_once(bench: Bench) -> None:
     run = bench.run(EVALUATING)
     if not run.evaluations:
         _require_evaluations(run)
-    names = _after_trial(run)
+    names = _without_trial(run)
     # Count the forwards in eval mode of each example: dropped and repeated examples have other counts.
     times = {example.name: names.count(example.name) for example in EVALUATED}
     if len(set(times.values())) > 1 or times[EVALUATED[0].name] < len(run.evaluations):
@@ -417,7 +420,7 @@ def falsify_each_example_evaluated_once(bench: Bench) -> None:
         refute(f"in {len(run.evaluations)} evaluations, forwards in eval mode by example: {times}", run, causes)
 
 
-def _after_trial(run: Run) -> list[int]:
+def _without_trial(run: Run) -> list[int]:
     """Return the names of the evaluated examples in order, without a trial of some batches before the training."""
     evaluated = {example.name for example in EVALUATED}
     names, early = (

@@ -83,10 +83,10 @@ def falsify_no_position_sees_later_tokens(bench: Bench) -> None:
 
 def falsify_padding_is_not_seen(bench: Bench) -> None:
     logits, rows = forward(bench), rows_of(network_adapter(bench).tokens)
-    assert_rows_are_as_alone(logits, logits, rows, lambda: _of_padding(bench))
+    assert_rows_are_as_alone(logits, logits, rows, lambda: _cause_of_padding(bench))
 
 
-def _of_padding(bench: Bench) -> str:
+def _cause_of_padding(bench: Bench) -> str:
     """Return the known mistake with padding that explains wrong logits."""
     # Change only the embeddings of the padding: if the logits change, padding is attended to; if not, positions count
     # the padding.
@@ -96,7 +96,7 @@ def _of_padding(bench: Bench) -> str:
 
     def shift(module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
         nonlocal changed
-        padding = _padding(arguments[0], rows) if isinstance(module, nn.Embedding) else None
+        padding = _padding_mask(arguments[0], rows) if isinstance(module, nn.Embedding) else None
         if padding is None:
             return output
         changed = True
@@ -111,7 +111,7 @@ def _of_padding(bench: Bench) -> str:
     return "padding is seen" if relative_difference(after, before) > TOLERANCE else "positions count the padding"
 
 
-def _padding(ids: Tensor, rows: Sequence[Row]) -> Tensor | None:
+def _padding_mask(ids: Tensor, rows: Sequence[Row]) -> Tensor | None:
     """Return a mask [B, T] that is True where token ids [B, T] are padding; None if the ids do not contain the rows."""
     if ids.dim() != 2 or len(ids) != len(rows):
         return None
@@ -296,7 +296,7 @@ def falsify_checkpointing_changes_no_gradient(bench: Bench) -> None:
     missing = sorted(plain.gradient.keys() - again.gradient.keys())
     assert not missing, f"with activation checkpointing, {', '.join(missing)} has no gradient"
     assert plain.gradient, "no parameter has a gradient"
-    apart, name = _apart(plain, again)
+    apart, name = _largest_gradient_difference(plain, again)
     assert apart < SAME, (
         f"with activation checkpointing, the gradient of {name} is off by {apart:.2g} of its largest element: other "
         "numbers are drawn when activations are computed again, or something is changed in place"
@@ -319,7 +319,7 @@ def _flat(run: Backward) -> Tensor:
     return torch.cat([tensor.flatten().double() for _, tensor in sorted(run.gradient.items())])
 
 
-def _apart(plain: Backward, other: Backward) -> tuple[float, str]:
+def _largest_gradient_difference(plain: Backward, other: Backward) -> tuple[float, str]:
     """Return the largest relative difference of two gradients, and the name of the parameter that has it.
 
     The difference is relative to the largest element of the parameter's gradient.
@@ -412,10 +412,10 @@ def tied_pairs(bench: Bench, network: nn.Module) -> Pairs:
         for kind in (nn.Embedding, nn.Linear)
     }
     pairs = product(weights[nn.Embedding], weights[nn.Linear])
-    return [(a, b) for a, b in pairs if _begin_as_one(named.get(a), named.get(b))]
+    return [(a, b) for a, b in pairs if _are_initially_equal(named.get(a), named.get(b))]
 
 
-def _begin_as_one(a: Tensor | None, b: Tensor | None) -> bool:
+def _are_initially_equal(a: Tensor | None, b: Tensor | None) -> bool:
     """Return whether two weights are one parameter, or have the same values, which are not constant."""
     if a is None or b is None:  # no parameter, but computed, as by a parametrization
         return False

@@ -137,7 +137,7 @@ def falsify_steps_left(bench: Bench) -> None:
         expected, actual = len(uninterrupted.steps) - k, len(again.steps)
         if expected == actual:
             return "", ()
-        causes = _told_apart(bench, uninterrupted, k, _of_steps_left(uninterrupted, actual, k))
+        causes = _confirmed_causes(bench, uninterrupted, k, _causes_of_steps_left(uninterrupted, actual, k))
         return f"it takes {actual} steps more, not {expected}", causes
 
     cases = cut_cases(bench, check)
@@ -148,19 +148,19 @@ def falsify_steps_left(bench: Bench) -> None:
     judge(cases)
 
 
-def _told_apart(bench: Bench, uninterrupted: Run, k: int, causes: tuple[str, ...]) -> tuple[str, ...]:
+def _confirmed_causes(bench: Bench, uninterrupted: Run, k: int, causes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the causes that also explain a run with one more epoch, cut after step `k` or an epoch later."""
     # In a short run, several mistakes give the same number of steps; a longer run distinguishes them.
     if len(causes) < 2:
         return causes
     longer = bench.run(replace(uninterrupted.job, directory=Path(), epochs=uninterrupted.job.epochs + 1))
     for at in sorted({k, k + len(uninterrupted.steps) // uninterrupted.job.epochs} & {*longer.checkpoints}):
-        there = _of_steps_left(longer, len(bench.resume(longer, at).steps), at)
+        there = _causes_of_steps_left(longer, len(bench.resume(longer, at).steps), at)
         causes = tuple(cause for cause in causes if cause in there) or causes
     return causes
 
 
-def _of_steps_left(uninterrupted: Run, actual: int, k: int) -> tuple[str, ...]:
+def _causes_of_steps_left(uninterrupted: Run, actual: int, k: int) -> tuple[str, ...]:
     """Return the known mistakes by which a run resumed after step `k` takes exactly `actual` steps."""
     total, epoch = len(uninterrupted.steps), len(uninterrupted.steps) // uninterrupted.job.epochs
     last = max(
@@ -223,12 +223,12 @@ def end_fault(uninterrupted: Run, again: Run, k: int) -> str:
 
 def falsify_weights_without_dropout(bench: Bench) -> None:
     def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        return end_fault(uninterrupted, again, k), _of_state(uninterrupted, again, k)
+        return end_fault(uninterrupted, again, k), _causes_of_state(uninterrupted, again, k)
 
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, log_every=3))
 
 
-def _of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
+def _causes_of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
     """Return which part of a checkpoint is not restored, as far as the first step after it shows."""
     if not again.steps:
         return ()
@@ -263,10 +263,10 @@ def falsify_weights_with_random_data(bench: Bench) -> None:
     noisy, plain = (bench.run(replace(SAVED, dropout=0.0, noise=noise)) for noise in (True, False))
     if noisy.order == plain.order and not differing_tensors(noisy.weights, plain.weights):
         raise SkipTest("with `job.noise` the data draw no random numbers: the run is the same without; see `noise`")
-    cut_after_every_step(bench, partial(_fetched_early, bench), replace(SAVED, dropout=0.0, noise=True))
+    cut_after_every_step(bench, partial(_fault_with_early_fetch, bench), replace(SAVED, dropout=0.0, noise=True))
 
 
-def _fetched_early(bench: Bench, uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+def _fault_with_early_fetch(bench: Bench, uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
     """Return how the weights at the end differ with data that draw random numbers, and why."""
     fault, causes = end_fault_with_draws(uninterrupted, again, k)
     if causes:
@@ -395,7 +395,7 @@ def falsify_kill_during_a_save(bench: Bench) -> None:
         if saved:
             left = max(left, (place, saved), key=lambda checkpoints: len(checkpoints[1]))
             name = f"killed at operation {operation} on files, resumed from step {max(saved)}"
-            cases[name] = _after_kill(bench, uninterrupted, place, max(saved), saved[max(saved)], refused)
+            cases[name] = _resume_after_kill(bench, uninterrupted, place, max(saved), saved[max(saved)], refused)
     judge(cases)
     # A loop that refuses all these checkpoints may refuse any folder of a killed run, even with a complete checkpoint.
     if len(refused) == len(cases):
@@ -411,7 +411,7 @@ def _require_older(bench: Bench, uninterrupted: Run, place: Path, saved: dict[in
         raise SkipTest(f"every checkpoint of a killed run is refused, also the oldest: {why}") from error
 
 
-def _after_kill(bench: Bench, uninterrupted: Run, place: Path, k: int, saved: Path, refused: list[str]) -> Case:
+def _resume_after_kill(bench: Bench, uninterrupted: Run, place: Path, k: int, saved: Path, refused: list[str]) -> Case:
     """Resume from the newest checkpoint of a killed run, and compare the end with the end of the uninterrupted run.
 
     Args:
@@ -437,13 +437,13 @@ def falsify_killed_run_goes_on(bench: Bench) -> None:
     for operation, place, saved in killed_runs(bench, uninterrupted):
         name = f"killed at operation {operation} on files, with checkpoints of the steps {sorted(saved)}"
         if (path := newest(place)) is not None:
-            cases[name] = _from_newest(bench, uninterrupted, place, path)
+            cases[name] = _resume_from_newest(bench, uninterrupted, place, path)
         elif len(saved) > 1:
             cases[name] = Case(uninterrupted, "no checkpoint is found, and at least the first is complete")
     judge(cases)
 
 
-def _from_newest(bench: Bench, uninterrupted: Run, place: Path, path: Path) -> Case:
+def _resume_from_newest(bench: Bench, uninterrupted: Run, place: Path, path: Path) -> Case:
     """Resume from the checkpoint that the trainer calls the newest, which must be complete, and compare the end."""
     try:
         again = bench.resume_run(uninterrupted, place, path, saves=False)
@@ -461,7 +461,7 @@ class WithNewest(Protocol):
         """Return the checkpoint from which the loop would resume in a folder; None if there is none."""
 
 
-def _in_used_folder(bench: Bench, earlier: Run, job: Job) -> Run | None:
+def _run_in_used_folder(bench: Bench, earlier: Run, job: Job) -> Run | None:
     """Return the run of a job in the folder of an earlier run; None if the trainer refuses the folder."""
     try:
         return bench.run_after(earlier, job)
@@ -480,7 +480,7 @@ def falsify_rotation_beside_an_earlier_run(bench: Bench) -> None:
         # Checkpoints of the same steps could not be distinguished from the ones of the earlier run.
         if not expected or {*expected} & {*on_disk(earlier)}:
             continue
-        run = _in_used_folder(bench, earlier, replace(SAVED, keep=keep, epochs=1))
+        run = _run_in_used_folder(bench, earlier, replace(SAVED, keep=keep, epochs=1))
         lost = [step for step in expected if run is not None and step not in on_disk(run)]
         names = f"{', '.join(map(str, lost))} of this run"
         fault = f"after it, the folder has the steps {on_disk(run or alone)}, and not {names}" if lost else ""
@@ -495,7 +495,7 @@ def falsify_rotation_beside_an_earlier_run(bench: Bench) -> None:
 def falsify_newest_beside_an_earlier_run(bench: Bench) -> None:
     newest = cast("WithNewest", bench.trainer).newest
     earlier, job = bench.run(SAVED), replace(SAVED, epochs=1, seed=2)
-    run = _in_used_folder(bench, earlier, job)
+    run = _run_in_used_folder(bench, earlier, job)
     if run is None:
         return
     judge({"in the folder of an earlier, longer run": _newest_case(bench, run, newest)})

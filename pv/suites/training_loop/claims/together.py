@@ -88,7 +88,7 @@ def falsify_gradient_of_two_ranks(bench: Bench) -> None:
     for k in range(len(together.steps)):
         case = gradient_case(bench, together, k)
         if case.fault:
-            case = replace(case, causes=(*_causes(bench, (first, second), k), *case.causes))
+            case = replace(case, causes=(*_causes_of_gradient(bench, (first, second), k), *case.causes))
         cases[f"step {k + 1}"] = Case(first, case.fault, case.causes)
     judge(cases)
 
@@ -151,7 +151,7 @@ def falsify_no_example_is_never_used(bench: Bench) -> None:
         refute(f"in 8 epochs of two ranks, the examples {never} of 7 are never used", runs[0])
 
 
-def _causes(bench: Bench, runs: tuple[Run, Run], k: int) -> tuple[str, ...]:
+def _causes_of_gradient(bench: Bench, runs: tuple[Run, Run], k: int) -> tuple[str, ...]:
     """Return the known mistakes in combining the ranks' gradients that give the gradient of the step at index k."""
     a, b = (run.sums(k) for run in runs)
     mistakes = {
@@ -239,11 +239,11 @@ def falsify_features_together(bench: Bench) -> None:
 
 def _fault(bench: Bench, run: Run) -> str:
     """Return the first fault of gradients, rates, average or evaluations; "" if there is none."""
-    faults = (_of_gradient, _of_rates, _of_average, _of_evaluations)
+    faults = (_gradient_fault, _rate_fault, _average_fault, _evaluation_fault)
     return next((text for check in faults if (text := check(bench, run))), "")
 
 
-def _of_gradient(bench: Bench, run: Run) -> str:
+def _gradient_fault(bench: Bench, run: Run) -> str:
     """Return the first fault of a gradient; "" if there is none."""
     for k, step in enumerate(run.steps):
         plain = run.sums(k, smoothing=run.job.smoothing).mean
@@ -255,7 +255,7 @@ def _of_gradient(bench: Bench, run: Run) -> str:
     return ""
 
 
-def _of_rates(bench: Bench, run: Run) -> str:
+def _rate_fault(bench: Bench, run: Run) -> str:
     """Return the first fault of a learning rate; "" if there is none, or the trainer does not claim its schedule."""
     if run.job.schedule == "constant" or bench.missing("TL-RATE-001", ()):
         return ""
@@ -268,7 +268,7 @@ def _of_rates(bench: Bench, run: Run) -> str:
     return ""
 
 
-def _of_average(bench: Bench, run: Run) -> str:
+def _average_fault(bench: Bench, run: Run) -> str:
     """Return the fault of the running average; "" if there is none."""
     if run.job.average is None:
         return ""
@@ -277,7 +277,7 @@ def _of_average(bench: Bench, run: Run) -> str:
     return f"the running average is off by {off:.2g} of its largest element" if off > NEAR else ""
 
 
-def _of_evaluations(bench: Bench, run: Run) -> str:
+def _evaluation_fault(bench: Bench, run: Run) -> str:
     """Return the fault of the last evaluation; "" if there is none."""
     for k, loss in run.evaluations[-1:]:  # TL-EVAL-001 is about the earlier evaluations
         expected = token_mean([sums(run.before(k), run.job.evaluated)]) if k <= len(run.steps) else loss
@@ -295,12 +295,12 @@ def falsify_features_together_after_a_cut(bench: Bench) -> None:
         steps = [k for k in due_checkpoints(bench, uninterrupted) if k < len(uninterrupted.steps)]
         if steps:
             again = bench.resume(uninterrupted, steps[-1])
-            fault = _end(uninterrupted, again, steps[-1])
+            fault = _describe_end(uninterrupted, again, steps[-1])
             cases[features] = Case(again, f"cut after step {steps[-1]}, {fault}" if fault else "")
     _judge(cases)
 
 
-def _end(uninterrupted: Run, again: Run, k: int) -> str:
+def _describe_end(uninterrupted: Run, again: Run, k: int) -> str:
     """Describe how the weights or the average at the end of a run that was resumed after step k differ."""
     average = end_difference(again, uninterrupted, k, "average") if uninterrupted.job.average is not None else ""
     return end_fault(uninterrupted, again, k) or (f"average at the end: {average}" if average else "")
@@ -335,6 +335,8 @@ def falsify_features_in_two_ranks_after_a_cut(bench: Bench) -> None:
     for rank, again in enumerate(bench.resume_ranks(uninterrupted, steps[-1])):
         run = uninterrupted[rank]
         other = run.order[steps[-1] :] != again.order
-        fault = f"examples {again.order}, not {run.order[steps[-1] :]}" if other else _end(run, again, steps[-1])
+        fault = (
+            f"examples {again.order}, not {run.order[steps[-1] :]}" if other else _describe_end(run, again, steps[-1])
+        )
         cases[f"rank {rank}, resumed after step {steps[-1]}"] = Case(again, fault)
     judge(cases)

@@ -83,11 +83,11 @@ def falsify_rate_of_each_step(bench: Bench) -> None:
         expected = [schedule_of(bench, run)(k, planned) for k in range(planned)]
         right = len(actual) == planned and all(map(close, actual, expected))
         fault = "" if right else f"rates {_short(actual)}, not {_short(expected)}"
-        cases[case] = Case(run, fault, _causes(bench, run, actual, planned) if fault else ())
+        cases[case] = Case(run, fault, _causes_of_rates(bench, run, actual, planned) if fault else ())
     judge(cases)
 
 
-def _causes(bench: Bench, run: Run, actual: list[float], planned: int) -> tuple[str, ...]:
+def _causes_of_rates(bench: Bench, run: Run, actual: list[float], planned: int) -> tuple[str, ...]:
     """Return the known mistakes of a schedule that give exactly the actual rates."""
     rate, micro = schedule_of(bench, run), planned * run.job.accumulate
     epoch = planned_steps(run.job) // run.job.epochs
@@ -95,9 +95,15 @@ def _causes(bench: Bench, run: Run, actual: list[float], planned: int) -> tuple[
     counts: dict[str, tuple[Callable[[int], int], int]] = {
         "the rate of the step before": (lambda k: max(k - 1, 0), planned),
         "the rate of the next step": (lambda k: k + 1, planned),
-        "a schedule that advances with every micro-batch": (lambda k: min(_passed(run, k), planned), planned),
+        "a schedule that advances with every micro-batch": (
+            lambda k: min(_micro_batches_before(run, k), planned),
+            planned,
+        ),
         "a schedule that advances twice in a step": (lambda k: min(2 * k, planned), planned),
-        "a schedule that advances before the step": (lambda k: min(_passed(run, k + 1), planned), planned),
+        "a schedule that advances before the step": (
+            lambda k: min(_micro_batches_before(run, k + 1), planned),
+            planned,
+        ),
         "a schedule that is planned for as many steps as there are micro-batches": (lambda k: k, micro),
         "a schedule of epochs that advances with every step": (lambda k: k * epoch, planned),
         "a schedule of steps that advances once an epoch": (lambda k: k // epoch, planned),
@@ -140,7 +146,7 @@ def _decays_from_the_start(bench: Bench, run: Run, actual: list[float], planned:
     return warmup > 0 and len(actual) == planned and all(map(close, actual, rates))
 
 
-def _passed(run: Run, steps: int) -> int:
+def _micro_batches_before(run: Run, steps: int) -> int:
     """Return the number of micro-batches in the first `steps` steps."""
     return sum(len(step.batches) for step in run.steps[:steps])
 
@@ -164,11 +170,11 @@ def falsify_rate_of_each_group(bench: Bench) -> None:
             expected = {name: rate * (HEAD if name.startswith("head.") else 1) for name in START}
             if step.rates.keys() != expected.keys() or not all(close(step.rates[n], expected[n]) for n in expected):
                 fault = fault or f"step {k + 1} has the rates {dict(step.rates)}, not {expected}"
-        cases[f"accumulation {accumulate}"] = Case(run, fault, _of_groups(run) if fault else ())
+        cases[f"accumulation {accumulate}"] = Case(run, fault, _causes_of_group_rates(run) if fault else ())
     judge(cases)
 
 
-def _of_groups(run: Run) -> tuple[str, ...]:
+def _causes_of_group_rates(run: Run) -> tuple[str, ...]:
     """Return the known mistakes that give the rates of the head's group."""
     head = [step.rates.get("head.weight") for step in run.steps]
     mistakes = {
@@ -208,11 +214,15 @@ def falsify_rates_do_not_depend_on_accumulation(bench: Bench) -> None:
             continue
         first = next((k for k, pair in enumerate(zip(actual, plain, strict=False)) if not close(*pair)), 0)
         fault = f"rates {_short(actual)}, not {_short(plain)} as without accumulation, from step {first + 1} on"
-        cases[f"accumulation {accumulate}"] = Case(run, fault, _faster(bench, actual, plain, accumulate))
+        cases[f"accumulation {accumulate}"] = Case(
+            run, fault, _causes_of_accumulated_rates(bench, actual, plain, accumulate)
+        )
     judge(cases)
 
 
-def _faster(bench: Bench, actual: list[float], plain: list[float], accumulate: int) -> tuple[str, ...]:
+def _causes_of_accumulated_rates(
+    bench: Bench, actual: list[float], plain: list[float], accumulate: int
+) -> tuple[str, ...]:
     """Return the known mistakes that give the actual rates; `plain` are the rates without accumulation."""
     longer = _rates(bench, replace(_stepping_job(1), epochs=2 * accumulate))
     mistakes = {
@@ -310,10 +320,10 @@ def overflowing(window: int, accumulate: int) -> Job:
 
 def require_scale(bench: Bench) -> None:
     """Raise SkipTest if the loop scales no gradient, although `job.scaler` is set."""
-    _scales(*_growing(bench, 1))
+    _scales(*_runs_with_growing_scale(bench, 1))
 
 
-def _growing(bench: Bench, accumulate: int) -> tuple[Run, Run]:
+def _runs_with_growing_scale(bench: Bench, accumulate: int) -> tuple[Run, Run]:
     """Return a run without a scaler, and a run of the same job with one, long enough for its scale to grow twice."""
     job = Job(train=equal(6 * accumulate), batch=1, accumulate=accumulate, epochs=2)
     plain, scaled = bench.run(job), bench.run(replace(job, scaler=True))
@@ -367,7 +377,7 @@ def _rates_case(bench: Bench, run: Run) -> Case:
 def falsify_scale_grows_evenly(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate in (1, 2):
-        cases[f"accumulation {accumulate}"] = _growth_case(*_growing(bench, accumulate))
+        cases[f"accumulation {accumulate}"] = _growth_case(*_runs_with_growing_scale(bench, accumulate))
     judge(cases)
 
 
@@ -450,7 +460,7 @@ def _clipping_cases(bench: Bench, run: Run, name: str) -> Cases:
             f"and differs by {off:.2g} of its largest element"
         )
         causes = causes_of_clipping(step.gradient, right.mean, limit, right.tokens, scale_of(run, k))
-        if difference(step.gradient, _clipped_in_parts(run, k, limit)) < NEAR:
+        if difference(step.gradient, _gradient_clipped_in_parts(run, k, limit)) < NEAR:
             causes = ("the sum of the micro-batches' gradients, clipped after each of them",)
         cases[f"{name}, step {k + 1}"] = Case(run, fault, causes) if off > NEAR else Case(run)
     return cases
@@ -469,7 +479,7 @@ def _step_case(bench: Bench, run: Run) -> Case:
     )
 
 
-def _clipped_in_parts(run: Run, k: int, limit: float) -> Mapping[str, Tensor]:
+def _gradient_clipped_in_parts(run: Run, k: int, limit: float) -> Mapping[str, Tensor]:
     """Return the gradient of the step at index k in a loop that clips the sum of gradients after each micro-batch."""
     parts = run.batch_sums(k)
     tokens, total = sum(part.tokens for part in parts), dict.fromkeys(parts[0].gradient, torch.zeros(()))
@@ -509,10 +519,10 @@ def causes_of_clipping(
     if scale is not None:
         mistakes[clipped_early(scale)] = scaled(plain, min(1.0, limit / (norm(plain) * scale)))
         mistakes[f"not divided by the scale of the gradient scaler, {scale:g}"] = scaled(plain, scale)
-    return matching_arrays(actual, mistakes, NEAR) or _left_out(actual, plain)
+    return matching_arrays(actual, mistakes, NEAR) or _cause_of_unclipped(actual, plain)
 
 
-def _left_out(actual: Mapping[str, Tensor | None], plain: Mapping[str, Tensor]) -> tuple[str, ...]:
+def _cause_of_unclipped(actual: Mapping[str, Tensor | None], plain: Mapping[str, Tensor]) -> tuple[str, ...]:
     """Return the mistake that the gradients of some parameters are not clipped; () if it does not explain all."""
     ratios = {name: ratio({name: actual.get(name)}, {name: tensor}, NEAR) for name, tensor in plain.items()}
     left = [name for name, by in ratios.items() if by is not None and abs(by - 1) < NEAR]
