@@ -196,8 +196,8 @@ class Trial:
         equation_mutants: The result on mutants of the equation; None if none were tried.
         current_arguments: The arguments of the call in which the worker ended without a result. They refute nothing, so
             they have no error.
-        untriable_but: The features whose claims may still be tried, if the subject cannot be tried otherwise; None if
-            it can.
+        independent_features: None if the subject can be tried; otherwise the features whose claims may be tried all the
+            same.
         stopped: Whether the worker was killed at a limit before it returned a result; `detail` names the limit.
     """
 
@@ -221,5 +221,5 @@ class Trial:
     output: Output = Output()
     equation_mutants: EquationMutants | None = None
     current_arguments: Counterexample | None = None
-    untriable_but: frozenset[str] | None = None
+    independent_features: frozenset[str] | None = None
     stopped: bool = False

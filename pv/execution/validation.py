@@ -148,8 +148,8 @@ class Validation:
                 yield Result(attempt, trial, failed=True)
         else:
             self._trials[contract.id][claim.id, attempt.device] = trial
-            if trial.untriable_but is not None:
-                yield Answer(lambda other: self._untriable_trial(attempt, trial, other))
+            if trial.independent_features is not None:
+                yield Answer(lambda other: self._trial_of_other(attempt, trial, other))
             yield Result(attempt, trial, failed=trial.status not in GOOD)
             if attempt.device == CPU and is_accepted(claim, trial) and self._selections[contract.id].mutants:
                 yield from self._start_mutants(contract, claim)
@@ -169,12 +169,12 @@ class Validation:
         elif attempt.executes is None:
             self._trials[contract.id].setdefault((claim.id, attempt.device), lost)
 
-    def _untriable_trial(self, attempt: Attempt, trial: Trial, other: Attempt) -> Trial | None:
+    def _trial_of_other(self, attempt: Attempt, trial: Trial, other: Attempt) -> Trial | None:
         """Return the trial of a claim of a suite on a subject that cannot be tried; None if it may be tried.
 
         Args:
             attempt: The attempt that showed that the subject cannot be tried.
-            trial: Its trial; `untriable_but` names the features that can still be tried.
+            trial: Its trial, which the claim gets too unless it needs one of `independent_features`.
             other: A queued attempt.
         """
         same_suite = (
@@ -184,7 +184,7 @@ class Validation:
             and engine_of(other.claim) is engine_of(attempt.claim)
             and bench_of(other.claim) == bench_of(attempt.claim)
         )
-        if not same_suite or (trial.untriable_but or frozenset()).intersection(other.claim.options["needs"]):
+        if not same_suite or (trial.independent_features or frozenset()).intersection(other.claim.options["needs"]):
             return None
         return replace(trial, falsifier=other.claim.id, device=other.device, seconds=0.0, cpu_s=0.0)
 

@@ -93,7 +93,9 @@ class SuiteEngine(Engine[SuitePayload]):
         except PvError as error:  # the subject cannot be tried; the text is the reason, or what to write
             record = {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
             independent = sorted(getattr(bench, "independent_features", ()))
-            return record | ({} if {*independent}.intersection(payload.main.needs) else {"untriable_but": independent})
+            return record | (
+                {} if {*independent}.intersection(payload.main.needs) else {"independent_features": independent}
+            )
 
         def try_claim(id_: str, stream: Stream, replay: str = "") -> Record:
             examples, seed = parts[id_].examples, parts[id_].seed

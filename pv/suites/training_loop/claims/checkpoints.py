@@ -246,7 +246,7 @@ def falsify_average_after_a_cut(bench: Bench) -> None:
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, average=DECAY))
 
 
-STILL = 1e-30
+TINY_RATE = 1e-30
 """A learning rate so small that no float64 weight changes; trainers may refuse a rate of 0."""
 
 
@@ -325,11 +325,11 @@ def falsify_best_step_is_never_nan(bench: Bench) -> None:
 
 
 def falsify_first_of_equal_losses_is_best(bench: Bench) -> None:
-    run = best_run(bench, replace(best_job(bench), rate=STILL))
+    run = best_run(bench, replace(best_job(bench), rate=TINY_RATE))
     judge({"weights that do not change": best_case(run, tie=True)})
     losses = [loss for _, loss in run.evaluations]
     if losses.count(min(losses)) < 2:
-        raise SkipTest(f"no two evaluations have the same loss, although the rate is {STILL:g}")
+        raise SkipTest(f"no two evaluations have the same loss, although the rate is {TINY_RATE:g}")
 
 
 def falsify_best_after_a_cut(bench: Bench) -> None:

@@ -315,6 +315,7 @@ def falsify_evaluation_changes_nothing(bench: Bench) -> None:
     plain = side_effect_cases(bench, replace(EVALUATING, eval_every=1), "eval_every", "evaluations", _count_untrained)
     cases = {name: _with_cause_of_mode(case) for name, case in plain.items()}
     if "average" not in bench.lacks:
+        # Without dropout, so that the oracle can compute the gradient of the step after an evaluation.
         with_average = side_effect_cases(
             bench,
             replace(EVALUATING, eval_every=1, average=0.5, rate=40.0, dropout=0.0),

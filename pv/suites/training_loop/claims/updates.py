@@ -108,7 +108,7 @@ def _causes_of_rates(bench: Bench, run: Run, actual: list[float], planned: int) 
         "a schedule of epochs that advances with every step": (lambda k: k * epoch, planned),
         "a schedule of steps that advances once an epoch": (lambda k: k // epoch, planned),
     }
-    still = bool(actual) and not actual[0] and rate(0, planned) > 0
+    starts_with_zero = bool(actual) and not actual[0] and rate(0, planned) > 0
 
     def same(count: Callable[[int], int], end: int) -> bool:
         try:
@@ -118,7 +118,7 @@ def _causes_of_rates(bench: Bench, run: Run, actual: list[float], planned: int) 
             return False
         return len(actual) == planned and all(map(close, actual, rates))
 
-    first = ["0 in the first step, which then changes nothing"] if still else []
+    first = ["0 in the first step, which then changes nothing"] if starts_with_zero else []
     if warmup := _other_warmup(bench, run, actual, planned):
         return (f"a warm-up of {warmup} steps, where {run.job.warmup} are asked for",)
     if _decays_from_the_start(bench, run, actual, planned):
@@ -141,8 +141,8 @@ def _other_warmup(bench: Bench, run: Run, actual: list[float], planned: int) -> 
 def _decays_from_the_start(bench: Bench, run: Run, actual: list[float], planned: int) -> bool:
     """Return whether the rates after the warm-up equal the rates of the schedule without a warm-up."""
     warmup, rate = run.job.warmup, schedule_of(bench, run)
-    cold = schedule_of(bench, replace(run, job=replace(run.job, warmup=0)))
-    rates = (rate(k, planned) if k < warmup else cold(k, planned) for k in range(planned))
+    without_warmup = schedule_of(bench, replace(run, job=replace(run.job, warmup=0)))
+    rates = (rate(k, planned) if k < warmup else without_warmup(k, planned) for k in range(planned))
     return warmup > 0 and len(actual) == planned and all(map(close, actual, rates))
 
 
