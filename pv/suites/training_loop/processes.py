@@ -77,7 +77,7 @@ def _start(directory: Path, size: int, environment: Mapping[str, str]) -> NoRetu
     """Run the ranks of a task as children of this process, and exit with their status."""
     status = 1
     try:
-        with _log(directory).open("wb") as output:
+        with _log_file(directory).open("wb") as output:
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
         os.environ |= environment
@@ -114,10 +114,12 @@ def run_ranks(trainer: Trainer, job: Job, size: int, template: Template | None =
     if status is None:
         raise RuntimeError(f"{size} ranks have not ended after {LIMIT_S:g} s")
     if status == SKIPPED:
-        raise SkipTest(_skipped(job.directory).read_text(encoding="utf-8"))
+        raise SkipTest(_skip_file(job.directory).read_text(encoding="utf-8"))
     if status:
-        failed = _failed(job.directory)
-        raise RuntimeError((failed if failed.exists() else _log(job.directory)).read_text(errors="replace")[-2000:])
+        failed = _failure_file(job.directory)
+        raise RuntimeError(
+            (failed if failed.exists() else _log_file(job.directory)).read_text(errors="replace")[-2000:]
+        )
     return [_read_run(job.directory, rank) for rank in range(size)]
 
 
@@ -131,7 +133,7 @@ def _status(run: Callable[[Path, int, Mapping[str, str]], int | None], directory
 def _run_in_interpreter(directory: Path, size: int, environment: Mapping[str, str]) -> int | None:
     """Return the exit status of a fresh interpreter that forks the ranks; None if it has not ended after `LIMIT_S`."""
     command = [sys.executable, "-m", "pv.suites.training_loop.processes", str(directory), str(size)]
-    with _log(directory).open("wb") as output:
+    with _log_file(directory).open("wb") as output:
         started = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
         return started.wait(LIMIT_S)
@@ -174,7 +176,7 @@ def _environment(size: int, port: int) -> dict[str, str]:
     }
 
 
-def _log(directory: Path) -> Path:
+def _log_file(directory: Path) -> Path:
     return directory / "ranks.log"
 
 
@@ -182,15 +184,15 @@ def _run_file(directory: Path, rank: int) -> Path:
     return directory / f"rank-{rank}.run"
 
 
-def _skipped(directory: Path) -> Path:
+def _skip_file(directory: Path) -> Path:
     return directory / "skipped"
 
 
-def _failed(directory: Path) -> Path:
+def _failure_file(directory: Path) -> Path:
     return directory / "failed"
 
 
-def _error(directory: Path, rank: int) -> Path:
+def _error_file(directory: Path, rank: int) -> Path:
     return directory / f"rank-{rank}.error"
 
 
@@ -214,10 +216,10 @@ def _rank(rank: int, trainer: Trainer, job: Job) -> None:
     try:
         run = observe(trainer, job)
     except SkipTest as error:
-        _skipped(job.directory).write_text(str(error), encoding="utf-8")
+        _skip_file(job.directory).write_text(str(error), encoding="utf-8")
         os._exit(SKIPPED)  # do not wait for the other ranks, which may wait for this one
     except Exception as error:
-        _error(job.directory, rank).write_text(_format_error(error), encoding="utf-8")
+        _error_file(job.directory, rank).write_text(_format_error(error), encoding="utf-8")
         raise
     _run_file(job.directory, rank).write_bytes(pickle.dumps((run, sorted(seen))))
     if torch.distributed.is_initialized():
@@ -237,9 +239,9 @@ def _main(directory: Path, size: int) -> None:
     except (ProcessRaisedException, ProcessExitedException) as error:
         if isinstance(error, ProcessExitedException) and error.exit_code == SKIPPED:
             sys.exit(SKIPPED)
-        error_file = _error(directory, error.error_index)
+        error_file = _error_file(directory, error.error_index)
         shown = error_file.read_text(encoding="utf-8") if error_file.exists() else error.msg
-        _failed(directory).write_text(f"rank {error.error_index} of {size}: {shown}", encoding="utf-8")
+        _failure_file(directory).write_text(f"rank {error.error_index} of {size}: {shown}", encoding="utf-8")
         sys.exit(FAILED)
 
 
