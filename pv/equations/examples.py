@@ -232,7 +232,7 @@ class Shrinker:
             if best is before or self.tries >= MAX_TRIES:
                 return best
 
-    def _better(self, best: Example, other: Example) -> bool:
+    def _is_better(self, best: Example, other: Example) -> bool:
         """Return whether `other` has a lower cost than `best` and still fails."""
         # A strictly lower cost guarantees that the search ends; examples that were tried are not tried again.
         if self.tries >= MAX_TRIES or _cost(other) >= _cost(best):
@@ -249,13 +249,13 @@ class Shrinker:
         least = {axis: low for axis, (low, _) in axis_bounds(self.variables).items()}
         for axis in best.sizes:
             for indices in _slice_choices(best.sizes[axis], least[axis]):
-                other = self._keep(best, axis, indices)
-                if other is not None and self._better(best, other):
+                other = self._keep_slices(best, axis, indices)
+                if other is not None and self._is_better(best, other):
                     best = other
                     break
         return best
 
-    def _keep(self, example: Example, axis: str, indices: list[int]) -> Example | None:
+    def _keep_slices(self, example: Example, axis: str, indices: list[int]) -> Example | None:
         """Return the example with only the slices `indices` along an axis."""
         arrays = {}
         for name, array in example.arrays.items():
@@ -296,7 +296,7 @@ class Shrinker:
                 continue
             for constant in self._constants(name, best):
                 other = self._round_to_dtypes(replace(best, arrays={**best.arrays, name: constant}))
-                if self._better(best, other):
+                if self._is_better(best, other):
                     best = other
                     break
         return best
@@ -330,7 +330,7 @@ class Shrinker:
                 changed[place] = value
                 array = changed.reshape(best.arrays[name].shape)
                 other = self._round_to_dtypes(replace(best, arrays={**best.arrays, name: array}))
-                if self._better(best, other):
+                if self._is_better(best, other):
                     return other
         return best
 

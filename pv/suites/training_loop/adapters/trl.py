@@ -84,7 +84,7 @@ class TRL(Transformers):
     def extra(self, job: Job) -> dict[str, object]:
         """Return the settings that only `SFTConfig` has."""
         return {
-            "max_length": None,
+            "max_length": None,  # no truncation
             "loss_type": "nll",
             "bf16": False,
             "gradient_checkpointing": False,

@@ -320,7 +320,7 @@ def optimizer_of(job: Job, parameters: Iterable[nn.Parameter]) -> Optimizer:
     return kinds[job.optimizer]([parameter for parameter in parameters if parameter.requires_grad], lr=job.rate)
 
 
-def factor(job: Job, done: int, planned: int) -> float:
+def rate_factor(job: Job, done: int, planned: int) -> float:
     """Return the factor of the rate after `done` of the planned steps: linear warm-up, then the job's schedule."""
     if done < job.warmup:
         return done / job.warmup
@@ -331,7 +331,7 @@ def factor(job: Job, done: int, planned: int) -> float:
 
 def scheduler_of(job: Job, optimizer: Optimizer, planned: int, ranks: int = 1) -> LambdaLR:
     """Return the scheduler of a job; `ranks` is the number of scheduler steps per optimizer step."""
-    return LambdaLR(optimizer, lambda scheduler_steps: factor(job, scheduler_steps // ranks, planned))
+    return LambdaLR(optimizer, lambda scheduler_steps: rate_factor(job, scheduler_steps // ranks, planned))
 
 
 def loader_of(
