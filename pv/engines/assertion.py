@@ -1,8 +1,9 @@
-"""Show the values in a failed `assert` without a message: its sides, and the parts of these.
+"""Show the values in a failed `assert` without a message: its sides, and the parts of its sides.
 
-The expressions of the assert are evaluated twice more in the frame that failed, after the search has ended. Nothing is
-shown if the assertion then holds, and a value that differs between the two is left out: the code keeps state, and the
-assert saw another value. A value that changes only once, after the assert has failed, is not recognised.
+The expressions of the assert are evaluated again, twice, in the frame that failed, after the search has ended. Nothing
+is shown if the assertion then holds. A value that differs between the two evaluations is left out: the code keeps
+state, so the value at the time of the assert is unknown. A value that changes only once, right after the assert has
+failed, is shown although it may be wrong.
 """
 
 import ast
@@ -16,13 +17,17 @@ from pv.contract.wording import cut
 from pv.engines.encoding import encode, show
 
 MAX_VALUE = 300
+"""Characters of a value that are shown."""
 MAX_VALUES = 8
+"""Number of values that are shown."""
+# Expressions whose values are shown, and expressions that an assert must not contain, since they have side effects or
+# cannot be evaluated outside of the function.
 _EVALUATED = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.BinOp, ast.UnaryOp)
 _EFFECTS = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.comprehension)
 
 
 def explain(error: BaseException) -> str:
-    """Return the failed assert of `error` with its values, "" if these cannot be evaluated again."""
+    """Return the failed assert of an error with its values; "" if they cannot be evaluated again."""
     if type(error) is not AssertionError or error.args:
         return ""
     frames = list(traceback.walk_tb(error.__traceback__))
@@ -33,10 +38,9 @@ def explain(error: BaseException) -> str:
         test = _test(frame, line)
         if test is None or _value(test, frame):
             return ""
-        # Evaluate twice: if the two values differ, the value at the time of the assert is unknown.
         seen = [(part, value, _format_value(value)) for _ in range(2) for part, value in _values(test, frame)]
-        lines = _stable((ast.unparse(part), text) for part, _, text in seen)
-    except BaseException:  # what cannot be evaluated again is not explained: a draw raises Hypothesis's StopTest
+        lines = _equal_values((ast.unparse(part), text) for part, _, text in seen)
+    except BaseException:  # an expression may raise anything: a draw raises Hypothesis's StopTest
         return ""
     return "\n".join(
         [f"assert {ast.unparse(test)}", *lines, *_cause(test, {id(part): value for part, value, _ in seen})]
@@ -44,24 +48,25 @@ def explain(error: BaseException) -> str:
 
 
 def cause_of(error: BaseException) -> str:
-    """Return where and how the arguments of `torch.testing.assert_close` differ that raised `error`; "" if none did."""
+    """Return where and how the arguments of a failed `torch.testing.assert_close` differ; "" for another error."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_name == "assert_close" and frame.f_globals.get("__name__") == "torch.testing._comparison":
             sides = frame.f_locals.get("actual"), frame.f_locals.get("expected")
-            return "\n".join(filter(None, (_furthest(*sides), _between(*sides))))
+            return "\n".join(filter(None, (_largest_difference_position(*sides), _relation(*sides))))
     return ""
 
 
 def _cause(test: ast.expr, values: Mapping[int, object]) -> list[str]:
-    """Return how the two arrays, or mappings of arrays, differ that a condition compares."""
+    """Return a line on how two arrays, or mappings of arrays, in a condition differ; [] if it compares no arrays."""
     sides = test.args if isinstance(test, ast.Call) else _sides(test)
     if len(sides) < 2 or not all(id(side) in values for side in sides[:2]):
         return []
-    sides_differ = _between(*(values[id(side)] for side in sides[:2]))
+    sides_differ = _relation(*(values[id(side)] for side in sides[:2]))
     return [f"  {sides_differ}"] if sides_differ else []
 
 
-def _between(left: object, right: object) -> str:
+def _relation(left: object, right: object) -> str:
+    """Return the relation of two arrays, such as a factor; "" if it is unknown or torch is not loaded."""
     if "torch" not in sys.modules:
         return ""
     from pv.equations.causes import between
@@ -69,13 +74,14 @@ def _between(left: object, right: object) -> str:
     return between(left, right)
 
 
-def _furthest(left: object, right: object) -> str:
+def _largest_difference_position(left: object, right: object) -> str:
+    """Return the position where two arrays differ most."""
     from pv.equations.causes import furthest
 
     return furthest(left, right)
 
 
-def _stable(seen: Iterable[tuple[str, str]]) -> list[str]:
+def _equal_values(seen: Iterable[tuple[str, str]]) -> list[str]:
     """Return a line for each expression whose values are all equal."""
     values: dict[str, set[str]] = {}
     for part, value in seen:
@@ -94,7 +100,8 @@ def _test(frame: FrameType, line: int) -> ast.expr | None:
 
 
 def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, object]]:
-    """Yield the parts of a condition that have a value, the sides of a comparison first."""
+    """Yield the parts of a condition with their values: first the sides of comparisons, then the parts of these."""
+    # Breadth first, so that the limit of values leaves out the innermost parts.
     todo, count = _sides(test), 0
     while todo and count < MAX_VALUES:
         part = todo.pop(0)
@@ -103,10 +110,11 @@ def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, object
             if not callable(value) and not _is_module(value):
                 yield part, value
                 count += 1
-        todo += _inside(part)
+        todo += _operands(part)
 
 
 def _sides(test: ast.expr) -> list[ast.expr]:
+    """Return the sides of the comparisons in a condition; a condition without a comparison is its only side."""
     match test:
         case ast.Compare(left=left, comparators=comparators):
             return [left, *comparators]
@@ -117,7 +125,7 @@ def _sides(test: ast.expr) -> list[ast.expr]:
     return [test]
 
 
-def _inside(part: ast.expr) -> list[ast.expr]:
+def _operands(part: ast.expr) -> list[ast.expr]:
     """Return the operands and arguments of an expression."""
     match part:
         case ast.Call(func=function, args=positional, keywords=named):
@@ -137,6 +145,7 @@ def _inside(part: ast.expr) -> list[ast.expr]:
 
 
 def _value(node: ast.expr, frame: FrameType) -> object:
+    """Evaluate an expression in a frame."""
     code = compile(ast.Expression(node), frame.f_code.co_filename, "eval")
     return eval(code, frame.f_globals, frame.f_locals)
 

@@ -1,4 +1,4 @@
-"""A subject and the functions that try it, resolved to the files that a worker must load them from."""
+"""A subject and the functions of its claims, resolved to the files from which a worker must load them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +25,9 @@ class ResolvedCode:
     """A subject in its project. A name that cannot be resolved raises `Unbound` on its first use.
 
     Args:
-        imports: The imports of the files of the project, shared with other subjects.
+        project: The project.
+        subject: The subject.
+        imports: The imports of the files of the project, shared with other subjects; None to read them.
     """
 
     project: Project
@@ -34,6 +36,7 @@ class ResolvedCode:
 
     @cached_property
     def subject_file(self) -> Path:
+        """Return the file of the subject."""
         return resolve.target_file(self.project, self.subject)
 
     @cached_property

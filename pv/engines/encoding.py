@@ -1,7 +1,7 @@
 """Encode the arguments of a counterexample as JSON, decode exact ones, and format them for people.
 
-Floats that JSON lacks are `{"$float": "nan"}`; a tensor is `{"$tensor": {dtype, shape, data}}`; a dataclass is
-`{"$data": {"type": "module:Name", "fields": {...}}}`; what cannot be rebuilt is `{"$repr": text}`.
+Floats that JSON does not have are `{"$float": "nan"}`; a tensor is `{"$tensor": {dtype, shape, data}}`; a dataclass is
+`{"$data": {"type": "module:Name", "fields": {...}}}`; a value that cannot be rebuilt is `{"$repr": text}`.
 """
 
 import dataclasses
@@ -31,11 +31,12 @@ def encode(value: object, depth: int = 0) -> tuple[object, bool]:
     """
     try:
         return _encode(value, depth)
-    except (Exception, SystemExit) as error:  # the counterexample is reported even if a method of the value raises
+    except (Exception, SystemExit) as error:  # a method of the value, such as `__repr__`, may raise anything
         return {"$repr": f"<{type(value).__name__}: {type(error).__name__} while it was written>"}, False
 
 
 def _encode(value: object, depth: int) -> tuple[object, bool]:
+    """Encode a value as `encode` does; a method of the value may raise."""
     if value is None or isinstance(value, bool):
         return value, True
     if type(value) is int:
@@ -64,6 +65,7 @@ def _encode(value: object, depth: int) -> tuple[object, bool]:
 
 
 def _sequence(value: Any, depth: int) -> tuple[object, bool]:
+    """Encode the first `MAX_ITEMS` items of a list or tuple."""
     items = [encode(item, depth + 1) for item in value[:MAX_ITEMS]]
     plain = [item for item, _ in items]
     exact = all(good for _, good in items) and len(value) <= MAX_ITEMS
@@ -71,6 +73,7 @@ def _sequence(value: Any, depth: int) -> tuple[object, bool]:
 
 
 def _tensor(value: Any) -> tuple[object, bool]:
+    """Encode the dtype and shape of a tensor, and its numbers if there are at most `MAX_ELEMENTS`."""
     described: dict[str, Any] = {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
     has_data = value.numel() <= MAX_ELEMENTS and not value.is_meta and str(value.layout) == "torch.strided"
     if has_data:
@@ -81,6 +84,7 @@ def _tensor(value: Any) -> tuple[object, bool]:
 
 
 def _dataclass(value: Any, depth: int) -> tuple[object, bool]:
+    """Encode a dataclass by its type and fields."""
     kind = type(value)
     fields = {f.name: encode(getattr(value, f.name), depth + 1) for f in dataclasses.fields(value)}
     described = {
@@ -93,6 +97,7 @@ def _dataclass(value: Any, depth: int) -> tuple[object, bool]:
 
 
 def _repr(value: object) -> tuple[object, bool]:
+    """Encode a value that cannot be rebuilt as the start of its `repr`."""
     return {"$repr": repr(value)[:500]}, False
 
 
@@ -121,6 +126,7 @@ def decode(value: object) -> Any:
 
 
 def _read_tensor(described: Any) -> object:
+    """Return the tensor that an encoding describes. Raise ValueError if it has no numbers."""
     import torch
 
     if "data" not in described:
@@ -175,11 +181,12 @@ def _show_tensor(described: Any) -> str:
     shape, dtype = described["shape"], described["dtype"]
     if "data" not in described or math.prod(shape) > 64:
         return f"tensor(shape {shape}, {dtype})"
-    return f"tensor({_nested([show(item) for item in described['data']], shape)}, {dtype})"
+    return f"tensor({_format_nested([show(item) for item in described['data']], shape)}, {dtype})"
 
 
-def _nested(items: list[str], shape: list[int]) -> str:
+def _format_nested(items: list[str], shape: list[int]) -> str:
+    """Format a flat list of texts as nested lists of a shape."""
     if not shape:
         return items[0]
     step = len(items) // shape[0] if shape[0] else 0
-    return f"[{', '.join(_nested(items[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0]))}]"
+    return f"[{', '.join(_format_nested(items[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0]))}]"

@@ -1,7 +1,7 @@
 """The base class of an engine, and the interface of the worker that runs its attack.
 
-`pv lint` and `pv --help` import the module of every engine, so that module loads neither torch nor Hypothesis; `attack`
-imports its libraries inside the worker. `pv.engines.registry` lists all engines.
+`pv lint` and `pv --help` import the module of every engine, so these modules import neither torch nor Hypothesis;
+`attack` imports its libraries inside the worker. `pv.engines.registry` lists all engines.
 """
 
 from abc import ABC, abstractmethod
@@ -24,40 +24,45 @@ ENDED_EARLY = (TrialStatus.TIMEOUT, TrialStatus.OUT_OF_MEMORY, TrialStatus.CRASH
 
 
 class Depends(Enum):
-    """How much of the code that a worker loaded can change its result."""
+    """The part of the loaded code on which the result of a worker depends."""
 
     FUNCTIONS = "functions"
-    """The modules at import, and the functions that ran."""
+    """The code of modules that runs at import, and the functions that ran."""
     MODULES = "modules"
-    """The modules as they are written: the attack reads their source."""
+    """The whole source of the modules, which the attack reads."""
     SHARED = "shared"
-    """As `FUNCTIONS`, and also the functions that ran in other workers, whose cached runs this worker may have used."""
+    """As `FUNCTIONS`, and also the functions that ran in other workers, whose cached runs the worker may have used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """The settings with which one worker tries one claim."""
+    """The settings with which one worker tries one claim.
+
+    Attributes:
+        device: The device.
+        examples: The number of examples; None for the number that the claim states.
+        seed: The seed of the user; an engine combines it with the id of the claim.
+        mutant: The mutant to plant; None for the clean code.
+        replay: The example to replay, VERSION:BLOB or exact arguments as a JSON object; "" for none.
+        directory: The folder of a run's record.
+        execute: The arguments with which the worker first executes the run; None if its record exists.
+        statements: Whether to record every statement that is reached.
+        guarded: Whether to refuse writes to files of the project.
+    """
 
     device: str = "cpu"
-    # The number of examples; None for the number that the claim states.
     examples: int | None = None
-    # The seed of the user; an engine combines it with the id of the claim.
     seed: int = 0
     mutant: Mutant | None = None
-    # The example to replay, VERSION:BLOB or exact arguments as a JSON object; "" for none.
     replay: str = ""
-    # The folder of a run's record.
     directory: str = ""
-    # The arguments with which the worker first executes the run; None if its record exists.
     execute: Mapping[str, Any] | None = None
-    # Record every statement that is reached.
     statements: bool = False
-    # Refuse writes to files of the project.
     guarded: bool = False
 
 
 class Worker(Protocol):
-    """The interface of the worker to an attack that runs in it."""
+    """The services of a worker that an attack uses."""
 
     device: str
     mutated: bool
@@ -71,7 +76,7 @@ class Worker(Protocol):
 
     @property
     def shared(self) -> Path | None:
-        """Return a folder that all workers on the same subject have in common; None for a mutant, which has none."""
+        """Return a folder that all workers on the same subject share; None on a mutant."""
 
     def subject(self) -> Any:
         """Return the subject. Its module is imported from the file to which lint has resolved the name."""
@@ -80,7 +85,7 @@ class Worker(Protocol):
         """Return a function. Its module is imported from the file to which lint has resolved the name."""
 
     def ready(self) -> None:
-        """Mark the end of the imports: code that runs from now on counts as executed by the attack."""
+        """Mark the end of the imports: code that runs after this call counts as executed by the attack."""
 
 
 class Engine(ABC, Generic[P]):
@@ -96,20 +101,20 @@ class Engine(ABC, Generic[P]):
     payload_type: ClassVar[type]
     """The frozen dataclass that travels to the worker as JSON."""
     bound: ClassVar[bool] = True
-    """True if its claims can be tried at all."""
+    """Whether its claims can be tried at all."""
     proves: ClassVar[bool] = False
-    """True if its claims count among the proofs: a complete search means `proved`, and a recorded proof counts
-    where the search hit its limit. Otherwise a claim that withstood all examples `held`."""
+    """Whether its claims are proofs. A complete search then means `proved`, not `held`, and a recorded proof counts if
+    the search reaches its limit."""
     confirms: ClassVar[bool] = False
-    """True if a counterexample only counts once it is confirmed in a fresh worker."""
+    """Whether a counterexample counts only after it is confirmed in a fresh worker."""
     timeout_kills: ClassVar[bool] = True
-    """True if a timeout on a mutant kills it."""
+    """Whether a timeout on a mutant kills it."""
     replays_arguments: ClassVar[bool] = False
-    """True if a counterexample is replayed by its arguments; otherwise by Hypothesis's blob."""
+    """Whether a counterexample is replayed by its arguments; otherwise by Hypothesis's blob."""
     replays: ClassVar[bool] = True
-    """False if it tries no example that `--replay` could repeat."""
+    """Whether it tries examples that `--replay` can repeat."""
     asserts: ClassVar[bool] = False
-    """True if only the assertions of its test count, not its return value; `@given` supplies other parameters."""
+    """Whether only the assertions of its test count, not its return value; `@given` supplies other parameters."""
     depends_on: ClassVar[Depends] = Depends.FUNCTIONS
     """How much of the loaded code a cached result depends on."""
     rules: ClassVar[tuple[Rule, ...]] = ()
@@ -143,11 +148,12 @@ class Engine(ABC, Generic[P]):
 
     def parameters(self, claim: Falsifier) -> tuple[str, ...]:
         """Return the names that the claim's function must accept."""
-        device = () if claim.devices == ("cpu",) else ("device",)  # else the CPU would be measured under another name
+        # Without a parameter `device`, a test would run on the CPU whatever the device of the claim.
+        device = () if claim.devices == ("cpu",) else ("device",)
         return ("subject", *device)
 
     def judged(self, claim: Falsifier) -> bool:
-        """Return whether mutants of the subject must show that the claim can fail; a suite shows it on its own."""
+        """Return whether mutants of the subject must show that the claim can fail; a suite shows this itself."""
         return True
 
     def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
@@ -159,7 +165,7 @@ class Engine(ABC, Generic[P]):
         return None
 
     def soft_limit_s(self, claim: Falsifier) -> float:
-        """Return the limit that the contract sets for the whole attack, in seconds of CPU time."""
+        """Return the limit of the whole attack that the contract sets, in seconds of CPU time."""
         return claim.limit_s
 
     def limit_s(self, contract: Contract, claim: Falsifier, conditions: Conditions) -> float:
@@ -167,7 +173,7 @@ class Engine(ABC, Generic[P]):
         return self.soft_limit_s(claim)
 
     def clause(self, claim: Falsifier) -> Mapping[str, Any]:
-        """Return the values of the keys that only this engine reads: recorded evidence is stale once they change."""
+        """Return the values of the keys that only this engine reads. Recorded evidence is stale if they change."""
         return {key: claim.options[key] for key in self.keys if key in claim.options}
 
     def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
@@ -187,7 +193,8 @@ class Engine(ABC, Generic[P]):
     def effort(self, trial: Trial) -> str:
         """Return the effort of a trial as text for people: examples, seed and seconds."""
         if trial.status in ENDED_EARLY:
-            return f"for {trial.seconds:.2f} s, seed {trial.seed}"  # the worker was lost before it returned its counts
+            # The worker ended before it returned its counts.
+            return f"for {trial.seconds:.2f} s, seed {trial.seed}"
         short = trial.status is TrialStatus.HELD and trial.valid < trial.asked
         examples = count(trial.valid, "valid example")
         asked = f" of {trial.asked} requested" if short else ""

@@ -13,12 +13,12 @@ from pv.errors import BrokenMutant, NotClaimed
 from pv.source.project import is_shipped, is_users
 
 ASSERTING = ("testing", "_testing", "unittest", "_pytest", "pytest_mock")
-"""Parts of the names of modules whose assertions are the caller's: numpy.testing, torch.testing, unittest.mock, ...
+"""Parts of the names of modules whose assertions count as assertions of the caller, such as numpy.testing.
 
 pytest-mock replaces the assertions of `unittest.mock` with its own."""
 SKIPS = (("_pytest.outcomes", "Skipped"), ("unittest.case", "SkipTest"))
 DEVICES = {"torch.cuda", "torch.xpu", "torch.mtia"}
-"""The modules whose `_lazy_init` raises where the device, its driver or its build of torch is missing."""
+"""The modules whose `_lazy_init` raises if the device, its driver or its build of torch is missing."""
 
 
 class FailureClassifier:
@@ -27,7 +27,10 @@ class FailureClassifier:
     An AssertionError of the falsifier refutes the claim; an exception of the subject means that it raised;
     anything else is an error of the falsifier or environment.
 
-    Attributes:
+    Args:
+        root: The folder of the project.
+        subject_files: The files of the subject.
+        mutated: Whether the subject is a mutant.
         replacement: The function that a mutant swaps in; "" for none.
     """
 
@@ -46,21 +49,21 @@ class FailureClassifier:
         """Return the status of a falsifier that ended with `error`."""
         if isinstance(error, NotClaimed):
             return TrialStatus.NOT_CLAIMED
-        if any(_is(error, module, name) for module, name in SKIPS):
+        if any(_is_instance(error, module, name) for module, name in SKIPS):
             return TrialStatus.SKIPPED
         if isinstance(error, BrokenMutant):
             return TrialStatus.INVALID_MUTANT  # the write guard stopped the mutant, so its effect is unknown
         # pytest.fail, and pytest.raises without an exception, raise `Failed`, which is not an AssertionError.
-        if _is(error, "_pytest.outcomes", "Failed"):
+        if _is_instance(error, "_pytest.outcomes", "Failed"):
             return TrialStatus.REFUTED
-        if lacks(error):
+        if is_missing_dependency(error):
             return TrialStatus.ERROR
         project_frames = [frame for frame in _frames(error) if self._in_project(frame.f_code.co_filename)]
         if self.mutated and (
             isinstance(error, NameError) or (project_frames and self._is_broken(project_frames[-1], error))
         ):
-            return TrialStatus.INVALID_MUTANT  # a missing name is not a fault that anybody could ship
-        if isinstance(error, AssertionError) and self._is_claim(error):
+            return TrialStatus.INVALID_MUTANT  # code with a missing name would fail everywhere: no realistic fault
+        if isinstance(error, AssertionError) and self._is_about_claim(error):
             return TrialStatus.REFUTED
         return (
             TrialStatus.RAISED
@@ -69,21 +72,24 @@ class FailureClassifier:
         )
 
     def _is_broken(self, frame: FrameType, error: BaseException) -> bool:
-        """Return whether `frame` is of the mutant's replacement, which uses an unknown name or passes wrong arguments.
+        """Return whether a replacement function of a mutant is itself broken: an import, attribute or call in it fails.
 
-        A missing attribute of None stays a fault: a missing value may be the fault that was planted.
+        A missing attribute of None does not count, since a missing value may be the planted fault.
         """
         place, name = f"{_module(frame)}:{frame.f_code.co_qualname}.", f"{self.replacement}."
         if not place.startswith(name):
             return False
         if isinstance(error, ImportError):
-            return error.name is not None  # it is None for a `raise ImportError(...)`
+            return error.name is not None  # None for a `raise ImportError(...)`, which is a planted fault
         if isinstance(error, TypeError):
             return _is_of_an_operation(error, frame)
-        return isinstance(error, AttributeError) and error.obj is not None  # it is None for a `raise`, too
+        return isinstance(error, AttributeError) and error.obj is not None  # None also for a `raise`
 
-    def _is_claim(self, error: AssertionError) -> bool:
-        """Return whether `error` is raised by the falsifier, its helpers, or an assertion library that these call."""
+    def _is_about_claim(self, error: AssertionError) -> bool:
+        """Return whether an AssertionError is about the claim.
+
+        It is if it was raised by the falsifier, its helpers, or an assertion library that they called.
+        """
         frames = _frames(error)
         if not frames:
             return True
@@ -91,8 +97,7 @@ class FailureClassifier:
         last = frames[project_places[-1]] if project_places else None
         if last is not None and last.f_code.co_filename in self.subject_files:
             return False
-        # An AssertionError of the falsifier itself, or of an assertion library that it called, is about the claim;
-        # one from deep inside another library is not.
+        # The innermost frame is in the project but not in the subject, or in an assertion library.
         return last is frames[-1] or bool(set(_module(frames[-1]).split(".")) & set(ASSERTING))
 
     def frames(self, error: BaseException) -> list[str]:
@@ -127,15 +132,15 @@ class FailureClassifier:
         return is_shipped(path) or (path.is_relative_to(self.root) and "site-packages" not in path.parts)
 
 
-def lacks(error: BaseException) -> bool:
-    """Return whether an error is due to a missing package, or to a missing device that torch was to use."""
+def is_missing_dependency(error: BaseException) -> bool:
+    """Return whether an error is due to a missing package, or to a missing device of torch."""
     if isinstance(error, ModuleNotFoundError):
         return True
     frames = _frames(error)
     return bool(frames) and frames[-1].f_code.co_name == "_lazy_init" and _module(frames[-1]) in DEVICES
 
 
-def _is(error: BaseException, module: str, name: str) -> bool:
+def _is_instance(error: BaseException, module: str, name: str) -> bool:
     """Return whether `error` is an instance of the class `name` of a module; False if the module is not imported."""
     kind = _class(module, name)
     return kind is not None and isinstance(error, kind)
@@ -155,7 +160,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def _is_of_an_operation(error: BaseException, frame: FrameType) -> bool:
-    """Return whether an operation of `frame` raised, such as a call with wrong arguments, and not a `raise`."""
+    """Return whether an operation in a frame raised the error, such as a call with wrong arguments, not a `raise`."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""Capture the output of the last example, and still write it to the output of the worker."""
+"""Capture the end of the standard output of an example, and still write all of it to the output of the worker."""
 
 import sys
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ MAX_PRINTED = 4000
 
 
 class _Tee:
-    """Wraps a stream: writes also to a bounded buffer, and passes all other attributes on to the stream."""
+    """A stream that also writes to a bounded buffer. All other attributes are those of the wrapped stream."""
 
     def __init__(self, stream: Any, buffer: StringIO) -> None:
         self._stream, self._buffer = stream, buffer
@@ -30,8 +30,12 @@ class _Tee:
 
 
 @contextmanager
-def kept_output() -> Iterator[StringIO]:
-    """Capture the end of the output of the body, at most twice `MAX_PRINTED` characters, without child processes."""
+def captured_output() -> Iterator[StringIO]:
+    """Capture the end of what this process prints inside the context.
+
+    Yields:
+        The buffer with the last characters, at most twice `MAX_PRINTED`. Child processes are not captured.
+    """
     buffer = StringIO()
     before = sys.stdout
     sys.stdout = cast("TextIO", _Tee(before, buffer))

@@ -1,4 +1,4 @@
-"""The engines of `pv`, and engines of other packages, by the entry points `pv.engines`."""
+"""The engines of `pv`, and engines of other packages that are registered as entry points `pv.engines`."""
 
 from functools import cache
 from typing import Any, NoReturn
@@ -65,7 +65,7 @@ BUILT_IN: tuple[Engine[Any], ...] = (
 def engines() -> tuple[Engine[Any], ...]:
     """Return all engines in the order of preference: the first engine that takes a claim tries it.
 
-    Engines of other packages come first: the property engine takes every claim that has a test.
+    Engines of other packages come first, since the property engine takes every claim that has a test.
 
     Raises:
         PluginError: An entry point names no engine, or an engine with the name of another one.
@@ -89,6 +89,7 @@ def engine_of(claim: Falsifier) -> Engine[Any]:
 
 
 def _from_entry_point(name: str) -> Engine[Any]:
+    """Return the engine of an entry point. Raise `PluginError` if it names no class of `Engine`."""
     loaded = plugins.load(plugins.ENGINES, name)
     if not (isinstance(loaded, type) and issubclass(loaded, Engine)):
         raise PluginError(f"the entry point {name!r} in {plugins.ENGINES} is {loaded!r}: expected a class of Engine")

@@ -1,4 +1,4 @@
-"""Read an example to replay, and check its form, its names and its values before anything runs."""
+"""Read an example to replay, and check its form, its names and its values before the claim is tried."""
 
 import json
 import re
@@ -16,10 +16,11 @@ from pv.engines.encoding import decode
 from pv.errors import UsageError
 
 MAX_SHOWN = 200
-"""Characters of an example in a message."""
+"""Characters of an example that a message shows."""
 MAX_INLINE = 300
 """Characters of the longest example that is printed as an argument; a longer one is written to a file."""
 MAX_FAULTS = 8
+"""Number of faults that a message lists."""
 
 
 def read(replay: str) -> str:
@@ -49,13 +50,13 @@ def refuse_form(replay: str) -> None:
 
 def _is_object(replay: str) -> bool:
     try:
-        return isinstance(json.loads(replay, object_pairs_hook=_unique), dict)
+        return isinstance(json.loads(replay, object_pairs_hook=_unique_pairs), dict)
     except (ValueError, RecursionError):
         return False
 
 
-def _unique(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    """Return the pairs of a JSON object as a dict. Raise `UsageError` for duplicate keys, which a dict would hide."""
+def _unique_pairs(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """Return the pairs of a JSON object as a dict. Raise `UsageError` for duplicate keys."""
     twice = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
     if twice:
         names = ", ".join(map(short, twice[:MAX_FAULTS]))
@@ -64,7 +65,7 @@ def _unique(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 
 
 def point(replay: str) -> Mapping[str, object] | None:
-    """Return an example that is a JSON object; None for "", when nothing is replayed."""
+    """Return an example given as a JSON object; None for "", if nothing is replayed."""
     return dict(json.loads(replay)) if replay else None
 
 
@@ -75,50 +76,57 @@ def refuse_point(replay: str, harness: Harness) -> None:
     try:
         space = box(harness.bounds, harness.requires)
     except ValueError:
-        return  # lint reports what is wrong with the box
+        return  # lint reports an invalid box
     refuse_faults(_faults(json.loads(replay), space), replay, f"a point of the box of {harness.id} ({harness.box})")
 
 
 def refuse_names(example: Mapping[str, object], notes: Mapping[str, str], replay: str, of: str) -> None:
-    """Raise `UsageError`, with every wrong name, unless an example has exactly the names of `notes`.
+    """Raise `UsageError`, with all wrong names, unless an example has exactly the expected names.
 
     Args:
         example: The values by name.
-        notes: The names, each with the note that is printed if it is missing, or "".
+        notes: The expected names, each with a note that is printed if the name is missing, or "".
         replay: The text of the example, for the message.
         of: The name of the claim or equation, for the message.
     """
     missing = (
         f"missing {name}" + (f" ({note})" if note else "") for name, note in notes.items() if name not in example
     )
-    refuse_faults([*missing, *_unknown(example, list(notes), "variable")], replay, f"an example of {of}")
+    refuse_faults([*missing, *_unknown_names(example, list(notes), "variable")], replay, f"an example of {of}")
 
 
 def refuse_faults(faults: Iterable[str], replay: str, expected: str) -> None:
-    """Raise `UsageError` if an example has faults; `expected` names the right form, such as `a point of the box`."""
+    """Raise `UsageError` if an example has faults.
+
+    Args:
+        faults: The faults; the message lists the first ones.
+        replay: The text of the example, for the message.
+        expected: The expected form, such as `a point of the box`.
+    """
     if listed := "; ".join(islice(faults, MAX_FAULTS)):
         raise UsageError(f"{replay[:MAX_SHOWN]} is not {expected}: {listed}")
 
 
-def _unknown(example: Mapping[str, object], names: Sequence[str], noun: str) -> Iterator[str]:
+def _unknown_names(example: Mapping[str, object], names: Sequence[str], noun: str) -> Iterator[str]:
+    """Return the faults that the names of an example are unknown; `noun` is the kind of a name."""
     return (f"unknown {noun} {short(name)}{_suggestion(name, names)}" for name in example if name not in names)
 
 
 def _faults(point: Mapping[str, object], space: Box) -> Iterator[str]:
-    """Yield the faults of single names; if there are none, the faults of the point."""
+    """Yield the faults of single values; if there are none, the fault that `requires` does not hold."""
     values = {name: _value(item) for name, item in point.items()}
     names = list(space.bounds)
     outside = [name for name in names if name in values and not space.bounds[name].contains(values[name])]
-    # `requires` is evaluated only at a complete point within bounds: else it may raise.
+    # Evaluate `requires` only at a complete point within bounds, since it may raise otherwise.
     yield from (f"missing {name}" for name in names if name not in values)
     yield from (f"{name} is {short(point[name])}, and its bound is {space.bounds[name]}" for name in outside)
-    yield from _unknown(values, names, "bound")
+    yield from _unknown_names(values, names, "bound")
     if set(values) == set(names) and not outside:
-        yield from _unmet(values, space)
+        yield from _requires_faults(values, space)
 
 
 def _value(item: object) -> object:
-    """Decode a value; return it unchanged if that fails, so that it lies within no bound."""
+    """Decode a value; return it unchanged if this fails, so that it lies within no bound."""
     try:
         return decode(item)
     except Exception:  # an invalid number, tensor or type may raise any exception
@@ -130,7 +138,7 @@ def _suggestion(name: str, names: Sequence[str]) -> str:
     return f" (did you mean {near!r}?)" if near else ""
 
 
-def _unmet(values: Mapping[str, Any], space: Box) -> Iterator[str]:
+def _requires_faults(values: Mapping[str, Any], space: Box) -> Iterator[str]:
     """Yield the fault of a point at which the expression `requires` of the box does not hold."""
     try:
         if not space.admits(values):

@@ -1,6 +1,6 @@
-"""Define a lint rule: a check of one contract, the codes that it can give, and the findings that it yields.
+"""Lint rules: a rule is a check of one contract, with the codes of the findings that it can yield.
 
-An engine holds the rules about its own claims; `pv.linting` holds all other rules, and collects both.
+An engine has the rules about its own claims; `pv.linting` has all other rules, and collects both.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,10 +40,12 @@ Check = Callable[[Context], Iterator[Finding]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A check and its codes, without codes that another rule declares.
+    """A check and its codes.
 
     Attributes:
-        existing: Whether the rule is for contracts of the field's existing format.
+        check: The check.
+        codes: The codes that the check can give, without codes that another rule declares.
+        existing: Whether the rule is for contracts in the existing format of the field.
     """
 
     check: Check
@@ -52,7 +54,7 @@ class Rule:
 
 
 def rule(*codes: Code, existing: bool = False) -> Callable[[Check], Rule]:
-    """Return a decorator that makes a check a rule with these codes; codes that another rule declares are left out."""
+    """Return a decorator that turns a check into a rule; see `Rule` for the arguments."""
     return lambda check: Rule(check=check, codes=codes, existing=existing)
 
 
@@ -62,6 +64,13 @@ def rules_of(*modules: ModuleType) -> tuple[Rule, ...]:
 
 
 def unbound(codes: dict[str, str], location: Location, problem: Unbound, name: str) -> Finding:
-    """Return the finding for a name that cannot be resolved; `codes` gives the code for each kind of problem."""
+    """Return the finding for a name that cannot be resolved.
+
+    Args:
+        codes: The code of the finding by kind of problem; `name` for all other kinds.
+        location: The location of the name.
+        problem: The problem.
+        name: The name, for a suggestion.
+    """
     hint = did_you_mean(name, problem.known) if problem.known else ""
     return error(codes.get(problem.kind, codes["name"]), location, str(problem), hint)

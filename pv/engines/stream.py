@@ -1,7 +1,7 @@
-"""The evidence stream: JSON lines from a worker to its parent, written at once, so a killed worker loses little.
+"""The evidence stream from a worker to its parent: JSON lines, written at once, so that a killed worker loses little.
 
-The arguments of the call under way are kept in a file that is mapped into memory: writing them costs no system call,
-and the parent reads them if the worker ends in the call.
+The arguments of the current call are stored in a memory-mapped file, where writing them takes no system call. The
+parent reads them if the worker ends during the call.
 """
 
 import ast
@@ -14,8 +14,9 @@ from typing import Any
 
 MAX_RECORD = 1 << 20
 SLOT = "current_arguments"
-"""The name of the file, in the folder of the worker."""
+"""The name of the file with the arguments of the current call, in the folder of the worker."""
 SLOT_BYTES = 1 << 16
+# The file starts with the length of the arguments in this number of bytes; 0 outside of a call.
 _LENGTH = 4
 NOTHING = bytes(_LENGTH)
 
@@ -34,14 +35,14 @@ class Stream:
         self._slot = _mapped(slot) if slot is not None else None
 
     def calling(self, arguments: Mapping[str, object], *, exact: bool = True) -> None:
-        """Keep the arguments of a call, as JSON, until `returned`. Those that are too long are left out."""
+        """Store the arguments of a call, encoded as JSON, until `returned`; replace values if they are too long."""
         if self._slot is None:
             return
         data = repr((arguments, exact)).encode()
         if len(data) > SLOT_BYTES - _LENGTH:
             data = repr(({name: {"$repr": "<too long>"} for name in arguments}, False)).encode()[: SLOT_BYTES - _LENGTH]
-        # The file of the mapping remains if the process is killed. A system call to write each record would take longer
-        # than many tests.
+        # The mapped file remains if the process is killed. A system call for each record would take longer than many
+        # tests.
         self._slot[: _LENGTH + len(data)] = len(data).to_bytes(_LENGTH, "little") + data
 
     def returned(self) -> None:
@@ -50,10 +51,10 @@ class Stream:
             self._slot[:_LENGTH] = NOTHING
 
     def put(self, kind: str, **fields: object) -> None:
+        """Write a record. If it is longer than `MAX_RECORD`, leave out its arguments and frames, and cut its texts."""
         data = json.dumps({"kind": kind, **fields}, allow_nan=False).encode() + b"\n"
         if len(data) > MAX_RECORD:
             for key in ("arguments", "frames"):
-                # The error matters more than its arguments: a record without them still reports the refutation.
                 fields.pop(key, None)
             texts = {k: v[:4096] if isinstance(v, str) else v for k, v in fields.items()}
             data = json.dumps({"kind": kind, **texts, "exact": False}, allow_nan=False).encode() + b"\n"
@@ -62,7 +63,7 @@ class Stream:
 
 
 class Silent(Stream):
-    """Writes nothing: a premise that fails is not a counterexample of the claim."""
+    """A stream that writes nothing, for premises: their counterexamples are none of the claim."""
 
     def __init__(self) -> None:
         super().__init__(-1)

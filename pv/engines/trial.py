@@ -26,7 +26,7 @@ class TrialStatus(Enum):
     NOT_CLAIMED = "not claimed"
     """The subject declares, with a reason, that it does not make the claim."""
     INCONCLUSIVE = "inconclusive"
-    """The search of a proof ended neither refuted nor complete, or any code would fulfil the equation."""
+    """A proof was neither completed nor refuted, or the tolerance of an equation is so wide that any code holds."""
     ERROR = "error"
     """The falsifier itself raised, or could not be bound."""
     INVALID_MUTANT = "invalid mutant"
@@ -43,7 +43,7 @@ class TrialStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Lines of code: a function, or one line that raised. The path is as reports show it."""
+    """Lines of code: a function, or one line that raised. The path has the form in which reports show it."""
 
     path: str
     line: int
@@ -56,33 +56,33 @@ class Counterexample:
     """An input that refuted the claim.
 
     Attributes:
+        arguments: The arguments as JSON; see `pv.engines.encoding`.
+        exact: Whether `decode` rebuilds the arguments.
         error: The type and text of the error.
         frames: The frames of the traceback in the project, the innermost last.
         shrunk: Whether the input was shrunk.
         blob: The blob with which Hypothesis replays the input; "" if there is none.
-        hypothesis: The version of Hypothesis that made the blob.
+        hypothesis: The version of Hypothesis that created the blob.
+        call: The call of the code with its values, as text.
+        printed: The output of the example.
+        file: The file with the arguments, if they are too long for a command line.
+        code: The code that the error is about, the closest first.
+        explained: Whether the error names its cause.
+        right: The correction; "" if none is known.
     """
 
-    # The arguments as JSON; see `pv.engines.encoding`.
     arguments: Mapping[str, Any]
-    # Whether `decode` rebuilds the arguments.
     exact: bool
     error: str
     frames: tuple[str, ...] = ()
     shrunk: bool = False
     blob: str = ""
     hypothesis: str = ""
-    # The call of the code with its values, as text.
     call: str = ""
-    # The output of the example.
     printed: str = ""
-    # The file that has the arguments if they are too long for a command line.
     file: str = ""
-    # The code that the error is about, the closest first.
     code: tuple[Code, ...] = ()
-    # Whether the error names its cause.
     explained: bool = False
-    # The change to make; "" if none is known.
     right: str = ""
 
     @property
@@ -92,13 +92,20 @@ class Counterexample:
 
 
 def in_suite(path: str) -> bool:
-    """Return whether a file as reports show it belongs to a suite of `pv`, wherever that is installed."""
+    """Return whether a file belongs to a suite of `pv`; the path has the form in which reports show it."""
     return "/pv/suites/" in f"/{path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The output of a worker: its head and tail, its size in bytes, and how many bytes were dropped between them."""
+    """The output of a worker.
+
+    Attributes:
+        head: The start of the output.
+        tail: The end of the output, if it is longer than the head.
+        size: The size of the whole output in bytes.
+        dropped: The number of bytes that were dropped between head and tail.
+    """
 
     head: str = ""
     tail: str = ""
@@ -107,6 +114,7 @@ class Output:
 
     @property
     def text(self) -> str:
+        """Return the output with a note in place of the dropped bytes."""
         between = f"\n... {self.dropped} bytes left out ...\n" if self.dropped else ""
         return self.head + between + self.tail
 
@@ -133,29 +141,32 @@ class EquationMutants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reads:
-    """What a result depends on besides its task and the files that were opened."""
+    """The dependencies of a result, besides its task and the files that were opened.
 
-    # The functions that ran, as `module:name`.
+    Attributes:
+        functions: The functions that ran, as `module:name`.
+        loaded: By module whose functions are recorded: its file, relative to the root.
+        asked: Modules of the project that an import tried to load.
+        texts: Python files that were read as text.
+        listed: Folders whose entries were read.
+        metadata: Folders that were read to find the metadata of packages.
+        searched: By folder in which modules were looked up: the names of the modules.
+        looked: Paths that code probed without opening them.
+        outside: Files outside the root that were read.
+        readers: Loaded libraries that read docstrings.
+        unsure: The reason why the dependencies may be incomplete; "" if they are complete.
+    """
+
     functions: frozenset[str] = frozenset()
-    # The file of every module whose functions are recorded, below the root.
     loaded: Mapping[str, str] = field(default_factory=dict)
-    # Modules of the project that an import tried to load.
     asked: frozenset[str] = frozenset()
-    # Python files that were read as text.
     texts: frozenset[str] = frozenset()
-    # Folders whose entries were read.
     listed: frozenset[str] = frozenset()
-    # Folders that were read to find the metadata of packages.
     metadata: frozenset[str] = frozenset()
-    # Folders in which modules were looked up, with the names of the modules.
     searched: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    # Paths that code probed without opening them.
     looked: frozenset[str] = frozenset()
-    # Files outside the root that were read.
     outside: frozenset[str] = frozenset()
-    # Loaded libraries that read docstrings.
     readers: frozenset[str] = frozenset()
-    # The reason why the list may be incomplete; "" if it is complete.
     unsure: str = ""
 
 
@@ -174,13 +185,20 @@ class Trial:
         counterexample: The input that refuted the claim.
         reached: The functions that ran, and with statement coverage the statements.
         files: The project files that the worker read, by path below the root.
+        reads: The other dependencies; None if the worker ended before it reported them.
         asked: Number of requested examples.
         mutant_reached: Whether the mutated function ran.
         seed: The seed of the examples.
-        seconds: Wall time in seconds.
+        seconds: Wall time in seconds, which depends on the load of the machine.
+        cpu_s: CPU time of the worker and its descendants, in seconds.
         peak_mib: Largest private memory of the worker and its descendants, in MiB.
         output: The output of the worker.
         equation_mutants: The result on mutants of the equation; None if none were tried.
+        current_arguments: The arguments of the call in which the worker ended without a result. They refute nothing, so
+            they have no error.
+        independent_features: None if the subject can be tried; otherwise the features whose claims may be tried all the
+            same.
+        stopped: Whether the worker was killed at a limit before it returned a result; `detail` names the limit.
     """
 
     falsifier: str
@@ -194,19 +212,14 @@ class Trial:
     reached: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
     reads: Reads | None = None
-    """None if the worker ended before it reported its reads."""
     asked: int = 0
     mutant_reached: bool = False
     seed: int = 0
     seconds: float = 0.0
     cpu_s: float = 0.0
-    """CPU time of its worker and of every process below it. `seconds` are wall time, which depends on the load."""
     peak_mib: int = 0
     output: Output = Output()
     equation_mutants: EquationMutants | None = None
     current_arguments: Counterexample | None = None
-    """The arguments of the call in which the worker ended without a result; they refute nothing, so it has no error."""
-    untriable_but: frozenset[str] | None = None
-    """Not None if the subject cannot be tried: then only claims that need one of these features may still be tried."""
+    independent_features: frozenset[str] | None = None
     stopped: bool = False
-    """True if the worker was killed at a limit before it returned a result; the detail names the limit."""

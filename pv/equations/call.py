@@ -28,16 +28,19 @@ OPERATORS: Mapping[type, Callable[[object, object], object]] = {
 ARGUMENT = "a variable, a literal, arithmetic, [a, b], (a, b), {'key': a} or zip(a, b)"
 
 Watch = Callable[[str, object], None]
-"""Called with the text and the value of every argument, before the code gets it."""
+"""Called with the text and the value of every argument, before the argument is passed to the code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A parsed call: the dotted name of the function, and the syntax tree of the call.
+    """A parsed call of the code, such as `kd_loss(s, t)` or `LoRA(rank=R).forward(x)`.
 
     Attributes:
-        calls: Its calls in the order in which they are made, each with its dotted name below the subject. More than one
-            is a method of a constructed object.
+        function: The dotted name of the last function that it calls, below the subject.
+        node: The syntax tree of the call.
+        text: The text of the call.
+        calls: Its calls in the order in which they are made, each with its dotted name below the subject. Several calls
+            are a constructor and a method of the constructed object.
     """
 
     function: str
@@ -47,7 +50,7 @@ class Call:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names of the variables that it passes."""
+        """Return the names of the variables that the call passes."""
         parts = [part for _, call in self.calls for part in _parts(call)]
         return frozenset(node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name))
 
@@ -57,10 +60,10 @@ class Call:
         Args:
             subject: The module or object that has the function.
             values: The values of the variables, by name.
-            watch: Called with the text and the value of every argument, before the code gets it.
+            watch: Called with the text and the value of every argument, before the argument is passed.
 
         Returns:
-            What the code returns.
+            The object that the code returns.
         """
         return _object(self.node, subject, values, watch)
 
@@ -74,7 +77,7 @@ class Call:
             text = show(_evaluate(node, values.__getitem__))
             return ast.Name(text) if len(text) <= MAX_VALUE else node
 
-        # The copy has the texts of values in place of names. It is only printed, never evaluated.
+        # In the copy, texts of values stand in place of names. It is only printed, never evaluated.
         tree = copy.deepcopy(self.node)
         for call in _chain(tree):
             call.args = [substitute(argument) for argument in call.args]
@@ -123,7 +126,7 @@ def parse_expression(text: str) -> ast.expr:
 
 
 def defined_at(subject: Any, dotted: str) -> tuple[str, int, str] | None:
-    """Return file, line and name of the Python function `dotted` of the subject; None if it is not one."""
+    """Return file, line and name of the Python function or class `dotted` of the subject; None if it is no such one."""
     try:
         subject = operator.attrgetter(dotted)(subject)
         # A decorated function shows the code of its wrapper, so unwrap it; a class is defined by its constructor.
@@ -135,8 +138,8 @@ def defined_at(subject: Any, dotted: str) -> tuple[str, int, str] | None:
 
 
 def _chain(node: ast.expr) -> Iterator[ast.Call]:
-    """Yield the calls of `Scaler(2).scale(x)`, the outermost first."""
-    # The syntax tree of a chain of calls has the last call at its top.
+    """Yield the calls of a chain such as `Scaler(2).scale(x)`, the last one first."""
+    # The root of the syntax tree is the last call of the chain.
     while isinstance(node, ast.Call | ast.Attribute):
         if isinstance(node, ast.Call):
             yield node
@@ -146,10 +149,12 @@ def _chain(node: ast.expr) -> Iterator[ast.Call]:
 
 
 def _parts(call: ast.Call) -> list[ast.expr]:
+    """Return the arguments of a call."""
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def _dotted(call: ast.Call) -> str:
+    """Return the dotted name of the function of a call, without the calls in between: `LoRA.forward`."""
     names: list[str] = []
     node: ast.expr = call.func
     while not isinstance(node, ast.Name):
@@ -164,16 +169,18 @@ def _dotted(call: ast.Call) -> str:
 
 
 def _check_function(formula: Formula, call: ast.Call) -> None:
+    """Raise `Refusal` unless the function of a call is a dotted name, or a method of the result of another call."""
     node = call.func
     while isinstance(node, ast.Attribute) and not node.attr.startswith("_"):
         node = node.value
-    # `LoRA(rank=R).forward(x)`: below the attribute is a call, which the caller checks by itself.
+    # In `LoRA(rank=R).forward(x)`, a call is below the attribute; the caller checks it separately.
     method = isinstance(node, ast.Call) and isinstance(call.func, ast.Attribute)
     if not (isinstance(node, ast.Name) or method):
         raise formula.refuse("invalid function: expected a dotted name", call.func)
 
 
 def _check_argument(formula: Formula, node: ast.expr, names: frozenset[str]) -> None:
+    """Raise `Refusal` unless an argument consists of known variables and supported syntax."""
     parts: list[ast.expr] = []
     match node:
         case ast.Name(id=name):
@@ -203,6 +210,7 @@ def _is_text(key: ast.expr | None) -> bool:
 
 
 def _object(node: ast.expr, subject: object, values: Mapping[str, object], watch: Watch | None) -> Any:
+    """Return the function or attribute of the subject that a syntax tree names, or the result of its calls."""
     match node:
         case ast.Name(id=name):
             return getattr(subject, name)
@@ -226,7 +234,7 @@ def _watched(node: ast.expr, values: Mapping[str, object], watch: Watch | None) 
 
 
 def _evaluate(node: ast.expr, named: Callable[[str], object]) -> object:
-    """Return the value of an argument or of a `returns` expression, both of which are checked when they are parsed.
+    """Return the value of an argument or of a `returns` expression, which was checked when it was parsed.
 
     Args:
         node: The expression.
@@ -296,6 +304,7 @@ def parse_returns(text: str, results: int) -> ast.expr:
 
 
 def _check_returns(formula: Formula, node: ast.AST, *, is_item: bool) -> None:
+    """Raise `Refusal` unless a node of a `returns` expression is supported."""
     match node:
         case ast.Subscript(slice=index) if _item(index) is None:
             raise formula.refuse("expected an integer or a text in [ ]", node)
@@ -312,6 +321,7 @@ def _check_returns(formula: Formula, node: ast.AST, *, is_item: bool) -> None:
 
 
 def _item(node: ast.expr) -> int | str | None:
+    """Return the integer or text in [ ]; None for another expression."""
     match node:
         case ast.Constant(value=int() | str() as item):
             return item
@@ -331,7 +341,7 @@ def returned(node: ast.expr, result: object, arrays: Mapping[str, object] = NO_A
     Args:
         node: The parsed expression.
         result: The object that the code returned.
-        arrays: The array arguments of the call by name, as the code has left them.
+        arrays: The array arguments by name, as they are after the call.
 
     Returns:
         The value, or a tuple of several.

@@ -1,4 +1,4 @@
-"""Describe in a few words how arrays differ: by a factor or an offset, in their order, or at some places only."""
+"""Describe in a few words how arrays differ: by a factor, by an offset, in their order, or only at some indices."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,10 +8,13 @@ from pv.contract.wording import listed
 from pv.equations.arrays import Tensor, torch
 
 MAX_PLACES = 6
+"""Largest number of indices of an axis that are listed."""
 MAX_ORDER = 64
-"""The longest axis whose order is compared."""
+"""Length of the longest axis whose order is compared."""
 CLOSE = 1e-5
+"""Relative difference up to which numbers count as equal."""
 Named = Mapping[str, Tensor | None]
+"""Arrays by name, such as gradients; None for a missing one."""
 
 
 def cause(actual: Tensor, expected: Tensor, allowed: Tensor, axes: Sequence[str] = ()) -> str:
@@ -19,23 +22,23 @@ def cause(actual: Tensor, expected: Tensor, allowed: Tensor, axes: Sequence[str]
 
     Args:
         actual: The tensor to judge, float64.
-        expected: The right tensor, float64, of the same shape.
-        allowed: The allowed absolute error of each element, broadcastable to that shape.
-        axes: The names of the axes for the text; without them, axes are numbered.
+        expected: The correct tensor, float64, of the same shape.
+        allowed: The allowed absolute error of each element, broadcastable to this shape.
+        axes: The names of the axes for the text; if empty, axes are numbered.
     """
     if expected.dim() == 0 or expected.numel() < 2:
         return ""
     names = list(axes) or [f"axis {place}" for place in range(expected.dim())]
-    # The order matters: a factor explains most with one number, single places explain least.
+    # From the most to the least specific explanation: a factor explains all elements by one number.
     kinds = (_factor, _offset) if actual.isfinite().all() and expected.isfinite().all() else ()
     texts = (text for explain in kinds if (text := explain(actual, expected, allowed)))
-    return next(texts, "") or _order(actual, expected, allowed, names) or _places(actual, expected, allowed, names)
+    return next(texts, "") or _order(actual, expected, allowed, names) or _locations(actual, expected, allowed, names)
 
 
 def between(left: object, right: object) -> str:
-    """Return how the first of two tensors, or two mappings of tensors, differs from the second; "" if unclear."""
+    """Describe how a tensor, or a mapping of tensors, differs from another one; "" if there is no short description."""
     if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return "; ".join(_of_names(left, right))
+        return "; ".join(_differing_names(left, right))
     if not (_is_real(left) and _is_real(right)):
         return ""
     if left.shape != right.shape:
@@ -45,11 +48,11 @@ def between(left: object, right: object) -> str:
 
 
 def furthest(left: object, right: object) -> str:
-    """Return the elements of two tensors of one shape where they differ most; "" if there are none."""
+    """Describe the elements of two tensors where they differ most; "" unless both are arrays of the same shape."""
     if not (_is_real(left) and _is_real(right)) or left.shape != right.shape or not left.dim() or not left.numel():
         return ""
     actual, expected = (tensor.detach().cpu().double() for tensor in (left, right))
-    # NaN against a number is the largest difference there is.
+    # A NaN on one side counts as the largest difference.
     apart = (actual - expected).abs().nan_to_num(nan=math.inf).flatten()
     place = [int(index) for index in torch.unravel_index(apart.argmax(), actual.shape)]
     return f"at {place} it is {actual[tuple(place)]:.7g}, expected {expected[tuple(place)]:.7g}"
@@ -59,8 +62,8 @@ def _is_real(value: object) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and not value.is_complex()
 
 
-def _of_names(left: Mapping[str, object], right: Mapping[str, object]) -> Iterator[str]:
-    """Yield the names that only one mapping has, then the shared names that differ, with a common cause."""
+def _differing_names(left: Mapping[str, object], right: Mapping[str, object]) -> Iterator[str]:
+    """Yield texts: the names that only one mapping has, then the shared names that differ, with a common cause."""
     for side, names in (
         ("first", [n for n in left if n not in right]),
         ("second", [n for n in right if n not in left]),
@@ -84,7 +87,12 @@ def _equal(left: Tensor, right: Tensor) -> bool:
 
 
 def difference(actual: Named, expected: Mapping[str, Tensor]) -> float:
-    """Return the largest difference of named arrays, relative to the largest element of each. None is zero."""
+    """Return the largest difference of named arrays, relative to the largest element of each array.
+
+    Args:
+        actual: The arrays by name; None and a missing name count as zeros.
+        expected: The correct arrays by name.
+    """
     return max(_off(actual.get(name), array) for name, array in expected.items())
 
 
@@ -95,14 +103,14 @@ def _off(actual: Tensor | None, expected: Tensor) -> float:
 
 
 def ratio(actual: Named, expected: Mapping[str, Tensor], allowed: float) -> float | None:
-    """Return the factor between named arrays; None if they are no multiples.
+    """Return the factor by which all arrays are multiples of the expected ones; None if there is none.
 
     Args:
-        actual: The arrays by name; None counts as zero.
-        expected: The right arrays by name.
+        actual: The arrays by name; None counts as zeros.
+        expected: The correct arrays by name.
         allowed: The allowed difference, relative to the largest element of each array.
     """
-    # Two candidates: the ratio of the norms with either sign.
+    # The norms give the absolute value of the factor, so only its sign must be tried.
     size = _norm(expected)
     by = _norm(actual) / size if size else 0.0
     scaled = (
@@ -123,6 +131,7 @@ def _largest(array: Tensor) -> float:
 
 
 def _factor(actual: Tensor, expected: Tensor, allowed: Tensor) -> str:
+    """Describe the factor between two arrays; "" if there is none, or the expected array has too few elements."""
     if int((expected.abs() > allowed).sum()) < 2:
         return ""
     # The least-squares factor: it minimises |actual - by * expected|.
@@ -135,6 +144,7 @@ def _factor(actual: Tensor, expected: Tensor, allowed: Tensor) -> str:
 
 
 def _offset(actual: Tensor, expected: Tensor, allowed: Tensor) -> str:
+    """Describe the constant by which an array is larger or smaller everywhere; "" if there is none."""
     by = float((actual - expected).mean())
     if ((actual - expected - by).abs() > allowed).any():
         return ""
@@ -144,28 +154,29 @@ def _offset(actual: Tensor, expected: Tensor, allowed: Tensor) -> str:
 def _order(actual: Tensor, expected: Tensor, allowed: Tensor, names: Sequence[str]) -> str:
     """Describe a permutation along one axis that maps the expected values to the actual ones; "" if there is none."""
     for axis, name in enumerate(names):
-        order = _matched(_rows(actual, axis), _rows(expected, axis), allowed.max())
+        order = _matching_rows(_rows(actual, axis), _rows(expected, axis), allowed.max())
         if order is not None and order != sorted(order):
             return f"it has the same values in another order along {name}: {_named_order(order)}"
     return ""
 
 
 def _rows(array: Tensor, axis: int) -> Tensor:
-    """Return an array as one row for each index along an axis."""
+    """Return an array reshaped to [indices of an axis, all other elements]."""
     return array.movedim(axis, 0).reshape(array.shape[axis], -1)
 
 
-def _matched(actual: Tensor, expected: Tensor, allowed: Tensor) -> list[int] | None:
-    """Return for each row of `actual` the matching row of `expected`; None if they are not a permutation."""
+def _matching_rows(actual: Tensor, expected: Tensor, allowed: Tensor) -> list[int] | None:
+    """Return, for each row of `actual`, the index of the equal row of `expected`; None if it is no permutation."""
     if not 2 <= len(expected) <= MAX_ORDER:
         return None
-    # Compare every row with every row; a permutation has exactly one partner for each.
+    # Compare every row with every row; in a permutation, every row has exactly one partner.
     equal = ((actual[:, None] - expected[None]).abs() <= allowed).all(-1)
     order = [int(row.double().argmax()) for row in equal]
     return order if equal.any(1).all() and sorted(order) == list(range(len(order))) else None
 
 
 def _named_order(order: list[int]) -> str:
+    """Describe a permutation: reversed, shifted, its indices, or permuted."""
     size = len(order)
     if order == list(range(size))[::-1]:
         return "reversed"
@@ -174,9 +185,9 @@ def _named_order(order: list[int]) -> str:
     return str(order) if size <= MAX_PLACES else "permuted"
 
 
-def _places(actual: Tensor, expected: Tensor, allowed: Tensor, names: Sequence[str]) -> str:
-    """Return the indices along each axis to which the difference is confined."""
-    # Equality first: infinities that are equal have the difference NaN.
+def _locations(actual: Tensor, expected: Tensor, allowed: Tensor, names: Sequence[str]) -> str:
+    """Describe the few indices along some axes to which the difference is confined; "" if it is spread out."""
+    # Test equality too, since the difference of equal infinities is NaN.
     same = (actual == expected) | ((actual - expected).abs() <= allowed)
     parts = []
     for axis, name in enumerate(names):

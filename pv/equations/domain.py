@@ -60,17 +60,24 @@ _FORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable of a domain, such as `logits[B,T,V]` or `real 0.25..20`."""
+    """One variable of a domain, such as `logits[B,T,V]` or `real 0.25..20`.
+
+    Attributes:
+        name: The name of the variable.
+        kind: The kind of the variable.
+        axes: The names of its axes.
+        low: The lower bound: a number, or the name of a size or of an earlier scalar.
+        high: The upper bound, likewise.
+        of: The axis that an index selects from; None for other kinds.
+        extra: A negative value that an index may also have and that selects nothing, such as -100; None for none.
+    """
 
     name: str
     kind: Kind
     axes: tuple[str, ...]
-    # `low` and `high`: a number, or the name of a size or of an earlier scalar.
     low: float | str
     high: float | str
-    # The axis that an index selects from.
     of: str | None = None
-    # A negative value that an index may also have, such as -100; it selects nothing.
     extra: int | None = None
 
 
@@ -83,12 +90,12 @@ class InvalidVariable(Exception):
 
 
 def parse_domain(raw: Mapping[str, str]) -> dict[str, Variable]:
-    """Return the variables of a domain, in order. Raise `InvalidVariable` for the first that is invalid."""
+    """Return the variables of a domain, in order. Raise `InvalidVariable` for the first invalid one."""
     variables: dict[str, Variable] = {}
     for name, text in raw.items():
         try:
             variables[name] = _variable(name, text, variables)
-            # After each variable, so that the refusal names the variable that is too much.
+            # Check after each variable, so that the refusal names the variable with which a limit is exceeded.
             _check_elements(variables[name], axis_bounds(variables))
             _check_axis_names(variables)
         except Refusal as refusal:
@@ -97,6 +104,7 @@ def parse_domain(raw: Mapping[str, str]) -> dict[str, Variable]:
 
 
 def _variable(name: str, text: str, earlier: Mapping[str, Variable]) -> Variable:
+    """Parse one variable. Raise `Refusal` if it is invalid."""
     match_ = _FORM.fullmatch(text.strip())
     if match_ is None or match_["kind"] not in DEFAULT_BOUNDS:
         message = f"invalid domain {text[:60]!r}: expected KIND [of AXIS] [AXES] [LOW..HIGH] [or VALUE]"
@@ -114,6 +122,7 @@ def _variable(name: str, text: str, earlier: Mapping[str, Variable]) -> Variable
 
 
 def _check_name(name: str, kind: Kind) -> None:
+    """Raise `Refusal` for a name that cannot be used in expressions."""
     if not name.isidentifier() or "__" in name:
         raise Refusal(f"invalid name {name!r}")
     if name in CONSTANTS or keyword.iskeyword(name):
@@ -123,6 +132,7 @@ def _check_name(name: str, kind: Kind) -> None:
 
 
 def _check_index(kind: Kind, of: str | None, extra: str | None) -> None:
+    """Raise `Refusal` if `of AXIS` or `or VALUE` does not fit the kind."""
     if of is None and kind is Kind.INDEX:
         raise Refusal("missing 'of AXIS': an index needs the axis that it selects from")
     if of is not None and kind is not Kind.INDEX:
@@ -134,6 +144,7 @@ def _check_index(kind: Kind, of: str | None, extra: str | None) -> None:
 
 
 def _check_axes(kind: Kind, axes: tuple[str, ...]) -> None:
+    """Raise `Refusal` if the axes do not fit the kind."""
     if kind is Kind.SIZE and axes:
         raise Refusal("size takes no axes")
     if kind in DISTRIBUTIONS and not axes:
@@ -145,11 +156,12 @@ def _check_axes(kind: Kind, axes: tuple[str, ...]) -> None:
 
 
 def _bound(text: float | str, earlier: Mapping[str, Variable]) -> float | str:
+    """Return a bound as a number, or as the name of a size or an earlier scalar."""
     if isinstance(text, float):
         return text
     if re.fullmatch(_NUMBER, text):
         return float(text)
-    # An earlier scalar only: its value must be drawn before this variable is.
+    # A bound may name an earlier scalar only, whose value is drawn before this variable.
     is_scalar = text in earlier and not earlier[text].axes and earlier[text].kind not in (Kind.MASK, Kind.INDEX)
     axes = {axis for variable in earlier.values() for axis in variable.axes}
     if not is_scalar and text not in axes:
@@ -165,6 +177,7 @@ def _check_bounds(kind: Kind, low: float | str, high: float | str) -> None:
 
 
 def _check_range(kind: Kind, low: float, high: float) -> None:
+    """Raise `Refusal` if two bounds do not fit the kind."""
     # float32 ends at 3.4e38; a log-probability may be -inf.
     if max(abs(low), abs(high)) > MAX_BOUND and kind is not Kind.LOGPROB:
         raise Refusal(f"bound out of range: expected at most {MAX_BOUND:g}, which float32 can hold")
@@ -189,8 +202,12 @@ def axis_bounds(variables: Mapping[str, Variable]) -> dict[str, tuple[int, int]]
 
 
 def free_sizes(variables: Mapping[str, Variable]) -> dict[str, Variable]:
-    """Return the sizes that no array has, such as `K` of `top_k(x, K)`: a replayed example must state them."""
-    # The axes of an index array are known from its shape; the axis that it selects from is not.
+    """Return the sizes that are no axis of an array, such as `K` of `top_k(x, K)`: a replayed example must state them.
+
+    Args:
+        variables: The variables of a domain.
+    """
+    # The shape of an index array shows the sizes of its axes, but not the size of the axis that it selects from.
     of_arrays = {axis for variable in variables.values() for axis in variable.axes}
     free = (axis for axis in axis_bounds(variables) if axis not in of_arrays)
     return {axis: variables.get(axis) or Variable(axis, Kind.SIZE, (), 1.0, float(MAX_SIZE)) for axis in free}

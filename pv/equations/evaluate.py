@@ -39,21 +39,21 @@ def evaluate(
         equation: The equation.
         example: The values of the variables and the sizes of the axes.
         differentiable: The name of a variable to differentiate by; "" for none.
-        unit: 0 for one exact run; else every operation is off by this relative error, in `RUNS` runs.
+        unit: 0 for one exact run; otherwise the relative error of every operation, in `RUNS` runs.
 
     Returns:
-        The values, each [runs, *axes], and the leaf tensor of the variable `differentiable`, None without one.
+        The values, each [runs, *axes], and the leaf tensor of the variable `differentiable`; None without one.
     """
     environment = environment_of(equation.variables, example)
     leaf = None
     if differentiable:
-        # A clone: the gradient must not reach the tensor of the example.
+        # Clone it, since the gradient must not be stored in the tensor of the example.
         leaf = environment[differentiable].content.clone().requires_grad_()
         environment[differentiable] = variable_value(equation.variables[differentiable], leaf)
     tensors = Tensors(example.sizes, unit=unit, runs=RUNS if unit else 1)
     sizes = {**{axis: high for axis, (_, high) in axis_bounds(equation.variables).items()}, **example.sizes}
     values = Interpreter(equation.formula, environment, sizes, tensors, equation.callees).values()
-    ordered = (_ordered(tensors, v, axes, example) for v, axes in zip(values, equation.results, strict=True))
+    ordered = (_in_declared_order(tensors, v, axes, example) for v, axes in zip(values, equation.results, strict=True))
     return tuple(ordered), leaf
 
 
@@ -80,7 +80,8 @@ def _is_whole(node: ast.AST) -> bool:
             return not isinstance(node, ast.Call | ast.Div)
 
 
-def _ordered(tensors: Tensors, value: Value[Tensor], axes: Axes, example: Example) -> Tensor:
+def _in_declared_order(tensors: Tensors, value: Value[Tensor], axes: Axes, example: Example) -> Tensor:
+    """Return the content of a value as numbers, with its axes in the declared order and in full size."""
     content = tensors.number(tensors.align(value, axes))
     return content.expand(content.shape[0], *(example.sizes[axis] for axis in axes))
 

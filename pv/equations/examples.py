@@ -1,8 +1,8 @@
-"""Random examples of a domain, and the search for smaller ones that still fail.
+"""Draw random examples of a domain, and shrink an example that fails.
 
-Drawing: sizes first, then the variables in order, each in one of several styles. Every number is representable in the
-dtype of the code's arrays, so code and equation start from the same value. Shrinking: fewer slices of each axis, then
-simpler numbers.
+`Drawer` draws the sizes first, then the variables in order, arrays in one of several styles. Every number is
+representable in the dtype of the code's arrays, so that code and equation start from the same values. `Shrinker`
+removes slices of axes, and replaces numbers by simpler ones.
 """
 
 import itertools
@@ -15,14 +15,23 @@ from pv.equations.arrays import Tensor, torch
 from pv.equations.domain import DISCRETE, DISTRIBUTIONS, Kind, Variable, axis_bounds
 from pv.equations.tensors import F64
 
-SMALLEST_SIZE = 0.1  # probability that an axis has its smallest size
-EXTRA_INDEX = 0.7  # probability that an index has its extra value somewhere, if it has one
-ZERO_MASS = 0.2  # probability that a distribution has outcomes without mass
+SMALLEST_SIZE = 0.1
+"""Probability that an axis has its smallest size."""
+EXTRA_INDEX = 0.7
+"""Probability that an index with an extra value, such as -100, has it somewhere."""
+ZERO_MASS = 0.2
+"""Probability that a distribution has outcomes without probability."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One input: float64, int64 or bool arrays by name, the size of each axis, and the dtype that the code gets."""
+    """One input of an equation and its code.
+
+    Attributes:
+        arrays: The values of the variables by name, float64, int64 or bool; numbers have the shape ().
+        sizes: The size of each axis.
+        dtype: The dtype of floating-point arrays that are passed to the code.
+    """
 
     arrays: Mapping[str, Tensor]
     sizes: Mapping[str, int]
@@ -47,7 +56,7 @@ class Drawer:
         for name, variable in self._variables.items():
             if variable.kind is not Kind.SIZE:
                 arrays[name] = self._array(variable, sizes, arrays)
-                arrays[name] = fitted(variable, arrays[name], bounds(variable, sizes, arrays), dtype)
+                arrays[name] = round_to_dtype(variable, arrays[name], bounds(variable, sizes, arrays), dtype)
         return Example(arrays, sizes, dtype)
 
     def _size(self, low: int, high: int) -> int:
@@ -67,35 +76,39 @@ class Drawer:
             return self._integers(low, high, shape)
         if not shape:
             return torch.tensor(self._scalar(low, high), dtype=F64)
-        return self._styled(low, high, shape, earlier)
+        return self._styled_array(low, high, shape, earlier)
 
     def _index(self, variable: Variable, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Tensor:
-        drawn = self._whole(0, sizes[variable.of or ""] - 1, shape)
+        """Draw indices of an axis, some of them replaced by the extra value."""
+        drawn = self._randint(0, sizes[variable.of or ""] - 1, shape)
         if variable.extra is not None and self._random.random() < EXTRA_INDEX:
             extra = self._uniform(shape) < self._random.choice([0.2, 0.5])
             drawn = torch.where(extra, variable.extra, drawn)
         return drawn
 
     def _distribution(self, kind: Kind, shape: tuple[int, ...]) -> Tensor:
+        """Draw probabilities or log-probabilities along the last axis."""
         # Log-probabilities of random logits: uniform (0), mild, and nearly one-hot (20).
         logs = (self._normal(shape) * self._random.choice([0, 1, 5, 20])).log_softmax(-1)
         if kind is Kind.LOGPROB:
             return logs
         if self._random.random() < ZERO_MASS:
-            # The most probable outcome keeps its mass, so that the rest can be normalised.
+            # The most probable outcome keeps its probability, so that the distribution can be normalised.
             without_mass = (self._uniform(shape) < 0.5) & (logs < logs.amax(-1, keepdim=True))
             logs = logs.masked_fill(without_mass, -math.inf).log_softmax(-1)
         return logs.exp()
 
     def _integers(self, low: float, high: float, shape: tuple[int, ...]) -> Tensor:
+        """Draw whole numbers within bounds, often all at one end of the range."""
         first, last = math.ceil(low), math.floor(high)
         if self._random.random() < 0.2:
             return torch.full(shape, float(self._random.choice([first, last])), dtype=F64)
-        return self._whole(first, last, shape).to(F64)
+        return self._randint(first, last, shape).to(F64)
 
     def _scalar(self, low: float, high: float) -> float:
-        # Code is likely to be wrong at the ends of the range and at 1 (a temperature that does nothing); large ranges
-        # are drawn evenly in the logarithm.
+        """Draw a number within bounds."""
+        # Faults are likely at the ends of the range, and hidden at 1 (a temperature that does nothing). Wide ranges
+        # need numbers of every order of magnitude, so draw the logarithm too.
         chance = self._random.random()
         if chance < 0.12:
             return low if chance < 0.06 else high
@@ -105,12 +118,10 @@ class Drawer:
             return self._random.uniform(low, high)
         return math.exp(self._random.uniform(math.log(low), math.log(high)))
 
-    def _styled(self, low: float, high: float, shape: tuple[int, ...], earlier: Mapping[str, Tensor]) -> Tensor:
-        """Draw an array in a random style: ties, peaks, ends of the range, or (nearly) equal to an earlier array.
-
-        Plain normal numbers hide many faults: a wrong tie rule needs ties, an overflow needs large values, a divergence
-        of teacher and student is only small if one is near the other.
-        """
+    def _styled_array(self, low: float, high: float, shape: tuple[int, ...], earlier: Mapping[str, Tensor]) -> Tensor:
+        """Draw an array in a random style: ties, peaks, ends of the range, or (nearly) equal to an earlier array."""
+        # Plain normal numbers hide many faults: a wrong tie rule needs ties, an overflow needs large values, and the
+        # divergence of teacher and student is small only if they are nearly equal.
         alike = [array for array in earlier.values() if array.shape == shape and array.dtype == F64]
         style = self._random.choice(["flat", "ties", "wide", "peaked", "alike", "shifted", "normal", "normal"])
         reach = min(max(abs(low), abs(high)), 1e6)
@@ -133,8 +144,9 @@ class Drawer:
             case _:
                 return self._normal(shape) * self._random.choice([1.0, 5.0])
 
-    def _whole(self, first: int, last: int, shape: tuple[int, ...]) -> Tensor:
-        if not shape:  # draw with Python's generator: the same numbers as without PyTorch
+    def _randint(self, first: int, last: int, shape: tuple[int, ...]) -> Tensor:
+        # Draw single numbers with Python's generator, which gives the same ones without PyTorch.
+        if not shape:
             return torch.tensor(self._random.randint(first, last))
         return torch.randint(first, last + 1, shape, generator=self._generator)
 
@@ -148,7 +160,7 @@ class Drawer:
 
 
 def bounds(variable: Variable, sizes: Mapping[str, int], scalars: Mapping[str, Tensor]) -> tuple[float, float]:
-    """Return the bounds of a variable for the sizes and scalars of one example."""
+    """Return the bounds of a variable for one example, whose sizes and scalars the bounds may name."""
 
     def number(bound: float | str) -> float:
         if isinstance(bound, float):
@@ -159,7 +171,7 @@ def bounds(variable: Variable, sizes: Mapping[str, int], scalars: Mapping[str, T
     return low, max(low, high)
 
 
-def fitted(variable: Variable, array: Tensor, within: tuple[float, float], dtype: str) -> Tensor:
+def round_to_dtype(variable: Variable, array: Tensor, within: tuple[float, float], dtype: str) -> Tensor:
     """Round an array to the numbers that a dtype can represent.
 
     Args:
@@ -177,12 +189,14 @@ def fitted(variable: Variable, array: Tensor, within: tuple[float, float], dtype
     if variable.kind in DISTRIBUTIONS:
         return array.to(torch_dtype).double()
     # Rounding to a narrow dtype may leave the bounds, so clamp to the numbers of the dtype that are inside.
-    low, high = (_inside(bound, towards, torch_dtype) for bound, towards in zip(within, reversed(within), strict=True))
+    low, high = (
+        _nearest_inside(bound, towards, torch_dtype) for bound, towards in zip(within, reversed(within), strict=True)
+    )
     return array.to(torch_dtype).double().clamp(low, max(low, high))
 
 
-def _inside(bound: float, towards: float, dtype: torch.dtype) -> float:
-    """Return the number of a dtype that is nearest to a bound, on the side of `towards`, the other bound."""
+def _nearest_inside(bound: float, towards: float, dtype: torch.dtype) -> float:
+    """Return the number of a dtype that is nearest to a bound and not outside; `towards` is the other bound."""
     rounded = torch.tensor(bound, dtype=F64).to(dtype)
     beyond = rounded.double() < bound if towards > bound else rounded.double() > bound
     return float((torch.nextafter(rounded, torch.tensor(towards, dtype=dtype)) if beyond else rounded).double())
@@ -197,7 +211,9 @@ class Shrinker:
     """A greedy search that accepts an example if it still fails and has a strictly lower cost.
 
     Attributes:
+        variables: The variables of the domain.
         fails: Returns whether an example of the domain fails; it must not raise.
+        tries: The number of calls of `fails` so far.
     """
 
     variables: Mapping[str, Variable]
@@ -206,17 +222,17 @@ class Shrinker:
     _seen: set[tuple[object, ...]] = field(default_factory=set)
 
     def smallest(self, example: Example) -> Example:
-        """Return the simplest failing example that at most `MAX_TRIES` calls of `fails` lead to."""
+        """Return the simplest failing example that the search finds with at most `MAX_TRIES` calls of `fails`."""
         best = example
+        # Repeat the three steps until none of them changes anything. Large reductions come first.
         while True:
             before = best
-            # Each pass tries cheaper and cheaper changes, until a whole pass changes nothing.
             for step in (self._fewer_slices, self._constant_arrays, self._simpler_elements):
                 best = step(best)
             if best is before or self.tries >= MAX_TRIES:
                 return best
 
-    def _better(self, best: Example, other: Example) -> bool:
+    def _is_better(self, best: Example, other: Example) -> bool:
         """Return whether `other` has a lower cost than `best` and still fails."""
         # A strictly lower cost guarantees that the search ends; examples that were tried are not tried again.
         if self.tries >= MAX_TRIES or _cost(other) >= _cost(best):
@@ -232,37 +248,37 @@ class Shrinker:
         """Return the example with fewer slices along each axis, as long as it still fails."""
         least = {axis: low for axis, (low, _) in axis_bounds(self.variables).items()}
         for axis in best.sizes:
-            for indices in _choices(best.sizes[axis], least[axis]):
-                other = self._keep(best, axis, indices)
-                if other is not None and self._better(best, other):
+            for indices in _slice_choices(best.sizes[axis], least[axis]):
+                other = self._keep_slices(best, axis, indices)
+                if other is not None and self._is_better(best, other):
                     best = other
                     break
         return best
 
-    def _keep(self, example: Example, axis: str, indices: list[int]) -> Example | None:
+    def _keep_slices(self, example: Example, axis: str, indices: list[int]) -> Example | None:
         """Return the example with only the slices `indices` along an axis."""
         arrays = {}
         for name, array in example.arrays.items():
             variable = self.variables[name]
             if axis in variable.axes:
                 array = array.index_select(variable.axes.index(axis), torch.tensor(indices))
-            # Indices refer to slices by number: renumber the remaining slices.
+            # Index variables refer to slices by number, so renumber the remaining slices.
             if variable.of == axis:
-                array = _renumbered(array, indices)
+                array = _renumber(array, indices)
             arrays[name] = array
         if any(v.kind in DISTRIBUTIONS and v.axes[-1:] == (axis,) for v in self.variables.values()):
-            arrays = self._normalised(arrays)
-        return self._fitted(replace(example, arrays=arrays, sizes={**example.sizes, axis: len(indices)}))
+            arrays = self._normalise(arrays)
+        return self._round_to_dtypes(replace(example, arrays=arrays, sizes={**example.sizes, axis: len(indices)}))
 
-    def _fitted(self, example: Example) -> Example:
+    def _round_to_dtypes(self, example: Example) -> Example:
         """Return the example with numbers representable in its dtype."""
         arrays = {
-            name: fitted(self.variables[name], array, self._range(name, example), example.dtype)
+            name: round_to_dtype(self.variables[name], array, self._range(name, example), example.dtype)
             for name, array in example.arrays.items()
         }
         return replace(example, arrays=arrays)
 
-    def _normalised(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _normalise(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the arrays with distributions that sum to 1 again after a slice was removed."""
         kinds = {name: self.variables[name].kind for name in arrays}
         new = dict(arrays)
@@ -274,18 +290,19 @@ class Shrinker:
         return new
 
     def _constant_arrays(self, best: Example) -> Example:
-        """Return the example with arrays of one simple value, or rounded, where it still fails."""
+        """Return the example with whole arrays replaced by one simple value, or rounded, as long as it still fails."""
         for name in best.arrays:
             if self.variables[name].kind in DISTRIBUTIONS:
                 continue
             for constant in self._constants(name, best):
-                other = self._fitted(replace(best, arrays={**best.arrays, name: constant}))
-                if self._better(best, other):
+                other = self._round_to_dtypes(replace(best, arrays={**best.arrays, name: constant}))
+                if self._is_better(best, other):
                     best = other
                     break
         return best
 
     def _constants(self, name: str, best: Example) -> Iterator[Tensor]:
+        """Yield simpler arrays for a variable: constant ones, and the rounded one."""
         array, (low, high) = best.arrays[name], self._range(name, best)
         for value in (0.0, 1.0) if self.variables[name].kind in DISCRETE else _SIMPLE:
             if low <= value <= high:
@@ -295,6 +312,7 @@ class Shrinker:
             yield array.round().clamp(low, high) + 0.0
 
     def _simpler_elements(self, best: Example) -> Example:
+        """Return the example with single elements replaced by simpler numbers, as long as it still fails."""
         for name in best.arrays:
             if self.variables[name].kind in DISTRIBUTIONS:
                 continue
@@ -306,17 +324,18 @@ class Shrinker:
         """Return the example with one element replaced by a simpler number, if it still fails."""
         low, high = self._range(name, best)
         flat = best.arrays[name].flatten()
-        for value in sorted(_simpler(float(flat[place]), self.variables[name].kind), key=_complexity):
+        for value in sorted(_simpler_numbers(float(flat[place]), self.variables[name].kind), key=_complexity):
             if low <= value <= high:
                 changed = flat.clone()
                 changed[place] = value
                 array = changed.reshape(best.arrays[name].shape)
-                other = self._fitted(replace(best, arrays={**best.arrays, name: array}))
-                if self._better(best, other):
+                other = self._round_to_dtypes(replace(best, arrays={**best.arrays, name: array}))
+                if self._is_better(best, other):
                     return other
         return best
 
     def _range(self, name: str, example: Example) -> tuple[float, float]:
+        """Return the bounds of the numbers of a variable, without the extra value of an index."""
         variable = self.variables[name]
         if variable.kind is Kind.MASK:
             return 0.0, 1.0
@@ -325,20 +344,21 @@ class Shrinker:
         return bounds(variable, example.sizes, example.arrays)
 
 
-def _choices(size: int, least: int) -> Iterator[list[int]]:
-    """Yield the slices to keep: as few as allowed, then all but one."""
+def _slice_choices(size: int, least: int) -> Iterator[list[int]]:
+    """Yield the slices of an axis to keep: as few as allowed, then all but one."""
     if size > least:
         yield from ([*range(start, start + least)] for start in range(size - least + 1))
     if size > least + 1:
         yield from ([i for i in range(size) if i != left_out] for left_out in range(size))
 
 
-def _renumbered(array: Tensor, indices: list[int]) -> Tensor:
+def _renumber(array: Tensor, indices: list[int]) -> Tensor:
+    """Return an index array for an axis of which only the slices `indices` remain; removed slices become 0."""
     new = {old: place for place, old in enumerate(indices)}
     return torch.tensor([new.get(i, 0) if i >= 0 else i for i in array.flatten().tolist()]).reshape(array.shape)
 
 
-def _simpler(value: float, kind: Kind) -> set[float]:
+def _simpler_numbers(value: float, kind: Kind) -> set[float]:
     """Return the candidate numbers that are simpler than a value."""
     if kind in (Kind.INDEX, Kind.MASK):
         return {float(v) for v in (0, 1) if _complexity(v) < _complexity(value)}
@@ -352,20 +372,22 @@ def _simpler(value: float, kind: Kind) -> set[float]:
 
 
 def _complexity(value: float) -> float:
+    """Return how hard a number is to read: 0 is simplest, then small whole numbers, then few digits."""
     if value == 0:
         return 0.0
-    # Small whole numbers are simplest; then few digits; a sign costs least.
     fraction = value != round(value)
     return 1 + abs(value) + (20 + 2 * len(repr(value))) * fraction + 0.5 * (value < 0)
 
 
 def _cost(example: Example) -> tuple[int, float]:
-    """Return the number of elements, then the complexity of values and sizes: a size may belong to no array."""
+    """Return the cost of an example: the number of elements, then the complexity of all values and sizes."""
     elements = sum(array.numel() for array in example.arrays.values())
     values = sum(_complexity(float(v)) for array in example.arrays.values() for v in array.flatten().tolist())
+    # The sizes count too, since a size may belong to no array.
     return elements, values + sum(example.sizes.values())
 
 
 def _key(example: Example) -> tuple[object, ...]:
+    """Return a hashable key of the sizes and values of an example."""
     arrays = ((name, tuple(array.shape), *array.flatten().tolist()) for name, array in example.arrays.items())
     return *example.sizes.items(), *arrays

@@ -76,7 +76,7 @@ def remainder(a: float, b: float) -> float:
 
 
 def power(a: float, b: float) -> float:
-    # C99 pow: a negative base and an odd exponent overflow to -inf; 0 to a negative power is infinite.
+    # As C99 pow: a negative base with an odd exponent overflows to -inf, and 0 to a negative power is infinite.
     infinity = -math.inf if math.copysign(1, a) < 0 and b % 2 == 1 else math.inf
     try:
         return math.pow(a, b)
@@ -87,7 +87,7 @@ def power(a: float, b: float) -> float:
 
 
 def rounded(x: float) -> float:
-    """Return the nearest whole number, the even one of two."""
+    """Return the nearest whole number; of two, the even one."""
     return math.copysign(round(x), x) if math.isfinite(x) else x
 
 
@@ -106,7 +106,7 @@ def nextafter32(x: float, towards: float) -> float:
         return towards
     if x == 0:
         return math.copysign(SMALLEST_FLOAT32, towards)
-    # The neighbours of a float of one sign are the neighbours of its bits as an integer.
+    # For floats of one sign, the order of their bits as integers is the order of their magnitudes.
     (bits,) = struct.unpack("i", struct.pack("f", x))
     (single,) = struct.unpack("f", struct.pack("i", bits + (1 if (towards > x) == (x > 0) else -1)))
     return float(single)

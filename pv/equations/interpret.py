@@ -37,26 +37,34 @@ class ValueType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Value(Generic[C]):
-    """The value of an expression."""
+    """The value of an expression.
 
-    # The names of its axes, in the order of the content.
+    Attributes:
+        axes: The names of its axes, in the order of the content.
+        type: Number, condition or index.
+        content: The object that the algebra computes, such as a tensor [runs, *axes].
+        of: The axis that an index selects from; None for other types.
+    """
+
     axes: Axes
-    # Number, condition or index.
     type: ValueType
-    # What the algebra computes, such as a tensor [runs, *axes].
     content: C
-    # The axis that an index selects from; None for other types.
     of: str | None = None
 
 
 class Algebra(Protocol[C]):
-    """Operations on contents. Contents of one operation are aligned: they have the same axes in the same order.
+    """Operations on contents.
 
-    `place` and `places` are indices of axes in that order. `constant` returns a literal, and `size` the size of an
-    axis; `align` permutes the axes of a value, and inserts the missing ones with size 1; `number` converts conditions
-    and indices to numbers. `elementwise` rounds its results, `exact` does not. `reduce` removes axes, over the elements
-    where `where` holds; `along` keeps the axis (cumsum, softmax). `select` takes a literal index of an axis, `pick` an
-    index content of the last axis. `one_hot`, `argmax` and `top` convert between numbers and indices.
+    The contents of one operation are aligned: they have the same axes in the same order. `place` and `places` are
+    indices of axes in this order.
+
+    * `constant`: the content of a literal; `size`: the size of an axis.
+    * `align`: permute the axes of a value, and insert missing axes with size 1.
+    * `number`: convert conditions and indices to numbers.
+    * `elementwise`: apply a function that rounds its results; `exact`: apply one that does not.
+    * `reduce`: remove axes, over the elements where `where` holds; `along`: keep the axis (cumsum, softmax).
+    * `select`: take a literal index of an axis; `pick`: take the indices in a content, of the last axis.
+    * `one_hot`, `argmax`, `top`: convert between numbers and indices.
     """
 
     def constant(self, number: float) -> C: ...
@@ -74,7 +82,7 @@ class Algebra(Protocol[C]):
     def top(self, content: C, place: int, axis: str) -> C: ...
 
 
-# One interpreter serves both the type check and the evaluation: they cannot disagree about axes.
+# Type check and evaluation use the same interpreter, so they cannot disagree about axes.
 class NoContent:
     """The algebra of the type check: the content of every value is None."""
 
@@ -112,7 +120,7 @@ class Callee:
 
 
 def value_type(variable: Variable) -> ValueType:
-    """Return the type of the values that a variable takes."""
+    """Return the type of the values of a variable."""
     return {Kind.INDEX: ValueType.INDEX, Kind.MASK: ValueType.CONDITION}.get(variable.kind, ValueType.NUMBER)
 
 
@@ -126,8 +134,8 @@ def format_axes(axes: Axes) -> str:
     return f"[{','.join(axes)}]"
 
 
-# The longest chain of equations that call each other.
 MAX_CALLS = 8
+"""Length of the longest chain of equations that call each other."""
 _ARITHMETIC = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
     ast.FloorDiv: "floor_divide", ast.Mod: "remainder", ast.Pow: "power",
@@ -164,7 +172,7 @@ class Interpreter(Generic[C]):
         for line in self.formula.lines[:-1]:
             if line.name in self.sizes:
                 raise self.refuse(f"{line.name!r} is already the name of an axis", line.value, "choose another name")
-            # A line may use the lines above it: their values join the variables.
+            # A line may use the lines above it, so their values join the variables.
             self.environment[line.name] = self.value(line.value)
         last = self.formula.lines[-1].value
         return tuple(self.value(part) for part in (last.elts if isinstance(last, ast.Tuple) else [last]))
@@ -198,12 +206,12 @@ class Interpreter(Generic[C]):
         return self._as_number(self.value(node))
 
     def _as_number(self, value: Value[C]) -> Value[C]:
+        """Convert a value of any type to a number."""
         return Value(value.axes, ValueType.NUMBER, self.algebra.number(value.content))
 
     def union(self, node: ast.AST, *parts: Axes) -> Axes:
         """Return all axes in order of appearance. Raise `Refusal` if their product may be too large."""
-        # Order of first appearance, without duplicates. The bound holds for the largest sizes, so that no drawn
-        # example can exhaust the memory.
+        # The limit is checked for the largest sizes, so that no drawn example can exhaust the memory.
         union = tuple(dict.fromkeys(axis for part in parts for axis in part))
         if math.prod(self.sizes[axis] for axis in union) > MAX_ELEMENTS:
             message = f"axes {format_axes(union)} may have more than {MAX_ELEMENTS} elements"
@@ -212,15 +220,16 @@ class Interpreter(Generic[C]):
 
     def elementwise(self, name: str, values: Sequence[Value[C]], node: ast.AST) -> Value[C]:
         """Apply a function of numbers, which rounds its result."""
-        axes, contents = self._aligned(values, node)
+        axes, contents = self._align(values, node)
         return Value(axes, ValueType.NUMBER, self.algebra.elementwise(name, contents))
 
     def exact(self, name: str, values: Sequence[Value[C]], node: ast.AST, kind: ValueType) -> Value[C]:
         """Apply a function whose result needs no rounding."""
-        axes, contents = self._aligned(values, node)
+        axes, contents = self._align(values, node)
         return Value(axes, kind, self.algebra.exact(name, contents))
 
-    def _aligned(self, values: Sequence[Value[C]], node: ast.AST) -> tuple[Axes, list[C]]:
+    def _align(self, values: Sequence[Value[C]], node: ast.AST) -> tuple[Axes, list[C]]:
+        """Return the union of the axes of some values, and their contents aligned to it."""
         axes = self.union(node, *(value.axes for value in values))
         return axes, [self.algebra.align(value, axes) for value in values]
 
@@ -260,7 +269,7 @@ class Interpreter(Generic[C]):
         Args:
             name: The expression.
             value: The value that has the axis.
-            habit: The hint for an expression that is not the name of an axis.
+            habit: The hint for an expression that is not the name of an axis, such as an axis number as in PyTorch.
         """
         if not isinstance(name, ast.Name) or name.id in self.environment or name.id not in self.sizes:
             hint = f"the axes are {', '.join(value.axes) or 'none'}"
@@ -324,10 +333,10 @@ class Interpreter(Generic[C]):
         value = self.value(node.value)
         for index in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
             literal = _integer(index)
-            value = self._picked(value, index) if literal is None else self._selected(value, literal, index)
+            value = self._pick(value, index) if literal is None else self._select(value, literal, index)
         return value
 
-    def _selected(self, value: Value[C], place: int, node: ast.expr) -> Value[C]:
+    def _select(self, value: Value[C], place: int, node: ast.expr) -> Value[C]:
         """Return the element of a value with one axis at a literal index."""
         if len(value.axes) != 1:
             raise self.refuse(f"a literal index needs exactly one axis, got {format_axes(value.axes)}", node)
@@ -336,7 +345,7 @@ class Interpreter(Generic[C]):
             raise self.refuse(f"index {place} is out of range: {value.axes[0]} has at most {largest} elements", node)
         return Value((), value.type, self.algebra.select(value.content, 0, place), value.of)
 
-    def _picked(self, value: Value[C], node: ast.expr) -> Value[C]:
+    def _pick(self, value: Value[C], node: ast.expr) -> Value[C]:
         """Return the elements of a value that an index variable selects."""
         index = self.value(node)
         if index.type is not ValueType.INDEX or index.of is None:
@@ -344,7 +353,8 @@ class Interpreter(Generic[C]):
         if index.of not in value.axes:
             raise self.refuse(f"an index of {index.of} cannot select from axes {format_axes(value.axes)}", node)
         rest = tuple(axis for axis in value.axes if axis != index.of)
-        # x[B,T,V] at an index of V with axes [B,T]: V is removed, and the axes of the index are added if missing.
+        # The axis of the index is removed, and missing axes of the index are added: x[B,V] at an index of V with the
+        # axes [B,T] has the axes [B,T].
         axes = self.union(node, rest, index.axes)
         content = self.algebra.pick(self.algebra.align(value, (*axes, index.of)), self.algebra.align(index, axes))
         return Value(axes, value.type, content, value.of)
@@ -370,7 +380,7 @@ class Interpreter(Generic[C]):
         arguments = {parameter: self.value(argument) for parameter, argument in zip(names, node.args, strict=True)}
         for parameter, argument in arguments.items():
             self._check_argument(name, callee.variables[parameter], argument, node)
-        # The callee sees its arguments only, never the variables of the caller.
+        # The callee gets its arguments only, not the variables of the caller.
         inner = Interpreter(callee.formula, arguments, self.sizes, self.algebra, self.callees, (*self.calling, name))
         try:
             values = inner.values()
@@ -381,13 +391,15 @@ class Interpreter(Generic[C]):
         return values[0]
 
     def _check_depth(self, name: str, node: ast.Call) -> None:
-        # The depth is limited too: equations that call the next one twice need 2**depth evaluations.
+        """Raise `Refusal` for a recursive call, or one that is nested too deep."""
+        # If every equation calls the next one twice, 2**depth evaluations are needed, so the depth is limited too.
         if name in self.calling:
             raise self.refuse(f"recursive call: {' -> '.join((*self.calling, name))}", node)
         if len(self.calling) >= MAX_CALLS:
             raise self.refuse(f"calls nested deeper than {MAX_CALLS}: {' -> '.join((*self.calling, name))}", node)
 
     def _check_argument(self, name: str, variable: Variable, argument: Value[C], node: ast.AST) -> None:
+        """Raise `Refusal` if an argument of an equation lacks an axis of its variable, or has another type."""
         missing = [axis for axis in variable.axes if axis not in argument.axes]
         if missing:
             message = f"argument {variable.name} of {name} needs axis {missing[0]}, got {format_axes(argument.axes)}"
@@ -422,7 +434,7 @@ def apply_function(interpreter: Interpreter[C], name: str, node: ast.Call) -> Va
     if name in REDUCTIONS:
         return _reduction(interpreter, name, node)
     if name in ALONG:
-        return _along(interpreter, name, node)
+        return _axis_function(interpreter, name, node)
     function: Callable[[Interpreter[C], ast.Call], Value[C]] = _OTHERS[name]
     return function(interpreter, node)
 
@@ -434,31 +446,33 @@ def _check_arity(interpreter: Interpreter[C], name: str, node: ast.Call, arity: 
         raise interpreter.refuse(f"{name} takes {count(arity, 'argument')}, got {len(node.args)}", node)
 
 
-def _over(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[Value[C], Axes]:
+def _value_and_axes(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[Value[C], Axes]:
     """Return the value of the first argument, and the axes that the other arguments name."""
     if not node.args:
         raise interpreter.refuse(f"missing argument: expected `{name}(x, AXIS)`", node)
-    # any, all and count take conditions; a number there is a forgotten comparison.
+    # any, all and count take conditions only: a number is probably a forgotten comparison.
     value = (interpreter.condition if name in _OF_CONDITIONS else interpreter.number)(node.args[0])
     return value, interpreter.axes(value, node.args[1:], node, name)
 
 
-def _over_one(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[Value[C], str]:
+def _value_and_axis(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[Value[C], str]:
+    """Return the value of the first argument, and the one axis that the other argument names."""
     if node.keywords:
         hint = f"name the axis: `{name}(x, D)`" if {keyword.arg for keyword in node.keywords} & _DIMENSIONS else ""
         raise interpreter.refuse(f"{name} accepts no keywords", node, hint)
-    value, axes = _over(interpreter, name, node)
+    value, axes = _value_and_axes(interpreter, name, node)
     if len(axes) != 1:
         raise interpreter.refuse(f"{name} takes one axis, got {len(axes)}", node)
     return value, axes[0]
 
 
 def _reduction(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C]:
-    value, axes = _over(interpreter, name, node)
+    """Return the value of a function that removes axes, such as `sum(x, D, where=m)`."""
+    value, axes = _value_and_axes(interpreter, name, node)
     where = _where_keyword(interpreter, name, node)
     if where is not None:
         union = interpreter.union(node, value.axes, where.axes)
-        # The mask may have axes that the value lacks: then the value is repeated along these first.
+        # The mask may have axes that the value lacks: then repeat the value along these axes.
         if union != value.axes:
             value = Value(union, value.type, interpreter.algebra.align(value, union))
     places = [value.axes.index(axis) for axis in axes]
@@ -468,6 +482,7 @@ def _reduction(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[
 
 
 def _where_keyword(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C] | None:
+    """Return the condition of the keyword `where`; None without one. Raise `Refusal` for other keywords."""
     extra = [keyword.arg for keyword in node.keywords if keyword.arg != "where"]
     if extra or len(node.keywords) > 1:
         hint = f"name the axis: `{name}(x, D)`" if set(extra) & _DIMENSIONS else ""
@@ -475,8 +490,9 @@ def _where_keyword(interpreter: Interpreter[C], name: str, node: ast.Call) -> Va
     return interpreter.condition(node.keywords[0].value) if node.keywords else None
 
 
-def _along(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C]:
-    value, axis = _over_one(interpreter, name, node)
+def _axis_function(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C]:
+    """Return the value of a function that keeps its axis, such as `softmax(x, D)`."""
+    value, axis = _value_and_axis(interpreter, name, node)
     return Value(value.axes, ValueType.NUMBER, interpreter.algebra.along(name, value.content, value.axes.index(axis)))
 
 
@@ -486,11 +502,12 @@ def _where_function(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
 
 
 def _one_hot(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
+    """Return 1 at the index and 0 elsewhere, along the axis of the index."""
     _check_arity(interpreter, "one_hot", node, 1)
     value = interpreter.value(node.args[0])
     if value.type is not ValueType.INDEX or value.of is None:
         raise interpreter.refuse(f"one_hot takes an index, got {value.type.with_article}", node.args[0])
-    # A second axis of the same name is refused: broadcasting by name could not distinguish the two.
+    # Refuse a second axis of the same name, since broadcasting by name could not distinguish the two.
     if value.of in value.axes:
         raise interpreter.refuse(f"one_hot cannot add axis {value.of}: the index already has it", node.args[0])
     axes = interpreter.union(node, value.axes, (value.of,))
@@ -498,16 +515,18 @@ def _one_hot(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
 
 
 def _argmax(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
-    value, axis = _over_one(interpreter, "argmax", node)
+    """Return the index of the largest element along an axis."""
+    value, axis = _value_and_axis(interpreter, "argmax", node)
     content = interpreter.algebra.argmax(value.content, value.axes.index(axis))
     return Value(_without(value.axes, axis), ValueType.INDEX, content, axis)
 
 
 def _top(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
+    """Return the indices of the K largest elements along an axis, for `top(x, D, K)`."""
     _check_arity(interpreter, "top", node, 3)
     value = interpreter.number(node.args[0])
     axis, count = interpreter.axis(node.args[1], value), node.args[2]
-    # The size of the result must be declared, so that its axis has a name and a bound.
+    # The number of elements is the name of a declared size, so that the axis of the result has a name and a bound.
     if not isinstance(count, ast.Name) or count.id not in interpreter.sizes or count.id in value.axes:
         raise interpreter.refuse("top takes a size as third argument, such as K", count)
     content = interpreter.algebra.top(value.content, value.axes.index(axis), count.id)
@@ -527,6 +546,7 @@ _OTHERS: Mapping[str, Callable[[Interpreter[Any], ast.Call], Value[Any]]] = {
 
 
 def _integer(node: ast.expr) -> int | None:
+    """Return the value of an integer literal, which may be negative; None for another expression."""
     sign = 1
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         node, sign = node.operand, -1

@@ -15,14 +15,14 @@ def broken_invariants(equation: Definition, example: Example) -> Iterator[str]:
     """Yield a message for every invariant that an example violates by more than rounding explains."""
     for invariant in equation.invariants:
         (holds,) = values_of(equation, invariant, example)
-        # The exact check first: evaluating both sides with rounding costs eight runs.
-        if not holds.all() and not (holds := holds | _nearly_equal(equation, invariant, example)).all():
-            sides = _sides(equation, invariant, example, holds)
+        # Check exactly first, since evaluating both sides with rounding takes eight runs.
+        if not holds.all() and not (holds := holds | _equal_up_to_rounding(equation, invariant, example)).all():
+            sides = _describe_sides(equation, invariant, example, holds)
             yield f"the invariant `{invariant.text}` of {equation.name} does not hold here{sides}"
 
 
-def _both(invariant: Formula) -> Formula | None:
-    """Return both sides of a comparison as one formula of two values; None for anything else."""
+def _both_sides(invariant: Formula) -> Formula | None:
+    """Return both sides of a comparison as one formula with two values; None if the invariant is no comparison."""
     last = invariant.lines[-1].value
     if not isinstance(last, ast.Compare) or len(last.ops) != 1:
         return None
@@ -30,29 +30,29 @@ def _both(invariant: Formula) -> Formula | None:
     return Formula(invariant.text, (*invariant.lines[:-1], Line("", sides)))
 
 
-def _sides(equation: Definition, invariant: Formula, example: Example, holds: Tensor) -> str:
-    """Return the sides of a comparison in words, where it first does not hold; empty for anything else."""
-    if (both := _both(invariant)) is None:
+def _describe_sides(equation: Definition, invariant: Formula, example: Example, holds: Tensor) -> str:
+    """Describe the sides of a comparison at the first element where it does not hold; "" if it is no comparison."""
+    if (both := _both_sides(invariant)) is None:
         return ""
     place = int(torch.where(holds, 0.0, 1.0).argmax())
     left, right = (float(side.expand(holds.shape).flatten()[place]) for side in values_of(equation, both, example))
     return f": its sides are {left:.9g} and {right:.9g}"
 
 
-def _nearly_equal(equation: Definition, invariant: Formula, example: Example) -> Tensor:
+def _equal_up_to_rounding(equation: Definition, invariant: Formula, example: Example) -> Tensor:
     """Return where the two sides of a comparison differ by no more than rounding in float64 explains.
 
     `!=` must hold exactly, and so must `<` and `>` where both sides are equal everywhere.
     """
     last, nowhere = invariant.lines[-1].value, torch.tensor([False])
-    both = _both(invariant)
+    both = _both_sides(invariant)
     if both is None or not isinstance(last, ast.Compare) or isinstance(last.ops[0], ast.NotEq):
         return nowhere
     left, right = values_of(equation, both, example)
     noisy_left, noisy_right = values_of(equation, both, example, FLOAT64)
     spread = (noisy_left - left).abs().amax(0) + (noisy_right - right).abs().amax(0)
     apart = (left - right).abs()[0]
-    # A strict inequality of equal sides is false by definition, however small the rounding.
+    # A strict inequality of equal sides is false by definition: rounding does not explain it.
     if isinstance(last.ops[0], ast.Lt | ast.Gt) and not apart.any():
         return nowhere
     return apart <= SLACK * (spread + FLOAT64 * (left.abs() + right.abs())[0])

@@ -17,7 +17,14 @@ from pv.contract.wording import has_open_bracket
 
 
 class Refusal(Exception):
-    """A text that is invalid. `line` and `column` are positions in it, from 1; `hint` says how to correct it."""
+    """A text is invalid.
+
+    Attributes:
+        message: The problem.
+        line: The line of the problem in the text, from 1.
+        column: The column of the problem, from 1.
+        hint: How to correct the text; "" if unknown.
+    """
 
     def __init__(self, message: str, line: int = 1, column: int = 1, *, hint: str = "") -> None:
         super().__init__(f"{message}; {hint}" if hint else message)
@@ -39,7 +46,14 @@ class Part(StrEnum):
 
 
 class InvalidEquation(Exception):
-    """A refusal with its equation and key. `item` selects a variable of `domain` or an index of `invariants`."""
+    """A key of an equation is invalid.
+
+    Attributes:
+        equation: The name of the equation.
+        part: The key.
+        refusal: The problem.
+        item: The variable of `domain`, or the index of `invariants`; "" for other keys.
+    """
 
     def __init__(self, equation: str, part: Part, refusal: Refusal, item: str = "") -> None:
         super().__init__(str(refusal))
@@ -64,7 +78,7 @@ LAYOUTS = {"T", "mT", "t", "transpose", "permute", "view", "reshape", "unsqueeze
 
 
 def unsupported(node: ast.AST) -> tuple[str, str]:
-    """Return the message for refused syntax, and the hint how to write what is probably meant ("" if unknown)."""
+    """Return the message for refused syntax, and a hint on how to write the probable intent ("" if unknown)."""
     match node:
         case ast.BinOp(left=left, op=ast.BitXor(), right=right):
             return "`^` is not a power", f"did you mean `{_short(left)} ** {_short(right)}`?"
@@ -82,6 +96,7 @@ def unsupported(node: ast.AST) -> tuple[str, str]:
 
 
 def _attribute(node: ast.Attribute, name: str) -> tuple[str, str]:
+    """Return the message and the hint for an attribute such as `x.shape` or `torch.exp`."""
     root = node.value
     while isinstance(root, ast.Attribute):
         root = root.value
@@ -117,7 +132,7 @@ MAX_DEPTH = 30
 MAX_CONSTANT = 1e300
 SPLIT = "define parts of it as equations of their own"
 
-# Every function here must exist in `tensors` and, for numbers without axes, in `scalars`.
+# Every function of the language must exist in `tensors` and, for numbers without axes, in `scalars`.
 ELEMENTWISE = {
     **dict.fromkeys(("exp", "log", "log1p", "expm1", "sqrt", "abs", "sin", "cos", "tanh", "sigmoid", "erf"), 1),
     **dict.fromkeys(("relu", "floor", "sign", "isfinite"), 1),
@@ -169,7 +184,7 @@ class Formula:
         return tuple(dict.fromkeys(name for name in calls if name not in FUNCTIONS))
 
     def place(self, node: ast.AST) -> tuple[int, int]:
-        """Return line and column of a node, from 1, in characters; `ast` counts UTF-8 bytes."""
+        """Return the line and the column of a node, from 1. Columns are in characters; `ast` counts UTF-8 bytes."""
         line, offset = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         source = self.text.split("\n")[line - 1] if line <= self.text.count("\n") + 1 else ""
         return line, len(source.encode()[:offset].decode(errors="ignore")) + 1
@@ -187,7 +202,7 @@ def parse(text: str) -> Formula:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise syntax_refusal(error) from error
     draft = Formula(text, ())
-    # Bounds before checks: a text of 2000 characters can still have a deep or wide tree.
+    # Check the size of the tree before its nodes: a text of 2000 characters can have a large tree.
     nodes = list(ast.walk(tree))
     if len(nodes) > MAX_NODES:
         raise Refusal(f"too many syntax nodes: {len(nodes)}, expected at most {MAX_NODES}", hint=SPLIT)
@@ -201,12 +216,13 @@ def syntax_refusal(error: Exception) -> Refusal:
     place = getattr(error, "lineno", 1) or 1, getattr(error, "offset", 1) or 1
     message = getattr(error, "msg", None) or str(error)
     line = getattr(error, "text", None) or ""
-    # Unquoted YAML flow collections end a text at a comma, which leaves an open bracket: the usual reason.
+    # The usual reason is an unquoted text in a YAML flow collection: it ends at a comma, with an open bracket.
     hint = "quote it if it is inside [ ] or { }: YAML splits there at commas" if has_open_bracket(line) else ""
     return Refusal(f"not an expression: {message}", *place, hint=hint)
 
 
 def _check_text(text: str) -> None:
+    """Raise `Refusal` for a text that is too long, has unsupported characters, or is nested too deep."""
     if len(text) > MAX_CHARACTERS:
         raise Refusal(f"too long: {len(text)} characters, expected at most {MAX_CHARACTERS}", hint=SPLIT)
     # Python normalises identifiers: two texts that look different could mean the same name.
@@ -218,13 +234,14 @@ def _check_text(text: str) -> None:
             if character in "#;":
                 hint = "write one expression a line, without comments"
                 raise Refusal(f"unsupported character {character!r}", line, column, hint=hint)
-            # Before parsing: deep nesting can exhaust the C stack of the parser.
+            # Check the depth before parsing, since deep nesting can exhaust the C stack of the parser.
             depth += (character in "([{") - (character in ")]}")
             if depth > MAX_DEPTH:
                 raise Refusal(f"brackets nested deeper than {MAX_DEPTH}", line, column)
 
 
 def _check(formula: Formula, node: ast.AST) -> None:
+    """Raise `Refusal` if a node is not in the language."""
     operator_ = getattr(node, "op", None)
     if not isinstance(node, _NODES) or isinstance(operator_, _EXCLUDED_OPERATORS):
         message, hint = unsupported(node)
@@ -238,7 +255,7 @@ def _check(formula: Formula, node: ast.AST) -> None:
         if node.value is ...:
             message, hint = unsupported(node)
         raise formula.refuse(message, node, hint)
-    # Evaluated here, not by Python: `10 ** 10 ** 10` must not hang the parser, and 1/0 has no value.
+    # Evaluate literals as floats, not with Python's integers: `10 ** 10 ** 10` must not hang, and 1/0 has no value.
     if isinstance(node, ast.BinOp) and not math.isfinite(_constant(node) or 0.0):
         raise formula.refuse(f"`{ast.unparse(node)[:40]}` is not a finite number", node)
     if isinstance(node, ast.Name) and "__" in node.id:
@@ -252,7 +269,7 @@ def _is_finite_number(value: object) -> bool:
 
 
 def _constant(node: ast.expr) -> float | None:
-    """Return the value of an expression of literals, inf or NaN if it is undefined, None if it has other operands."""
+    """Return the value of an expression of literals: inf or NaN if it is undefined, None if it has other operands."""
     match node:
         case ast.Constant(value=int() | float() as number):
             return float(number) if abs(number) < MAX_CONSTANT else None  # refused as a literal
@@ -274,6 +291,7 @@ def _result(sign: ast.operator, left: float, right: float) -> float:
 
 
 def _lines(formula: Formula, body: list[ast.stmt]) -> tuple[Line, ...]:
+    """Return the lines of an expression. Raise `Refusal` unless the last one is a value."""
     if not body or not isinstance(body[-1], ast.Expr):
         node = body[-1] if body else ast.Pass()
         raise formula.refuse("missing value: the last line must be an expression without a name", node)
@@ -283,7 +301,8 @@ def _lines(formula: Formula, body: list[ast.stmt]) -> tuple[Line, ...]:
 
 
 def _assignment(formula: Formula, statement: ast.stmt) -> Line:
-    # One name on the left: chained and tuple assignments would hide which value is meant.
+    """Return a line `name = expression`. Raise `Refusal` for another statement."""
+    # Chained and tuple assignments are not supported: they would hide which value a name has.
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         raise formula.refuse("expected `name = expression` on every line but the last", statement)
     target = statement.targets[0]
@@ -295,6 +314,7 @@ def _assignment(formula: Formula, statement: ast.stmt) -> Line:
 
 
 def _check_tuples(formula: Formula, body: list[ast.stmt]) -> None:
+    """Raise `Refusal` for a tuple that is neither an index nor the last line."""
     last = body[-1]
     top = last.value if isinstance(last, ast.Expr) else None
     # A tuple is allowed as an index, x[i, j], and as the last line.

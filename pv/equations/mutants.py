@@ -1,7 +1,7 @@
 """Equation mutants: an equation, or one that it calls, with one symbol replaced.
 
 A falsifier that compares code with the equation must kill them. Only mutants that pass the type check with the same
-axes in the results are generated; any other would be a lint error of the contract.
+axes in the results are generated; lint would report any other mutant.
 """
 
 import ast
@@ -35,10 +35,15 @@ MAX_SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class MutatedEquation:
-    """One mutant: the equation that is mutated, the position in its expression, and the text before and after.
+    """One mutant of an equation.
 
     Attributes:
-        callees: All equations by name, with the mutated one in the place of the original.
+        equation: The name of the mutated equation.
+        line: The line of the replaced symbol in its expression, from 1.
+        column: The column of the replaced symbol, from 1.
+        before: The text of the replaced expression.
+        after: The text of the replacement.
+        callees: All equations by name, with the mutated one in place of the original.
     """
 
     equation: str
@@ -70,8 +75,8 @@ def mutants(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...])
         callees: All equations of the contract, by name.
         results: The axes of the values of `name`, in order; mutants with other axes are left out.
     """
-    for called in _called(name, callees):
-        # Different replacements can give the same text (`x + 1` to `x - 1` twice): each text once.
+    for called in _called_equations(name, callees):
+        # Different replacements can give the same text (`x + 1` becomes `x - 1` twice), so yield each text once.
         original, seen = callees[called], {_text(callees[called].formula)}
         for node, new in _replacements(original):
             formula = _replaced(original.formula, node, new)
@@ -79,20 +84,20 @@ def mutants(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...])
                 continue
             seen.add(_text(formula))
             mutated = {**callees, called: replace(original, formula=formula)}
-            if _fits(name, mutated, results):
+            if _passes_type_check(name, mutated, results):
                 yield MutatedEquation(called, *original.formula.place(node), _shorten(node), _shorten(new), mutated)
 
 
-def _called(name: str, callees: Mapping[str, Callee]) -> list[str]:
+def _called_equations(name: str, callees: Mapping[str, Callee]) -> list[str]:
     """Return the equation and all that it calls, nearest first."""
     names = [name]
-    # The list grows while it is read: breadth-first over the calls.
+    # Breadth first over the calls: the list grows while the loop reads it.
     for called in names:
         names += [other for other in callees[called].formula.called if other in callees and other not in names]
     return names
 
 
-def _fits(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...]) -> bool:
+def _passes_type_check(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...]) -> bool:
     """Return whether an equation passes the type check, with the given axes of its results."""
     try:
         values = types(callees[name], callees[name].formula, callees=callees, calling=(name,))
@@ -108,12 +113,19 @@ def _replacements(equation: Callee) -> Iterator[tuple[ast.expr, ast.expr]]:
     for line in equation.formula.lines:
         for node in ast.walk(line.value):
             if isinstance(node, ast.expr):
-                yield from ((node, new) for new in (*_of_operators(node), *_of_leaves(node, symbols), *_of_calls(node)))
-        # Only below its line: a mutant must not use a name before its definition.
+                yield from (
+                    (node, new)
+                    for new in (
+                        *_operator_replacements(node),
+                        *_leaf_replacements(node, symbols),
+                        *_call_replacements(node),
+                    )
+                )
+        # Add the name after its line, since a mutant must not use a name before its definition.
         symbols[line.name] = _LINE
 
 
-def _of_operators(node: ast.expr) -> Iterator[ast.expr]:
+def _operator_replacements(node: ast.expr) -> Iterator[ast.expr]:
     """Yield the replacements of an operator, and the operands alone."""
     match node:
         case ast.BinOp(left=left, op=sign, right=right):
@@ -138,7 +150,7 @@ def _of_operators(node: ast.expr) -> Iterator[ast.expr]:
             yield ast.IfExp(test, no, yes)
 
 
-def _of_leaves(node: ast.expr, symbols: Mapping[str, _Symbol]) -> Iterator[ast.expr]:
+def _leaf_replacements(node: ast.expr, symbols: Mapping[str, _Symbol]) -> Iterator[ast.expr]:
     """Yield the replacements of a literal or a name."""
     match node:
         case ast.Constant(value=int(number)):
@@ -148,7 +160,7 @@ def _of_leaves(node: ast.expr, symbols: Mapping[str, _Symbol]) -> Iterator[ast.e
             yield _number(2 * number)
         case ast.Name(id=name) if name in CONSTANTS:
             yield _number(0)
-        # Only a name of the same kind and axes: another one would fail the type check.
+        # Only names of the same kind and axes: others would fail the type check.
         case ast.Name(id=name) if name in symbols:
             yield from (
                 ast.Name(other, ast.Load()) for other in symbols if other != name and symbols[other] == symbols[name]
@@ -159,7 +171,7 @@ def _number(value: float) -> ast.expr:
     return ast.Constant(value) if value >= 0 else ast.UnaryOp(ast.USub(), ast.Constant(-value))
 
 
-def _of_calls(node: ast.expr) -> Iterator[ast.expr]:
+def _call_replacements(node: ast.expr) -> Iterator[ast.expr]:
     """Yield the replacements of a call: another function, its argument, swapped arguments, no mask."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return
@@ -180,18 +192,18 @@ def _of_calls(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _replaced(formula: Formula, old: ast.expr, new: ast.expr) -> Formula:
-    return Formula(formula.text, tuple(Line(line.name, _with(line.value, old, new)) for line in formula.lines))
+    return Formula(formula.text, tuple(Line(line.name, _copy_with(line.value, old, new)) for line in formula.lines))
 
 
-def _with(node: object, old: ast.expr, new: ast.expr) -> Any:
+def _copy_with(node: object, old: ast.expr, new: ast.expr) -> Any:
     """Return a copy of a tree with `new` in the place of the node `old`."""
     if node is old:
         return ast.copy_location(new, old)
     if isinstance(node, list):
-        return [_with(item, old, new) for item in node]
+        return [_copy_with(item, old, new) for item in node]
     if not isinstance(node, ast.AST):
         return node
-    fields = {name: _with(value, old, new) for name, value in ast.iter_fields(node)}
+    fields = {name: _copy_with(value, old, new) for name, value in ast.iter_fields(node)}
     return ast.copy_location(type(node)(**fields), node)
 
 

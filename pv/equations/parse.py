@@ -1,6 +1,6 @@
 """Parse the equations of a contract from YAML keys to definitions, and check the axes and types of every formula.
 
-Needs no torch.
+This module does not import torch.
 """
 
 import ast
@@ -24,10 +24,10 @@ UNITS = {"float64": 2.0**-52, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat1
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """A fixed tolerance, relative * |value| + absolute, instead of the measured one.
+    """A fixed tolerance, relative * |value| + absolute, that replaces the measured one.
 
     Attributes:
-        why: The reason for it.
+        why: The reason for the tolerance.
     """
 
     relative: float
@@ -37,11 +37,15 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The claimed accuracy."""
+    """The accuracy that an equation claims of its code.
 
-    # The dtypes of the code's arrays, one per example in turn.
+    Attributes:
+        dtypes: The dtypes of the code's arrays, which the examples take in turn.
+        computes_in: The dtype of the code's operations; "" for the dtype of its arrays.
+        tolerance: A fixed tolerance; None for the measured one.
+    """
+
     dtypes: tuple[str, ...] = ("float32",)
-    # The dtype of the code's operations; "" for the dtype of its arrays.
     computes_in: str = "float32"
     tolerance: Tolerance | None = None
 
@@ -83,7 +87,8 @@ class Checks:
     """The checks of one equation.
 
     Attributes:
-        result_dtype: "" for any, `input` for the dtype of the arrays.
+        names: The checks.
+        result_dtype: The required dtype of the result; "" for any, `input` for the dtype of the arrays.
     """
 
     names: frozenset[Check] = frozenset()
@@ -101,7 +106,7 @@ def checks(keys: Keys) -> Checks:
 
 @dataclass(frozen=True, slots=True)
 class Derivative:
-    """The equation that is differentiated, and the variable by which."""
+    """A derivative: the equation that is differentiated, and the variable with respect to which."""
 
     equation: str
     variable: str
@@ -155,7 +160,7 @@ def parse_equations(raw: Mapping[str, Keys]) -> tuple[dict[str, Definition], lis
     """
     definitions: dict[str, Definition] = {}
     problems: list[InvalidEquation] = []
-    # Shared by all definitions and filled below: an equation may call one that is written below it.
+    # All definitions share this mapping, which is filled below: an equation may call one that is defined later.
     callees: dict[str, Callee] = {}
     for name, keys in raw.items():
         if "expression" in keys:
@@ -201,7 +206,7 @@ def _definition(name: str, keys: Keys, raw: Mapping[str, Keys], callees: Mapping
 
 
 def _derivative(keys: Keys, raw: Mapping[str, Keys]) -> Derivative | None:
-    """Return which equation is differentiated by which variable; None if the equation is no derivative."""
+    """Return the derivative that the keys of an equation declare; None if it is no derivative. Raise `Refusal`."""
     if "derivative_of" not in keys:
         return None
     name, variable = keys["derivative_of"]["equation"], keys["derivative_of"]["with_respect_to"]
@@ -221,6 +226,7 @@ def _variables(name: str, domain: Mapping[str, str]) -> dict[str, Variable]:
 
 
 def _results(text: str) -> tuple[Axes, ...]:
+    """Return the axes of each value that `result` declares."""
     # Split at commas outside [ ]: `real[B,T], real` declares two values.
     parts = [part.strip() for part in re.split(r",(?![^\[]*\])", text)]
     matches = [_RESULT.fullmatch(part) for part in parts]
@@ -247,6 +253,7 @@ def check(equation: Definition, definitions: Mapping[str, Definition]) -> Iterat
 
 
 def _check(equation: Definition, definitions: Mapping[str, Definition]) -> None:
+    """Check axes and types of the expression, the result, the condition and the invariants of an equation."""
     name, of = equation.name, partial(types, equation.callee, callees=equation.callees)
     values = locate(name, Part.EXPRESSION, lambda: of(equation.formula, calling=(name,)))
     locate(name, Part.RESULT, lambda: _check_results(equation, values))
@@ -274,6 +281,7 @@ def locate(equation: str, part: Part, work: Callable[[], T], item: str = "") -> 
 
 
 def _check_results(equation: Definition, values: Values) -> None:
+    """Raise `Refusal` if `result` does not have the number and the axes of the values."""
     if len(values) != len(equation.results):
         raise Refusal(f"declares {len(equation.results)} values, the expression has {len(values)}")
     for axes, value in zip(equation.results, values, strict=True):
@@ -287,6 +295,7 @@ def _check_results(equation: Definition, values: Values) -> None:
 
 
 def _check_derivative(equation: Definition, definitions: Mapping[str, Definition]) -> None:
+    """Raise `Refusal` if a derivative does not fit the equation that it differentiates."""
     derivative = equation.derivative
     # The differentiated equation may have a problem of its own, which is reported there.
     if derivative is None or derivative.equation not in definitions:
@@ -305,6 +314,7 @@ def _check_derivative(equation: Definition, definitions: Mapping[str, Definition
 
 
 def _condition(values: Values) -> Value[None]:
+    """Return the only value of a formula. Raise `Refusal` unless it is a condition."""
     if len(values) != 1 or values[0].type is not ValueType.CONDITION:
         raise Refusal("expected one condition, such as `any(y != -100, B, T)`")
     return values[0]

@@ -1,4 +1,4 @@
-"""The part of PyTorch's interface that equations without axes need, in Python's own numbers.
+"""The part of PyTorch's interface that equations without axes need, implemented with Python's numbers.
 
 A tensor here has the shape (), or (runs,) for several runs of one evaluation. `as_tensor` also accepts results of code
 with other shapes, so that their shape can be reported. Automatic differentiation, arrays and memory layouts need
@@ -47,8 +47,8 @@ int64, _complex, _bool = dtype("int64", int, False), dtype("complex128", complex
 
 
 def _map_numbers(function: Callable[..., object], *operands: object, to: dtype = float64) -> "Tensor":
-    """Return the results of a function of numbers. An operand with one number is repeated."""
-    # Broadcasting with two shapes only: () and (runs,). A single number is repeated for every run.
+    """Return the results of a function that is applied to the numbers of its operands, elementwise."""
+    # Broadcasting with two shapes only, () and (runs,): a single number is repeated for every run.
     tensors = [operand if isinstance(operand, Tensor) else Tensor([operand], ()) for operand in operands]
     shape = max((tensor.shape for tensor in tensors), key=lambda shape: (len(shape), shape))
     size = math.prod(shape)
@@ -56,7 +56,7 @@ def _map_numbers(function: Callable[..., object], *operands: object, to: dtype =
     return Tensor([*map(function, *columns)], shape, to)
 
 
-def _lifted(function: Callable[..., object], to: dtype = float64) -> Callable[..., "Tensor"]:
+def _lift(function: Callable[..., object], to: dtype = float64) -> Callable[..., "Tensor"]:
     """Return a function of tensors that applies `function` to their numbers. As a class attribute it is a method."""
     return lambda *operands: _map_numbers(function, *operands, to=to)
 
@@ -69,17 +69,17 @@ class Tensor:
     def __init__(self, numbers: list[Any], shape: tuple[int, ...], of: dtype = float64) -> None:
         self.numbers, self.shape, self.dtype = numbers, shape, of
 
-    # Methods are built from functions of floats, so that a method and a function cannot differ.
-    __add__ = __radd__ = _lifted(operator.add)
-    __mul__ = __rmul__ = _lifted(operator.mul)
-    __sub__, __truediv__ = _lifted(operator.sub), _lifted(floats.divide)
-    __lt__, __le__ = _lifted(operator.lt, _bool), _lifted(operator.le, _bool)
-    __gt__, __ge__ = _lifted(operator.gt, _bool), _lifted(operator.ge, _bool)
-    __and__, __or__ = _lifted(operator.and_, _bool), _lifted(operator.or_, _bool)
-    __eq__: Any = _lifted(operator.eq, _bool)
-    __ne__: Any = _lifted(operator.ne, _bool)
-    abs, sign, round = _lifted(math.fabs), _lifted(floats.sign), _lifted(floats.rounded)
-    isnan, isinf, isfinite = _lifted(math.isnan, _bool), _lifted(math.isinf, _bool), _lifted(math.isfinite, _bool)
+    # Methods and the functions of this module are built from the same functions of floats, so they cannot differ.
+    __add__ = __radd__ = _lift(operator.add)
+    __mul__ = __rmul__ = _lift(operator.mul)
+    __sub__, __truediv__ = _lift(operator.sub), _lift(floats.divide)
+    __lt__, __le__ = _lift(operator.lt, _bool), _lift(operator.le, _bool)
+    __gt__, __ge__ = _lift(operator.gt, _bool), _lift(operator.ge, _bool)
+    __and__, __or__ = _lift(operator.and_, _bool), _lift(operator.or_, _bool)
+    __eq__: Any = _lift(operator.eq, _bool)
+    __ne__: Any = _lift(operator.ne, _bool)
+    abs, sign, round = _lift(math.fabs), _lift(floats.sign), _lift(floats.rounded)
+    isnan, isinf, isfinite = _lift(math.isnan, _bool), _lift(math.isinf, _bool), _lift(math.isfinite, _bool)
 
     def __float__(self) -> float:
         return float(*self.numbers)
@@ -105,7 +105,7 @@ class Tensor:
         return maximum(self, low)
 
     def nan_to_num(self, nan: float = 0.0, posinf: float = sys.float_info.max) -> "Tensor":
-        # By default PyTorch replaces -inf by the lowest finite number, and so does this method.
+        # As in PyTorch, -inf becomes the lowest finite number.
         changed = {math.inf: posinf, -math.inf: -sys.float_info.max}
         return _map_numbers(lambda x: nan if math.isnan(x) else changed.get(x, x), self)
 
@@ -187,13 +187,14 @@ def zeros_like(tensor: Tensor) -> Tensor:
 def as_tensor(value: object, dtype: dtype | None = None) -> Tensor:
     """Convert a number, nested sequences or a NumPy array to a tensor. Raise TypeError or ValueError otherwise."""
     numbers, shape = _flat(value)
-    return Tensor(numbers, shape).to(dtype or _inferred(numbers))
+    return Tensor(numbers, shape).to(dtype or _inferred_dtype(numbers))
 
 
 tensor = as_tensor
 
 
 def _flat(value: object) -> tuple[list[object], tuple[int, ...]]:
+    """Return the numbers of nested sequences or a NumPy array, and their shape."""
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         value = value.tolist()
     # A string is a sequence of strings: without this check the recursion would not end.
@@ -207,7 +208,7 @@ def _flat(value: object) -> tuple[list[object], tuple[int, ...]]:
     return [number for numbers, _ in parts for number in numbers], (len(parts), *(parts[0][1] if parts else ()))
 
 
-def _inferred(numbers: list[Any]) -> dtype:
+def _inferred_dtype(numbers: list[Any]) -> dtype:
     """Return the dtype that PyTorch infers. Raise TypeError or ValueError if it finds none."""
     if not all(isinstance(number, bool | int | float | complex) for number in numbers):
         raise TypeError("expected numbers")
@@ -221,16 +222,16 @@ def _inferred(numbers: list[Any]) -> dtype:
     return _bool if all(isinstance(number, bool) for number in numbers) else int64
 
 
-add, sub, neg = Tensor.__add__, Tensor.__sub__, _lifted(operator.neg)
-floor_divide, remainder, pow = _lifted(floats.floor_divide), _lifted(floats.remainder), _lifted(floats.power)
-exp, log, log1p, expm1 = _lifted(floats.exp), _lifted(floats.log), _lifted(floats.log1p), _lifted(floats.expm1)
-sqrt, sin, cos, tanh = _lifted(floats.sqrt), _lifted(floats.sin), _lifted(floats.cos), _lifted(math.tanh)
-sigmoid, erf, relu, floor = _lifted(floats.sigmoid), _lifted(math.erf), _lifted(floats.relu), _lifted(floats.floor)
-maximum, minimum = _lifted(floats.maximum), _lifted(floats.minimum)
-abs, sign, reciprocal = Tensor.abs, Tensor.sign, _lifted(partial(floats.divide, 1.0))
+add, sub, neg = Tensor.__add__, Tensor.__sub__, _lift(operator.neg)
+floor_divide, remainder, pow = _lift(floats.floor_divide), _lift(floats.remainder), _lift(floats.power)
+exp, log, log1p, expm1 = _lift(floats.exp), _lift(floats.log), _lift(floats.log1p), _lift(floats.expm1)
+sqrt, sin, cos, tanh = _lift(floats.sqrt), _lift(floats.sin), _lift(floats.cos), _lift(math.tanh)
+sigmoid, erf, relu, floor = _lift(floats.sigmoid), _lift(math.erf), _lift(floats.relu), _lift(floats.floor)
+maximum, minimum = _lift(floats.maximum), _lift(floats.minimum)
+abs, sign, reciprocal = Tensor.abs, Tensor.sign, _lift(partial(floats.divide, 1.0))
 lt, le, gt, ge, eq, ne = (getattr(Tensor, f"__{name}__") for name in ("lt", "le", "gt", "ge", "eq", "ne"))
-logical_and, logical_or, logical_not = Tensor.__and__, Tensor.__or__, _lifted(operator.not_, _bool)
-nextafter = _lifted(floats.nextafter32, float32)
+logical_and, logical_or, logical_not = Tensor.__and__, Tensor.__or__, _lift(operator.not_, _bool)
+nextafter = _lift(floats.nextafter32, float32)
 
 
 class Generator:
@@ -260,7 +261,8 @@ def needs_torch(equation: Definition, definitions: Mapping[str, Definition]) -> 
     """Return the part of an equation that needs PyTorch, such as `the array x[N]`; "" if there is none.
 
     Args:
-        definitions: The equations that it may call.
+        equation: The equation.
+        definitions: The equations that it may call, by name.
     """
     if equation.derivative is not None:
         return f"the derivative of {equation.derivative.equation}"
@@ -268,16 +270,16 @@ def needs_torch(equation: Definition, definitions: Mapping[str, Definition]) -> 
     for variable in equation.variables.values():
         if variable.axes:
             return f"the array {variable.name}[{','.join(variable.axes)}]"
-    for formula in _with_called(equation, definitions):
+    for formula in _formulas_with_called(equation, definitions):
         for node in (node for line in formula.lines for node in ast.walk(line.value)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "one_hot":
                 return f"the array {ast.unparse(node)}"
     return next((f"the check {check}" for check in _LAYOUTS if check in equation.checks.names), "")
 
 
-def _with_called(equation: Definition, definitions: Mapping[str, Definition]) -> Iterator[Formula]:
+def _formulas_with_called(equation: Definition, definitions: Mapping[str, Definition]) -> Iterator[Formula]:
     """Yield the formulas of an equation, and of the equations that they call."""
-    # Depth-first over the equations that are called; `seen` ends at cycles, which the type check refuses.
+    # Depth first over the called equations. `seen` ends the search in cycles, which the type check refuses.
     pending, seen = [*equation.formulas], {equation.name}
     while pending:
         formula = pending.pop()

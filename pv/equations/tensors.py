@@ -1,7 +1,7 @@
 """The algebra of float64 tensors: exact, or in several runs at once with every operation perturbed by one rounding.
 
-Every content is [runs, *axes]; runs is 1 where all runs agree. The gradients of a masked branch are zero, even at an
-infinite slope.
+Every content has the shape [runs, *axes]; runs is 1 if all runs agree. The gradient of a masked branch is zero, even if
+its slope is infinite.
 """
 
 import math
@@ -18,7 +18,7 @@ F64 = torch.float64
 # Autograd multiplies the incoming gradient by the slope: 0 * inf is NaN, so `where(x > 0, log(x), 0)` would have the
 # gradient NaN at 0. A masked branch gets a zero gradient, which the classes below keep zero.
 class _Smooth(torch.autograd.Function):
-    """An elementwise function. A zero gradient stays zero where the slope is infinite."""
+    """An elementwise function in which a zero gradient stays zero where the slope is infinite."""
 
     @staticmethod
     def forward(
@@ -36,7 +36,7 @@ class _Smooth(torch.autograd.Function):
 
 
 class _Product(torch.autograd.Function):
-    """a * b. A zero gradient stays zero where the other factor is infinite."""
+    """The product a * b, in which a zero gradient stays zero where the other factor is infinite."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -58,6 +58,7 @@ def _apply(function: type[torch.autograd.Function], *arguments: object) -> Tenso
 
 
 def broadcast(*shapes: torch.Size) -> torch.Size:
+    """Return the shape to which shapes are broadcast."""
     torch_: Any = torch  # its stubs do not type this function
     shape: torch.Size = torch_.broadcast_shapes(*shapes)
     return shape
@@ -78,9 +79,9 @@ def _multiply(a: Tensor, b: Tensor) -> Tensor:
     return _apply(_Product, a, b)
 
 
-# a / b is the product with the reciprocal where a gradient is needed, so that its gradient follows `_Product`.
 def _divide(a: Tensor, b: Tensor) -> Tensor:
-    # Two roundings instead of one: without a gradient the plain quotient is kept, which is correctly rounded.
+    # If a gradient is needed, multiply by the reciprocal, so that the gradient is computed as in `_Product`. This has
+    # two roundings; without a gradient, the plain quotient is correctly rounded.
     return _multiply(a, _reciprocal(b)) if a.requires_grad or b.requires_grad else a / b
 
 
@@ -127,9 +128,16 @@ EXACT: Mapping[str, Callable[..., Tensor]] = {
 
 
 def reduced(name: str, content: Tensor, dims: list[int], where: Tensor | None) -> Tensor:
-    """Return a content reduced over `dims`, and over the elements where `where` holds."""
+    """Return a content reduced over some dimensions.
 
-    # Masked elements become the neutral element of the reduction, so that shapes stay the same.
+    Args:
+        name: The name of the reduction, such as `sum`.
+        content: The content [runs, *axes].
+        dims: The dimensions that are removed.
+        where: The elements that count, as a mask with the shape of the content; None for all.
+    """
+
+    # Elements that do not count become the neutral element of the reduction, so that shapes stay the same.
     def fill(other: float) -> Tensor:
         return content if where is None else torch.where(where, content, torch.tensor(other, dtype=content.dtype))
 
@@ -146,7 +154,7 @@ def reduced(name: str, content: Tensor, dims: list[int], where: Tensor | None) -
         case "logsumexp":
             return torch.logsumexp(fill(-math.inf), dims)
         case "prod":
-            # Tensor.prod takes one axis only.
+            # Tensor.prod takes one dimension only, so flatten the dimensions into one.
             moved = fill(1.0).movedim(dims, list(range(-len(dims), 0)))
             return moved.flatten(-len(dims)).prod(-1)
         case "count":
@@ -157,7 +165,8 @@ def reduced(name: str, content: Tensor, dims: list[int], where: Tensor | None) -
             return fill(True).all(dims)
 
 
-EXACT_BELOW = 2**20  # whole numbers below this are the same in every dtype that is claimed
+EXACT_BELOW = 2**20
+"""Whole literals below this number are not perturbed by rounding."""
 _EXACT_REDUCTIONS = frozenset({"max", "min", "count", "any", "all"})
 
 
@@ -165,32 +174,37 @@ class Tensors:
     """The algebra of float64 tensors on the CPU.
 
     Args:
+        sizes: The size of each axis.
         unit: The relative error of every operation; 0 is exact.
+        runs: The number of perturbed runs.
     """
 
     def __init__(self, sizes: Mapping[str, int], *, unit: float, runs: int) -> None:
         self._sizes, self._unit, self._runs = sizes, unit, runs
         self._random, self._generator = random.Random(0), torch.Generator().manual_seed(0)
 
-    def _perturbed(self, content: Tensor) -> Tensor:
+    def _perturb(self, content: Tensor) -> Tensor:
+        """Return a content with one rounding error per element, of a random sign in every run."""
         if not self._unit:
             return content
-        # The standard model of rounding (Higham, Accuracy and Stability of Numerical Algorithms, section 2.2): fl(x
-        # op y) = (x op y)(1 + d), |d| <= unit. The extreme d with random signs, in several runs, show how errors add
-        # up.
+        # The standard model of rounding (Higham, Accuracy and Stability of Numerical Algorithms, section 2.2):
+        # fl(x op y) = (x op y)(1 + d) with |d| <= unit. Use the extreme values of d with random signs: several runs
+        # then show how errors add up.
         return content * (1 + self._unit * self._signs(tuple(content.shape[1:])))
 
     def _signs(self, shape: tuple[int, ...]) -> Tensor:
-        if not shape:  # draw with Python's generator: the same numbers as without PyTorch
+        """Draw signs of the shape [runs, *shape]."""
+        # Draw for single numbers with Python's generator, which gives the same signs without PyTorch.
+        if not shape:
             bits = self._random.getrandbits(self._runs)
             return torch.tensor([1.0 if bits >> run & 1 else -1.0 for run in range(self._runs)], dtype=F64)
         return torch.randint(0, 2, (self._runs, *shape), generator=self._generator, dtype=F64) * 2 - 1
 
     def constant(self, number: float) -> Tensor:
         content = torch.full((1,), number, dtype=F64)
-        # Literals such as 0.1 are rounded by the code too; whole numbers are not.
+        # The code also rounds literals such as 0.1, but not whole numbers.
         whole = math.isinf(number) or (number == int(number) and abs(number) < EXACT_BELOW)
-        return content if whole else self._perturbed(content)
+        return content if whole else self._perturb(content)
 
     def size(self, axis: str) -> Tensor:
         return torch.full((1,), float(self._sizes[axis]), dtype=F64)
@@ -207,7 +221,7 @@ class Tensors:
         return content if content.dtype == F64 else content.to(F64)
 
     def elementwise(self, name: str, contents: Sequence[Tensor]) -> Tensor:
-        return self._perturbed(ROUNDED[name](*contents))
+        return self._perturb(ROUNDED[name](*contents))
 
     def exact(self, name: str, contents: Sequence[Tensor]) -> Tensor:
         return EXACT[name](*contents)
@@ -219,26 +233,26 @@ class Tensors:
             content, where = content.expand(shape), where.expand(shape)
         if name in _EXACT_REDUCTIONS:
             return reduced(name, content, dims, where)
-        # Every term of a sum is rounded, not only the total.
-        return self._perturbed(reduced(name, self._perturbed(content), dims, where))
+        # Round every term of a sum too, not only the total.
+        return self._perturb(reduced(name, self._perturb(content), dims, where))
 
     def along(self, name: str, content: Tensor, place: int) -> Tensor:
         dim = 1 + place
         if name == "cumsum":
-            return self._perturbed(self._perturbed(content).cumsum(dim))
+            return self._perturb(self._perturb(content).cumsum(dim))
         if name == "cumprod":
-            return self._perturbed(self._perturbed(content).cumprod(dim))
+            return self._perturb(self._perturb(content).cumprod(dim))
         log_softmax = self._log_softmax(content, dim)
-        return log_softmax if name == "log_softmax" else self._perturbed(exp(log_softmax))
+        return log_softmax if name == "log_softmax" else self._perturb(exp(log_softmax))
 
     def _log_softmax(self, content: Tensor, dim: int) -> Tensor:
-        """Round every step inside: the logarithm of a sum near 1 magnifies the rounding of the sum."""
-        # log_softmax as PyTorch computes it: x - max - log(sum(exp(x - max))). Where all of a row is -inf, the
-        # maximum is not subtracted: -inf - -inf would be NaN.
+        """Return the log-softmax of a content, with every step rounded."""
+        # As PyTorch computes it: x - max - log(sum(exp(x - max))). Round each step, since the logarithm of a sum near 1
+        # magnifies the rounding of the sum. If a whole row is -inf, do not subtract the maximum: -inf - -inf is NaN.
         top = content.detach().amax(dim, keepdim=True)
-        shifted = self._perturbed(content - torch.where(top.isinf(), 0.0, top))
-        total = self._perturbed(self._perturbed(exp(shifted)).sum(dim, keepdim=True))
-        return self._perturbed(shifted - self._perturbed(log(total)))
+        shifted = self._perturb(content - torch.where(top.isinf(), 0.0, top))
+        total = self._perturb(self._perturb(exp(shifted)).sum(dim, keepdim=True))
+        return self._perturb(shifted - self._perturb(log(total)))
 
     def select(self, content: Tensor, place: int, index: int) -> Tensor:
         if not -content.shape[1 + place] <= index < content.shape[1 + place]:
@@ -249,7 +263,7 @@ class Tensors:
         size = content.shape[-1]
         shape = broadcast(content.shape[:-1], index.shape)
         inside = (index >= 0) & (index < size)
-        # gather needs a valid index everywhere: clamp it, and put NaN where it was outside.
+        # gather needs a valid index everywhere, so clamp the index, and put NaN where it was invalid.
         chosen = content.expand(*shape, size).gather(-1, index.clamp(0, size - 1).expand(shape).unsqueeze(-1))
         picked: Tensor = chosen.squeeze(-1)
         return torch.where(inside, picked, math.nan) if picked.is_floating_point() else picked

@@ -6,16 +6,20 @@ from pv.equations.examples import Example
 from pv.equations.parse import UNITS, Definition
 from pv.equations.tensors import F64
 
-# Correct implementations stayed within 24 times the effect of rounding each operation once; faults begin at 100,000
-# times.
 SLACK = 64.0
+"""Factor on the effect of rounding every operation once.
+
+Measured: correct implementations stayed within 24 times this effect, and faults begin at 100,000 times.
+"""
 FLOAT64 = UNITS["float64"]
 
 
 class Limits:
-    """The allowed errors of one example, computed on first use.
+    """The allowed errors on one example, computed on first use.
 
     Args:
+        equation: The equation.
+        example: The example.
         values: The exact values of the equation, each [*axes].
     """
 
@@ -25,7 +29,7 @@ class Limits:
 
     def of_equation(self, place: int) -> Tensor:
         """Return the allowed error of another equation for the value at `place`, computed in float64."""
-        return self._within(FLOAT64)[place]
+        return self._measured_limits(FLOAT64)[place]
 
     def of_code(self, place: int, returned: torch.dtype) -> Tensor:
         """Return the allowed error of code for the value at `place`.
@@ -35,16 +39,17 @@ class Limits:
         override, value = self.equation.accuracy.tolerance, self.values[place]
         # A tolerance of the contract replaces the measured one, with the reason that it states.
         if override is not None:
-            return override.relative * _size(value) + override.absolute
-        return self._within(self.unit(returned))[place] + _rounding(value, returned)
+            return override.relative * _magnitude(value) + override.absolute
+        return self._measured_limits(self.unit(returned))[place] + _rounding(value, returned)
 
     def unit(self, returned: torch.dtype) -> float:
-        """Return the unit roundoff that is allowed to code that returned `returned`."""
+        """Return the unit roundoff of operations that is allowed to code with a result of dtype `returned`."""
         # An integer result of an equation of whole numbers must be exact, so only the rounding of float64 is allowed.
         floating = returned.is_floating_point or not is_whole(self.equation)
         return self.equation.accuracy.unit(self.example.dtype) if floating else FLOAT64
 
-    def _within(self, unit: float) -> tuple[Tensor, ...]:
+    def _measured_limits(self, unit: float) -> tuple[Tensor, ...]:
+        """Return the measured allowed error of each value for operations with a unit roundoff."""
         if unit not in self._measured:
             perturbed, _ = evaluate(self.equation, self.example, unit=unit)
             self._measured[unit] = tuple(
@@ -64,26 +69,29 @@ def allowed(runs: Tensor, value: Tensor, unit: float) -> Tensor:
     Returns:
         The allowed absolute errors, [*axes].
 
-    An infinite value allows no error and does not loosen the other elements. Where rounding alone may leave no finite
-    number, as in the logarithm of a difference that cancels, any result is allowed.
+    An infinite value allows no error, and does not loosen the limits of other elements. If rounding alone may give no
+    finite number, as in the logarithm of a difference that cancels, any result is allowed.
     """
     # The difference of equal infinities is NaN, so equal elements are set to 0 first.
     spread = torch.where(runs == value, 0.0, (runs - value).abs()).nan_to_num(nan=torch.inf, posinf=torch.inf).amax(0)
-    size = _size(value)
+    size = _magnitude(value)
     largest = size.amax() if value.numel() else torch.zeros((), dtype=F64)
-    # The spread covers rounding inside the equation, unit * size that of the result. 0.001 unit of the largest
-    # element is for an element that cancels to nearly 0 in all runs; 1e-37 for results that underflow float32.
+    # The spread covers rounding inside the equation, and unit * size the rounding of the result. 0.001 unit of the
+    # largest element is for an element that cancels to nearly 0 in all runs, 1e-37 for results that underflow float32.
     return SLACK * (spread + unit * size + unit * 1e-3 * largest) + 1e-37
 
 
 def _rounding(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the error of rounding to a dtype narrower than float32; wider ones are part of the measured error."""
+    """Return the error of rounding a value to float16 or bfloat16; 0 for wider dtypes.
+
+    The rounding to a wider dtype is part of the measured error.
+    """
     if dtype not in (torch.float16, torch.bfloat16):
         return torch.zeros_like(value)
     limits = torch.finfo(dtype)
-    return _size(value) * limits.eps / 2 + limits.tiny * limits.eps
+    return _magnitude(value) * limits.eps / 2 + limits.tiny * limits.eps
 
 
-def _size(value: Tensor) -> Tensor:
+def _magnitude(value: Tensor) -> Tensor:
     """Return the magnitude of each element; 0 for an infinite one, so that only the same infinity is allowed."""
     return value.abs().nan_to_num(nan=0.0, posinf=0.0)

@@ -1,4 +1,4 @@
-"""`Attempt`: one claim or one run, with the data that a worker and the cache need; `Attempts` builds them."""
+"""`Attempt`: a claim to try or a run to execute, with all data for the worker and the cache; `Attempts` builds them."""
 
 import json
 from collections.abc import Mapping
@@ -28,14 +28,14 @@ class Attempt:
         claim: The claim; for a run, the first claim that reads it.
         subject: The code that the claim is about.
         conditions: The device, the mutant, the number of examples, the example to replay.
-        body: The message to the worker: what it resolves, executes and judges.
+        body: The message to the worker.
         limit_s: The limit in seconds of CPU time, or of waiting.
         task: The JSON data that the key of a cached result is computed from.
         seed: The seed of the examples.
         run: The attempt whose record the claim reads; it is executed first.
         executes: The run that this attempt executes; None if it tries the claim.
         small: Whether the run has its `small` arguments, which mutants are judged with.
-        first: The search whose counterexample is replayed; None for a search.
+        first: The trial whose counterexample this attempt replays; None for a search.
     """
 
     contract: Contract
@@ -53,6 +53,7 @@ class Attempt:
 
     @property
     def device(self) -> str:
+        """The device to run on."""
         return self.conditions.device
 
     @property
@@ -121,9 +122,9 @@ class Attempts:
             small: Execute the run of the claim with its `small` arguments, on the contract's own subject.
         """
         run = self.run(contract, claim, device, small=small)
-        # A predicate judges the record of one run. It draws no examples: their number and their seed do not apply.
+        # A predicate on the record of a run draws no examples, so the number of examples and the seed do not apply.
         conditions = Conditions(device=device) if run is not None else self._search(device)
-        # Generated mutants are drawn among the statements that ran, so the clean trial records them.
+        # Generated mutants are mutants of statements that ran, so the clean trial records the statements.
         conditions = replace(conditions, statements=not claim.kills)
         return self._attempt(contract, claim, conditions, run=run, small=small)
 
@@ -138,8 +139,8 @@ class Attempts:
             mutant: The mutant: declared if the claim names mutants in `kills`, else generated.
             clean_limit_s: The limit that follows from the time of the claim on the clean code; None if unknown.
         """
-        # The author of a declared mutant has read it. A generated one may do anything, so it must not write to the
-        # project.
+        # A generated mutant may do anything, so it must not write to the project. The author of a declared mutant has
+        # read it.
         conditions = replace(self._search("cpu"), mutant=mutant, guarded=not claim.kills)
         attempt = self.alone(contract, claim, conditions, of_contract=bool(claim.kills))
         limited = clean_limit_s is not None and engine_of(claim).timeout_kills
@@ -148,7 +149,14 @@ class Attempts:
     def alone(
         self, contract: Contract, claim: Falsifier, conditions: Conditions, *, of_contract: bool = False
     ) -> Attempt:
-        """Return the attempt of a claim whose worker executes the run itself, instead of reading a shared record."""
+        """Return the attempt of a claim whose worker executes the run of the claim itself, with its `small` arguments.
+
+        Args:
+            contract: The contract of the claim.
+            claim: The claim.
+            conditions: The conditions of the attempt.
+            of_contract: Ignore a requested subject.
+        """
         run = engine_of(claim).run_of(contract, claim)
         if run is not None:
             execute = run.small if run.small is not None else run.arguments
@@ -190,6 +198,7 @@ class Attempts:
         return self._runs[key]
 
     def _search(self, device: str) -> Conditions:
+        """Return the conditions of a search, or of a replay if an example was requested."""
         return Conditions(device=device, examples=self._examples, seed=self.seed, replay=self._replay)
 
     def _attempt(
@@ -202,6 +211,7 @@ class Attempts:
         small: bool = False,
         of_contract: bool = False,
     ) -> Attempt:
+        """Build the attempt of a claim under some conditions."""
         subject = self.subject(contract, claim, of_contract=of_contract)
         body = tasks.attack(self._code(subject), contract, claim, conditions)
         bodies = [body] if run is None else [body, run.body]

@@ -21,11 +21,11 @@ from pv.workers.tasks import source_of
 
 
 class Journal:
-    """Looks up trials in the cache of results, and stores the trials that are measured.
+    """Looks up trials in the cache of results, and stores the measured trials.
 
     Args:
         cache: The cache.
-        supports: Whether a trial of an attempt may be stored and reused; all others are measured again.
+        supports: Returns whether a trial of an attempt may be stored and reused; others are measured again.
         fresh: Store trials, but look up none.
     """
 
@@ -37,7 +37,7 @@ class Journal:
         if self._fresh or attempt.device != CPU:
             return None
         trial = self._cache.lookup(self._cache.key(attempt.task), lambda trial: self._supports(attempt, trial))
-        # The ids of claims and mutants may have changed since: they are no part of the key.
+        # The ids of claims and mutants are no part of the key, so they may have changed.
         mutant = attempt.mutant.id if attempt.mutant is not None else None
         return None if trial is None else replace(trial, falsifier=attempt.claim.id, mutant=mutant)
 
@@ -46,6 +46,7 @@ class Journal:
         return self._cache.priority(attempt.claim.id)
 
     def __call__(self, event: Event) -> None:
+        """Record when attempts start and how they end, and store their trials."""
         match event:
             case Started(attempt):
                 self._cache.begin(attempt)
@@ -55,18 +56,23 @@ class Journal:
                 self._cache.record_outcome(attempt.claim.id, failed=failed)
 
     def _store(self, finished: Finished, since: int) -> None:
-        """Store the trial of a finished attempt on the CPU, unless it must be measured again."""
+        """Store the trial of a finished attempt on the CPU, if it may be reused.
+
+        Args:
+            finished: The attempt with its trial.
+            since: The moment at which the attempt started; see `ResultCache.end`.
+        """
         attempt, run = finished.attempt, finished.run
         if attempt.device != CPU or attempt.executes is not None or not self._supports(attempt, finished.trial):
             return
         trials = [finished.trial] if run is None else [finished.trial, run]
         source = source_of(attempt.body, attempt.claim, trials)
-        # Runs, and jobs that claims of a suite share, may have been executed by workers that began earlier.
+        # Runs, and runs that claims of a suite share, may have been executed by earlier workers.
         since = 0 if run is not None or source.depends_on is Depends.SHARED else since
-        # Only the clean trial has a name: `pv why` explains claims, not mutants.
+        # Only clean trials are stored under a name, since `pv why` explains claims, not mutants.
         name = attempt.claim.id if attempt.is_clean and attempt.first is None else ""
         key = self._cache.key(attempt.task)
-        self._cache.store(key, name, replace(finished.whole, reads=None), source, since)
+        self._cache.store(key, name, replace(finished.combined_trial, reads=None), source, since)
 
 
 class Progress:

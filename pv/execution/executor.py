@@ -84,12 +84,13 @@ class Executor:
         return [plan.trials[attempt] for attempt in attempts]
 
     def cancel(self) -> None:
-        """Drop the attempts that have not started, and refuse new ones that are not cached."""
+        """Drop the attempts that have not started. From now on, answer new attempts from the cache only."""
         self._cancelled = True
         for task in self._pool.drop_pending():
             self._cancel(task.key, queued=True)
 
     def _take(self, steps: Iterable[Step]) -> None:
+        """Perform the steps of the plan: submit attempts, answer them, or emit events."""
         for step in steps:
             match step:
                 case Attempt():
@@ -131,6 +132,7 @@ class Executor:
             self._queue(attempt, record.directory)
 
     def _queue(self, attempt: Attempt, directory: Path | None = None) -> None:
+        """Submit an attempt to the pool; `directory` has the record of its run, or is None for a new folder."""
         body = attempt.body
         if "directory" in (body.payload or ()):
             directory = directory or self._directories.setdefault(attempt, self._pool.scratch())
@@ -140,13 +142,15 @@ class Executor:
         self._emit(Queued(attempt))
 
     def _sort(self, order: Order) -> None:
-        # A run is as urgent as the most urgent claim that reads it.
+        """Sort the queued attempts."""
+        # A run gets the smallest key of the claims that read it.
         pending = self._pool.drop_pending()
         for task in sorted(pending, key=lambda task: min(map(order, self._readers.get(task.key, [task.key])))):
             self._pool.submit(task)
 
     def _answer(self, answer: Answer) -> None:
-        # The queue of the pool is emptied and filled again, which keeps the order of the remaining attempts.
+        """Give queued attempts the trials of an answer."""
+        # Empty the queue of the pool and fill it again, which keeps the order of the remaining attempts.
         for task in self._pool.drop_pending():
             if (trial := answer.trial_of(task.key)) is not None:
                 self._answered.append(Finished(task.key, trial, reused=True))
@@ -155,18 +159,20 @@ class Executor:
 
     def _next(self) -> Finished | None:
         """Return the next attempt that ends; None if nothing is left."""
-        # Workers first: a measured trial frees a worker, a cached one can wait.
+        # Handle the ends of workers first, since they free workers; answers from the cache can wait.
         if self._answered and not self._pool.poll(self._begin):
             return self._answered.popleft()
         for task, reply in self._pool.replies(self._begin):
-            return self._measured(task.key, reply)
+            return self._end_of(task.key, reply)
         return self._answered.popleft() if self._answered else None
 
     def _begin(self, task: Task) -> None:
-        # Emit the event immediately, not in the loop of `run`: the log of opened files must know when a task began.
+        """Emit that a task has started."""
+        # Immediately, not in the loop of `run`: the log of opened files must know when a task began.
         self._emit(Started(task.key))
 
-    def _measured(self, attempt: Attempt, reply: Reply) -> Finished:
+    def _end_of(self, attempt: Attempt, reply: Reply) -> Finished:
+        """Return the end of an attempt from the reply of its worker. Remove its folder, unless the record is read."""
         mutant = attempt.mutant.id if attempt.mutant is not None else None
         trial = trial_of(reply, falsifier=attempt.claim.id, device=attempt.device, mutant=mutant, seed=attempt.seed)
         directory = self._directories.pop(attempt, None)
@@ -176,6 +182,7 @@ class Executor:
         return Finished(attempt, trial, run=run, directory=directory)
 
     def _finish(self, finished: Finished) -> None:
+        """Send an end to the consumers, start the claims that wait for this run, and take the plan's next steps."""
         self._emit(finished)
         if (readers := self._readers.pop(finished.attempt, None)) is not None:
             self._records[finished.attempt] = finished
@@ -184,6 +191,7 @@ class Executor:
         self._take(self._plan.follow(finished))
 
     def _cancel(self, attempt: Attempt, *, queued: bool = False) -> None:
+        """Report that an attempt, and the claims that wait for this run, are not run."""
         for lost in [attempt, *self._readers.pop(attempt, ())]:
             cancelled = Cancelled(lost, queued)
             self._emit(cancelled)
@@ -202,5 +210,5 @@ class _Batch:
 
     def follow(self, event: Finished | Cancelled) -> Iterable[Step]:
         if isinstance(event, Finished):
-            self.trials[event.attempt] = event.whole
+            self.trials[event.attempt] = event.combined_trial
         return ()

@@ -30,7 +30,14 @@ HARDER = 10
 
 @dataclass(slots=True)
 class _Pending:
-    """A mutant that is being tried, the falsifiers not yet tried on it, and the ids of those that were."""
+    """A mutant that is being tried.
+
+    Attributes:
+        mutant: The mutant.
+        left: The falsifiers that were not tried on it yet.
+        equivalent: Whether the contract declares the mutant to be equivalent.
+        tried: The ids of the falsifiers that were tried on it.
+    """
 
     mutant: GeneratedMutant
     left: list[Falsifier]
@@ -42,9 +49,9 @@ class MutantTrials:
     """The trials of the generated mutants of one contract; the plan of an executor, which `run` creates.
 
     1. Every falsifier is tried on the clean code, for its coverage and its time.
-    2. The mutants of the covered code are generated. A mutant that a falsifier has killed before is not tried.
-    3. The others are tried on one falsifier after the other. Only as many mutants as there are workers are tried at a
-       time, because the order of falsifiers is chosen from the kills so far.
+    2. The mutants of the covered code are generated. A mutant with a cached kill is not tried again.
+    3. Every other mutant is tried on one falsifier after the other, until one kills it. Only as many mutants as there
+       are workers are tried at a time, because the order of falsifiers is chosen from the kills so far.
 
     Args:
         project: The project of the contract.
@@ -95,9 +102,9 @@ class MutantTrials:
 
     def run(self, on_progress: OnProgress | None = None) -> MutationResult:
         """Return the status of every mutant. If no requested module is in the mutation scope, try none."""
-        asked = self._requested
-        if not asked or scope.matching(scoped := self._modules(self.falsifiers), asked):
-            return self._tried(on_progress)
+        requested = self._requested
+        if not requested or scope.matching(scoped := self._modules(self.falsifiers), requested):
+            return self._try_all(on_progress)
         return MutationResult(
             contract=self.contract,
             falsifiers=tuple(f.id for f in self.falsifiers),
@@ -105,10 +112,11 @@ class MutantTrials:
             judged=(),
             scope=self._scope.names,
             restricted=True,
-            elsewhere=scope.elsewhere(self.contract, scoped, asked, widely=self._widely),
+            elsewhere=scope.elsewhere(self.contract, scoped, requested, widely=self._widely),
         )
 
-    def _tried(self, on_progress: OnProgress | None) -> MutationResult:
+    def _try_all(self, on_progress: OnProgress | None) -> MutationResult:
+        """Try the falsifiers on the clean code and on the chosen mutants, and return the result."""
         targets = scope.subjects(self.contract, self.falsifiers)
         preload = tasks.preload(self.project, [self.contract, *self.contract.judges], targets)
         with (
@@ -120,18 +128,18 @@ class MutantTrials:
             clean = [self._attempt(falsifier) for falsifier in self.falsifiers]
             executor.consumers = self._consumers(on_progress)
             self.clean = {trial.falsifier: trial for trial in executor.trials(clean)}
-            generated = self._generated()
+            generated = self._generate()
             self._chosen = self.choose(generated)
             self._equivalent = self._declared_equivalents()
             executor.consumers = self._consumers(on_progress, len(self._chosen))
             executor.run(self)
         order = {mutant.mutant.id: place for place, mutant in enumerate(self._chosen)}
-        # An equivalent that matches no mutant is reported only if all mutants were generated.
+        # Report declared equivalents that match no mutant, but only if all mutants were generated.
         results = {mutant.result for mutant in generated}
         unused = (text for result, text in self._equivalent.items() if result not in results and not self.restricted)
         return MutationResult(
             contract=self.contract,
-            falsifiers=tuple(f.id for f in self._fit()),
+            falsifiers=tuple(f.id for f in self._judges()),
             total=len(generated),
             judged=tuple(sorted(self.judged, key=lambda j: order[j.mutant.mutant.id])),
             unfit=tuple(t for t in self.clean.values() if t.status not in (TrialStatus.HELD, TrialStatus.SKIPPED)),
@@ -143,12 +151,13 @@ class MutantTrials:
         )
 
     def _consumers(self, on_progress: OnProgress | None, mutants: int | None = None) -> list[Consumer]:
+        """Return the consumers of the executor: the journal, and the progress in attempts or in `mutants` mutants."""
         return [self._journal, *([Progress(on_progress, mutants)] if on_progress is not None else [])]
 
     def _attempt(
         self, falsifier: Falsifier, mutant: GeneratedMutant | None = None, examples: int | None = None
     ) -> Attempt:
-        """Return the attempt of a falsifier on a mutant; on the clean code for None."""
+        """Return the attempt of a falsifier on a mutant; on the clean code if the mutant is None."""
         conditions = Conditions(
             mutant=mutant.mutant if mutant is not None else None,
             examples=examples,
@@ -157,11 +166,13 @@ class MutantTrials:
         )
         return self._attempts.alone(self._owners[falsifier.id], falsifier, conditions)
 
-    def _fit(self) -> list[Falsifier]:
+    def _judges(self) -> list[Falsifier]:
+        """Return the falsifiers that held on the clean code; only these can judge mutants."""
         return [f for f in self.falsifiers if self.clean[f.id].status is TrialStatus.HELD]
 
-    def _generated(self) -> list[GeneratedMutant]:
-        fit = self._fit()
+    def _generate(self) -> list[GeneratedMutant]:
+        """Generate the mutants of the code in the mutation scope that the falsifiers reached."""
+        fit = self._judges()
         reached = frozenset().union(*(self.clean[f.id].reached for f in fit))
         if self._scope.modules:
             self._idle = tuple(m.text for m in self._scope.modules if not any(map(m.holds, reached)))
@@ -177,13 +188,15 @@ class MutantTrials:
         return scope.default(self.project, self.contract, judges)
 
     def choose(self, generated: Sequence[GeneratedMutant]) -> list[GeneratedMutant]:
-        """Return the mutants to try: all, or a sample."""
+        """Return the mutants to try: all, or a random sample of them in their order."""
         if self._sample is None or self._sample >= len(generated):
             return list(generated)
         drawn = set(random.Random(self._seed).sample(range(len(generated)), self._sample))
         return [mutant for place, mutant in enumerate(generated) if place in drawn]
 
     def _declared_equivalents(self) -> dict[str, str]:
+        """Return the declared equivalents of the contract; see `_equivalent`."""
+        # Compared by compiled code, so that the text of a declaration need not equal the text of a generated mutant.
         texts = {}
         for declared in self.contract.equivalents:
             change = declared.change
@@ -194,12 +207,12 @@ class MutantTrials:
         return texts
 
     def start(self) -> Iterator[Step]:
-        fit = self._fit()
+        fit = self._judges()
         for mutant in self._chosen:
             able = [f for f in fit if mutant.place in self.clean[f.id].reached]
-            # A declared equivalent is tried on more examples than a cached kill was, so it is tried again.
+            # A declared equivalent is always tried again, on more examples.
             equivalent = mutant.result in self._equivalent
-            if not equivalent and (cached := self._cached(mutant, able)) is not None:
+            if not equivalent and (cached := self._cached_kill(mutant, able)) is not None:
                 yield self._conclude(cached)
             elif able:
                 self._waiting.append(_Pending(mutant, able, equivalent))
@@ -223,8 +236,8 @@ class MutantTrials:
         yield self._conclude(Judged(mutant=pending.mutant, status=final, tried=tried, seen=seen))
         yield from self._start_next()
 
-    def _cached(self, mutant: GeneratedMutant, able: Sequence[Falsifier]) -> Judged | None:
-        """Return the cached kill of a mutant by a falsifier in `able`; None if no kill is cached."""
+    def _cached_kill(self, mutant: GeneratedMutant, able: Sequence[Falsifier]) -> Judged | None:
+        """Return the cached kill of a mutant by a falsifier that covers it (`able`); None if no kill is cached."""
         for falsifier in able:
             trial = self._journal.lookup(self._attempt(falsifier, mutant))
             if trial is not None:
@@ -234,9 +247,9 @@ class MutantTrials:
         return None
 
     def _supports(self, attempt: Attempt, trial: Trial) -> bool:
-        """Return whether to cache a trial. Only kills are cached.
+        """Return whether to cache a trial: only if it kills its mutant.
 
-        A survivor has a trial of every falsifier, so the trials that held would fill the cache. Trials on declared
+        A survivor has a trial of every falsifier, so trials that held would fill the cache. Trials on declared
         equivalents are not cached either, because their limits are different.
         """
         pending = self._running.get(attempt)
@@ -244,26 +257,28 @@ class MutantTrials:
         return usual and _status(attempt.claim, trial) in DETECTED
 
     def _start_next(self) -> Iterator[Step]:
+        """Yield the first attempt on the next mutant that waits, if there is one."""
         if self._waiting:
             yield self._try(self._waiting.popleft())
 
     def _try(self, pending: _Pending) -> Attempt:
-        """Return the attempt of the falsifier that is likely to kill the mutant soonest.
-
-        That is one that is fast on the clean code, or has killed other mutants of the same function.
-        """
-        name = pending.mutant.function
-        one = min(pending.left, key=lambda f: self.clean[f.id].seconds / (1 + self._kills[name, f.id]))
-        pending.left.remove(one)
-        pending.tried.append(one.id)
+        """Return the attempt of the falsifier that is likely to kill the mutant soonest."""
+        # Prefer falsifiers that are fast on the clean code, and ones that killed other mutants of the same function.
+        function = pending.mutant.function
+        falsifier = min(pending.left, key=lambda f: self.clean[f.id].seconds / (1 + self._kills[function, f.id]))
+        pending.left.remove(falsifier)
+        pending.tried.append(falsifier.id)
+        # More examples take more time, so the limit grows by the same factor.
         harder = HARDER if pending.equivalent else 1
-        attempt = self._attempt(one, pending.mutant, one.examples * harder if pending.equivalent else None)
-        if engine_of(one).timeout_kills:
-            attempt = replace(attempt, limit_s=judge.limit_on_mutant(self.clean[one.id]) * harder)
+        examples = falsifier.examples * harder if pending.equivalent else None
+        attempt = self._attempt(falsifier, pending.mutant, examples)
+        if engine_of(falsifier).timeout_kills:
+            attempt = replace(attempt, limit_s=judge.limit_on_mutant(self.clean[falsifier.id]) * harder)
         self._running[attempt] = pending
         return attempt
 
     def _conclude(self, judged: Judged) -> Judged:
+        """Record a judged mutant, and return it as a step for the consumers."""
         self.judged.append(judged)
         return judged
 
@@ -272,5 +287,5 @@ def _status(falsifier: Falsifier, trial: Trial) -> MutantStatus | None:
     """Return the status of a mutant after a trial; None if the next falsifier must be tried."""
     status = judge.status(trial)
     if status is MutantStatus.TIMEOUT and not engine_of(falsifier).timeout_kills:
-        return None  # a proof that takes longer than its limit is no detection
+        return None  # a proof may reach its limit on correct code as well, so this does not kill the mutant
     return status

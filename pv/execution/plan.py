@@ -19,7 +19,7 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A worker has begun an attempt. A worker that is lost with its fork server begins again."""
+    """A worker has started an attempt. If the worker is lost with its fork server, the attempt starts again."""
 
     attempt: Attempt
 
@@ -43,9 +43,9 @@ class Finished:
     directory: Path | None = None
 
     @property
-    def whole(self) -> Trial:
-        """The trial with the coverage, the times and the files of the run that the claim read."""
-        # The predicate itself only reads a record: the code under contract ran in the worker of the run.
+    def combined_trial(self) -> Trial:
+        """The trial, with the coverage, the times and the files of the run that the claim read."""
+        # The code under contract ran in the worker of the run; the predicate only reads its record.
         trial, run = self.trial, self.run
         if run is None:
             return trial
@@ -68,7 +68,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A plan takes a trial as the result of a claim on its device, or on a mutant.
+    """A trial is the result of a claim on its device, or on a mutant.
 
     Attributes:
         attempt: The attempt that gave the result.
@@ -101,7 +101,7 @@ Order = Callable[[Attempt], tuple[int, float]]
 
 
 class AttemptPlan(Protocol):
-    """The attempts of a command, their order, and what follows from a result."""
+    """The attempts of a command: the first ones, and the steps that follow from the end of each attempt."""
 
     def start(self) -> Iterable[Step]:
         """Return the first steps."""

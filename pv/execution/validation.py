@@ -44,7 +44,7 @@ def supports(attempt: Attempt, trial: Trial) -> bool:
 
 
 class Validation:
-    """Tries all requested claims on all devices; a claim that held on the CPU is then tried on mutants.
+    """The plan that tries all requested claims on all devices; a claim that held on the CPU is then tried on mutants.
 
     1. A claim that reads a run waits for the run.
     2. A counterexample of a proof only counts once it is confirmed in a fresh worker.
@@ -74,10 +74,11 @@ class Validation:
         self.absent: Mapping[str, str] = {}
         self.interrupted = False
         self._contracts, self._selections, self._attempts, self._stale = contracts, selections, attempts, stale
-        # By id of the contract; the trials by id of the claim, with the device or the id of the mutant.
+        # By id of the contract: the trials by (id of the claim, device), or by (id of the claim, id of the mutant).
         self._trials: dict[str, dict[tuple[str, str], Trial]] = defaultdict(dict)
         self._mutants: dict[str, dict[tuple[str, str], Trial]] = defaultdict(dict)
         self._drawn: dict[str, dict[str, int]] = defaultdict(dict)
+        """The number of generated mutants that were tried, by ids of contract and claim."""
         self._generated: dict[tuple[str, str], Iterator[Mutant]] = {}
         """The generated mutants still to try, of a falsifier that declares no mutant."""
         self._traces: dict[Attempt, RunTrace | None] = {}
@@ -102,33 +103,36 @@ class Validation:
             for claim in filter(selection.runs, contract.claims):
                 for device in claim.devices:
                     if device in selection.live and device in self.devices:
-                        yield self._clean(contract, claim, device)
+                        yield self._clean_attempt(contract, claim, device)
 
     def follow(self, event: Finished | Cancelled) -> Iterator[Step]:
         attempt = event.attempt
         if isinstance(event, Cancelled):
-            yield from self._cancelled(attempt, queued=event.queued)
+            yield from self._record_cancelled(attempt, queued=event.queued)
         elif attempt.executes is not None:
             self._add_trace(event)
         elif not engine_of(attempt.claim).confirms:
-            yield from self._ended(attempt, event.whole)
+            yield from self._record_end(attempt, event.combined_trial)
         else:
             trial = name_limit(attempt.claim, event.trial)
-            # A symbolic engine may report a counterexample that its model of Python, not the code, gives.
+            # A symbolic engine may report a counterexample that is wrong for the code, so replay it in a new worker.
             if attempt.first is not None:
-                yield from self._ended(attempt, replay_trial(attempt.first, trial))
+                yield from self._record_end(attempt, replay_trial(attempt.first, trial))
             elif counterexample_refutes(trial) and not attempt.conditions.replay:
                 yield self._attempts.confirmation(attempt, trial)
             else:
-                yield from self._ended(attempt, trial)
+                yield from self._record_end(attempt, trial)
 
-    def _clean(self, contract: Contract, claim: Falsifier, device: str = CPU, *, small: bool = False) -> Attempt:
+    def _clean_attempt(
+        self, contract: Contract, claim: Falsifier, device: str = CPU, *, small: bool = False
+    ) -> Attempt:
+        """Return the attempt of a claim on the clean code, and prepare a trace for its run."""
         attempt = self._attempts.clean(contract, claim, device, small=small)
         if attempt.run is not None and not small:
             self._traces.setdefault(attempt.run, None)
         return attempt
 
-    def _ended(self, attempt: Attempt, trial: Trial) -> Iterator[Step]:
+    def _record_end(self, attempt: Attempt, trial: Trial) -> Iterator[Step]:
         """Record the result of a claim and yield the steps that follow from it."""
         contract, claim = attempt.contract, attempt.claim
         if attempt.mutant is not None:
@@ -138,26 +142,26 @@ class Validation:
                 yield from self._next_generated(contract, claim)
         elif attempt.small:
             if trial.status is TrialStatus.HELD:
-                yield from self._on_mutants(contract, claim)
+                yield from self._mutant_attempts(contract, claim)
             else:
                 self._mutants[contract.id][claim.id, ""] = trial
                 yield Result(attempt, trial, failed=True)
         else:
             self._trials[contract.id][claim.id, attempt.device] = trial
-            if trial.untriable_but is not None:
-                yield Answer(lambda other: self._untriable(attempt, trial, other))
+            if trial.independent_features is not None:
+                yield Answer(lambda other: self._trial_of_other(attempt, trial, other))
             yield Result(attempt, trial, failed=trial.status not in GOOD)
             if attempt.device == CPU and is_accepted(claim, trial) and self._selections[contract.id].mutants:
                 yield from self._start_mutants(contract, claim)
 
-    def _cancelled(self, attempt: Attempt, *, queued: bool) -> Iterator[Step]:
+    def _record_cancelled(self, attempt: Attempt, *, queued: bool) -> Iterator[Step]:
         """Record that an attempt was not run."""
         contract, claim = attempt.contract, attempt.claim
         lost = Trial(falsifier=claim.id, device=attempt.device, status=TrialStatus.CANCELLED, detail=STOPPED)
         if attempt.mutant is not None:
             self._mutants[contract.id][claim.id, attempt.mutant.id] = replace(lost, mutant=attempt.mutant.id)
-            # A later generated mutant may have a cached result. It is looked for where a claim has just held, but not
-            # for all claims in the queue, since that would take longer than --fail-fast allows.
+            # A later generated mutant may have a cached kill. Look for one if the claim has just held, but not for all
+            # claims in the queue, which would take too long for --fail-fast.
             if not claim.kills and not queued:
                 yield from self._next_generated(contract, claim)
         elif attempt.small:
@@ -165,12 +169,12 @@ class Validation:
         elif attempt.executes is None:
             self._trials[contract.id].setdefault((claim.id, attempt.device), lost)
 
-    def _untriable(self, attempt: Attempt, trial: Trial, other: Attempt) -> Trial | None:
+    def _trial_of_other(self, attempt: Attempt, trial: Trial, other: Attempt) -> Trial | None:
         """Return the trial of a claim of a suite on a subject that cannot be tried; None if it may be tried.
 
         Args:
             attempt: The attempt that showed that the subject cannot be tried.
-            trial: Its trial; `untriable_but` names the features that can still be tried.
+            trial: Its trial, which the claim gets too unless it needs one of `independent_features`.
             other: A queued attempt.
         """
         same_suite = (
@@ -180,7 +184,7 @@ class Validation:
             and engine_of(other.claim) is engine_of(attempt.claim)
             and bench_of(other.claim) == bench_of(attempt.claim)
         )
-        if not same_suite or (trial.untriable_but or frozenset()).intersection(other.claim.options["needs"]):
+        if not same_suite or (trial.independent_features or frozenset()).intersection(other.claim.options["needs"]):
             return None
         return replace(trial, falsifier=other.claim.id, device=other.device, seconds=0.0, cpu_s=0.0)
 
@@ -193,11 +197,11 @@ class Validation:
         # contract's own, the clean trial already shows that the claim holds there.
         replaced = self._attempts.subject(contract, claim) != self._attempts.subject(contract, claim, of_contract=True)
         if run is None or (run.small == run.arguments and not replaced):
-            yield from self._on_mutants(contract, claim)
+            yield from self._mutant_attempts(contract, claim)
         elif run.small is not None:
-            yield self._clean(contract, claim, small=True)
+            yield self._clean_attempt(contract, claim, small=True)
 
-    def _on_mutants(self, contract: Contract, claim: Falsifier) -> Iterator[Step]:
+    def _mutant_attempts(self, contract: Contract, claim: Falsifier) -> Iterator[Step]:
         """Yield the attempts on declared mutants, or on the first generated one."""
         for mutant in map(contract.mutant, claim.kills):
             if mutant.location not in self._stale:
@@ -206,12 +210,13 @@ class Validation:
         if not claim.kills and not kills_equation_mutants(Evidence(trials=self._trials[contract.id]), claim):
             reached, subject = self._trials[contract.id][claim.id, CPU].reached, self._attempts.subject(contract, claim)
             drawn = self._drawing.some(subject, reached, self._attempts.seed)
-            # A mutant is generated when it is tried: most claims kill the first.
+            # Generate a mutant only when it is tried, since most claims kill the first one.
             self._generated[contract.id, claim.id] = (automatic.mutant for automatic in islice(drawn, MOST_GENERATED))
             self._drawn[contract.id][claim.id] = 0
             yield from self._next_generated(contract, claim)
 
     def _next_generated(self, contract: Contract, claim: Falsifier) -> Iterator[Step]:
+        """Yield the attempt on the next generated mutant, if there is one left."""
         mutant = next(self._generated[contract.id, claim.id], None)
         if mutant is not None:
             self._drawn[contract.id][claim.id] += 1

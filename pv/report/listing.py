@@ -9,8 +9,8 @@ from pv.contract import sharing
 from pv.contract.model import Contract
 from pv.contract.wording import count
 from pv.engines.registry import engine_of
+from pv.equations.display import latex, text
 from pv.equations.parse import parse_equations
-from pv.equations.printed import latex, text
 from pv.report.wrapping import hanging
 from pv.results.dry_run import DryRun
 from pv.results.saved.report import to_json

@@ -25,7 +25,7 @@ class SuiteBench:
     """A subject with its declarations.
 
     Attributes:
-        subject: The attacked object, or its adapter.
+        subject: The object under test, or its adapter.
         lacks: By feature that the subject does not have: the reason.
         used: The runs, outputs or cases that the claim has used, in order. A report shows their number as its runs.
     """
@@ -53,14 +53,14 @@ class SuiteBench:
 
 
 class CallableBench(SuiteBench):
-    """A class or function that is called according to the names of its parameters.
+    """A bench of a class or function that the suite calls, with arguments chosen by the names of its parameters.
 
     A subclass determines the features of the subject, and passes them to `set_features`. The attribute `features` of
-    the subject overrides them, such as `make.features = {"mask": "an image always counts"}`.
+    the subject overrides them, for example `make.features = {"mask": "an image always counts"}`.
 
     Attributes:
         write: The text of the error for a subject that cannot be called, with `{name}`, `{why}` and `{names}`.
-        names: By role, such as a value that the suite passes: the usual names of the parameter.
+        names: By role, that is, by value that the suite can pass: the usual names of the parameter.
     """
 
     write: ClassVar[str]
@@ -70,7 +70,7 @@ class CallableBench(SuiteBench):
         self.subject, self.used = subject, []
 
     def roles_of(self, parameters: Parameters) -> dict[str, str]:
-        """Return the parameter of every role in `names`: the first usual name that exists, or ""."""
+        """Return, for every role in `names`, the parameter with the first usual name that exists; "" if none does."""
         return {role: next((name for name in usual if name in parameters), "") for role, usual in self.names.items()}
 
     def refuse_unknown(self, parameters: Parameters, roles: Mapping[str, str]) -> None:
@@ -104,18 +104,24 @@ class CallableBench(SuiteBench):
                 raise CannotCall(f"`features` of {name_of(self.subject)} names an {problem}")
             if value is True and feature in detected:
                 raise CannotCall(f"`features` of {name_of(self.subject)} has {feature!r}, but {detected[feature]}")
+        # A declared reason replaces a detected one. A declared True where a reason is detected is refused above.
         false = "`features` of the subject says False"
         self.lacks = detected | {name: value or false for name, value in declared.items() if value is not True}
 
     def refuse(self, why: str, cause: Exception | None = None) -> NoReturn:
-        """Raise `CannotCall` with the reason and the code to write."""
+        """Raise `CannotCall` with the reason and the code to write.
+
+        Args:
+            why: The reason.
+            cause: The exception that shows it.
+        """
         several = {role: usual for role, usual in self.names.items() if len(usual) > 1}
         names = "\n".join(f"{role}: {', '.join(usual)}" for role, usual in several.items())
         raise CannotCall(self.write.format(name=name_of(self.subject), why=why, names=names)) from cause
 
     @contextmanager
     def first_call(self) -> Iterator[None]:
-        """Refuse a subject whose first call inside the context raises, since no claim can be tried then."""
+        """Refuse the subject if its first call, inside the context, raises: no claim can be tried then."""
         try:
             yield
         except CannotCall:

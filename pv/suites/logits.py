@@ -27,14 +27,22 @@ def rows_of(tokens: Row) -> list[list[int]]:
     return [[tokens[(5 * i + 3 * k + i * k) % len(tokens)] for k in range(size)] for i, size in enumerate((7, 3, 5))]
 
 
-def off(actual: Tensor, expected: Tensor) -> float:
-    """Return the largest difference, relative to the largest expected logit; infinite if a logit is not finite."""
+def relative_difference(actual: Tensor, expected: Tensor) -> float:
+    """Return the largest difference of two tensors, relative to the largest expected element.
+
+    The result is infinite if an element is not finite.
+    """
     apart = float((actual - expected).abs().max() / expected.abs().max().clamp(min=1e-12))
     return apart if math.isfinite(apart) else math.inf
 
 
-def why(apart: float, cause: str) -> str:
-    """Return the cause of a difference `apart`: `cause`, unless a logit is not finite."""
+def difference_cause(apart: float, cause: str) -> str:
+    """Return the cause of a difference for a message: `cause`, unless a logit is not finite.
+
+    Args:
+        apart: The difference, as `relative_difference` returns it.
+        cause: The cause of a finite difference.
+    """
     return cause if math.isfinite(apart) else "they are not finite, as after a softmax over nothing"
 
 
@@ -46,7 +54,7 @@ def assert_no_later_token_is_seen(logits: Logits, tokens: Row) -> None:
     for k in range(1, len(row)):
         other = next(token for token in tokens if token != row[k])
         (after,) = logits([[*row[:k], other, *row[k + 1 :]]])
-        seen = [i + 1 for i in range(k) if off(after[i], before[i]) > TOLERANCE]
+        seen = [i + 1 for i in range(k) if relative_difference(after[i], before[i]) > TOLERANCE]
         assert not seen, f"token {k + 1} is replaced, and the logits of the earlier positions {seen} change"
 
 
@@ -61,13 +69,13 @@ def assert_rows_are_as_alone(together: Logits, alone: Logits, rows: Sequence[Row
     """
     for row, actual in zip(rows, together(rows), strict=True):
         (expected,) = alone([row])
-        apart = off(actual, expected)
+        apart = relative_difference(actual, expected)
         if not apart < TOLERANCE:  # infinite if a logit is not a number
             fault = (
                 f"beside rows of up to {max(map(len, rows))} tokens, a row of {len(row)} has logits off by {apart:.2g} "
                 "of the largest from those that it has alone"
             )
-            judge(False, fault, f": {why(apart, cause())}")
+            judge(False, fault, f": {difference_cause(apart, cause())}")
 
 
 def assert_nothing_is_drawn(logits: Logits, rows: Sequence[Row]) -> None:

@@ -1,4 +1,4 @@
-"""Find the available devices. CUDA is looked up in a worker, so that this process never imports torch."""
+"""Find the available devices. A worker looks for CUDA, so that this process never imports torch."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -13,13 +13,13 @@ from pv.workers.running_task import Task
 CPU = "cpu"
 LIMIT_S = 60.0
 Probe = Callable[[str], DeviceInfo | None]
-"""A function that returns the device of a name, None if it is absent."""
+"""Returns the device with a name; None if it is absent."""
 
 
 def find(
     pool: Pool, project: Project, names: Iterable[str], probe: Probe | None
 ) -> tuple[dict[str, DeviceInfo], dict[str, str]]:
-    """Find out which devices are available.
+    """Find the available devices among some names.
 
     Args:
         pool: The pool whose workers look for the devices.
@@ -28,7 +28,7 @@ def find(
         probe: Called in place of a worker, for tests; None for workers.
 
     Returns:
-        The available devices by name, and the reason why each other one is absent.
+        The available devices by name, and by name of each other device the reason why it is absent.
     """
     if probe is not None:
         answers = {name: (probe(name), f"no {name} device") for name in names}
@@ -39,9 +39,11 @@ def find(
 
 
 def _ask_workers(pool: Pool, project: Project, names: Iterable[str]) -> dict[str, tuple[DeviceInfo | None, str]]:
+    """Return, by name, the device or None, and the reason why it is absent."""
     answers: dict[str, tuple[DeviceInfo | None, str]] = {}
     for name in names:
-        if name == CPU:  # always available, so no worker has to start; nor is torch imported, which takes seconds
+        # The CPU is always available: start no worker, and read the version of torch without importing it.
+        if name == CPU:
             torch = ""
             with suppress(PackageNotFoundError):
                 torch = version("torch")

@@ -56,14 +56,18 @@ class Ended:
 
     task: str
     status: int
-    """As from os.wait: see os.WIFSIGNALED and os.WEXITSTATUS."""
+    """The exit status, encoded as by os.wait: see os.WIFSIGNALED and os.WEXITSTATUS."""
 
 
 Event = Started | Ended
 
 
 def environment(pool_id: str) -> dict[str, str]:
-    """Return the environment of a worker: one thread, and `pv` on the path where it is not installed."""
+    """Return the environment of a worker: it uses one thread, and finds `pv` even if `pv` is not installed.
+
+    Args:
+        pool_id: The id of the pool, which marks its processes.
+    """
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if PACKAGE_HOME.name not in ("site-packages", "dist-packages"):
         entries.append(str(PACKAGE_HOME))
@@ -120,9 +124,9 @@ class ForkLauncher:
         return not self.loaded and not select.select([self.socket], [], [], 0)[0]
 
     def ready(self) -> "Launcher":
-        """Wait for the server, and return this launcher, or a spawning one if a library has started threads.
+        """Wait for the server; return this launcher, or a spawning one if a library has started threads.
 
-        A fork has only the thread that forked: a library that waits for another one of its threads would hang.
+        A fork has only the thread that forked, so a library that waits for another thread would hang in it.
         """
         library_threads = self._wait_until_loaded()["threads"] - 1
         if not library_threads:
@@ -137,8 +141,8 @@ class ForkLauncher:
         start = last = time.monotonic()
         cpu_s = idle_s = 0.0
         reason = ""
-        # Two limits in place of one on wall time, which a busy machine would exceed: the CPU time used, and the time
-        # in which the server neither computed nor was ready to run.
+        # A limit on wall time would be exceeded on a busy machine. So limit the CPU time, and the time in which the
+        # server neither computes nor is ready to run.
         while not reason and not select.select([self.socket], [], [], MEASURE_S)[0]:
             usage, now = tree.usage(self.process.pid), time.monotonic()
             idle_s += 0.0 if usage.active or usage.cpu_s > cpu_s else now - last
@@ -156,7 +160,7 @@ class ForkLauncher:
         return report
 
     def _exit_reason(self) -> str:
-        """Return how a server ended that closed its socket."""
+        """Describe how the server ended, after it closed its socket."""
         try:
             status = self.process.wait(START_LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -167,7 +171,13 @@ class ForkLauncher:
         return f"it was killed by signal {-status} ({signal.Signals(-status).name}){memory}"
 
     def _failure(self, reason: str, cpu_s: float, seconds: float) -> WorkerLost:
-        """End a server that did not start. Return the error with the reason, the effort, and the server's output."""
+        """End a server that did not start, and return the error.
+
+        Args:
+            reason: The reason.
+            cpu_s: The CPU time that the server used, in seconds.
+            seconds: The wall time, in seconds.
+        """
         output = self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log.exists() else ""
         self.close()
         quoted = f"its output:\n{output[-MAX_OUTPUT:]}" if output else "it printed nothing"
@@ -177,7 +187,7 @@ class ForkLauncher:
         )
 
     def start(self, task: TaskMessage, evidence_fd: int, output_fd: int) -> None:
-        """Start the process of a task, which writes to these two pipes."""
+        """Start the process of a task, which writes its evidence and its output to these descriptors."""
         self._send(json.dumps(task).encode(), [evidence_fd, output_fd])
 
     def kill(self, task: str) -> None:
@@ -185,6 +195,7 @@ class ForkLauncher:
         self._send(json.dumps({"kill": task}).encode(), [])
 
     def _send(self, data: bytes, fds: list[int]) -> None:
+        """Send a message with file descriptors to the server. Raise WorkerLost if it is dead."""
         try:
             self.socket.setblocking(True)
             socket.send_fds(self.socket, [data], fds)
@@ -205,7 +216,7 @@ class ForkLauncher:
             except BlockingIOError:
                 return events
             except ConnectionResetError:
-                continue  # the kernel reports it once, before the messages that the server had still written
+                continue  # the kernel reports it once, before the last messages of the server
             if not data:
                 if events:
                     return events
@@ -231,7 +242,7 @@ class ForkLauncher:
         tree.become_subreaper(False)
 
     def _kill_marked(self) -> None:
-        """Kill the processes that a killed server left: those with the id of the pool in their environment."""
+        """Kill the processes that a killed server left: the ones with the id of the pool in their environment."""
         # Repeat the search, since a process can fork before it is killed.
         for _ in range(200):
             marked = tree.marked(f"{POOL_VARIABLE}={self.pool_id}")

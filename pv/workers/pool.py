@@ -23,7 +23,7 @@ from pv.workers.running_task import Reply, RunningTask, Task
 TICK_S = 0.02
 """Seconds to wait for output or the end of a task before the limits are checked again."""
 MEASURE_S = 0.05
-"""Seconds between two measurements of the tasks: one reads /proc for every thread."""
+"""Seconds between two measurements of the tasks, which read /proc for every thread."""
 MAX_LOSSES = 5
 """Number of times in a row that the fork server may be killed without any task ending in between."""
 
@@ -48,9 +48,9 @@ def cores() -> int:
 
 
 class Pool:
-    """Run tasks in parallel workers.
+    """A context manager that runs tasks in parallel workers.
 
-    A context manager: at its end, also after an error or an interrupt, no process and no file of a task remains.
+    At its end, also after an error or an interrupt, no process and no file of a task remains.
 
     Args:
         preload: The modules that every worker needs; a fork server imports them once.
@@ -66,6 +66,7 @@ class Pool:
         """Tasks that ran when the fork server was killed: each of them is run again, alone."""
         self.running: dict[str, RunningTask] = {}
         self.selector = selectors.DefaultSelector()
+        # The number of times in a row that the fork server was killed, and of the folders that were created.
         self.losses = self.count = 0
         self.measured = 0.0
         self._launcher: Launcher | None = None
@@ -95,14 +96,14 @@ class Pool:
         return self._launcher is not None and not self._ready and self._launcher.loading
 
     def begin(self) -> Launcher:
-        """Start the fork server, unless it runs, and return its client: it loads its libraries in the background."""
+        """Start the fork server, unless it runs, and return its client. It loads its libraries in the background."""
         if self._launcher is None:
             self._launcher = launcher(self.preload, self.work, spawn=self.spawn)
             self._ready = False
         return self._launcher
 
     def submit(self, task: Task) -> None:
-        """Add a task, which starts at the next call of `replies` or `poll` that has room for it."""
+        """Add a task. It starts in a later call of `replies` or `poll`, as soon as a worker is free."""
         self.begin()
         self.pending.append(task)
 
@@ -137,7 +138,7 @@ class Pool:
                 yield ended.task, reply
 
     def poll(self, on_start: OnStart | None = None) -> bool:
-        """Start the tasks for which there is room. Return whether one has ended, which `replies` yields next."""
+        """Start tasks if workers are free. Return whether a task has ended, which `replies` then yields next."""
         if not self.loading and (self.pending or self.suspects or self.running):
             self._advance(on_start, 0.0)
         return any(running.ended for running in self.running.values())
@@ -164,13 +165,15 @@ class Pool:
             self._restart_server()
 
     def _next_task(self) -> Task | None:
+        """Remove and return the next task that may start now; None if there is none."""
+        # A suspect runs alone, to find out whether it kills the fork server.
         if self.suspects:
             return None if self.running else self.suspects.popleft()
         return self.pending.popleft() if self.pending and self._has_room() else None
 
     def _has_room(self) -> bool:
-        """Return whether a task may start. A waiting task takes no place, unless tasks are to run one at a time."""
-        # At most twice as many: waiting tasks may all wake up at once, and each holds memory meanwhile.
+        """Return whether another task may start. A waiting task does not count, unless tasks run one at a time."""
+        # At most twice as many tasks as jobs: waiting tasks hold memory, and may all continue at the same time.
         most = self.jobs if self.jobs == 1 else 2 * self.jobs
         return sum(not running.waits for running in self.running.values()) < self.jobs and len(self.running) < most
 
@@ -205,7 +208,7 @@ class Pool:
                     running.status, running.ended = status, True
 
     def _stop_at_limits(self) -> None:
-        """Measure the running tasks, and kill those that exceed a limit."""
+        """Measure the running tasks, and kill the ones that exceed a limit."""
         assert self._launcher is not None
         now = time.monotonic()
         if now - self.measured < MEASURE_S:
@@ -219,10 +222,11 @@ class Pool:
                 self._launcher.kill(running.id)
 
     def _restart_server(self) -> None:
-        """Start over after the fork server was killed: fail a task that ran alone, run several again one by one.
+        """Start over after the fork server was killed.
 
-        A task can kill the server, for example by a signal to its process group, or by taking all memory. Which one
-        did is only known if it ran alone, so every task that ran becomes a suspect.
+        A task can kill the server, for example by a signal to its process group, or by taking all memory. A task that
+        ran alone is the cause, and fails. Of several tasks, the cause is unknown: they are suspects, and run again one
+        by one.
         """
         assert self._launcher is not None
         with contextlib.suppress(WorkerLost):
@@ -244,6 +248,7 @@ class Pool:
             self._remove(running)
 
     def _remove(self, running: RunningTask) -> None:
+        """Forget a task, and remove its folder."""
         running.close()
         del self.running[running.id]
         shutil.rmtree(self.work / running.id, ignore_errors=True)

@@ -17,11 +17,11 @@ from pv.workers.tasks import Body
 WAITS_S = 0.5
 """Seconds without CPU time after which a task counts as waiting, so that another task may run beside it."""
 KEPT_BYTES = 32 << 10
-"""Bytes of the output that are kept at its start, and at its end."""
+"""Bytes kept of the start of the output, and of its end."""
 MAX_LINE = 4 << 20
-"""Bytes of a record; a longer line is dropped."""
+"""Bytes of the longest record; a longer line is dropped."""
 CHUNK, MAX_CHUNKS = 1 << 16, 256
-"""Bytes of one read from a pipe, and reads in a row: a worker that never stops printing must not block the parent."""
+"""Bytes of one read from a pipe, and reads in a row. A worker that never stops printing must not block the parent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +48,15 @@ class Reply:
 
     Attributes:
         records: The JSON objects that the worker sent.
-        status: The exit status as from os.wait, None if it was never reported.
-        stopped: The limit that ended the task (`time`, `idle` or `memory`), "" for none.
+        status: The exit status as from os.wait; None if it was never reported.
+        stopped: The limit that ended the task (`time`, `idle` or `memory`); "" for none.
         seconds: Wall time in seconds.
+        cpu_s: CPU time of the task and its child processes, in seconds.
+        peak_mib: Largest private memory of the task and its child processes, in MiB.
+        output: The start and the end of the output.
+        limit_s: The limit of the task in seconds.
+        memory_mib: The limit of its memory in MiB.
+        current_arguments: The arguments of the call in which the worker ended, and whether they are exact.
     """
 
     records: tuple[Record, ...]
@@ -63,7 +69,6 @@ class Reply:
     limit_s: float
     memory_mib: int
     current_arguments: tuple[Record, bool] | None = None
-    """The arguments of the call in which the worker ended, and whether they are exact."""
 
     def last(self, kind: str) -> Record | None:
         """Return the last record of a kind; None if there is none."""
@@ -71,7 +76,12 @@ class Reply:
 
 
 class Pipe:
-    """A pipe from a worker. The selector's data is `on_readable`, to be called when there is something to read."""
+    """The reading end of a pipe from a worker, registered with a selector.
+
+    Args:
+        selector: The selector.
+        on_readable: The data of the registered descriptor, which the pool calls when there is something to read.
+    """
 
     def __init__(self, selector: selectors.BaseSelector, on_readable: Callable[[], None]) -> None:
         self.selector = selector
@@ -80,7 +90,7 @@ class Pipe:
         selector.register(self.fd, selectors.EVENT_READ, on_readable)
 
     def read(self) -> Iterator[bytes]:
-        """Yield the bytes that can be read now, 16 MiB at most; close the pipe at its end."""
+        """Yield the bytes that can be read now, at most 16 MiB; close the pipe at its end."""
         for _ in range(MAX_CHUNKS):
             try:
                 data = os.read(self.fd, CHUNK) if self.fd >= 0 else None
@@ -94,7 +104,7 @@ class Pipe:
             yield data
 
     def close(self) -> None:
-        """Close the reading end. Later calls do nothing: the next pipe may have got the same descriptor."""
+        """Close the reading end. Later calls do nothing, since a new pipe may have the same descriptor."""
         if self.fd >= 0:
             self.selector.unregister(self.fd)
             os.close(self.fd)
@@ -102,14 +112,14 @@ class Pipe:
 
 
 class RunningTask:
-    """A task that was started. Only the first and the last `KEPT_BYTES` of its output are kept."""
+    """A task whose process was started. Of its output, the first and the last `KEPT_BYTES` are kept."""
 
     def __init__(self, task: Task, id_: str, selector: selectors.BaseSelector) -> None:
         self.task, self.id = task, id_
         self.evidence = Pipe(selector, self.read_evidence)
         self.output = Pipe(selector, self.read_output)
         self.start = self.measured = time.monotonic()
-        # Idle time is counted twice: in total for the limit, and since the last CPU time for `waits`.
+        # Idle time is counted twice: `idle_s` in total, for the limit; `rest_s` since the last CPU time, for `waits`.
         self.cpu_s = self.idle_s = self.rest_s = 0.0
         self.pid = self.peak_mib = 0
         self.stopped = ""
@@ -139,9 +149,14 @@ class RunningTask:
             self._tail = (self._tail + data[room:])[-KEPT_BYTES:] if room < len(data) else self._tail
 
     def measure(self, usage: tree.Usage, now: float) -> None:
-        """Add what the task has used and waited since the last call, and set `stopped` once a limit is exceeded."""
-        # A task that is ready to run waits for a core and not for itself, so this is not idle time. `cpu_s` may fall
-        # when a child ends whose time the kernel has not yet added to its parent: hence the maximum.
+        """Update CPU time, idle time and memory, and set `stopped` if a limit is exceeded.
+
+        Args:
+            usage: The current usage of the process tree.
+            now: The current time by `time.monotonic`.
+        """
+        # A task that is ready to run waits only for a core, which is no idle time. `usage.cpu_s` may fall when a child
+        # ends whose time the kernel has not yet added to its parent, hence the maximum.
         waited_s = now - self.measured if usage.cpu_s <= self.cpu_s and not usage.active else 0.0
         self.idle_s += waited_s
         self.rest_s = self.rest_s + waited_s if waited_s else 0.0
@@ -160,16 +175,22 @@ class RunningTask:
         return self.rest_s >= WAITS_S
 
     def close_write_ends(self) -> None:
+        """Close the writing ends in this process, after the worker has got them."""
         for pipe in (self.evidence, self.output):
             os.close(pipe.write_fd)
 
     def close(self) -> None:
+        """Close the reading ends of both pipes."""
         for pipe in (self.evidence, self.output):
             pipe.close()
 
     def reply(self, scratch: Path) -> Reply:
-        """Read the rest of what the task has written to its pipes and its folder, and return its reply."""
-        # Do not read to the end of the pipes: a grandchild may hold them open. The task ends with its worker.
+        """Read the remaining records and output of a task that has ended, and return its reply.
+
+        Args:
+            scratch: The folder of the task.
+        """
+        # Read only the available bytes, not to the end of the pipes, which a grandchild may hold open.
         self.read_evidence()
         self.read_output()
         return Reply(
@@ -186,6 +207,7 @@ class RunningTask:
         )
 
     def _kept_output(self) -> Output:
+        """Return the start and the end of the output."""
         return Output(
             head=self._head.decode("utf-8", "replace"),
             tail=self._tail.decode("utf-8", "replace"),
@@ -195,7 +217,7 @@ class RunningTask:
 
 
 def _record(line: bytes) -> Record | None:
-    """Return the record of a line; None if it is not a JSON object: a killed worker may leave half a line."""
+    """Return the record of a line; None if the line is no JSON object, such as the half line of a killed worker."""
     try:
         record = json.loads(line)
     except ValueError:

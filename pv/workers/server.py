@@ -31,12 +31,12 @@ MAX_MESSAGE = 1 << 20
 NO_RESULT = 97
 """Exit status of a worker that failed before its task began."""
 FORKS_BEFORE_COLLAPSE = 32
-"""`collapse_pages` takes as long as it saves in about this number of forks."""
+"""Number of forks after which `collapse_pages` is called: it takes as long as it saves in about this many forks."""
 MADV_COLLAPSE = 25  # Linux 6.1; older kernels refuse it, and nothing changes
 BLOCKS = range(16, 513, 16)
 """Sizes in bytes of the blocks in which CPython allocates small objects."""
 FREE_OF_A_SIZE = 1 << 19
-"""Bytes; about twice what is free in blocks of one size after torch and transformers are imported."""
+"""Bytes to allocate in blocks of one size: about twice the free bytes after torch and transformers are imported."""
 
 Message = dict[str, object]
 """A JSON object from or to the client (`pv.workers.launch.ForkLauncher`)."""
@@ -59,7 +59,7 @@ class Server:
 
     def serve(self) -> None:
         """Handle tasks and ends of workers until the socket closes, then exit the process."""
-        # The handler does nothing, but makes Python write a byte to the pipe for each SIGCHLD: `select` cannot miss
+        # With a handler, even an empty one, Python writes a byte to the pipe for each SIGCHLD. So `select` cannot miss
         # a worker that ends just before it waits.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
@@ -137,7 +137,7 @@ class Server:
                 self._send({"ended": self.tasks.pop(pid), "status": status})
 
     def _kill_orphans(self, keep: set[int]) -> None:
-        """Kill every child but the workers in `keep`: processes of dead workers, whose subreaper this process is."""
+        """Kill every child but the workers in `keep`: processes of dead workers become children of this subreaper."""
         for _ in range(50):
             orphans = [pid for pid in tree.children(os.getpid()) if pid not in keep and tree.alive(pid)]
             if not orphans:
@@ -162,11 +162,11 @@ def preload(names: list[str]) -> None:
     """Import modules, and fill the caches that every worker would fill first.
 
     Args:
-        names: Modules, and dotted names in modules. Those that cannot be imported are ignored.
+        names: Modules, and dotted names in modules. Names that cannot be imported are ignored.
     """
-    gc.disable()  # searches for garbage take a tenth of the import time of large libraries, and find little
+    gc.disable()  # garbage collection takes a tenth of the import time of large libraries, and finds little
     for name in names:
-        # Any exception of a third-party import: the worker that needs the module reports it.
+        # Ignore any exception of an import: the worker that needs the module reports it.
         with contextlib.suppress(Exception):
             _load(name)
     if "hypothesis" in sys.modules:
@@ -174,13 +174,15 @@ def preload(names: list[str]) -> None:
     tasks.generate_hooks()
     files.loaded_files()
     files.loaded_packages()
-    gc.freeze()  # without a collection before, which would take longer than it saves
+    # Exempt all objects from garbage collection, which would write to their memory in every fork. A collection before
+    # would take longer than it saves.
+    gc.freeze()
     gc.enable()
 
 
 @contextlib.contextmanager
 def _uninitialised_cuda() -> Iterator[None]:
-    """Let libraries ask NVML for GPUs while they are imported: CUDA cannot be used in a fork once it is initialised."""
+    """Let libraries find GPUs through NVML during their import: a fork cannot use CUDA that was initialised before."""
     name = "PYTORCH_NVML_BASED_CUDA_CHECK"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -207,7 +209,7 @@ def _warm_up_hypothesis() -> None:
 
 
 def _load(name: str) -> None:
-    """Import a module, or look up a name in one: packages with lazy attributes import a part at its first use."""
+    """Import a module, or look up a name in a module: packages with lazy attributes import a part at its first use."""
     try:
         importlib.import_module(name)
     except ModuleNotFoundError:
@@ -216,11 +218,11 @@ def _load(name: str) -> None:
 
 
 def fill_free_blocks() -> None:
-    """Allocate the free blocks among small objects.
+    """Allocate the free blocks for small objects, so that forks do not allocate in shared pages.
 
     CPython allocates small objects in blocks of 16 to 512 bytes, several in a page, and the imports leave many blocks
-    free. A fork that allocates in such a block writes to a page that it shares with the server, and the kernel copies
-    the page. With no free block left, a fork allocates in new pages.
+    free. A fork that allocates such a block writes to a page that it shares with the server, so the kernel copies the
+    page. If no block is free, a fork allocates in new pages.
     """
     for size in BLOCKS:
         _fillers.extend(_object_of_size(size) for _ in range(FREE_OF_A_SIZE // size))
@@ -230,7 +232,7 @@ _fillers: list[object] = []
 
 
 def _object_of_size(size: int) -> object:
-    """Return a new object that takes one block of this size."""
+    """Return a new object that takes one block of `size` bytes."""
     header = b"".__sizeof__()
     if size > header:
         return bytes(size - header)
@@ -238,7 +240,7 @@ def _object_of_size(size: int) -> object:
 
 
 def collapse_pages() -> None:
-    """Ask the kernel to hold private memory in huge pages: a fork then copies one entry for 2 MiB instead of 512."""
+    """Ask the kernel to hold private memory in huge pages: a fork then copies 1 page table entry per 2 MiB, not 512."""
     libc = ctypes.CDLL(None)
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, permissions, _, _, inode, *_ = line.split()

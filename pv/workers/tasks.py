@@ -1,4 +1,4 @@
-"""Build the task of a worker: `Body`, with every name resolved to the file that it must be imported from."""
+"""Build the tasks of workers: a `Body` has every name resolved to the file from which it must be imported."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +22,9 @@ from pv.source import imports, resolve
 from pv.source.project import Project, is_installed
 
 MEMORY_MIB = 4096
-# A CUDA context and the memory that it pins count as the process's own memory.
+"""Limit of the memory of a task on the CPU, in MiB."""
 CUDA_MEMORY_MIB = 4 * MEMORY_MIB
+"""Limit of the memory of a task on CUDA: the CUDA context, and the memory that it pins, count too."""
 ALWAYS_LOADED = ("pv.workers.worker", "pv.engines.property.attack", "pv.engines.run.reference_run", "hypothesis")
 """The modules that every fork server imports, whatever the contracts name."""
 DEVICE = "device"
@@ -42,8 +43,11 @@ class Body:
         payload: The JSON of the engine's `payload_type`.
         subject: The subject, as `module` or `module:attribute`.
         subject_file: The file of the subject's module.
+        subject_files: The files of the subject, of the project modules that it imports, and of the code that a mutant
+            changes.
+        packages: The top-level packages that must be imported from `roots`.
         plan: The changes that the import hook makes.
-        backstop_bytes: The hard limit of the worker's data segment in bytes, 0 for none.
+        backstop_bytes: The hard limit of the worker's data segment in bytes; 0 for none.
         scratch: The temporary folder of the worker.
     """
 
@@ -55,20 +59,18 @@ class Body:
     subject: str = ""
     subject_file: str = ""
     subject_files: tuple[str, ...] = ()
-    """The files of the subject, what it imports from the project, and the files that a mutant changes."""
     packages: tuple[str, ...] = ()
-    """The top-level packages that must come from `roots`."""
     plan: Plan = field(default_factory=Plan)
     backstop_bytes: int = 0
     scratch: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return JSON data, from which `from_json` rebuilds the task."""
+        """Return the task as JSON data, which `from_json` reads."""
         data: dict[str, Any] = cattrs.unstructure(self)
         return data
 
     def identity(self) -> dict[str, Any]:
-        """Return the part of the task that a cached result is looked up by.
+        """Return the part of the task that belongs to the key of a cached result.
 
         Folders are left out, since they differ in every run. Lists that follow from the files of the code are left out,
         since the digests of these files are compared separately.
@@ -84,14 +86,14 @@ class Body:
 
 def generate_hooks() -> None:
     """Generate the functions that structure a task. A fork server does it once for all its workers."""
-    # Twice, since cattrs drops all that it has generated when it first meets some types.
+    # Twice, since cattrs drops all generated functions when it first meets some types.
     for type_ in 2 * (Body, *(engine.payload_type for engine in engines())):
-        if is_dataclass(type_):  # the engine of claims without a test has the type None
+        if is_dataclass(type_):  # the payload type of claims in prose is that of None
             cattrs.get_structure_hook(type_)
 
 
 def memory_mib(device: str) -> int:
-    """Return the memory limit in MiB of a task on this device, its child processes included."""
+    """Return the memory limit in MiB of a task on a device, including its child processes."""
     return CUDA_MEMORY_MIB if device == "cuda" else MEMORY_MIB
 
 
@@ -122,8 +124,8 @@ def identity(
 ) -> list[Any]:
     """Return the data from which the cache key of a trial is computed.
 
-    The data contain the time limit, although it is not part of a task: after it was lowered, the claim must be tried
-    again. It is the limit of the claim, not the limit on a mutant, which varies with the measured time on clean code.
+    The data contain the time limit of the claim, although it is not part of a task: if it is lowered, the claim must be
+    tried again. They do not contain the limit on a mutant, which varies with the measured time on clean code.
 
     Args:
         contract: The contract of the claim.
@@ -145,9 +147,9 @@ def source_of(body: Body, claim: Falsifier, trials: Sequence[Trial]) -> Source:
         trials: The trial of the claim, and the trial of the run that it read if there is one.
     """
     plan = body.plan
-    # The examples of a test are drawn among the constants of its subject.
+    # Hypothesis draws constants of the subject as examples of a test.
     constants = (os.path.relpath(body.subject_file, body.root),) if body.kind == "property" else ()
-    # The result depends on the text of a mutated function even if the function did not run: the mutant is made of it.
+    # A mutant is created from the text of its function, so the result depends on it even if the function did not run.
     mutated = (f"{plan.module}:{plan.name}",) if plan.module else ()
     return Source(trials=tuple(trials), depends_on=engine_of(claim).depends_on, constants=constants, functions=mutated)
 
@@ -164,7 +166,7 @@ def _body(code: ResolvedCode, engine: Engine[Any], payload: Any, conditions: Con
     if conditions.mutant is not None:
         plan, mutated_files = plan_mutant(code.project, conditions.mutant)
         files |= mutated_files
-    # Only these modules are instrumented for coverage: the rest of the project runs at full speed.
+    # Only these modules are instrumented for coverage; the other modules run at full speed.
     covered = tuple(sorted(resolve.module_name(code.project, path) for path in files))
     plan = replace(plan, covered=covered, statements=conditions.statements, guarded=conditions.guarded)
     return Body(
@@ -178,8 +180,8 @@ def _body(code: ResolvedCode, engine: Engine[Any], payload: Any, conditions: Con
         subject_files=tuple(sorted(map(str, files))),
         packages=_packages(code, payload, plan),
         plan=plan,
-        # The parent measures memory every 50 ms: this limit stops an allocation in between that would fill the
-        # machine. Not for CUDA, which maps far more memory than it uses.
+        # The parent measures memory only every 50 ms, so this limit stops an allocation that would fill the machine in
+        # between. There is none for CUDA, which maps far more memory than it uses.
         backstop_bytes=0 if conditions.device == "cuda" else MEMORY_MIB * 4 << 20,
     )
 
@@ -206,12 +208,12 @@ def plan_mutant(project: Project, mutant: Mutant) -> tuple[Plan, set[Path]]:
 
 
 def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[Target]) -> list[str]:
-    """Return the modules for a fork server to import: libraries of the contracts' code, and modules of every worker.
+    """Return the modules that a fork server imports: libraries of the contracts' code, and modules of every worker.
 
     Args:
-        project: The project, none of whose modules is preloaded.
+        project: The project; its own modules are not preloaded.
         contracts: The contracts whose tests, runs and engines need libraries.
-        subjects: The subjects that they are tried on.
+        subjects: The subjects on which the contracts are tried.
     """
     paths = [resolve.target_file(project, subject) for subject in subjects]
     for contract in contracts:
@@ -220,20 +222,20 @@ def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[
         paths += [resolve.function(project, bound).path for bound in [*tests, *callables]]
     files, imported = imports.closure(project, paths)
     foreign = {name for name in imported if not _is_inside(project, name)}
-    # Packages with lazy attributes (such as transformers) import a part at its first use, in every worker again,
-    # unless the full name of the part is preloaded.
+    # Packages with lazy attributes, such as transformers, import a part only at its first use, which would be in every
+    # worker. So preload the parts by their full names.
     foreign |= {name for name in imports.modules(files) if name.partition(".")[0] in foreign}
     claims = [(contract, claim) for contract in contracts for claim in contract.claims]
     foreign |= {name for contract, claim in claims for name in engine_of(claim).preloads(contract, claim)}
     modules = [*ALWAYS_LOADED, *sorted(foreign - {"pv", *ALWAYS_LOADED})]
-    # An optimizer of torch imports `torch._dynamo` at its first step, which takes two seconds.
+    # An optimizer of torch imports `torch._dynamo` at its first step, which takes two seconds; preload it.
     return [*modules, "torch._dynamo"] if "torch" in foreign and _uses_optimizer(files) else modules
 
 
 def _is_inside(project: Project, name: str) -> bool:
-    """Return whether Python loads a top-level module from a file of the project that is below no root.
+    """Return whether Python would load a top-level module from a file of the project, although it is below no root.
 
-    Such a module is not preloaded: a fork server would run it before a worker records which files it reads.
+    Such a module is not preloaded: the fork server would run it before a worker records the files that it reads.
     """
     spec = None
     with suppress(ImportError, ValueError):  # ValueError: a module without a spec

@@ -74,8 +74,8 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 def kill_tree(pid: int) -> None:
     """Kill a process and all its descendants."""
-    # The root is stopped first, so that it cannot fork again. Its descendants can until they are killed, so they are
-    # listed again until none is left; the root is killed last, since its orphans would leave the tree.
+    # Stop the root first, so that it cannot fork again. Its descendants may fork until they are killed, so list them
+    # again until none is left. Kill the root last, since its orphans would leave the tree.
     kill(pid, signal.SIGSTOP)
     for _ in range(50):
         living = [p for p in descendants(pid) if alive(p)]
@@ -93,7 +93,7 @@ def kill_all(pids: Iterable[int]) -> None:
 
 
 def marked(entry: str) -> list[int]:
-    """Return the ids of the processes that run with `entry`, such as `NAME=VALUE`, in their environment."""
+    """Return the ids of the other processes with an entry `NAME=VALUE` in their environment."""
     pids = []
     for path in Path("/proc").iterdir():
         try:
@@ -119,7 +119,7 @@ class Usage:
 
 
 def usage(pid: int) -> Usage:
-    """Return the memory and CPU time of a process tree; zeros for a process that does not exist."""
+    """Return the usage of a process and its descendants; zeros for a process that does not exist."""
     pages, ticks, active = 0, 0, False
     for process in (pid, *descendants(pid)):
         try:

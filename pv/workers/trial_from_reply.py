@@ -1,4 +1,4 @@
-"""Convert a worker's reply to a `Trial`. A worker that exits with 0 and no result is an error."""
+"""Convert the reply of a worker to a `Trial`. A worker that ends without a result failed, even with exit status 0."""
 
 import os
 import signal
@@ -25,11 +25,11 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
         reply: The reply of the worker that tried the falsifier.
         falsifier: The id of the falsifier.
         device: The device that it ran on.
-        mutant: The id of the mutant that was planted, None for the clean code.
+        mutant: The id of the mutant that was planted; None for the clean code.
         seed: The seed of its examples.
     """
     end = reply.last("end")
-    status, detail = _ending(reply, end)
+    status, detail = _status_and_detail(reply, end)
     # The `end` record of a search has the shrunk counterexample. A worker that was killed while shrinking has only
     # sent the `counterexample` record of the first one.
     failure = end if end is not None and "error" in end else reply.last("counterexample")
@@ -47,7 +47,7 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
     )
 
 
-def _ending(reply: Reply, end: Record | None) -> tuple[TrialStatus, str]:
+def _status_and_detail(reply: Reply, end: Record | None) -> tuple[TrialStatus, str]:
     """Return the status and the detail of a result, or of a process that ended without a result."""
     if end is not None:
         return TrialStatus(end["status"]), end.get("detail", "")
@@ -56,7 +56,7 @@ def _ending(reply: Reply, end: Record | None) -> tuple[TrialStatus, str]:
         return status, detail.format(reply)
     if reply.status is None:
         return TrialStatus.CRASHED, "the fork server was killed while this task ran alone"
-    if os.WIFSIGNALED(reply.status):  # by the code itself, or by the kernel when the machine ran out of memory
+    if os.WIFSIGNALED(reply.status):  # killed by the code itself, or by the kernel for lack of memory
         number = os.WTERMSIG(reply.status)
         return TrialStatus.CRASHED, f"killed by signal {number} ({signal.Signals(number).name})"
     return TrialStatus.NO_RESULT, f"the worker ended without a result (exit status {os.WEXITSTATUS(reply.status)})"
@@ -71,5 +71,6 @@ def _current_arguments(reply: Reply) -> Counterexample | None:
 
 
 def _counterexample(record: Record) -> Counterexample:
+    """Return the counterexample of a record."""
     # A record that was too long for the stream has no arguments.
     return cattrs.structure({"arguments": {}, "exact": False, "error": "", **record}, Counterexample)

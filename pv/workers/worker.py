@@ -1,6 +1,7 @@
 """Run one task in a worker process: plant the mutant, import subject and falsifier, try the claim, send the result.
 
-A fork server calls `run`; without one, `python -m pv.workers.worker EVIDENCE_FD OUTPUT_FD FILE` runs the task in FILE.
+A fork server calls `run`. Without a fork server, `python -m pv.workers.worker EVIDENCE_FD OUTPUT_FD FILE` runs the task
+in FILE.
 """
 
 import contextlib
@@ -34,15 +35,15 @@ from pv.source.project import HOME, SUITES
 from pv.workers.tasks import DEVICE, Body, payload_of
 
 EVIDENCE_FD = 200
-"""The descriptor of the evidence in every worker: out of the way of the numbers that user code opens."""
+"""The descriptor of the evidence in every worker: a number larger than descriptors that user code opens."""
 CODE = "code"
-"""The folder of the compiled code that workers of a run share."""
+"""The name of the folder of compiled code that the workers of a pool share."""
 SITE = Path(__file__).parents[1] / "instrument" / "site"
 """The folder of a `sitecustomize` for the Python processes that a worker starts."""
 
 
 class WrongFile(Exception):
-    """A module was imported from another file than the one that was linted."""
+    """A module was imported from another file than the file to which lint resolved it."""
 
 
 def use_descriptors(evidence: int, output: int) -> None:
@@ -58,7 +59,7 @@ def use_descriptors(evidence: int, output: int) -> None:
         os.dup2(evidence, EVIDENCE_FD)
         os.close(evidence)
     fcntl.fcntl(EVIDENCE_FD, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
-    # If the machine runs out of memory, the kernel must kill a worker first: its task can be run again.
+    # If the machine runs out of memory, the kernel should kill a worker first, whose task can be run again.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
@@ -88,17 +89,18 @@ def prepare(body: Body) -> None:
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SITE), *roots, *inherited])
     os.environ["TMPDIR"] = body.scratch
-    # Hypothesis keeps the constants of each module there, and would parse every module again in every worker.
+    # Share the folder in which Hypothesis stores the constants of modules, so that not every worker parses them again.
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(_shared(body) / "hypothesis")
-    # The fork server has used its own folder, and no result may depend on that.
+    # The fork server has used another folder, on which no result may depend.
     if "hypothesis" in sys.modules:
         sys.modules["hypothesis"].configuration.set_hypothesis_home_dir(None)
     tempfile.tempdir = None  # drop the cached folder of the server
-    # No __pycache__ in the project: the bytecode of a mutant must never be loaded by another process.
+    # Write no __pycache__, since no other process must load the bytecode of a mutant.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     if body.device != "cuda":
-        # A claim on the CPU gets the same result as on a machine without a GPU, and may fork: there is no CUDA context.
+        # A claim on the CPU must give the same result as on a machine without a GPU. Without a CUDA context, it may
+        # also fork.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.chdir(body.root)
     if body.backstop_bytes:
@@ -111,7 +113,7 @@ def _prefer_suites(roots: list[str]) -> None:
     """Import suites from a root that contains them, such as a clone of `pv`, instead of the installed `pv`."""
     for root in reversed(roots):
         folder = Path(root, *SUITES.relative_to(HOME).parts)
-        # The package was imported from the installation: only its search path can be changed.
+        # The package is already imported from the installation, so only its search path can be changed.
         if folder != SUITES and folder.is_dir():
             importlib.import_module("pv.suites").__path__.insert(0, str(folder))
 
@@ -139,13 +141,14 @@ def _try(body: Body, stream: Stream) -> Record:
 
 
 def _plan(body: Body) -> import_hook.Plan:
+    """Return the plan of the import hook, with the folders of this worker."""
     log = str(Path(body.scratch) / "reached.jsonl")
     cache = str(_shared(body) / CODE)
     return replace(body.plan, packages=body.packages, roots=body.roots, root=body.root, log=log, cache=cache)
 
 
 def _shared(body: Body) -> Path:
-    """Return the folder that all workers of a run have in common."""
+    """Return the folder that all workers of a pool share."""
     return Path(body.scratch).parent
 
 
@@ -164,7 +167,7 @@ def _reach(planted: import_hook.ImportHook, trace: ProcessTrace, status: str) ->
     reach: Record = {"reached": sorted(trace.seen), "mutant_reached": planted.mutated() in trace.seen}
     if trace.broken:
         return reach | {"status": TrialStatus.INVALID_MUTANT.value, "detail": trace.broken}
-    # After an error, the error may be the reason why the module was not imported, so the error is reported.
+    # An error may be the reason why the module was not imported, so report the error.
     if planted.plan.module and not trace.applied and status != TrialStatus.ERROR.value:
         detail = f"{planted.plan.module} was never imported"
         return reach | {"status": TrialStatus.INVALID_MUTANT.value, "detail": detail}
@@ -172,7 +175,7 @@ def _reach(planted: import_hook.ImportHook, trace: ProcessTrace, status: str) ->
 
 
 class _Services:
-    """Gives an attack the subject, the functions of its payload, and the stream to the parent."""
+    """The services of this worker for an attack; see `pv.engines.engine.Worker`."""
 
     def __init__(self, body: Body, failures: FailureClassifier, stream: Stream) -> None:
         self.device, self.mutated = body.device, bool(body.plan.module)
@@ -185,7 +188,7 @@ class _Services:
 
     @property
     def shared(self) -> Path | None:
-        """Return the folder in which the claims about one subject share runs; None for a mutant, which shares none."""
+        """Return the folder in which the claims about one subject share runs; None on a mutant, which shares none."""
         if self.mutated:
             return None
         return _shared(self._body) / "runs" / hashlib.sha256(self._body.subject.encode()).hexdigest()[:20]
@@ -197,13 +200,14 @@ class _Services:
         return getattr(_module(described.module, described.file), described.name)
 
     def ready(self) -> None:
-        """Set aside the coverage of the imports: from now on the attack runs."""
+        """Separate the coverage of the imports from the coverage of the attack, which starts now."""
         code_cache.leave_dataclasses()
         coverage.imported()
 
 
 def _module(name: str, expected: str) -> ModuleType:
-    with _no_garbage():
+    """Import a module. Raise `WrongFile` if it was loaded from another file than the expected one."""
+    with _without_garbage_collection():
         module = importlib.import_module(name)
     actual = getattr(module, "__file__", None)
     if actual is None or Path(actual).resolve() != Path(expected).resolve():
@@ -212,19 +216,19 @@ def _module(name: str, expected: str) -> ModuleType:
 
 
 @contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Collect no garbage during an import: the searches take a twentieth of its time, and find little."""
+def _without_garbage_collection() -> Iterator[None]:
+    """Turn off garbage collection during an import: it takes a twentieth of the time, and finds little."""
     before = gc.get_threshold()
     gc.set_threshold(0)
     try:
         yield
     finally:
-        if gc.get_threshold()[0] == 0:  # otherwise keep the threshold that the module has set
+        if gc.get_threshold()[0] == 0:  # otherwise the module itself has set a threshold
             gc.set_threshold(*before)
 
 
 def _device(name: str) -> Record:
-    """Return whether the device is present, and its name; or the detail why it is not."""
+    """Return whether a device is present, with its name or the reason why it is absent."""
     try:
         import torch
     except ImportError:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pv.equations.display import latex
 from pv.equations.language import parse
 from pv.equations.mutants import mutants
 from pv.equations.parse import parse_equations
-from pv.equations.printed import latex
 from tests.commands.small import run
 
 HERE = Path(__file__).parent

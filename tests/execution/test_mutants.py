@@ -74,7 +74,7 @@ def test_one_that_kills_none_is_vacuous_and_says_how_many_were_tried(shop: Any) 
     assert "shop:leave: status > 100 -> status >= 100: held" in pv.render(said)
 
 
-@pytest.mark.parametrize("before", ["_on_mutants", "_next_generated"])
+@pytest.mark.parametrize("before", ["_mutant_attempts", "_next_generated"])
 def test_mutants_left_out_by_fail_fast_decide_nothing(shop: Any, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
     """Another claim fails while the claim itself is tried, or its first mutant."""
     edit(shop.folder / "falsifiers/falsify_shop.py", "subject.leave(3) == 3", "[subject.leave(3)]")
@@ -101,7 +101,7 @@ def test_after_fail_fast_a_later_mutant_that_is_cached_is_enough(shop: Any, monk
         return None if attempt.mutant and attempt.mutant.id == first.mutant else lookup(self, attempt)
 
     monkeypatch.setattr(Journal, "lookup", all_but_first)
-    _fail_another(monkeypatch, "_on_mutants")
+    _fail_another(monkeypatch, "_mutant_attempts")
     found = result(pv.validate(reuse=True, fail_fast=True), "S-PRICE")
     assert (found.outcome, found.mutants[0].status) == (Outcome.HELD, TrialStatus.CANCELLED)
     assert found.mutants[1].status is others[0].status

@@ -15,7 +15,7 @@ from pv.instrument.swap import swap
 from pv.suites.causal_lm import faults, model
 from pv.suites.causal_lm.model import CausalLM
 from pv.suites.causal_lm.suite import Bench
-from pv.suites.logits import off, why
+from pv.suites.logits import difference_cause, relative_difference
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from tests.suites.trying import Trying
 
@@ -134,12 +134,17 @@ def late_in_the_cache(given: Any, mask: Tensor, past: int) -> Tensor:
 @pytest.mark.parametrize(
     ("name", "fault", "claim", "cause"),
     [
-        ("dropped", lambda x, training: F.dropout(x, 0.1), "CLM-EVAL-001", "dropout is active"),
+        ("dropout", lambda x, training: F.dropout(x, 0.1), "CLM-EVAL-001", "dropout is active"),
         ("causal", sees_the_next, "CLM-CAUSAL-001", "token 2 is replaced, and the logits of the earlier positions [1]"),
-        ("normed", lambda x: x / x.norm(), "CLM-BATCH-001", "or something is normalised over the batch"),
-        ("real", lambda mask: mask[:1, None, :] > 0, "CLM-PAD-001", "taken from another row"),
+        ("normalize", lambda x: x / x.norm(), "CLM-BATCH-001", "or something is normalised over the batch"),
+        ("key_mask", lambda mask: mask[:1, None, :] > 0, "CLM-PAD-001", "taken from another row"),
         ("positions", lambda _, mask, old: torch.arange(old, mask.shape[1]), "CLM-PAD-002", "positions count the pad"),
-        ("same", lambda segments: segments[:, :, None] > 0, "CLM-PACK-001", "documents of the packed row are seen"),
+        (
+            "same_document",
+            lambda segments: segments[:, :, None] > 0,
+            "CLM-PACK-001",
+            "documents of the packed row are seen",
+        ),
         ("token_loss", lambda y, t: F.cross_entropy(y.mT, t), "CLM-LOSS-001", "labels that are not shifted"),
         ("positions", late_in_the_cache, "CLM-CACHE-001", "off by one"),
     ],
@@ -158,5 +163,5 @@ def test_weights_that_are_untied_by_a_load_are_named(monkeypatch: pytest.MonkeyP
 
 
 def test_logits_that_are_not_finite_are_infinitely_far_off_and_explained() -> None:
-    apart = off(torch.tensor([1.0, torch.nan]), torch.ones(2))
-    assert apart == math.inf and "not finite" in why(apart, "padding is seen")
+    apart = relative_difference(torch.tensor([1.0, torch.nan]), torch.ones(2))
+    assert apart == math.inf and "not finite" in difference_cause(apart, "padding is seen")

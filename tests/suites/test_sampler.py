@@ -57,8 +57,18 @@ order = batches.order
 @pytest.mark.parametrize(
     ("name", "fault", "claim", "message"),
     [
-        ("share", lambda size, world, drop: size // world + (not drop), "RANKS", "are repeated; padding takes"),
-        ("of_rank", lambda own, world, _: own[: len(own) // world], "RANKS", "on no rank; .*; every rank has the same"),
+        (
+            "examples_per_rank",
+            lambda size, world, drop: size // world + (not drop),
+            "RANKS",
+            "are repeated; padding takes",
+        ),
+        (
+            "every_nth",
+            lambda own, world, _: own[: len(own) // world],
+            "RANKS",
+            "on no rank; .*; every rank has the same",
+        ),
         ("order", lambda size, seed, _: order(size, seed, 0), "EPOCH", "epochs 0 and 1 have the same order .*; set"),
         ("Batches.load_state_dict", lambda self, state: None, "RESUME", "resumed after .*; it starts the epoch again"),
         ("Batches.state_dict", lambda self: {"epoch": self.epoch, "done": self.done - 1}, "RESUME", "is repeated"),

@@ -1,9 +1,14 @@
 """Try an equation claim: draw examples of its domain, and compare the code under contract with the equation.
 
-On every example the equation is compared with the code that implements it. If it is the derivative of another
-equation, it is also compared with the derivative of that equation, and with the gradient of that equation's code by
-automatic differentiation. Its invariants are checked too. After all examples held, the mutants of the equation are
-tried on the recorded results of the code, which shows that the attack can fail.
+On every example
+
+1. the invariants of the equation are checked;
+2. the equation is compared with the code that implements it;
+3. a derivative of another equation is compared with the derivative of this equation, and with the gradient of this
+   equation's code by automatic differentiation.
+
+If all examples held, mutants of the equation are tried on the recorded results of the code, which shows that the attack
+can fail.
 """
 
 import json
@@ -40,16 +45,16 @@ from pv.equations.tolerance import SLACK, Limits
 
 MAX_EXAMPLES = 200
 MAX_ELEMENTS = 2**20
-"""The total number of elements of the kept examples: it limits memory and, for each mutant, time."""
+"""The total number of elements of the recorded examples: it limits memory and, for each mutant, time."""
 
 
-def tried(claim: Definition, kept: "KeptExamples") -> dict[str, object]:
-    """Try the equation mutants on recorded results: return their number, those killed, and the survivors."""
+def try_mutants(claim: Definition, recorded: "RecordedExamples") -> dict[str, object]:
+    """Try the mutants of an equation on recorded results; return their number, the number killed, and the survivors."""
     survivors, total = [], 0
     for mutant in mutants_of(claim):
         total += 1
         mutated = equation_with(claim, mutant)
-        if not any(kills(mutated, example, seen) for example, seen in kept.examples):
+        if not any(kills(mutated, example, seen) for example, seen in recorded.examples):
             survivors.append({key: getattr(mutant, key) for key in ("equation", "line", "column", "before", "after")})
     return {"total": total, "killed": total - len(survivors), "survivors": survivors}
 
@@ -65,17 +70,25 @@ def equation_with(equation: Definition, mutant: MutatedEquation) -> Definition:
 
 
 def kills(mutated: Definition, example: Example, seen: Sequence[Comparison]) -> bool:
-    """Return whether an example kills the mutated equation."""
+    """Return whether an example kills a mutated equation: a result of the code differs from it by more than allowed.
+
+    Args:
+        mutated: The mutated equation.
+        example: The example.
+        seen: The results of the code on the example.
+    """
     try:
-        # A mutant that has no value where the equation has one is killed as well.
+        # A mutant without a value (NaN) where the equation has one is killed as well.
         values = exact_values(mutated, example)
         limits = Limits(mutated, example, values)
-        return any(bool(v.isnan().any()) for v in values) or any(_apart(comparison, limits) for comparison in seen)
+        return any(bool(v.isnan().any()) for v in values) or any(
+            _differs_from_equation(comparison, limits) for comparison in seen
+        )
     except Exception:  # a mutant that cannot be evaluated is killed
         return True
 
 
-def _apart(seen: Comparison, limits: Limits) -> bool:
+def _differs_from_equation(seen: Comparison, limits: Limits) -> bool:
     """Return whether a recorded result differs from the mutated equation by more than allowed."""
     value = limits.values[seen.place]
     if seen.result.shape != value.shape:
@@ -84,26 +97,28 @@ def _apart(seen: Comparison, limits: Limits) -> bool:
     unit = limits.unit(seen.result.dtype) if seen.by_code else 0.0
     smallest = SLACK * unit * value.abs().nan_to_num(posinf=0.0)
     if limits.equation.accuracy.tolerance is None and not (apart > smallest).any():
-        return False  # within the smallest limit; the exact limit costs eight more evaluations
+        return False  # within the smallest possible limit; computing the exact limit takes eight more evaluations
     return bool((apart > seen.limit(limits)).any())
 
 
-class KeptExamples:
-    """The first examples on which the equation held, with their comparisons, at most `MAX_EXAMPLES`."""
+class RecordedExamples:
+    """The first examples on which the equation held, with the results of the code, at most `MAX_EXAMPLES`."""
 
     def __init__(self) -> None:
         self.examples: list[tuple[Example, Sequence[Comparison]]] = []
         self._room = MAX_ELEMENTS
 
     def add(self, example: Example, seen: Sequence[Comparison]) -> None:
-        # Later and larger examples are not recorded: mutants are tried on the first ones, in bounded time.
+        """Record an example with the results of the code, if there is room."""
+        # Once an example exceeds the room, no later example is recorded, so mutants are tried in bounded time.
         self._room -= sum(array.numel() for array in example.arrays.values())
         if self._room >= 0 and len(self.examples) < MAX_EXAMPLES:
-            answers = [replace(comparison, result=comparison.result.detach().cpu()) for comparison in seen]
-            self.examples.append((example, answers))
+            results = [replace(comparison, result=comparison.result.detach().cpu()) for comparison in seen]
+            self.examples.append((example, results))
 
 
-MAX_REJECTED = 20  # examples outside `requires` for each requested one
+MAX_REJECTED = 20
+"""Largest number of examples that `requires` may reject per requested example."""
 
 TENSORS = " (the arguments are torch tensors; convert them with `numpy.asarray(x)` before calling NumPy)"
 
@@ -143,6 +158,8 @@ def attack(
 
 @dataclass
 class _Attack:
+    """One trial of an equation claim, with its counts."""
+
     equations: Mapping[str, Definition]
     claim: Definition
     subject: object
@@ -152,36 +169,37 @@ class _Attack:
     stream: Stream
     valid: int = 0
     invalid: int = 0
-    kept: KeptExamples = field(default_factory=KeptExamples)
+    recorded: RecordedExamples = field(default_factory=RecordedExamples)
     tolerance_check: ToleranceCheck = field(default_factory=ToleranceCheck)
     cause: str = ""
-    """Cause of the first failure, kept from before shrinking: one element cannot reveal a factor or a permutation."""
+    """Cause of the first failure before shrinking: a shrunk array may be too small to show a factor or permutation."""
 
     def run(self) -> dict[str, object]:
         """Try the examples; return the record of the trial."""
         for example in self._examples():
             try:
-                self.kept.add(example, self._check(example))
-            # NoValue before Exception: an equation without value is an error of the contract, not of the code.
+                self.recorded.add(example, self._check(example))
+            # Before Exception: an equation without a value is an error of the contract, not of the code.
             except NoValue as error:
-                return self._end(TrialStatus.ERROR, str(error), example, error)
+                return self._final_record(TrialStatus.ERROR, str(error), example, error)
             except Exception as error:
-                return self._failed(example, error)
+                return self._failure_record(example, error)
             self.valid += 1
         if self.valid == 0:
-            return self._end(TrialStatus.NO_EXAMPLES, "no example fulfils `requires`")
+            return self._final_record(TrialStatus.NO_EXAMPLES, "no example fulfils `requires`")
         # The tolerance is judged on the clean code only: a mutant may return another dtype, with another tolerance.
         if self.tolerance_check.reason and not (self.options.stop_at_first or self.options.replay):
-            return self._end(TrialStatus.INCONCLUSIVE, self.tolerance_check.reason)
-        return self._end(TrialStatus.HELD, "") | self._sensitivity()
+            return self._final_record(TrialStatus.INCONCLUSIVE, self.tolerance_check.reason)
+        return self._final_record(TrialStatus.HELD, "") | self._sensitivity()
 
     def _sensitivity(self) -> dict[str, object]:
-        """Return which equation mutants the examples kill; on a mutant of the code and on a replay none is tried."""
+        """Return which equation mutants the examples kill; {} on a mutant of the code, a replay or another device."""
         if self.options.stop_at_first or self.options.replay or self.device != "cpu":
             return {}
-        return {"equation_mutants": tried(self.claim, self.kept)}
+        return {"equation_mutants": try_mutants(self.claim, self.recorded)}
 
     def _examples(self) -> Iterator[Example]:
+        """Yield the examples that `requires` admits, and count the others."""
         for example in self._candidates():
             if admits(self.claim, example):
                 yield example
@@ -189,10 +207,10 @@ class _Attack:
                 self.invalid += 1
 
     def _candidates(self) -> Iterator[Example]:
+        """Yield the example to replay, or examples of the domain until enough were valid or too many invalid."""
         if self.options.replay:
             yield self._decode_example(self.options.replay)
             return
-        # The search ends when `requires` has rejected `MAX_REJECTED` examples for each requested one.
         drawer = Drawer(self.claim.variables, self.options.seed, self.claim.accuracy.dtypes)
         while self.valid < self.options.examples and self.invalid < MAX_REJECTED * self.options.examples:
             yield drawer.example()
@@ -210,17 +228,17 @@ class _Attack:
         dtype = next((name for name in types if name in UNITS), "float32")
         return Example(arrays, sizes, dtype)
 
-    def _failed(self, example: Example, error: Exception) -> dict[str, object]:
+    def _failure_record(self, example: Example, error: Exception) -> dict[str, object]:
         """Return the record of a failure, after shrinking the example."""
         self.valid += 1
         status = self._status(error)
         if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
-            return self._end(status, _text(error), example, error)
+            return self._final_record(status, _text(error), example, error)
         self.cause = error.cause if isinstance(error, Refuted) else ""
         self.stream.put("counterexample", status=status.value, **self._counterexample(example, error))
         if self.options.stop_at_first or self.options.replay:
-            return self._end(status, describe_error(error), example, error)
-        # Prefer float32, whose numbers print without rounding. A failure that needs a narrow dtype keeps the dtype.
+            return self._final_record(status, describe_error(error), example, error)
+        # Prefer float32, if the example fails with it too: its numbers are printed without rounding.
         plain = replace(example, dtype="float32")
         if "float32" in self.claim.accuracy.dtypes and self._fails(plain):
             example = plain
@@ -228,8 +246,8 @@ class _Attack:
         try:
             self._check(smallest)
         except Exception as last:
-            return self._end(self._status(last), describe_error(last), smallest, last, shrunk=True)
-        return self._end(
+            return self._final_record(self._status(last), describe_error(last), smallest, last, shrunk=True)
+        return self._final_record(
             TrialStatus.FLAKY, f"the same input failed once and passed once; first failure: {describe_error(error)}"
         )
 
@@ -246,24 +264,25 @@ class _Attack:
         return False
 
     def _status(self, error: BaseException) -> TrialStatus:
+        """Return the status of the trial for an error."""
         if isinstance(error, Refuted | NotComparable):
             return TrialStatus.REFUTED if isinstance(error, Refuted) else TrialStatus.ERROR
         return self.failures.status(error)
 
     def _check(self, example: Example) -> list[Comparison]:
         """Return the comparisons of an example. Raise `Refuted`, `NoValue`, or what the code raises."""
-        values, exact = self._written(example)
+        values, exact = self._encode_arguments(example)
         # If the code kills the worker, the parent reports these arguments.
         self.stream.calling(values, exact=exact)
         try:
-            return self._observed(example)
+            return self._comparisons(example)
         finally:
             self.stream.returned()
 
-    def _observed(self, example: Example) -> list[Comparison]:
+    def _comparisons(self, example: Example) -> list[Comparison]:
         """Return the comparisons of an example. The equation is evaluated before the code is called."""
         limits = self._limits(example)
-        # Invariants of the equation itself: they need no code, and fail first.
+        # The invariants of the equation come first, since they need no code.
         for broken in broken_invariants(self.claim, example):
             raise Refuted(broken)
         observer, comparisons = Observer(self.equations, self.claim, self.subject, self.device), []
@@ -298,7 +317,7 @@ class _Attack:
                 raise
             raise Refuted(f"with {name} the code raised {describe_error(error)}") from error
 
-    def _written(self, example: Example) -> tuple[dict[str, object], bool]:
+    def _encode_arguments(self, example: Example) -> tuple[dict[str, object], bool]:
         """Return the arguments of an example as JSON, with the sizes that no array has, and whether they are exact."""
         variables = self.claim.variables
         encoded = {name: encode(example.sizes[name]) for name in free_sizes(variables)}
@@ -307,17 +326,18 @@ class _Attack:
         return {name: written for name, (written, _) in encoded.items()}, all(exact for _, exact in encoded.values())
 
     def _counterexample(self, example: Example, error: BaseException) -> dict[str, object]:
-        values, exact = self._written(example)
+        """Return the fields of a counterexample: arguments, error, frames and call."""
+        values, exact = self._encode_arguments(example)
         ours = isinstance(error, Refuted | NoValue | NotComparable)
         return {
             "arguments": values,
             "exact": exact,
-            "error": _text(error) + self._why(error),
+            "error": _text(error) + self._hint_or_cause(error),
             "frames": [] if isinstance(error, NoValue) else self._place() if ours else self.failures.frames(error),
             "call": "" if isinstance(error, NoValue) else self._call(example),
         }
 
-    def _why(self, error: BaseException) -> str:
+    def _hint_or_cause(self, error: BaseException) -> str:
         """Return a hint, or the cause in this example, or else the cause before shrinking."""
         if self._has_arrays() and _took_an_array(error):
             return TENSORS
@@ -327,7 +347,7 @@ class _Attack:
     def _has_arrays(self) -> bool:
         return any(variable.axes for variable in self.claim.variables.values())
 
-    def _compared(self) -> Definition | None:
+    def _called_equation(self) -> Definition | None:
         """Return the equation whose code is called: the claim, or the equation that it differentiates; None without."""
         if self.claim.call is not None or self.claim.derivative is None:
             return self.claim if self.claim.call is not None else None
@@ -336,7 +356,7 @@ class _Attack:
 
     def _call(self, example: Example) -> str:
         """Return the call of the code with the values of its arguments, as text."""
-        claim = self._compared()
+        claim = self._called_equation()
         if claim is None or claim.call is None:
             return ""
         values = arguments(claim, example, "cpu")
@@ -344,17 +364,18 @@ class _Attack:
 
     def _place(self) -> list[str]:
         """Return the definition of the called function, as a frame is shown."""
-        claim = self._compared()
+        claim = self._called_equation()
         place = defined_at(self.subject, claim.call.function) if claim is not None and claim.call is not None else None
         if place is None:
             return []
         file, line, name = place
         return [f"{self.failures.relative_path(file)}:{line} in {name}: {linecache.getline(file, line).strip()}"]
 
-    def _end(
+    def _final_record(
         self, status: TrialStatus, detail: str, example: Example | None = None, error: BaseException | None = None,
         *, shrunk: bool = False,
     ) -> dict[str, object]:  # fmt: skip
+        """Return the record of the trial; with an example and its error, the record has the counterexample."""
         asked = 1 if self.options.replay else self.options.examples
         counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
         record: dict[str, object] = {"status": status.value, "detail": detail, **counts}
@@ -369,7 +390,7 @@ def _text(error: BaseException) -> str:
 
 
 def _took_an_array(error: BaseException) -> bool:
-    """Return whether an error suggests that the code used a tensor as a NumPy array."""
+    """Return whether an error suggests that the code expected a NumPy array and got a tensor."""
     if isinstance(error, AttributeError):
         return isinstance(error.obj, Tensor)
     modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))

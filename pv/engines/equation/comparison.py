@@ -19,14 +19,14 @@ from pv.equations.parse import Check, Definition
 from pv.equations.tolerance import Limits
 
 
-class Arguments:
+class ArgumentCopies:
     """Copies of the arguments of a call, to find arguments that the code changed."""
 
     def __init__(self) -> None:
         self._copies: list[tuple[str, object, object]] = []
 
     def add(self, text: str, value: object) -> None:
-        """Keep a copy of an argument, which the call writes as `text`."""
+        """Copy an argument; `text` is its expression in the call."""
         self._copies.append((text, value, _copy(value)))
 
     def changed(self) -> Iterator[str]:
@@ -50,6 +50,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _copy(value: object) -> object:
+    """Return a copy of a tensor, or of a container with copies of its tensors; other values as they are."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
@@ -66,7 +67,8 @@ class Refuted(AssertionError):
     """Code and equation, or two equations, differ by more than rounding.
 
     Args:
-        cause: How, in a few words; "" if unclear.
+        message: The values that differ.
+        cause: How they differ, in a few words; "" if it is unknown.
     """
 
     def __init__(self, message: str, cause: str = "") -> None:
@@ -80,12 +82,18 @@ class NotComparable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A value that must equal result `place` of the `count` results of an equation."""
+    """A value that must equal a result of an equation.
 
-    # A sentence with two `{}`: for this value, and for the value of the equation.
+    Attributes:
+        says: A sentence with two `{}`: for this value, and for the value of the equation.
+        result: The value.
+        by_code: Whether the code computed the value; False if it was computed in float64 from another equation.
+        place: The index of the result of the equation.
+        count: The number of results of the equation.
+    """
+
     says: str
     result: Tensor
-    # Computed by the code, not from another equation in float64.
     by_code: bool = True
     place: int = 0
     count: int = 1
@@ -93,12 +101,12 @@ class Comparison:
     def apart(self, value: Tensor) -> Tensor:
         """Return the absolute difference of the result from `value`, which has the same shape; inf for NaN.
 
-        Infinity is equal to a value of its sign that exceeds the largest number of the result's dtype.
+        Infinity equals a value of the same sign beyond the largest number of the result's dtype.
         """
         result, largest = self.result.detach().cpu().double(), torch.inf
         if self.result.is_floating_point():
             largest = torch.finfo(self.result.dtype).max
-        # A float64 value beyond the range of the result's dtype rounds to infinity: such a result is right.
+        # A float64 value beyond the range of the result's dtype rounds to infinity, which is then correct.
         same = (result == value) | (result.isinf() & (result.sign() * value > largest))
         return torch.where(same, 0.0, (result - value).abs()).nan_to_num(nan=torch.inf)
 
@@ -112,7 +120,11 @@ class Observer:
     """Calls the code under contract, and evaluates related equations. Only the code runs on `device`.
 
     Attributes:
-        layout: Changes how the arrays of the code are laid out in memory, not their values.
+        equations: The equations of the contract, by name.
+        claim: The equation that is compared.
+        subject: The module or object under contract.
+        device: The device of the arguments of the code.
+        layout: Changes the memory layout of an array that is passed to the code, but not its values.
     """
 
     equations: Mapping[str, Definition]
@@ -122,7 +134,7 @@ class Observer:
     layout: Layout = lambda array: array
 
     def comparisons(self, example: Example) -> Iterator[Comparison]:
-        """Yield every value that must equal the equation on an example. Exceptions of the code are passed on."""
+        """Yield every value that must equal the equation on an example. Exceptions of the code propagate."""
         if self.claim.derivative is not None:
             yield from self._derivatives(example)
         if self.claim.call is not None:
@@ -132,12 +144,14 @@ class Observer:
         """Yield the results of the code. Raise `Refuted` if its dtype, its arguments or a second call are wrong."""
         assert self.claim.call is not None
         count, function = len(self.claim.results), self.claim.call.function
-        result = self._called(self.claim, example)[0]
+        result = self._result_and_leaf(self.claim, example)[0]
         _check_dtype(result, self.claim.checks.dtype(example.dtype), count, function)
-        results = _several(result, count, function)
+        results = _result_tensors(result, count, function)
         if Check.REPEATABLE in self.claim.checks.names:
             # Call again with new copies of the arguments: kept state or unordered reductions change the result.
-            _check_same(results, _several(self._called(self.claim, example)[0], count, function), function)
+            _check_same(
+                results, _result_tensors(self._result_and_leaf(self.claim, example)[0], count, function), function
+            )
         says = f"the code of {function} returned {{}}, the equation gives {{}}"
         yield from (Comparison(says, result, True, place, count) for place, result in enumerate(results))
 
@@ -153,11 +167,11 @@ class Observer:
         message = f"is {{}}, the equation {self.claim.name} gives {{}}"
         yield Comparison(f"the derivative of the equation {of.name} by {by} {message}", slope[0], False)
         if of.call is not None:
-            result, leaf = self._called(of, example, differentiable=by)
-            gradient = _gradient(_several(result, 1, of.call.function)[0], leaf, of.call.function, by)
+            result, leaf = self._result_and_leaf(of, example, differentiable=by)
+            gradient = _gradient(_result_tensors(result, 1, of.call.function)[0], leaf, of.call.function, by)
             yield Comparison(f"the derivative of the code of {of.call.function} by {by} {message}", gradient)
 
-    def _called(self, claim: Definition, example: Example, differentiable: str = "") -> tuple[Any, Any]:
+    def _result_and_leaf(self, claim: Definition, example: Example, differentiable: str = "") -> tuple[Any, Any]:
         """Return the result of the code, and the tensor passed for the variable `differentiable`."""
         assert claim.call is not None
         values = arguments(claim, example, self.device)
@@ -166,7 +180,7 @@ class Observer:
         if differentiable:
             # The code must get the leaf tensor itself, on its device: the result is differentiated by it.
             leaf = values[differentiable] = torch.as_tensor(values[differentiable], device=self.device).requires_grad_()
-        snapshot = Arguments() if Check.INPUTS_UNCHANGED in claim.checks.names else None
+        snapshot = ArgumentCopies() if Check.INPUTS_UNCHANGED in claim.checks.names else None
         result = claim.call.evaluate(self.subject, values, snapshot.add if snapshot is not None else None)
         for text in snapshot.changed() if snapshot is not None else ():
             raise Refuted(f"the code of {claim.call.function} changed its argument {text}")
@@ -175,7 +189,7 @@ class Observer:
 
 
 def _value(claim: Definition, function: str, result: object, arrays: Mapping[str, Tensor]) -> object:
-    """Return the value of a call: its result, or the value of `returns` for the result and the changed arrays."""
+    """Return the value of a call: its result, or the value of `returns`, which may select an array that it changed."""
     if claim.returns is not None:
         return returned(claim.returns, result, arrays)
     if result is None and arrays:
@@ -220,7 +234,8 @@ def _gradient(result: Tensor, leaf: Tensor, function: str, by: str) -> Tensor:
     return gradient
 
 
-def _several(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
+def _result_tensors(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
+    """Return the `count` values of a result as tensors. Raise `Refuted` or `NotComparable` if it has others."""
     if count > 1 and (isinstance(result, str | Mapping) or not isinstance(result, Iterable)):
         _check_ran(result, function)
         raise NotComparable(f"{function} returned {_kind(result)}: select the {count} values with `returns`")
@@ -231,11 +246,13 @@ def _several(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
 
 
 def _tensor(value: object, function: str) -> Tensor:
-    """Return a result as a tensor of real numbers. Raise `Refuted` for complex ones.
+    """Return a result as a tensor of real numbers.
 
-    Raise `NotComparable` for an object that is not a number: the contract must say which part is.
+    Raises:
+        Refuted: The result is complex.
+        NotComparable: The result is no array of numbers; the contract must select the value with `returns`.
     """
-    tensor = _inferred(value)
+    tensor = _inferred_tensor(value)
     if tensor is not None and tensor.is_complex():
         raise Refuted(f"the code of {function} returned complex numbers, the equation has real values")
     if tensor is not None and (isinstance(value, Tensor) or not tensor.is_floating_point()):
@@ -258,7 +275,7 @@ def _check_ran(value: object, function: str) -> None:
         )
 
 
-def _inferred(value: object) -> Tensor | None:
+def _inferred_tensor(value: object) -> Tensor | None:
     """Return a value as a tensor of the dtype that torch infers; None if torch cannot convert the value."""
     with suppress(TypeError, ValueError, RuntimeError, OverflowError):
         return torch.as_tensor(value)
@@ -270,6 +287,7 @@ def _kind(value: object) -> str:
 
 
 def _check_dtype(result: Any, expected: str, count: int, function: str) -> None:
+    """Raise `Refuted` if a value has another dtype than `result_dtype` requires; "" requires none."""
     for item in ((result,) if count == 1 else tuple(result)) if expected else ():
         dtype = str(item.dtype).removeprefix("torch.") if isinstance(item, Tensor) else type(item).__name__
         if dtype != expected:
@@ -277,6 +295,7 @@ def _check_dtype(result: Any, expected: str, count: int, function: str) -> None:
 
 
 def _check_same(first: tuple[Tensor, ...], second: tuple[Tensor, ...], function: str) -> None:
+    """Raise `Refuted` if two calls with equal arguments returned different results."""
     for one, other in zip(first, second, strict=True):
         if not same(one, other):
             raise Refuted(f"the code of {function} returned another result in a second call with equal arguments")
@@ -291,7 +310,7 @@ def compare(seen: Comparison, limits: Limits) -> None:
     apart, allowed = seen.apart(value), seen.limit(limits)
     if not (apart > allowed).any():
         return
-    # If no difference is allowed, any difference has a huge ratio; `tiny` avoids 0 / 0.
+    # Where no difference is allowed, divide by the smallest number, so that a difference has a huge ratio.
     ratio = apart / allowed.clamp_min(torch.finfo(torch.float64).tiny)
     worst = int(ratio.nan_to_num(nan=0.0).argmax())
     at = f" at [{','.join(map(str, _unravel(worst, list(value.shape))))}]" if value.dim() else ""
@@ -301,7 +320,7 @@ def compare(seen: Comparison, limits: Limits) -> None:
 
 
 def _cause(seen: Comparison, value: Tensor, allowed: Tensor, axes: Sequence[str]) -> str:
-    """Return in words how an array differs from its equation; "" for a number, for which PyTorch may be missing."""
+    """Describe how an array differs from its equation; "" for a single number, which is compared without PyTorch."""
     if value.dim() == 0:
         return ""
     from pv.equations.causes import cause
@@ -323,9 +342,9 @@ def layouts(claim: Definition, example: Example) -> Iterator[tuple[str, Layout, 
     if Check.NONCONTIGUOUS_INPUTS in expected:
         yield "non-contiguous inputs", _noncontiguous, example
     if Check.EXPANDED_INPUTS in expected:
-        repeated = _repeated(claim, example)
+        repeated = _repeat_first_slices(claim, example)
         if admits(claim, repeated):
-            yield "expanded inputs", _expanded, repeated
+            yield "expanded inputs", _expanded_view, repeated
 
 
 def _noncontiguous(array: Tensor) -> Tensor:
@@ -337,27 +356,33 @@ def _noncontiguous(array: Tensor) -> Tensor:
     return torch.stack([turned, turned], -1)[..., 0].transpose(0, -1)
 
 
-def _expanded(array: Tensor) -> Tensor:
-    """Return the array as an expanded view of its first slice, if all slices are equal; else unchanged."""
+def _expanded_view(array: Tensor) -> Tensor:
+    """Return the array as an expanded view of its first slice if all slices are equal; otherwise the array itself."""
     expanded = array[:1].expand_as(array) if array.dim() and array.numel() else array
     return expanded if torch.equal(expanded, array) else array
 
 
-def _repeated(claim: Definition, example: Example) -> Example:
-    """Return the example with all slices of the first axis equal to the first; a distribution keeps its values."""
+def _repeat_first_slices(claim: Definition, example: Example) -> Example:
+    """Return the example with all slices of each array equal to its first one.
+
+    A one-dimensional distribution keeps its values, since equal probabilities would not sum to 1.
+    """
     arrays = {}
     for name, array in example.arrays.items():
         is_distribution = claim.variables[name].kind in DISTRIBUTIONS and array.dim() == 1
-        whole = array.dim() == 0 or not array.numel() or is_distribution
-        arrays[name] = array if whole else array[:1].expand_as(array).clone()
+        is_unchanged = array.dim() == 0 or not array.numel() or is_distribution
+        arrays[name] = array if is_unchanged else array[:1].expand_as(array).clone()
     return replace(example, arrays=arrays)
 
 
 SHARE = 0.9
+"""Fraction of loose examples from which the tolerance of an equation counts as too wide."""
 
 
 @dataclass
 class _Count:
+    """The number of examples of one comparison, and of the loose ones, on which zeros would be accepted."""
+
     examples: int = 0
     loose: int = 0
     largest: tuple[float, float] = (0.0, 0.0)

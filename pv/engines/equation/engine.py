@@ -1,4 +1,4 @@
-"""A falsifier with an `equation` and no `test`: the code under contract is compared with the equation's value."""
+"""The engine of falsifiers with an `equation` and no `test`: the code is compared with the equation."""
 
 import json
 from collections.abc import Mapping
@@ -76,14 +76,14 @@ class EquationEngine(Engine[EquationPayload]):
     def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
         engine = ("pv.engines.equation.attack",)
         lacks_torch = _lacks_torch(claim.equation or "", sharing.executable(contract))
-        # torch is preloaded although it is missing, so that the failed import is reported.
+        # Preload torch although it is missing, so that the failed import is reported.
         return ("torch", *engine) if lacks_torch else engine
 
     def binding(self, claim: Falsifier) -> str:
         return f"equation {claim.equation}"
 
     def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
-        """Check names, axes and domains; the worker checks `requires`. What is wrong with the equation lint reports."""
+        """Check names, axes and domains; the worker checks `requires`, and lint reports an invalid equation."""
         if not replay.startswith("{"):
             raise UsageError(f"invalid example for {claim.id}: expected the arguments of the equation as a JSON object")
         definitions, _ = parse_equations(sharing.executable(contract))
@@ -102,7 +102,7 @@ class EquationEngine(Engine[EquationPayload]):
 
 
 def _lacks_torch(name: str, equations: Mapping[str, Mapping[str, object]]) -> str:
-    """Return the part of an equation that needs PyTorch where it is not installed; "" if there is none."""
+    """Return the part of an equation that needs PyTorch; "" if there is none, or if PyTorch is installed."""
     if find_spec("torch") is not None:
         return ""
     definitions, _ = parse_equations(equations)

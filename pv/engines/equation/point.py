@@ -1,4 +1,4 @@
-"""Check an example to replay on an equation, without torch: shapes, axes and domains."""
+"""Check the shapes, axes and values of an example to replay against the domain of an equation, without torch."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,16 +10,17 @@ from pv.equations.domain import DISTRIBUTIONS, Kind, Variable, free_sizes
 from pv.equations.parse import UNITS
 
 SUM_ERROR = 0.05
-"""The allowed difference of the sum of a distribution from 1: in bfloat16 every term is rounded."""
+"""The allowed difference between the sum of a distribution and 1, since every term is rounded in bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """The shape of an argument and its numbers in order. () is the shape of a number.
+    """The value of an argument.
 
     Attributes:
-        rounding: The relative error that is allowed at a bound, since a number of the dtype need not be within the
-            bounds.
+        shape: The shape; () for a number.
+        numbers: The numbers in row-major order.
+        rounding: The relative error that is allowed at a bound, since rounding to the dtype may leave the bounds.
     """
 
     shape: tuple[int, ...]
@@ -28,7 +29,12 @@ class Array:
 
 
 def faults(variables: Mapping[str, Variable], example: Mapping[str, object]) -> Iterator[str]:
-    """Yield the reasons why an example, whose names are right, is outside of the domain."""
+    """Yield the reasons why an example with the correct names is outside of the domain.
+
+    Args:
+        variables: The variables of the domain.
+        example: The arguments in JSON, by name.
+    """
     arrays: dict[str, Array] = {}
     free = free_sizes(variables)
     variables = {**variables, **free}
@@ -41,9 +47,10 @@ def faults(variables: Mapping[str, Variable], example: Mapping[str, object]) -> 
     sizes: dict[str, tuple[int, str]] = {}
     problems = [fault for name, array in arrays.items() for fault in _shape_faults(variables[name], array, sizes)]
     problems += list(_size_faults(variables, sizes))
+    # A size that no array has is an argument itself. Check it first, since other bounds may depend on it.
     problems += _value_faults(variables, {axis: arrays[axis] for axis in free if not arrays[axis].shape}, {})
     if problems:
-        # Domains are checked only for right shapes: a bound may be the size of an axis.
+        # Check the values only if all shapes are correct, since a bound may be the size of an axis.
         yield from problems
         return
     numbers = {axis: float(size) for axis, (size, _) in sizes.items()}
@@ -77,6 +84,7 @@ def _nested(value: object) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def _shape_faults(variable: Variable, array: Array, sizes: dict[str, tuple[int, str]]) -> Iterator[str]:
+    """Yield the faults of a shape. Add new axes to `sizes`: their size, and the name of the array that shows it."""
     name = variable.name
     if len(array.shape) != len(variable.axes):
         yield f"{name} has the shape {list(array.shape)}, its axes are [{','.join(variable.axes)}]"
@@ -88,6 +96,7 @@ def _shape_faults(variable: Variable, array: Array, sizes: dict[str, tuple[int, 
 
 
 def _size_faults(variables: Mapping[str, Variable], sizes: Mapping[str, tuple[int, str]]) -> Iterator[str]:
+    """Yield the faults of axes whose size is outside of its declared domain."""
     for axis, (size, of) in sizes.items():
         declared = variables.get(axis)
         if declared is not None and not float(declared.low) <= size <= float(declared.high):
@@ -97,10 +106,11 @@ def _size_faults(variables: Mapping[str, Variable], sizes: Mapping[str, tuple[in
 def _value_faults(
     variables: Mapping[str, Variable], arrays: Mapping[str, Array], sizes: Mapping[str, float]
 ) -> Iterator[str]:
+    """Yield the faults of numbers outside of the domains of their variables."""
     for name, array in arrays.items():
         variable = variables[name]
         low, high = _bounds(variable, arrays, sizes)
-        outside = [number for number in array.numbers if not _within(variable, number, low, high, array.rounding)]
+        outside = [number for number in array.numbers if not _is_in_domain(variable, number, low, high, array.rounding)]
         if outside:
             extra = f" or {variable.extra}" if variable.extra is not None else ""
             yield f"{name} is {outside[0]:g}, its domain is {variable.kind} {low:g}..{high:g}{extra}"
@@ -109,31 +119,33 @@ def _value_faults(
 
 
 def _bounds(variable: Variable, arrays: Mapping[str, Array], sizes: Mapping[str, float]) -> tuple[float, float]:
+    """Return the bounds of a variable, which may depend on sizes and other arguments."""
     if variable.kind is Kind.INDEX:
         return 0.0, sizes[variable.of or ""] - 1
-    return _number(variable.low, arrays, sizes), _number(variable.high, arrays, sizes)
+    return _bound_value(variable.low, arrays, sizes), _bound_value(variable.high, arrays, sizes)
 
 
-def _number(bound: float | str, arrays: Mapping[str, Array], sizes: Mapping[str, float]) -> float:
+def _bound_value(bound: float | str, arrays: Mapping[str, Array], sizes: Mapping[str, float]) -> float:
     if isinstance(bound, str):
         return sizes[bound] if bound in sizes else arrays[bound].numbers[0]
     return bound
 
 
-def _within(variable: Variable, number: float, low: float, high: float, rounding: float) -> bool:
+def _is_in_domain(variable: Variable, number: float, low: float, high: float, rounding: float) -> bool:
     """Return whether a number is in the domain of a variable, up to one rounding."""
     if variable.extra is not None and number == variable.extra:
         return True
     is_integer = number == math.floor(number) if math.isfinite(number) else False
     if variable.kind in (Kind.INT, Kind.INDEX, Kind.MASK, Kind.SIZE) and not is_integer:
         return False
-    # An example that was printed in its dtype may lie one rounding outside of a bound.
+    # An example that was printed in its dtype may be one rounding outside of a bound.
     slack = rounding * (1 if variable.kind in DISTRIBUTIONS else max(abs(low), abs(high)))
     slack = 0.0 if is_integer or not math.isfinite(slack) else slack
     return low - slack <= number <= high + slack
 
 
 def _sums_to_one(variable: Variable, array: Array) -> bool:
+    """Return whether the probabilities along the last axis sum to 1, up to `SUM_ERROR`."""
     size = array.shape[-1]
     rows = (array.numbers[start : start + size] for start in range(0, len(array.numbers), size)) if size else ()
     exps = (map(math.exp, row) if variable.kind is Kind.LOGPROB else row for row in rows)

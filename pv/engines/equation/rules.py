@@ -1,4 +1,4 @@
-"""Lint rules of executable equations: their keys and uses, and the code that they are compared with."""
+"""Lint rules of executable equations: their keys, their uses, and the code that is compared with them."""
 
 import ast
 from collections.abc import Iterator
@@ -43,16 +43,16 @@ def is_compared(claim: Falsifier) -> bool:
     Code("PV187", "an unknown, duplicate or circular name in `use`, `domains` or `constants`"),
 )
 def equations(context: Context) -> Iterator[Finding]:
+    """Check the keys of executable equations, the names that they use, and that they are used."""
     contract = context.contract
     by_name = {equation.name: equation for equation in contract.equations}
-    unknown = list(_unknown(contract))
+    unknown = list(_unknown_names(contract))
     yield from (finding for _, finding in unknown)
-    yield from _uses(contract)
+    yield from _import_faults(contract)
     definitions, problems = parse_equations(sharing.executable(contract))
     incomplete = {name for name, _ in unknown}
-    # `use` brings equations of other contracts: their problems are reported in those files.
     for problem in problems:
-        # A problem of an equation of another contract is reported in that contract.
+        # Problems of equations that `use` imports are reported in their own contracts.
         if problem.equation in by_name and problem.equation not in incomplete:
             yield _finding(by_name[problem.equation], problem)
     for equation in contract.equations:
@@ -60,10 +60,10 @@ def equations(context: Context) -> Iterator[Finding]:
             keys = ", ".join(repr(key) for key in equation.executable)
             hint = f"required with {keys}"
             yield error("PV180", equation.location, f"{equation.name}: missing key 'expression'", hint)
-    yield from _used(context, definitions)
+    yield from _use_faults(context, definitions)
 
 
-def _unknown(contract: Contract) -> Iterator[tuple[str, Finding]]:
+def _unknown_names(contract: Contract) -> Iterator[tuple[str, Finding]]:
     """Yield a finding for each unknown `$name`, with the name of its equation."""
     by_name, equations = (
         {equation.name: equation for equation in contract.equations},
@@ -78,7 +78,7 @@ def _unknown(contract: Contract) -> Iterator[tuple[str, Finding]]:
         )
 
 
-def _uses(contract: Contract) -> Iterator[Finding]:
+def _import_faults(contract: Contract) -> Iterator[Finding]:
     """Yield a finding for each entry of `use` that cannot be resolved, or that imports an existing name."""
     for name in sorted(set(contract.domains) & set(contract.constants)):
         yield error("PV187", contract.location, f"{name!r} is both a domain and a constant", "rename one")
@@ -106,6 +106,7 @@ def _uses(contract: Contract) -> Iterator[Finding]:
 
 
 def _finding(equation: Equation, problem: InvalidEquation) -> Finding:
+    """Return the finding for an invalid equation, at the position of the problem."""
     refusal, code = problem.refusal, CODES[problem.part]
     if problem.part is Part.NAME:
         return error(code, equation.location, refusal.message, refusal.hint)
@@ -116,7 +117,7 @@ def _finding(equation: Equation, problem: InvalidEquation) -> Finding:
     return error(code, location, f"{problem.key} of {equation.name}: {refusal.message}", refusal.hint)
 
 
-def _used(context: Context, definitions: dict[str, Definition]) -> Iterator[Finding]:
+def _use_faults(context: Context, definitions: dict[str, Definition]) -> Iterator[Finding]:
     """Check that equation falsifiers have an executable equation, and that every executable equation is used."""
     contract, used = context.contract, set[str]()
     for falsifier in contract.falsifiers:
@@ -159,7 +160,7 @@ def implemented(context: Context) -> Iterator[Finding]:
     contract = context.contract
     parsed, _ = parse_equations(sharing.executable(contract))
     declared = {equation.name for equation in contract.equations}
-    # Several falsifiers may compare the same equation with the same subject: one finding.
+    # Several falsifiers may compare the same equation with the same subject: report it once.
     seen: set[tuple[str, Target]] = set()
     for falsifier in contract.falsifiers:
         equation = parsed.get(falsifier.equation or "") if is_compared(falsifier) else None
@@ -171,23 +172,23 @@ def implemented(context: Context) -> Iterator[Finding]:
             continue  # reported by the rule about subjects
         if (equation.name, subject) not in seen:
             seen.add((equation.name, subject))
-            yield from _calls(context, equation, subject)
+            yield from _call_faults(context, equation, subject)
 
 
-def _calls(context: Context, equation: Definition, subject: Target) -> Iterator[Finding]:
+def _call_faults(context: Context, equation: Definition, subject: Target) -> Iterator[Finding]:
     """Yield findings for calls that the subject cannot accept, and for a function that returns nothing."""
     assert equation.call is not None
     (text,) = (e.texts["implemented_by"] for e in context.contract.equations if e.name == equation.name)
     for name, call in equation.call.calls:
         path = ".".join(part for part in (subject.attribute, name) if part)
-        # Later calls are methods of a returned object, whose class the source of a factory need not show.
+        # Later calls are methods of a returned object, whose class the source may not show.
         if name == equation.call.calls[0][0]:
-            problem = _missing(context, Target(subject.module, path))
+            problem = _missing_name(context, Target(subject.module, path))
             if problem is not None:
                 hint = did_you_mean(path, problem.known)
                 yield error("PV186", text(1, 1), f"implemented_by of {equation.name}: {problem}", hint)
                 return
-        refused = _refused(context, Target(subject.module, path), call)
+        refused = _refusal(context, Target(subject.module, path), call)
         if refused:
             place = text(1, call.col_offset + 1) if equation.call.text.isascii() else text(1, 1)
             yield error(
@@ -199,20 +200,22 @@ def _calls(context: Context, equation: Definition, subject: Target) -> Iterator[
     target = Target(subject.module, ".".join(part for part in (subject.attribute, equation.call.function) if part))
     if not _names_an_argument(equation) and _returns_nothing(context, target):
         message = f"implemented_by of {equation.name}: {equation.call.function} returns nothing"
-        yield error("PV198", text(1, 1), message, _changed(equation))
+        yield error("PV198", text(1, 1), message, _hint_for_no_value(equation))
 
 
 def _names_an_argument(equation: Definition) -> bool:
+    """Return whether `returns` names an array argument, which the code changes in place."""
     return equation.returns is not None and any(name in _arrays(equation) for name in returned_names(equation.returns))
 
 
 def _arrays(equation: Definition) -> list[str]:
-    """Return the arrays that the call passes."""
+    """Return the names of the array variables that the call passes."""
     passed = equation.call.names if equation.call is not None else frozenset()
     return [name for name, variable in equation.variables.items() if variable.axes and name in passed]
 
 
-def _changed(equation: Definition) -> str:
+def _hint_for_no_value(equation: Definition) -> str:
+    """Return the hint for a function that returns nothing."""
     arrays = _arrays(equation)
     if not arrays:
         return "name a function that returns the value"
@@ -228,7 +231,8 @@ def _returns_nothing(context: Context, target: Target) -> bool:
     return isinstance(function, ast.FunctionDef) and resolve.returns_nothing(function)
 
 
-def _missing(context: Context, target: Target) -> Unbound | None:
+def _missing_name(context: Context, target: Target) -> Unbound | None:
+    """Return the problem that a subject does not have a name; None if it has it, or another problem is in the way."""
     try:
         resolve.target_file(context.project, target)
     except Unbound as problem:
@@ -236,7 +240,8 @@ def _missing(context: Context, target: Target) -> Unbound | None:
     return None
 
 
-def _refused(context: Context, target: Target, call: ast.Call) -> str:
+def _refusal(context: Context, target: Target, call: ast.Call) -> str:
+    """Return why a function does not accept the arguments of a call; "" if it does, or if this is unknown."""
     try:
         accepted = resolve.parameters(context.project, target)
     except Unbound:
@@ -246,6 +251,7 @@ def _refused(context: Context, target: Target, call: ast.Call) -> str:
 
 
 def _signature(context: Context, subject: Target, path: str) -> str:
+    """Describe the parameters of a function, for a hint."""
     accepted = resolve.parameters(context.project, Target(subject.module, path))
     named = [*accepted.positional, *accepted.keyword] if accepted is not None else []
     return f"its parameters are {', '.join(named)}" if named else "it has no parameters"
@@ -253,18 +259,20 @@ def _signature(context: Context, subject: Target, path: str) -> str:
 
 @rule(Code("PV188", "a variable of an equation's domain that nothing uses", Stops.NOTHING))
 def variables(context: Context) -> Iterator[Finding]:
-    """Check that every variable is used: a variable that is drawn and not used is usually a forgotten argument."""
+    """Check that every variable is used, since an unused variable is usually a forgotten argument."""
     parsed, _ = parse_equations(sharing.executable(context.contract))
     for equation in context.contract.equations:
         definition, written = parsed.get(equation.name), equation.executable.get("domain")
-        for name in _unused(definition, parsed) if definition is not None and isinstance(written, dict) else ():
+        for name in (
+            _unused_variables(definition, parsed) if definition is not None and isinstance(written, dict) else ()
+        ):
             text = equation.texts.get(f"domain/{name}")
             location = text(1, 1) if text is not None else equation.location
             message = f"{equation.name} does not use its variable {name!r}"
             yield error("PV188", location, message, "use it in `expression` or `implemented_by`, or remove it")
 
 
-def _unused(equation: Definition, parsed: dict[str, Definition]) -> list[str]:
+def _unused_variables(equation: Definition, parsed: dict[str, Definition]) -> list[str]:
     """Return the variables that neither the equation nor its derivatives use."""
     derived = [
         definition

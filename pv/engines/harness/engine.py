@@ -13,7 +13,7 @@ from pv.engines.replay import point, refuse_point
 from pv.engines.rule import rules_of
 from pv.engines.trial import Trial, TrialStatus
 
-# Beyond an engine's own limit: to end a path, to make a counterexample smaller, to import the subject.
+# Seconds and factor beyond the limit of a proof: time to end a path, shrink a counterexample and import the subject.
 GRACE_S, GRACE = 5.0, 1.25
 
 
@@ -30,7 +30,10 @@ class HarnessPayload:
 
 
 class HarnessEngine(Engine[HarnessPayload]):
-    """Proves a predicate at every point of its box. Engines check their limit rarely, so the worker has one too."""
+    """Proves a predicate at every point of its box.
+
+    Enumeration and CrossHair check their time limit rarely, so the worker has a limit too.
+    """
 
     name = "harness"
     section = "harnesses"

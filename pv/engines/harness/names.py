@@ -1,9 +1,9 @@
 """Resolve names and attributes to the definitions of a project, without running anything.
 
 A file is read as a `Module`: its definitions and imports. `uses` yields the names and attributes that a definition
-evaluates, with the local names around them (`Scope`). `Names` gives the value of an expression as the list of things
-that it may be: definitions, objects of a class, modules, and names from outside of the project. The list is empty for
-builtins and literals, and None where the source does not determine the value.
+evaluates, with the local names around them (`Scope`). `Names.values` returns the values that an expression may have:
+definitions, objects of a class, modules, and names from outside of the project. The list is empty for builtins and
+literals. It is None if the source does not determine the value.
 """
 
 import ast
@@ -25,12 +25,15 @@ class Scope:
     bound: Mapping[str, ast.expr | None] = field(default_factory=dict)
 
     def inside(self, names: Mapping[str, ast.expr | None]) -> "Scope":
-        """Return the scope of a function or comprehension with more names."""
+        """Return the scope of a function or comprehension inside this one, with its own names added."""
         return Scope({**self.bound, **names})
 
 
 def uses(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.Name | ast.Attribute, Scope]]:
-    """Yield every name and attribute below a node that is evaluated; annotations are not."""
+    """Yield every name and attribute that is evaluated below a node, with the local names around it.
+
+    Annotations are left out, since they are not evaluated for a result.
+    """
     if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)):
         yield node, scope
     for child, around in _children(node, scope):
@@ -41,7 +44,7 @@ def _children(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
     """Yield the child nodes that are evaluated, each with the local names around it."""
     if isinstance(node, Function):
         defaults = [*node.args.defaults, *node.args.kw_defaults, *getattr(node, "decorator_list", [])]
-        # Defaults and decorators are evaluated outside of the function, its body inside.
+        # Defaults and decorators are evaluated in the scope around the function, its body in the scope inside.
         yield from ((default, scope) for default in defaults if default is not None)
         body = [node.body] if isinstance(node, ast.Lambda) else node.body
         inside = scope.inside(_locals(node, body))
@@ -55,7 +58,7 @@ def _children(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
         yield from ((child, scope) for child in ast.iter_child_nodes(node))
 
 
-def within(function: ast.AST) -> Scope:
+def scope_of_body(function: ast.AST) -> Scope:
     """Return the scope of the body of a function; the scope of a module for any other node."""
     if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
         return Scope()
@@ -66,15 +69,15 @@ def _locals(function: Function, body: Iterable[ast.AST]) -> dict[str, ast.expr |
     """Return the local names of a function: its parameters by their annotation, and the names that its body binds."""
     arguments = function.args
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    bound: dict[str, ast.expr | None] = {parameter.arg: an_object_of(parameter.annotation) for parameter in named}
+    bound: dict[str, ast.expr | None] = {parameter.arg: instance_of(parameter.annotation) for parameter in named}
     bound |= {parameter.arg: None for parameter in (arguments.vararg, arguments.kwarg) if parameter is not None}
     nodes = list(syntax.inside(body, *COMPREHENSIONS))
     assigned: dict[int, ast.expr | None] = {}
     assigned |= {id(n.targets[0]): n.value for n in nodes if isinstance(n, ast.Assign) and len(n.targets) == 1}
-    assigned |= {id(n.target): an_object_of(n.annotation) or n.value for n in nodes if isinstance(n, ast.AnnAssign)}
+    assigned |= {id(n.target): instance_of(n.annotation) or n.value for n in nodes if isinstance(n, ast.AnnAssign)}
     for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            # A name that is bound twice may have either value: not known.
+            # A name that is bound twice may have either value, so its value is unknown.
             bound[node.id] = None if node.id in bound else assigned.get(id(node))
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             bound[node.name] = None
@@ -85,27 +88,33 @@ def _locals(function: Function, body: Iterable[ast.AST]) -> dict[str, ast.expr |
     return {name: value for name, value in bound.items() if name not in outer}
 
 
-def an_object_of(annotation: ast.expr | None) -> ast.expr | None:
-    """Return an expression whose value is an object of an annotated class; None if the annotation names none."""
+def instance_of(annotation: ast.expr | None) -> ast.expr | None:
+    """Return an expression whose value is an object of an annotated class; None if the annotation is no class name."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         try:
             annotation = ast.parse(annotation.value, mode="eval").body
         except SyntaxError:
             return None
-    # A parameter `x: Adam` is treated as if it were the call `Adam()`.
+    # A parameter `x: Adam` is treated as if its value were the call `Adam()`.
     return ast.Call(annotation, [], []) if isinstance(annotation, ast.Name | ast.Attribute) else None
 
 
 def _stored(targets: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield the names in assignment targets."""
     yield from (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A file of the project, the names that it defines at its top, and the absolute target of each imported name.
+    """A file of the project with its definitions and imports.
 
     Attributes:
+        name: The dotted name of the module.
+        path: The file.
+        names: The names that it defines at the top level.
+        imports: The absolute dotted target of each imported name.
         stars: The modules in its `from module import *` statements.
+        definitions: The definitions at every level.
     """
 
     name: str
@@ -129,15 +138,15 @@ class Definition:
     node: ast.AST
     line: int
     inner: tuple["Definition", ...] = ()
-    """The definitions inside a class: code with an object of it may call them."""
+    """The definitions in the body of a class: code with an object of the class may call them."""
     owner: "Definition | None" = None
     """The class of a method."""
     module: Module = field(init=False, repr=False)
-    """The module that defines it. Set after construction, since module and definitions refer to each other."""
+    """The module with the definition. Set after construction, since module and definitions refer to each other."""
 
     @cached_property
     def imported(self) -> Mapping[str, str]:
-        """Return the absolute targets of imported names in the file; imports in this definition take precedence."""
+        """Return the absolute targets of the imported names in the file; imports in the definition take precedence."""
         return {**self.module.imports, **_imports(ast.walk(self.node), self.module.package)}
 
     @cached_property
@@ -150,7 +159,12 @@ class Definition:
 def module_of(name: str, path: Path, tree: ast.Module) -> Module:
     """Return the module of a file, with its definitions at every level.
 
-    The module is cached by tree, together with the names that its definitions use: many harnesses reach the same files.
+    The module is cached, together with the names that its definitions use, since many harnesses reach the same files.
+
+    Args:
+        name: The dotted name of the module.
+        path: The file.
+        tree: The syntax tree of the file; it is compared by identity.
     """
     definitions = tuple(_definitions(tree.body))
     top = {definition.name for definition in definitions if definition.owner is None}
@@ -187,7 +201,7 @@ def _definitions(body: Sequence[ast.stmt]) -> Iterator[Definition]:
 def _class(node: ast.ClassDef) -> Iterator[Definition]:
     """Yield a class without its methods, then the definitions in its body."""
     statements: list[ast.stmt] = [p for p in node.body if not isinstance(p, ast.FunctionDef | ast.AsyncFunctionDef)]
-    # Leave out the methods: using a class runs its body, but a method runs only where it is called.
+    # Leave out the methods: using a class runs its body, but a method runs only if it is called.
     bare = ast.ClassDef(node.name, node.bases, node.keywords, statements, node.decorator_list)
     below = tuple(_definitions(node.body))
     inner = tuple(definition for definition in below if definition.owner is None)
@@ -219,33 +233,35 @@ LITERALS = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.Dict, ast.Set,
 
 
 @dataclass(frozen=True, slots=True)
-class Object:
-    """An object of a class."""
+class Instance:
+    """An object of a class of the project."""
 
-    of: Definition
+    class_: Definition
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
-    """A dotted name that starts with none of the modules, such as a name of a library."""
+class ExternalName:
+    """A dotted name that does not start with a module of the project, such as a name of a library."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
-    """The value of an attribute that a method assigns: an object of an unknown class."""
+class UnknownObject:
+    """An object of an unknown class, such as the value of an attribute that a method assigns."""
 
 
-Thing = Data | Definition | Object | Module | Outside
-Value = list[Thing] | None
+PossibleValue = UnknownObject | Definition | Instance | Module | ExternalName
+Values = list[PossibleValue] | None
+"""The possible values of an expression; [] for a builtin or literal, None if the values are unknown."""
 
 
 class Names:
-    """The definitions of some modules.
+    """Resolves names and attributes to the definitions of some modules.
 
     Args:
-        subject: The dotted target of the parameters `subject`.
+        modules: The modules.
+        subject: The dotted target of parameters with the name `subject`; "" if it is unknown.
     """
 
     def __init__(self, modules: Sequence[Module], subject: str = "") -> None:
@@ -256,34 +272,38 @@ class Names:
         for definition in (definition for module in modules for definition in module.definitions):
             self._by_name.setdefault(definition.name, []).append(definition)
 
-    def reached(self, definition: Definition) -> Iterator[Definition]:
-        """Yield the definitions that the names in a definition resolve to, and the constructors of such classes."""
+    def references(self, definition: Definition) -> Iterator[Definition]:
+        """Yield the definitions that names in a definition certainly refer to, and the constructors of such classes."""
         for node, scope in definition.uses:
-            for thing in self.value(node, scope, definition) or ():
-                if isinstance(thing, Definition):
-                    yield thing
+            for candidate in self.values(node, scope, definition) or ():
+                if isinstance(candidate, Definition):
+                    yield candidate
                     # Naming a class may create an object of it.
-                    yield from (member for member in thing.inner if member.name in CONSTRUCTORS)
+                    yield from (member for member in candidate.inner if member.name in CONSTRUCTORS)
 
-    def maybe(self, definition: Definition) -> Iterator[Definition]:
-        """Yield possible callees: members of its class, and every definition with the name of an attribute in it."""
+    def possible_references(self, definition: Definition) -> Iterator[Definition]:
+        """Yield definitions that a definition may refer to.
+
+        They are its own members if it is a class, and, for each attribute of an object of unknown class, all
+        definitions with the name of the attribute.
+        """
         yield from definition.inner
         for node, scope in definition.uses:
-            if isinstance(node, ast.Attribute) and self.value(node, scope, definition) is None:
-                # The class is unknown, so any definition with the name of the attribute may be meant.
+            if isinstance(node, ast.Attribute) and self.values(node, scope, definition) is None:
                 yield from self._by_name.get(node.attr, ())
 
-    def outside(self, definition: Definition) -> Iterator[str]:
+    def external_names(self, definition: Definition) -> Iterator[str]:
         """Yield the names from outside of the project that a definition uses; a builtin by its plain name."""
         for node, scope in definition.uses:
-            value = self.value(node, scope, definition)
-            base = self.value(node.value, scope, definition) if isinstance(node, ast.Attribute) else None
-            if not any(isinstance(thing, Outside) for thing in base or ()):
-                yield from (thing.name for thing in value or () if isinstance(thing, Outside))
-            if isinstance(node, ast.Name) and value == [] and node.id not in scope.bound:
-                yield node.id
+            values = self.values(node, scope, definition)
+            base = self.values(node.value, scope, definition) if isinstance(node, ast.Attribute) else None
+            # Skip the attributes of an external name: of `torch.nn.functional`, yield `torch` alone.
+            if not any(isinstance(candidate, ExternalName) for candidate in base or ()):
+                yield from (candidate.name for candidate in values or () if isinstance(candidate, ExternalName))
+            if isinstance(node, ast.Name) and values == [] and node.id not in scope.bound:
+                yield node.id  # a builtin
 
-    def value(self, node: ast.expr, scope: Scope, around: Definition, steps: int = MAX_STEPS) -> Value:
+    def values(self, node: ast.expr, scope: Scope, around: Definition, steps: int = MAX_STEPS) -> Values:
         """Return the possible values of an expression; None if they are unknown.
 
         Args:
@@ -298,12 +318,13 @@ class Names:
         if isinstance(node, ast.Name):
             return self._name(node.id, scope, around, steps - 1)
         if isinstance(node, ast.Attribute):
-            return self._all(self.value(node.value, scope, around, steps - 1), node.attr, steps - 1)
+            return self._all(self.values(node.value, scope, around, steps - 1), node.attr, steps - 1)
         if isinstance(node, ast.Call):
-            return self._result(self.value(node.func, scope, around, steps - 1), steps - 1)
+            return self._result(self.values(node.func, scope, around, steps - 1), steps - 1)
         return [] if isinstance(node, LITERALS) else None
 
-    def _name(self, name: str, scope: Scope, around: Definition, steps: int) -> Value:
+    def _name(self, name: str, scope: Scope, around: Definition, steps: int) -> Values:
+        """Return the possible values of a name."""
         # Lookup order as in Python: local names, imports, names of the module, builtins.
         if name in scope.bound:
             return self._local(name, scope, around, steps)
@@ -311,11 +332,11 @@ class Names:
             return self._target(around.imported[name], steps)
         return self._top(around.module, name, steps)
 
-    def _local(self, name: str, scope: Scope, around: Definition, steps: int) -> Value:
-        """Return the possible values of a local name; `self` and `cls` of a method are known."""
+    def _local(self, name: str, scope: Scope, around: Definition, steps: int) -> Values:
+        """Return the possible values of a local name. Known are also `subject`, and `self` and `cls` of a method."""
         bound_to = scope.bound[name]
         if bound_to is not None:
-            return self.value(bound_to, scope, around, steps)
+            return self.values(bound_to, scope, around, steps)
         if name == "subject" and self._subject:
             return self._target(self._subject, steps)
         arguments = getattr(around.node, "args", None)
@@ -325,20 +346,21 @@ class Names:
         decorators = {ast.unparse(decorator) for decorator in getattr(around.node, "decorator_list", ())}
         if "staticmethod" in decorators:
             return None
-        return [around.owner if "classmethod" in decorators else Object(around.owner)]
+        return [around.owner if "classmethod" in decorators else Instance(around.owner)]
 
-    def _target(self, dotted: str, steps: int) -> Value:
+    def _target(self, dotted: str, steps: int) -> Values:
         """Return the possible values of an absolute dotted name."""
         parts = dotted.split(".")
         for end in range(len(parts), 0, -1):
+            # The longest prefix that is a module; the other parts are attributes.
             if module := self._modules.get(".".join(parts[:end])):
-                value: Value = [module]
+                values: Values = [module]
                 for part in parts[end:]:
-                    value = self._all(value, part, steps - 1)
-                return value
-        return [Outside(dotted)]
+                    values = self._all(values, part, steps - 1)
+                return values
+        return [ExternalName(dotted)]
 
-    def _top(self, module: Module, name: str, steps: int) -> Value:
+    def _top(self, module: Module, name: str, steps: int) -> Values:
         """Return the possible values of a name at the top of a module; [] for a builtin."""
         if name in module.names:
             return [d for d in module.definitions if d.name == name and d.owner is None]
@@ -350,72 +372,79 @@ class Names:
                 return value
         return []
 
-    def _all(self, value: Value, name: str, steps: int) -> Value:
-        """Return the possible values of an attribute; None if one of them is unknown."""
-        things: list[Thing] = []
-        for thing in value if value is not None and steps > 0 else [Data()]:
-            inner = self._attribute(thing, name, steps)
+    def _all(self, bases: Values, name: str, steps: int) -> Values:
+        """Return the possible values of the attribute `name` of some objects; None if one of them is unknown."""
+        results: list[PossibleValue] = []
+        for candidate in bases if bases is not None and steps > 0 else [UnknownObject()]:
+            inner = self._attribute(candidate, name, steps)
             if inner is None:
                 return None
-            things += inner
-        return things
+            results += inner
+        return results
 
-    def _attribute(self, thing: Thing, name: str, steps: int) -> Value:
+    def _attribute(self, candidate: PossibleValue, name: str, steps: int) -> Values:
         """Return the possible values of the attribute `name` of one object or module; None if unknown."""
-        if isinstance(thing, Outside):
-            return self._target(f"{thing.name}.{name}", steps)
-        if isinstance(thing, Module):
-            below = self._modules.get(f"{thing.name}.{name}")
-            return self._top(thing, name, steps) or ([below] if below is not None else None)
-        if isinstance(thing, Data):
+        if isinstance(candidate, ExternalName):
+            return self._target(f"{candidate.name}.{name}", steps)
+        if isinstance(candidate, Module):
+            below = self._modules.get(f"{candidate.name}.{name}")
+            return self._top(candidate, name, steps) or ([below] if below is not None else None)
+        if isinstance(candidate, UnknownObject):
             return None
-        definition = thing.of if isinstance(thing, Object) else thing
+        definition = candidate.class_ if isinstance(candidate, Instance) else candidate
         if isinstance(definition.node, ast.ClassDef):
             return self._member(definition, name, steps)
-        annotation = getattr(definition.node, "value", None)  # of a variable
-        return (
-            self._all(self.value(annotation, Scope(), definition, steps - 1), name, steps - 1) if annotation else None
-        )
+        assigned = getattr(definition.node, "value", None)  # the value of a variable
+        return self._all(self.values(assigned, Scope(), definition, steps - 1), name, steps - 1) if assigned else None
 
-    def _member(self, of: Definition, name: str, steps: int) -> Value:
-        """Return the possible values of a member of a class or of its bases; `Data` for an assigned unknown value."""
-        if members := [member for member in of.inner if member.name == name]:
+    def _member(self, class_: Definition, name: str, steps: int) -> Values:
+        """Return the possible values of a member of a class or of its bases.
+
+        An attribute to which a method assigns an unknown value is an `UnknownObject`; None if there is no such member.
+        """
+        if members := [member for member in class_.inner if member.name == name]:
             return list(members)
-        if assigned := list(_assigned(of, name)):
-            values = [self.value(e, within(method.node), method, steps - 1) if e else None for e, method in assigned]
-            return [thing for value in values for thing in (value if value is not None else [Data()])]
-        assert isinstance(of.node, ast.ClassDef)
-        for base in of.node.bases:
-            for thing in self.value(base, Scope(), of, steps - 1) or [Data()]:
-                if not isinstance(thing, Definition) or not isinstance(thing.node, ast.ClassDef) or steps < 1:
-                    return None  # a base from elsewhere
-                if (inherited := self._member(thing, name, steps - 1)) is not None:
+        if assigned := list(_assigned(class_, name)):
+            values = [
+                self.values(e, scope_of_body(method.node), method, steps - 1) if e else None for e, method in assigned
+            ]
+            return [candidate for value in values for candidate in (value if value is not None else [UnknownObject()])]
+        assert isinstance(class_.node, ast.ClassDef)
+        # Search the bases in order. The method resolution order of Python differs only for diamonds.
+        for base in class_.node.bases:
+            for candidate in self.values(base, Scope(), class_, steps - 1) or [UnknownObject()]:
+                if not isinstance(candidate, Definition) or not isinstance(candidate.node, ast.ClassDef) or steps < 1:
+                    return None  # the base is unknown or from outside of the project, and may have the member
+                if (inherited := self._member(candidate, name, steps - 1)) is not None:
                     return inherited
         return None
 
-    def _result(self, value: Value, steps: int) -> Value:
+    def _result(self, callees: Values, steps: int) -> Values:
         """Return the possible results of a call: an object of the called class, or of the annotated return class."""
-        things: list[Thing] = []
-        for thing in value or [Data()]:
-            node = thing.node if isinstance(thing, Definition) else None
-            if isinstance(thing, Definition) and isinstance(node, ast.ClassDef):
-                things.append(Object(thing))
+        results: list[PossibleValue] = []
+        for candidate in callees or [UnknownObject()]:
+            node = candidate.node if isinstance(candidate, Definition) else None
+            if isinstance(candidate, Definition) and isinstance(node, ast.ClassDef):
+                results.append(Instance(candidate))
                 continue
-            annotation = an_object_of(node.returns) if isinstance(node, ast.FunctionDef) else None
+            annotation = instance_of(node.returns) if isinstance(node, ast.FunctionDef) else None
             inner = (
-                self.value(annotation, Scope(), thing, steps - 1)
-                if isinstance(thing, Definition) and annotation
+                self.values(annotation, Scope(), candidate, steps - 1)
+                if isinstance(candidate, Definition) and annotation
                 else None
             )
             if inner is None:
                 return None
-            things += inner
-        return things
+            results += inner
+        return results
 
 
-def _assigned(of: Definition, name: str) -> Iterator[tuple[ast.expr | None, Definition]]:
-    """Yield the values that methods of a class assign to the attribute `name`; None for an unknown value."""
-    for method in of.inner:
+def _assigned(class_: Definition, name: str) -> Iterator[tuple[ast.expr | None, Definition]]:
+    """Yield the values that methods of a class assign to the attribute `name`, each with the method.
+
+    The value is None if it is unknown, or the literal None, which says nothing about the class of later values.
+    """
+    for method in class_.inner:
         nodes = list(ast.walk(method.node))
         targets = {id(t): node.value for node in nodes if isinstance(node, ast.Assign) for t in node.targets}
         for node in nodes:

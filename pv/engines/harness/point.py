@@ -22,7 +22,7 @@ class Claim:
         self.predicate, self.subject, self.failures, self.stream = predicate, subject, failures, stream
 
     def holds(self, point: Point) -> bool:
-        """Return whether the predicate holds at `point`; False for an AssertionError. Pass on other exceptions."""
+        """Return whether the predicate holds at a point; False for an AssertionError. Other exceptions propagate."""
         try:
             return self._answer(point)
         except AssertionError:
@@ -31,10 +31,10 @@ class Claim:
     def refutation(self, point: Point) -> dict[str, object] | None:
         """Return the record of the refutation of the predicate at `point`; None if the predicate holds."""
         if self.stream is not None:
-            # Write the point outside of the process: if the call kills the worker, the parent can read the point.
+            # Report the point to the parent process first, in case the call kills the worker.
             self.stream.calling(point)
         try:
-            # The predicate may change a list, which other points share.
+            # Pass copies of lists: points share their lists, and the predicate may change one.
             answer = self._answer({n: list(value) if type(value) is list else value for n, value in point.items()})
         except BaseException as error:
             return self._record(point, self.failures.status(error), _text(error), self.failures.frames(error))
@@ -44,9 +44,10 @@ class Claim:
         return None if answer else self._record(point, TrialStatus.REFUTED, "the predicate returned False", [])
 
     def _answer(self, point: Point) -> bool:
-        """Return whether the result of the predicate is True or None. Raise `TypeError` unless it is a bool or None.
+        """Return whether the result of the predicate is True or None.
 
-        A tuple or a generator would be true, whatever it contains.
+        Raises:
+            TypeError: The result is neither a bool nor None, such as a tuple or a generator, which is always true.
         """
         answer = self.predicate(self.subject, **point)
         if answer is None or isinstance(answer, bool) or _is_numpy_bool(answer):
@@ -54,6 +55,7 @@ class Claim:
         raise TypeError(f"the predicate returned a value of type {type(answer).__name__}: {RETURN}")
 
     def _record(self, point: Point, status: TrialStatus, error: str, frames: list[str]) -> dict[str, object]:
+        """Return the record of a refutation at a point."""
         return {
             "status": status.value,
             "detail": error if status is not TrialStatus.REFUTED else "",
@@ -74,4 +76,5 @@ def _text(error: BaseException) -> str:
 
 
 def arguments(point: Point) -> Mapping[str, object]:
+    """Return the values of a point in JSON, by name."""
     return {name: encode(value)[0] for name, value in point.items()}

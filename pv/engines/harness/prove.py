@@ -10,7 +10,7 @@ from pv.engines.harness.point import Claim
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 
-# Number of points between two checks of the time limit: the checks are cheap, and the search stops in time.
+# Number of points between two checks of the time limit: few enough to stop in time, and enough to make checks cheap.
 LOOK_EVERY = 256
 
 
@@ -44,6 +44,7 @@ def enumerate_box(claim: Claim, box: Box, limit_s: float) -> dict[str, object]:
 
 
 def _complete(tried: int, outside: int, seconds: float, box: Box) -> dict[str, object]:
+    """Return the record of a complete enumeration: held, or no examples if no point was inside the box."""
     counts = {"valid": tried, "invalid": outside}
     if tried:
         detail = f"exhaustive: all {tried:,} points in {seconds:.2f} s"
@@ -67,7 +68,7 @@ def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream
     If enumeration gives a counterexample, no other engine runs: enumeration calls the code itself.
     """
     records: dict[str, dict[str, object]] = {}
-    # Enumeration first: it runs the code itself, so its counterexample needs no second opinion.
+    # Enumeration first: it runs the code itself, so its counterexample needs no confirmation.
     for engine in sorted(engines, key="exhaustive".__ne__):
         if engine == "exhaustive":
             records[engine] = enumerate_box(claim, box, limit_s)
@@ -79,9 +80,12 @@ def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream
 
 
 def combine(records: Mapping[str, dict[str, object]]) -> dict[str, object]:
-    """Return one record for several engines. An error comes first, then a disagreement, which is an error too.
+    """Combine the records of several engines into one.
 
-    A counterexample counts if the other engine is undecided; a proof, or an empty box, needs both engines.
+    1. If an engine failed, its record is returned.
+    2. If two engines contradict each other, the result is an error.
+    3. A counterexample of one engine is enough if the others are undecided.
+    4. A proof, or an empty box, needs all engines; otherwise the result is undecided.
     """
     details = "; ".join(str(record["detail"] or f"{engine}: {record['status']}") for engine, record in records.items())
     outcomes = list(records.values())
@@ -100,7 +104,7 @@ def combine(records: Mapping[str, dict[str, object]]) -> dict[str, object]:
 
 
 def replay(claim: Claim, point: Mapping[str, object]) -> dict[str, object]:
-    """Return the record of one point."""
+    """Try the predicate at one point, given in JSON, and return the record of the trial."""
     values = {name: decode(value) for name, value in point.items()}
     refuted = claim.refutation(values)
     return {**(refuted or {"status": TrialStatus.HELD.value}), "valid": 1}

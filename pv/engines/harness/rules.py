@@ -1,6 +1,7 @@
-"""Lint rules of harnesses: which code a predicate reaches, the state that it keeps between calls, and outside effects.
+"""Lint rules of harnesses: a predicate and the code that it reaches keep no state and have no side effects.
 
-If a call target cannot be resolved statically, a rule emits a notice instead of an error.
+A fault in code that the predicate certainly reaches is an error. A fault in code that it may reach, through an object
+of unknown class, is a notice.
 """
 
 import ast
@@ -22,42 +23,45 @@ from pv.source.resolve import Unbound
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The definitions that a function reaches, and those that it may reach through an object of unknown class."""
+    """The definitions that a function certainly reaches, and the ones that it may reach through an unknown object."""
 
-    sure: tuple[Definition, ...]
-    maybe: tuple[Definition, ...] = ()
+    certain: tuple[Definition, ...]
+    possible: tuple[Definition, ...] = ()
 
     @property
     def all(self) -> tuple[Definition, ...]:
-        """Return the certain and the possible definitions: an upper bound of what the function reaches."""
-        return (*self.sure, *self.maybe)
+        """Return the certain and the possible definitions, which include all that the function reaches."""
+        return (*self.certain, *self.possible)
 
 
-def reached(names: Names, path: Path, name: str) -> Reach:
+def reach_of(names: Names, path: Path, name: str) -> Reach:
     """Return the definitions that the function `name` of a file reaches, in source order."""
-    sure = {*_surely(names, path, name)}
-    return Reach(_in_order(sure), _in_order({*_at_most(names, sure)} - sure))
+    certain = {*_certain(names, path, name)}
+    return Reach(_in_order(certain), _in_order({*_possible(names, certain)} - certain))
 
 
 def reachable(names: Names, path: Path, name: str) -> Iterator[Definition]:
-    """Yield the definitions that the function `name` of a file may reach, lazily.
+    """Yield the definitions that the function `name` of a file may reach.
 
-    The certain ones come first; they are yielded again among the possible ones.
+    They are computed lazily, so that a caller who searches for one definition can stop early. The certain ones come
+    first; they are yielded again among the possible ones.
     """
-    sure = []
-    for definition in _surely(names, path, name):
-        sure.append(definition)
+    certain = []
+    for definition in _certain(names, path, name):
+        certain.append(definition)
         yield definition
-    yield from _at_most(names, sure)
+    yield from _possible(names, certain)
 
 
-def _surely(names: Names, path: Path, name: str) -> Iterator[Definition]:
+def _certain(names: Names, path: Path, name: str) -> Iterator[Definition]:
+    """Yield the definitions that the function `name` of a file certainly reaches."""
     start = [d for m in names.modules if m.path == path for d in m.definitions if d.name == name and d.owner is None]
-    return _closure(start, names.reached)
+    return _closure(start, names.references)
 
 
-def _at_most(names: Names, sure: Iterable[Definition]) -> Iterator[Definition]:
-    return _closure(sure, lambda definition: [*names.reached(definition), *names.maybe(definition)])
+def _possible(names: Names, certain: Iterable[Definition]) -> Iterator[Definition]:
+    """Yield the definitions that some definitions may reach, including themselves."""
+    return _closure(certain, lambda definition: [*names.references(definition), *names.possible_references(definition)])
 
 
 def _closure(start: Iterable[Definition], onward: Callable[[Definition], Iterable[Definition]]) -> Iterator[Definition]:
@@ -79,48 +83,50 @@ def _in_order(definitions: Iterable[Definition]) -> tuple[Definition, ...]:
 
 CACHES = {"cache", "lru_cache", "cached_property", "singledispatch"}
 MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.Call)
-# By name, since the class of the object is unknown: `append` of any object is taken as a change.
+# Methods that change their object. They are compared by name alone, since the class of the object is unknown.
 MUTATORS = {
     *("append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "add", "discard", "update"),
     *("setdefault", "popitem", "appendleft", "popleft", "write", "__setitem__", "__setattr__", "send"),
 }
 
 
-def kept_state(definition: Definition, is_module: Callable[[str], bool]) -> Iterator[str]:
+def find_kept_state(definition: Definition, is_module: Callable[[str], bool]) -> Iterator[str]:
     """Yield each state that a definition keeps between calls, as a text that follows "which".
 
     Args:
-        is_module: Whether an imported name, or `subject`, is a module: a call of its function `add` changes nothing.
+        definition: The definition.
+        is_module: Returns whether an imported name, or `subject`, is a module. A call of the function `add` of a module
+            is not taken for a change of an object.
     """
     modules = {name for name, target in definition.imported.items() if is_module(target)}
     modules |= {"subject"} if is_module("subject") else set()
     for node in ast.walk(definition.node):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _kept_by(definition, node, modules)
+            yield from _state_of_function(definition, node, modules)
 
 
-def _kept_by(
+def _state_of_function(
     definition: Definition, function: ast.FunctionDef | ast.AsyncFunctionDef, modules: set[str]
 ) -> Iterator[str]:
     """Yield each state that one function keeps between calls: cached results, globals, changed shared objects."""
     for decorator in function.decorator_list:
         if syntax.name_of(decorator) in CACHES:
             yield f"keeps its results in a {ast.unparse(decorator).partition('(')[0]}"
-    # Shared between calls: names of the module, imports, and mutable defaults, but not local names.
+    # Names whose objects are shared between calls: names of the module, imports and mutable defaults, no local names.
     shared = (definition.module.names | set(definition.module.imports)) - _names_of_call(function) | _defaults(function)
     shared |= {"subject"}  # the module under contract
     for node in ast.walk(function):
         if isinstance(node, ast.Global):
             yield f"assigns the global {node.names[0]!r}"
-        for target in _changed(node):
+        for target in _changed_objects(node):
             root = _root(target)
             called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-            # `math.floor(x)` or `subject.add(1)` calls a function of a module: that changes nothing by itself.
+            # `math.floor(x)` or `subject.add(1)` calls a function of a module, which is no change of the module.
             if root in shared and not (called and isinstance(target, ast.Name) and root in modules):
                 yield f"changes {ast.unparse(target)!r}, which outlives the call"
 
 
-def _changed(node: ast.AST) -> Iterator[ast.expr]:
+def _changed_objects(node: ast.AST) -> Iterator[ast.expr]:
     """Yield the objects that a statement or call changes in place."""
     if isinstance(node, ast.Assign | ast.Delete):
         yield from (target for target in node.targets if not isinstance(target, ast.Name))
@@ -134,7 +140,7 @@ def _changed(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _root(node: ast.expr) -> str:
-    # `cache[key].items` changes `cache`: the name at the root owns the object.
+    """Return the name at the start of an expression: `cache` for `cache[key].items`; "" if there is none."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call | ast.Starred):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
@@ -148,7 +154,7 @@ def _names_of_call(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]
 
 
 def _defaults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
-    """Return the arguments with a mutable default value, which all calls share."""
+    """Return the parameters with a mutable default value, which all calls share."""
     arguments = function.args
     named = [*arguments.posonlyargs, *arguments.args]
     pairs = list(zip(named[len(named) - len(arguments.defaults) :], arguments.defaults, strict=True))
@@ -194,6 +200,7 @@ BUILTINS = {"open", "input", "print", "exec", "eval", "__import__", "breakpoint"
     Code("PV191", "`requires` of a harness is not an expression over its bounds"),
 )
 def boxes(context: Context) -> Iterator[Finding]:
+    """Check that the bounds of harnesses admit values, and that `requires` is an expression over them."""
     for harness in context.contract.harnesses:
         for name, text in harness.bounds.items():
             if bounds.bound(text).empty:
@@ -212,14 +219,15 @@ def boxes(context: Context) -> Iterator[Finding]:
     Code("PV194", "a predicate that has no assert and returns nothing, so it cannot fail"),
 )
 def predicates(context: Context) -> Iterator[Finding]:
+    """Check that predicates can fail, and reach only pure code."""
     for harness in context.contract.harnesses:
         with contextlib.suppress(Unbound, LookupError):  # these have findings of their own
-            yield from _arguments(context, harness)
+            yield from _unbounded_parameters(context, harness)
             yield from _cannot_fail(context, harness)
             yield from _impure(context, harness)
 
 
-def _arguments(context: Context, harness: Harness) -> Iterator[Finding]:
+def _unbounded_parameters(context: Context, harness: Harness) -> Iterator[Finding]:
     """Yield a finding for each required parameter of the predicate that has no bound."""
     assert harness.test is not None
     arguments = resolve.function(context.project, harness.test).node.args
@@ -233,11 +241,11 @@ def _arguments(context: Context, harness: Harness) -> Iterator[Finding]:
 
 
 def _cannot_fail(context: Context, harness: Harness) -> Iterator[Finding]:
-    """Yield a finding for a predicate without an assert or a result: it would hold unless the code raises."""
+    """Yield a finding for a predicate without an assert or a result, which only an exception could refute."""
     assert harness.test is not None
     path = resolve.function(context.project, harness.test).path
     module = module_of(resolve.module_name(context.project, path), path, resolve.parse(path))
-    nodes = (n for d in reached(Names([module]), path, harness.test.name).all for n in ast.walk(d.node))
+    nodes = (n for d in reach_of(Names([module]), path, harness.test.name).all for n in ast.walk(d.node))
     if not any(isinstance(n, ast.Assert | ast.Raise) or (isinstance(n, ast.Return) and n.value) for n in nodes):
         message = f"{harness.id}: {harness.test} has no assert and returns nothing, so it cannot fail"
         yield error("PV194", harness.at("test"), message, "assert the claim, or return whether it holds")
@@ -258,33 +266,33 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
         return "." not in name or resolve.find_module(context.project, name) is not None
 
     names = Names(modules, str(subject).replace(":", "."))
-    reach = reached(names, predicate.path, harness.test.name)
-    for definition in reach.sure:
+    reach = reach_of(names, predicate.path, harness.test.name)
+    for definition in reach.certain:
         for code, why in _faults(definition, names, is_module):
             message = f"{harness.id} reaches {_place(context, definition)}, which {why}"
             yield error(code, harness.at("test"), message, HINTS[code])
-    unsure = [(reached, fault) for reached in reach.maybe for fault in _faults(reached, names, is_module)]
-    for definition, (code, why) in unsure[:1]:
+    possible = [(d, fault) for d in reach.possible for fault in _faults(d, names, is_module)]
+    for definition, (code, why) in possible[:1]:
         message = f"{harness.id} may reach {_place(context, definition)}, which {why}"
         yield notice(code, harness.at("test"), message, UNSURE)
 
 
 def _faults(definition: Definition, names: Names, is_module: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-    """Yield the code and the text of the first impure operation of a definition, and of the first state it keeps."""
-    impure = (("PV192", f"uses {name}: {why}") for name, why in _outside(definition, names))
-    states = (("PV193", why) for why in kept_state(definition, is_module))
+    """Yield code and text of the first impure operation of a definition, and of the first state that it keeps."""
+    impure = (("PV192", f"uses {name}: {why}") for name, why in _impure_names(definition, names))
+    states = (("PV193", why) for why in find_kept_state(definition, is_module))
     yield from (*islice(impure, 1), *islice(states, 1))
 
 
-def _outside(definition: Definition, names: Names) -> Iterator[tuple[str, str]]:
-    """Yield the names with effects outside of the call, or that a solver cannot follow, with the reason."""
+def _impure_names(definition: Definition, names: Names) -> Iterator[tuple[str, str]]:
+    """Yield the names that have effects outside of the call or that a solver cannot follow, each with the reason."""
     for node in ast.walk(definition.node):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names_used = (
                 [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
             )
             yield from ((name, WHY[name.partition(".")[0]]) for name in names_used if name.partition(".")[0] in WHY)
-    for name in names.outside(definition):
+    for name in names.external_names(definition):
         if name in BUILTINS:
             yield f"{name}()", "it acts outside its arguments"
         elif name.partition(".")[0] in WHY:
@@ -292,5 +300,6 @@ def _outside(definition: Definition, names: Names) -> Iterator[tuple[str, str]]:
 
 
 def _place(context: Context, definition: Definition) -> str:
+    """Return the file, line and name of a definition, for messages."""
     path = definition.module.path.relative_to(context.project.root).as_posix()
     return f"{path}:{definition.line} ({definition.name})"

@@ -1,7 +1,7 @@
-"""Prove a harness with CrossHair: the bounds are symbolic, the subject is concrete.
+"""Prove a harness with CrossHair: the parameters are symbolic values within their bounds, the subject is concrete.
 
-Only "confirmed" on every postcondition counts. CrossHair's limits are soft, so the worker has a hard one; and a proof
-assumes that calls share no state, so points are also tried concretely after it.
+Only "confirmed" for every postcondition is a proof. CrossHair checks its time limit rarely, so the worker has a limit
+too. CrossHair assumes that calls share no state, so some points are also tried concretely after a proof.
 """
 
 import ast
@@ -26,9 +26,10 @@ from pv.engines.trial import TrialStatus
 
 MISSING = "CrossHair is not installed; install the extra `symbolic` of pv-contracts"
 MODULE = "pv_symbolic_harness"
-# Number of points to try and to look at: enough to detect state that is kept between calls, without an enumeration.
+# Largest number of points to try, and to search for points that fulfil `requires`. They are enough to detect most state
+# that is kept between calls, and cost less than an enumeration.
 CONCRETE_POINTS, LOOKED_AT = 200, 10_000
-# Shrinking first tries all points made of the 4 smallest values of every bound, for at most 2 s of CPU time.
+# Shrinking takes at most 2 s of CPU time, and first tries all points made of the 4 smallest values of every bound.
 CORNER, SHRINK_S = 4, 2.0
 FAILED = {"POST_FAIL", "EXEC_ERR", "POST_ERR"}
 
@@ -48,29 +49,31 @@ def prove(claim: Claim, box: Box, limit_s: float, stream: Stream) -> dict[str, o
     if importlib.util.find_spec("crosshair") is None:
         return {"status": TrialStatus.SKIPPED.value, "detail": MISSING}
     start = time.process_time()
-    messages, paths, complete = _analysed(claim, box, limit_s)
+    messages, paths, complete = _analyse(claim, box, limit_s)
     seconds = time.process_time() - start
     states = {state for state, _ in messages}
     if states == {"CONFIRMED"}:
-        return _confirmed(claim, box, paths, seconds)
+        return _confirmation_record(claim, box, paths, seconds)
     for state, text in messages:
         if state in FAILED:
-            return {**_refuted(claim, box, text, stream), "valid": paths}
+            return {**_refutation_record(claim, box, text, stream), "valid": paths}
     if states == {"PRE_UNSAT"} and complete:
-        return _unsatisfiable(box)
-    return _unsettled(messages, paths, seconds, limit_s)
+        return _empty_box_record(box)
+    return _undecided_record(messages, paths, seconds, limit_s)
 
 
-def _analysed(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, str]], int, bool]:
-    """Return CrossHair's message types and texts, one a postcondition, the number of paths, and whether these are all.
+def _analyse(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, str]], int, bool]:
+    """Analyse the claim with CrossHair.
 
-    The type is also PRE_UNSAT if the time limit was reached before any path was inside the box.
+    Returns:
+        The type and text of each message, one per postcondition; the number of paths; and whether these are all paths.
+        The type PRE_UNSAT can also mean that the time limit was reached before any path was inside the box.
     """
     from crosshair.core_and_libs import analyze_function, run_checkables
     from crosshair.options import AnalysisKind, AnalysisOptionSet
 
     stats: Counter[str] = Counter()
-    # report_all: also messages that are no counterexample, such as CANNOT_CONFIRM.
+    # report_all: include messages without a counterexample, such as CANNOT_CONFIRM.
     options = AnalysisOptionSet(
         analysis_kind=[AnalysisKind.PEP316], per_condition_timeout=limit_s, report_all=True, stats=stats
     )
@@ -82,7 +85,7 @@ def _analysed(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, s
 
 
 def _module(box: Box, holds: Callable[[Point], bool]) -> ModuleType:
-    """Return a module with the function that CrossHair analyses, loaded from a file: CrossHair reads its source."""
+    """Return a module with the function for CrossHair, loaded from a file since CrossHair reads its source."""
     path = Path(tempfile.mkdtemp()) / f"{MODULE}.py"
     path.write_text(source(box), encoding="utf-8")
     spec = importlib.util.spec_from_file_location(MODULE, path)
@@ -111,10 +114,10 @@ def source(box: Box) -> str:
     )
 
 
-def _confirmed(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, object]:
+def _confirmation_record(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, object]:
     """Return the record of a confirmed proof, after trying some points concretely."""
-    # CrossHair runs every path in a fresh state; code that keeps state can pass there and fail here.
-    for point in _within(box):
+    # Code that keeps state between calls can be confirmed and still fail here, since CrossHair resets the state.
+    for point in _points_in_box(box):
         refuted = claim.refutation(point)
         if refuted is not None:
             shown = ", ".join(f"{name} = {value}" for name, value in point.items())
@@ -124,15 +127,15 @@ def _confirmed(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, 
     return {"status": TrialStatus.HELD.value, "detail": detail, "valid": paths}
 
 
-def _within(box: Box) -> Iterator[Point]:
+def _points_in_box(box: Box) -> Iterator[Point]:
     """Yield the first points of the box that fulfil `requires`, at most `CONCRETE_POINTS`."""
     return islice(filter(box.admits, islice(box.points(), LOOKED_AT)), CONCRETE_POINTS)
 
 
-def _unsatisfiable(box: Box) -> dict[str, object]:
+def _empty_box_record(box: Box) -> dict[str, object]:
     """Return the record for a box in which CrossHair finds no point."""
     # Accept PRE_UNSAT only if enumeration finds no point in the box either.
-    inside = next(_within(box), None)
+    inside = next(_points_in_box(box), None)
     if inside is not None:
         return {
             "status": TrialStatus.INCONCLUSIVE.value,
@@ -142,7 +145,8 @@ def _unsatisfiable(box: Box) -> dict[str, object]:
     return {"status": TrialStatus.NO_EXAMPLES.value, "detail": f"the box is empty: CrossHair finds no point {why}"}
 
 
-def _unsettled(messages: list[tuple[str, str]], paths: int, seconds: float, limit_s: float) -> dict[str, object]:
+def _undecided_record(messages: list[tuple[str, str]], paths: int, seconds: float, limit_s: float) -> dict[str, object]:
+    """Return the record for messages that neither confirm nor refute: a timeout, an undecided trial or an error."""
     answers = "; ".join(f"{state}: {text}" for state, text in messages) or "no answer"
     if {state for state, _ in messages} <= {"CONFIRMED", "CANNOT_CONFIRM", "PRE_UNSAT"} and messages:
         if seconds > 0.95 * limit_s:
@@ -153,8 +157,8 @@ def _unsettled(messages: list[tuple[str, str]], paths: int, seconds: float, limi
     return {"status": TrialStatus.ERROR.value, "detail": f"CrossHair could not analyse it: {answers[:2000]}"}
 
 
-def _refuted(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, object]:
-    """Return the counterexample in CrossHair's text, shrunk. The parent replays it in a fresh worker."""
+def _refutation_record(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, object]:
+    """Return the record of the counterexample in CrossHair's text, shrunk. The parent replays it in a new worker."""
     point = parse_counterexample(text, box)
     if point is None:
         return {
@@ -162,24 +166,24 @@ def _refuted(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, obj
             "detail": f"CrossHair refutes it without a counterexample: {text[:2000]}",
         }
     counterexample = {"arguments": arguments(point), "exact": True, "error": f"CrossHair: {text[:2000]}"}
-    # Written at once: shrinking may end at the limit of the worker.
+    # Report it now, since the worker may reach its time limit while shrinking.
     stream.put("counterexample", status=TrialStatus.REFUTED.value, **counterexample)
     refuted = claim.refutation(point)
     if refuted is None:
         return {"status": TrialStatus.REFUTED.value, "detail": "", **counterexample}
-    smaller = _shrunk(claim, box, point, refuted["status"])
+    smaller = _shrink(claim, box, point, refuted["status"])
     refuted = claim.refutation(smaller) or {"status": TrialStatus.REFUTED.value, "detail": "", **counterexample}
     return {**refuted, "shrunk": True}
 
 
 def parse_counterexample(text: str, box: Box) -> dict[str, Value] | None:
-    """Return the point that a message names: `false when calling harness(5, [3]) (which returns False)`.
+    """Return the point in a message such as `false when calling harness(5, [3]) (which returns False)`.
 
-    The text of the message is the only place where CrossHair gives it; None where the message has no call, as for a
-    predicate that does not take the same path twice.
+    CrossHair reports a counterexample only in the text of a message. The result is None if the message contains no
+    call, as for a predicate that does not take the same path twice.
     """
     start = text.rfind("when calling harness(")
-    # The text goes on after the call, and values may contain brackets: take the longest prefix that parses.
+    # Text follows the call, and its values may contain brackets, so take the longest prefix that parses.
     for end in range(len(text), start, -1):
         if start >= 0 and text[end - 1] == ")":
             try:
@@ -191,6 +195,7 @@ def parse_counterexample(text: str, box: Box) -> dict[str, Value] | None:
 
 
 def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Value] | None:
+    """Return the arguments of a call by the names of the bounds; None if they are no literals or do not fit."""
     names = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in box.bounds]
     try:
         values = [ast.literal_eval(argument) for argument in call.args]
@@ -200,8 +205,11 @@ def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Value] | None:
         return None
 
 
-def _shrunk(claim: Claim, box: Box, point: Point, status: object) -> dict[str, Value]:
-    """Return a smaller point that refutes the claim with `status`: moving one value nearer to zero does not."""
+def _shrink(claim: Claim, box: Box, point: Point, status: object) -> dict[str, Value]:
+    """Return a smaller point that also refutes the claim with `status`.
+
+    If the time suffices, no point with one value nearer to zero refutes it so.
+    """
     deadline = time.process_time() + SHRINK_S
 
     def same(candidate: Point) -> bool:
@@ -212,7 +220,7 @@ def _shrunk(claim: Claim, box: Box, point: Point, status: object) -> dict[str, V
     while better:
         better = False
         for name, bound in box.bounds.items():
-            for value in _nearer(bound, best[name]):
+            for value in _simpler_values(bound, best[name]):
                 if time.process_time() > deadline:
                     return best
                 candidate = {**best, name: value}
@@ -222,17 +230,17 @@ def _shrunk(claim: Claim, box: Box, point: Point, status: object) -> dict[str, V
     return best
 
 
-def _nearer(bound: Bound, value: Any) -> Iterator[Any]:
-    """Yield simpler values of a bound in place of `value`.
+def _simpler_values(bound: Bound, value: Any) -> Iterator[Any]:
+    """Yield simpler values of a bound than `value`.
 
-    Numbers: the number nearest to zero, half way to it, one step towards it. Lists: without one item, or with one
-    simpler item.
+    For a number: the value nearest to zero, the value halfway to it, and the next value towards it. For a list: the
+    list without one item, and with one simpler item.
     """
     if bound.most is not None:
         yield from (value[:place] + value[place + 1 :] for place in range(len(value)))
         one = Bound(bound.low, bound.high, bound.boolean)
         for place, item in enumerate(value):
-            yield from ([*value[:place], less, *value[place + 1 :]] for less in _nearer(one, item))
+            yield from ([*value[:place], less, *value[place + 1 :]] for less in _simpler_values(one, item))
         return
     least = min(max(0, bound.low), bound.high)
     distance = int(value) - least

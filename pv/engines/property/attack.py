@@ -1,4 +1,7 @@
-"""Try a claim with its test: a Hypothesis test, or a plain function, which counts as one example."""
+"""Run the test of a claim on its examples, and return the record of the trial.
+
+The test is a Hypothesis test, or a plain function, which counts as one example.
+"""
 
 import functools
 import inspect
@@ -17,7 +20,7 @@ from pv.contract.wording import count
 from pv.engines.assertion import cause_of, explain
 from pv.engines.encoding import decode, encode
 from pv.engines.failures import FailureClassifier, describe_error
-from pv.engines.printing import kept_output
+from pv.engines.printing import captured_output
 from pv.engines.replay import MAX_SHOWN
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
@@ -25,6 +28,7 @@ from pv.errors import KnownCause
 
 PROFILE = "pv"
 BETTER_EVERY_S = 0.25
+"""Seconds between two counterexamples on the stream while Hypothesis shrinks."""
 HIDDEN = (
     "an example failed, and the test passed: a decorator or `.xfail()` of an example hides the failure, "
     "so remove it; the failure: {}"
@@ -41,10 +45,14 @@ _TOLERATED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.larg
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The number of examples and the seed. On a mutant the first refutation ends the trial, without shrinking.
+    """The settings of one trial.
 
     Attributes:
-        skips_examples: A skip leaves out the example in which it is raised, not the whole claim.
+        examples: The number of examples.
+        seed: The seed of the examples.
+        stop_at_first: Whether the first refutation ends the trial, without shrinking, as on a mutant.
+        replay: The example to replay in place of a search; "" for none.
+        skips_examples: Whether a skip leaves out the example in which it is raised, not the whole claim.
     """
 
     examples: int
@@ -55,11 +63,16 @@ class Settings:
 
 
 class _StopAtFirstFailure(BaseException):
-    """Leaves Hypothesis at the first refutation; not an Exception, so that no handler of the test catches it."""
+    """Leaves Hypothesis at the first refutation. It is no Exception, so that no handler of the test catches it."""
 
 
 def load_profile(examples: int, *, shrink: bool) -> None:
-    """Load the settings of every falsifier. Call it before the falsifier is imported: decorators read them."""
+    """Load Hypothesis's settings for a falsifier. Call it before the falsifier is imported: decorators read them.
+
+    Args:
+        examples: The number of examples.
+        shrink: Whether to shrink counterexamples.
+    """
     phases = [Phase.explicit, Phase.generate, Phase.target, *([Phase.shrink] if shrink else [])]
     settings.register_profile(
         PROFILE,
@@ -76,7 +89,7 @@ def load_profile(examples: int, *, shrink: bool) -> None:
 
 
 def with_examples(test: Callable[..., object], examples: int) -> Callable[..., object]:
-    """Set the number of examples of a test, whatever the profile was when the test was imported."""
+    """Return a test with this number of examples, whatever the profile was when the test was imported."""
     return settings(max_examples=examples)(test) if hasattr(test, "hypothesis") else test
 
 
@@ -99,18 +112,29 @@ def attack(
     Returns:
         The record of the trial: status, detail, counts, and the counterexample if there is one.
     """
-    watch = _Watch(getattr(falsifier, "hypothesis", None), falsifier, fixed, options, failures, stream)
+    search = _Search(getattr(falsifier, "hypothesis", None), falsifier, fixed, options, failures, stream)
     try:
-        watch.call()
+        search.run()
     except _StopAtFirstFailure:
-        return watch.end(watch.first)
+        return search.end(search.first)
     except BaseException as error:
-        return watch.end(error)
-    return watch.end(None)
+        return search.end(error)
+    return search.end(None)
 
 
-class _Watch:
-    """Wraps the falsifier's body: counts examples and keeps the last arguments."""
+class _Search:
+    """Runs a falsifier through Hypothesis, and counts its examples and records their arguments on the way.
+
+    Attributes:
+        valid: The number of examples that were tried.
+        invalid: The number of examples that the test rejected.
+        first: The error of the first refutation.
+        failed: The error of the last example that failed.
+        skipped: The reasons of the examples that were skipped.
+        arguments: The arguments of the current example as JSON, and whether they are exact, by name.
+        draws: The values that the current example has drawn from `st.data()`, likewise.
+        printed: The output of the last example.
+    """
 
     def __init__(
         self,
@@ -134,23 +158,23 @@ class _Watch:
         self.printed = ""
         self._last_put = 0.0
 
-    def call(self) -> None:
+    def run(self) -> None:
         """Run the falsifier on its examples, or on the example to replay."""
         if self.handle is None:
             if self.options.replay:
                 raise ValueError("the test draws no examples, so none can be replayed")
-            self.once()
+            self.run_example()
             return
 
         # functools.wraps keeps the name and source that Hypothesis derives its examples from.
         @functools.wraps(self.body)
-        def watched(*args: object, **arguments: object) -> None:
-            self.once(*args, **arguments)
+        def recorded(*args: object, **arguments: object) -> None:
+            self.run_example(*args, **arguments)
 
         # Hypothesis calls `inner_test` for each example: replacing it is the documented hook of pytest plugins.
-        self.handle.inner_test = watched
+        self.handle.inner_test = recorded
         if self.options.replay.startswith("{"):
-            self.once(**self._arguments(self.options.replay))
+            self.run_example(**self._arguments(self.options.replay))
             return
         if self.options.replay:
             self._reproduce(*self.options.replay.split(":", 1))
@@ -158,7 +182,7 @@ class _Watch:
             hypothesis.seed(self.options.seed)(self.falsifier)(**self.fixed)
 
     def _arguments(self, replay: str) -> dict[str, object]:
-        """Return the arguments of an example. As with `@example`, strategies do not check them."""
+        """Return the arguments of an example given as JSON. As with `@example`, strategies do not check them."""
         arguments = {**self.fixed, **{name: decode(value) for name, value in _json(replay).items()}}
         try:
             inspect.signature(self.body).bind(**arguments)
@@ -174,8 +198,8 @@ class _Watch:
             if not self.valid:
                 raise
 
-    def once(self, *args: object, **arguments: object) -> None:
-        """Run the body on one example, with its arguments and its output recorded."""
+    def run_example(self, *args: object, **arguments: object) -> None:
+        """Run the body on one example, and record its arguments and its output."""
         drawn = {name: value for name, value in arguments.items() if name not in self.fixed}
         data = [value for value in drawn.values() if isinstance(value, DataObject)]
         # Encode the arguments before the call, which may change them.
@@ -183,10 +207,10 @@ class _Watch:
         self.draws, self.drawn_by_data = {}, bool(data)
         for value in data:
             self._record(value)
-        self._calling()
+        self._stream_arguments()
         if self.handle is None:
             arguments = dict(self.fixed)
-        with kept_output() as output:
+        with captured_output() as output:
             try:
                 self._try(args, arguments)
             finally:
@@ -197,7 +221,8 @@ class _Watch:
         """Call the body and count the example as valid, invalid, skipped or failed."""
         try:
             returned = self.body(*args, **arguments)
-            if returned is not None:  # the body of a generator or coroutine has not run
+            # A generator or coroutine must not pass: its body has not run.
+            if returned is not None:
                 raise TypeError(RETURNED.format(type(returned).__name__))
         except errors.UnsatisfiedAssumption:
             self.invalid += 1
@@ -205,12 +230,15 @@ class _Watch:
         except BaseException as error:
             if self._is_left_out(error):
                 return
-            self._failed(error)
+            self._record_failure(error)
             raise
         self.valid += 1
 
     def _is_left_out(self, error: BaseException) -> bool:
-        """Return whether to leave out an example that was skipped and go on with the next; record its reason."""
+        """Return whether an error skips only the current example; record its reason.
+
+        False for an error that is no skip, and once `MOST_SKIPS` examples were skipped and none was valid.
+        """
         drawn = self.options.skips_examples and self.handle is not None and not self.options.replay
         if not drawn or self.failures.status(error) is not TrialStatus.SKIPPED:
             return False
@@ -225,23 +253,23 @@ class _Watch:
             value = draw(strategy, label)
             name = f"draw {len(self.draws) + 1}" if label is None else str(label)
             self.draws[f"{name} ({len(self.draws) + 1})" if name in self.draws else name] = encode(value)
-            self._calling()
+            self._stream_arguments()
             return value
 
         data.draw = recorded  # type: ignore[method-assign]  # no hook for draws exists; every example has new `data`
 
-    def _calling(self) -> None:
+    def _stream_arguments(self) -> None:
         """Write the current arguments to the stream."""
-        values, exact = self._written()
+        values, exact = self._encode_arguments()
         self.stream.calling(values, exact=exact)
 
-    def _written(self) -> tuple[dict[str, object], bool]:
-        """Return the arguments as JSON, and whether they can be given again: drawn data cannot."""
+    def _encode_arguments(self) -> tuple[dict[str, object], bool]:
+        """Return the arguments as JSON, and whether they can be replayed: values drawn from `st.data()` cannot."""
         pairs = {**self.arguments, **self.draws}
         exact = not self.drawn_by_data and all(exact for _, exact in pairs.values())
         return {name: value for name, (value, _) in pairs.items()}, exact
 
-    def _failed(self, error: BaseException) -> None:
+    def _record_failure(self, error: BaseException) -> None:
         """Record a failure, and put the counterexample on the stream."""
         if isinstance(error, errors.StopTest | errors.Frozen):
             return  # Hypothesis's own control flow
@@ -252,7 +280,7 @@ class _Watch:
             return
         now = time.monotonic()
         if self.first is None or now - self._last_put > BETTER_EVERY_S:
-            # While Hypothesis shrinks it fails hundreds of times: at most four records a second.
+            # A test fails hundreds of times while Hypothesis shrinks, so write at most four records a second.
             self._last_put = now
             self.stream.put("counterexample", status=status.value, **self.counterexample(error))
         if self.first is None:
@@ -263,7 +291,7 @@ class _Watch:
 
     def counterexample(self, error: BaseException, explanation: str = "") -> dict[str, object]:
         """Return the last arguments, as they were before the call, with the error."""
-        values, exact = self._written()
+        values, exact = self._encode_arguments()
         return {
             "arguments": values,
             "exact": exact,
@@ -281,7 +309,7 @@ class _Watch:
         if error is None and self.failed is not None:
             return {"status": TrialStatus.ERROR.value, "detail": HIDDEN.format(describe_error(self.failed)), **counts}
         if error is None and self.skipped:
-            return self._with_skips() | counts
+            return self._status_with_skips() | counts
         if error is None:
             status = TrialStatus.HELD if self.valid else TrialStatus.NO_EXAMPLES
             return {"status": status.value, "detail": "" if self.valid else "no example was valid", **counts}
@@ -289,12 +317,12 @@ class _Watch:
         record: dict[str, object] = {"status": status.value, "detail": detail, **counts}
         if status in (TrialStatus.REFUTED, TrialStatus.RAISED, TrialStatus.ERROR):
             # The values are not reported for a mutant, and evaluating them again costs time.
-            record |= self.counterexample(error, "" if self.options.stop_at_first else _explained(error))
+            record |= self.counterexample(error, "" if self.options.stop_at_first else _explanation(error))
             record |= {"shrunk": not self.options.stop_at_first, "blob": _blob(error)}
         return record | {"hypothesis": hypothesis.__version__}
 
-    def _with_skips(self) -> dict[str, object]:
-        """Return status and detail of a search in which some examples were skipped and none failed."""
+    def _status_with_skips(self) -> dict[str, object]:
+        """Return the status and the detail of a search in which some examples were skipped and none failed."""
         (reason, _), *other_reasons = Counter(self.skipped).most_common()
         if not self.valid:
             return {"status": TrialStatus.SKIPPED.value, "detail": reason}
@@ -312,7 +340,7 @@ class _Watch:
         if isinstance(error, errors.Unsatisfiable):
             return TrialStatus.NO_EXAMPLES, str(error)
         if isinstance(error, errors.FailedHealthCheck):
-            # Of the health checks that are not suppressed, only the one for too many rejections fails after rejections.
+            # If most examples were rejected, the health check for rejections failed; others are errors of the test.
             rejected = self.valid < self.invalid
             return (TrialStatus.NO_EXAMPLES if rejected else TrialStatus.ERROR), str(error).splitlines()[0]
         if isinstance(error, errors.DidNotReproduce):
@@ -322,14 +350,14 @@ class _Watch:
         return self.failures.status(error), describe_error(error)
 
 
-def _explained(error: BaseException) -> str:
-    """Return the values of a plain assert, or the text of an error and how the arrays differ; "" for neither."""
+def _explanation(error: BaseException) -> str:
+    """Return the values of a failed assert, or the text of an error and how its arrays differ; "" if unknown."""
     cause = cause_of(error)
     return f"{error}\n{cause}" if cause else explain(error)
 
 
 def _blob(error: BaseException) -> str:
-    """Return the blob that replays an error, "" if there is none. Hypothesis gives it only in the text of a note."""
+    """Return the blob that replays an error; "" if there is none. Hypothesis gives the blob only in a note's text."""
     match_ = _BLOB.search("\n".join(getattr(error, "__notes__", ())))
     return match_[2] if match_ else ""
 

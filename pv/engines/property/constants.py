@@ -1,7 +1,7 @@
-"""Limit the files that Hypothesis reads constants from, so that loading another module does not change the examples.
+"""Limit the modules whose constants Hypothesis draws, so that other modules do not change the examples of a claim.
 
-Without the limit, Hypothesis reads the constants of every loaded module of the project: editing or loading an unrelated
-test would give a claim other examples.
+By default, Hypothesis draws the constants of every loaded module of the project: editing or loading an unrelated test
+would give a claim other examples.
 """
 
 import sys
@@ -15,11 +15,12 @@ PARTS = ("_get_local_constants", "_local_constants", "constants_from_module", "C
 
 
 def only_from(*modules: str) -> None:
-    """Let Hypothesis draw the constants of these modules, which are loaded, and of no other.
+    """Let Hypothesis draw the constants of these loaded modules, and of no other module.
 
-    There is no public setting. A version of Hypothesis without these names draws what it draws by default. Hypothesis
-    itself would inspect every loaded module, which in a fork copies much of the memory of the parent.
+    This also saves memory: by default, Hypothesis inspects every loaded module, which in a fork copies much of the
+    memory of the parent. If a version of Hypothesis does not have the private names of `PARTS`, nothing changes.
     """
+    # There is no public setting, so replace a private function.
     if not all(hasattr(providers, part) for part in PARTS):
         return
     _, none, read, cached = (getattr(providers, part) for part in PARTS)

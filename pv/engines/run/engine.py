@@ -21,14 +21,18 @@ PREDICATE_LIMIT_S = 60.0
 class RunPayload:
     """The payload of a reference run.
 
-    `callable` or `command` executes the run, `test` or `observed` judges its record. Without the first two an existing
-    record is read; without the other two nothing is judged.
+    `callable` or `command` executes the run, `test` or `observed` judges its record. Without `callable` and `command`,
+    an existing record is read; without `test` and `observed`, nothing is judged.
 
     Attributes:
         directory: The folder of the record.
+        callable: The function that executes the run.
+        command: The words of the command that executes the run.
         environment: The environment variables of the command.
         arguments: The arguments of the function or command.
         test: The predicate over the record.
+        observed: The id of a claim of `training-run`; "" for none.
+        must_reach: Whether the run must try this claim.
     """
 
     directory: str
@@ -37,9 +41,7 @@ class RunPayload:
     environment: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, Any]
     test: Function | None = None
-    # The id of a claim of `training-run`.
     observed: str = ""
-    # The run must try that claim.
     must_reach: bool = False
 
 
@@ -85,7 +87,7 @@ class RunEngine(Engine[RunPayload]):
             return failed
         # A claim of `training-run` reads the traces; a predicate reads the record.
         if payload.observed:
-            return _judged(payload, worker)
+            return _judge_trace(payload, worker)
         if payload.test is None:
             return {"status": TrialStatus.HELD.value, "valid": 1}
         predicate = worker.function(payload.test)
@@ -97,11 +99,11 @@ class RunEngine(Engine[RunPayload]):
         return attack(predicate, record, Settings(examples=1, seed=0), worker.failures, worker.stream)
 
     def _execute(self, payload: RunPayload, worker: Worker) -> dict[str, object] | None:
-        """Execute the run; return the record of its failure, None where it finished."""
+        """Execute the run; return the record of its failure, or None if it finished."""
         from pv.engines.run import reference_run
 
         record = reference_run.Record(Path(payload.directory), worker.device, payload.arguments)
-        # The subject of a command is not imported here: it may be a script, which an import would run.
+        # Do not import the subject of a command: it may be a script, which an import would run.
         code = (worker.subject(), worker.function(payload.callable)) if payload.callable is not None else None
         worker.ready()
         worker.stream.calling(dict(payload.arguments))
@@ -112,7 +114,7 @@ class RunEngine(Engine[RunPayload]):
             else:
                 reference_run.execute_command(payload.command, payload.environment, record)
         except BaseException as error:
-            return _failed(error, payload, worker)
+            return _failure_record(error, payload, worker)
         finally:
             worker.stream.returned()
         return None
@@ -158,10 +160,11 @@ class ObservedEngine(RunEngine):
         return count(trial.valid, "time")
 
     def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
-        return ()  # not the claims about a run, whose own contract plants faults in them
+        # The claims about a run are not preloaded, since their own contract plants faults in their code.
+        return ()
 
 
-def _judged(payload: RunPayload, worker: Worker) -> dict[str, object]:
+def _judge_trace(payload: RunPayload, worker: Worker) -> dict[str, object]:
     """Judge the trace of the run by a claim of `training-run`, and return the record of the trial."""
     from pv.engines.run import reference_run
     from pv.suites.training_run.claims import judge
@@ -169,6 +172,7 @@ def _judged(payload: RunPayload, worker: Worker) -> dict[str, object]:
     run = reference_run.read(Path(payload.directory))
     record = judge(run.observed)[payload.observed]
     counts = {"valid": record.tried, "asked": record.tried}
+    # A fault that was observed counts even if the run failed later.
     if record.proofs:
         at = record.proofs[0].at
         frames = [_frame(worker.failures.relative_path(at))] if at else []
@@ -193,7 +197,7 @@ def _frame(at: str) -> str:
     return f"{at} in {Path(path).stem}: {linecache.getline(path, int(line)).strip()}"
 
 
-def _failed(error: BaseException, payload: RunPayload, worker: Worker) -> dict[str, object]:
+def _failure_record(error: BaseException, payload: RunPayload, worker: Worker) -> dict[str, object]:
     """Return the record of a run that raised an exception."""
     return {
         "status": worker.failures.status(error).value,

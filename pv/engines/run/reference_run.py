@@ -56,7 +56,7 @@ class Record:
         return self.directory / "files"
 
     def begin(self) -> None:
-        """Create empty folders: an earlier attempt may have ended half-way."""
+        """Create empty folders. Remove the files of an earlier attempt, which may have been killed."""
         for name in (self.files, self.directory / OBSERVED):
             shutil.rmtree(name, ignore_errors=True)
         self.files.mkdir(parents=True)
@@ -64,7 +64,7 @@ class Record:
     def end(self, result: object, failure: str = "") -> None:
         """Write the result, and why a command failed. Raise TypeError if the result is not JSON."""
         content = {"arguments": dict(self.arguments), "device": self.device, "result": result, "failure": failure}
-        # Written last: a record without a result was not finished.
+        # The result is written last: a record without it is incomplete.
         (self.directory / RESULT).write_text(_json(content, result, "result"), encoding="utf-8")
 
 
@@ -148,32 +148,41 @@ def _append(file: TextIO, event: Mapping[str, object]) -> None:
 
 
 def _json(content: object, part: object, name: str) -> str:
-    """Return `content` as JSON. Raise TypeError with the first value of `part` that JSON does not have, and a hint."""
+    """Return `content` as JSON.
+
+    Args:
+        content: The object to write.
+        part: The part of it that comes from user code.
+        name: The name of the part, for messages.
+
+    Raises:
+        TypeError: JSON cannot represent a value of the part; the text names the value, and what to write instead.
+    """
     try:
         return json.dumps(content)
     except (TypeError, ValueError) as error:
-        path, value = next(_not_json(part, name), (name, part))
+        path, value = next(_non_json_values(part, name), (name, part))
         kind = type(value).__name__
-        raise TypeError(f"{path} is a {kind}, which JSON does not have: {_instead(path, value)}") from error
+        raise TypeError(f"{path} is a {kind}, which JSON does not have: {_replacement_hint(path, value)}") from error
 
 
-def _not_json(value: object, path: str) -> Iterator[tuple[str, object]]:
-    """Yield the paths and values that JSON does not have."""
+def _non_json_values(value: object, path: str) -> Iterator[tuple[str, object]]:
+    """Yield the values that JSON cannot represent, each with its path."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if isinstance(key, str | int | float | bool | None):
-                yield from _not_json(item, f"{path}[{key!r}]")
+                yield from _non_json_values(item, f"{path}[{key!r}]")
             else:
                 yield f"the key {key!r} of {path}", key
     elif isinstance(value, list | tuple):
         for place, item in enumerate(value):
-            yield from _not_json(item, f"{path}[{place}]")
+            yield from _non_json_values(item, f"{path}[{place}]")
     elif not isinstance(value, str | int | float | bool | None):
         yield path, value
 
 
-def _instead(path: str, value: object) -> str:
-    """Return the hint how to replace a value that JSON does not have."""
+def _replacement_hint(path: str, value: object) -> str:
+    """Return a hint on how to replace a value that JSON cannot represent."""
     if hasattr(value, "tolist") and hasattr(value, "item"):
         single = getattr(value, "shape", ()) in ((), (1,))
         return f"return `{path}.{'item' if single else 'tolist'}()`"
@@ -196,12 +205,12 @@ def read(directory: Path) -> RunRecord:
         directory=directory / "files",
         result=content["result"],
         trace=tuple(json.loads(line) for line in lines),
-        observed=_observed(directory / OBSERVED, complete=not content["failure"]),
+        observed=_observed_run(directory / OBSERVED, complete=not content["failure"]),
         failure=content["failure"],
     )
 
 
-def _observed(folder: Path, *, complete: bool) -> object:
+def _observed_run(folder: Path, *, complete: bool) -> object:
     """Return the run that is built from the traces of a command; None for the run of a function."""
     if not folder.is_dir():
         return None

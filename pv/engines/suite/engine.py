@@ -1,4 +1,4 @@
-"""A claim of a conformance suite: a test that takes a bench, which runs the subject and shares its runs."""
+"""The engine of claims of conformance suites: their tests take a bench, which runs the subject and shares its runs."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,17 +38,17 @@ class SuitePayload:
 
     Attributes:
         claim: The id of the claim in its suite.
-        bench: The function that makes the bench of the subject.
+        ids: The ids of all claims of the suite.
+        bench: The function that creates the bench of the subject.
         main: The test of the claim.
+        premises: The tests of the premises by id, with their own examples and seeds, so that runs are shared.
         replay: The example to replay; "" for none.
     """
 
     claim: str
-    # The ids of all claims of the suite.
     ids: tuple[str, ...]
     bench: Function
     main: SuiteTest
-    # By id, with their own examples and seeds, so that their runs are shared.
     premises: Mapping[str, SuiteTest]
     replay: str
 
@@ -69,8 +69,8 @@ class SuiteEngine(Engine[SuitePayload]):
     def payload(self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions) -> SuitePayload:
         claims = {claim.id: claim for claim in contract.claims}
         return SuitePayload(
-            claim=_plain(claim.id),
-            ids=tuple(_plain(id_) for id_, claim in claims.items() if self.takes(claim)),
+            claim=_id_in_suite(claim.id),
+            ids=tuple(_id_in_suite(id_) for id_, claim in claims.items() if self.takes(claim)),
             bench=code.function(bench_of(claim)),
             main=_suite_test(code, claim, conditions),
             premises={id_: _suite_test(code, claims[id_], conditions) for id_ in claim.options.get("premises", ())},
@@ -92,22 +92,25 @@ class SuiteEngine(Engine[SuitePayload]):
             _warm_up(bench, payload.main.needs, worker)
         except PvError as error:  # the subject cannot be tried; the text is the reason, or what to write
             record = {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
-            apart = sorted(getattr(bench, "apart", ()))
-            return record | ({} if {*apart}.intersection(payload.main.needs) else {"untriable_but": apart})
+            independent = sorted(getattr(bench, "independent_features", ()))
+            return record | (
+                {} if {*independent}.intersection(payload.main.needs) else {"independent_features": independent}
+            )
 
-        def tried(id_: str, stream: Stream, replay: str = "") -> Record:
+        def try_claim(id_: str, stream: Stream, replay: str = "") -> Record:
             examples, seed = parts[id_].examples, parts[id_].seed
             options = Settings(
                 examples=examples, seed=seed, stop_at_first=worker.mutated, replay=replay, skips_examples=True
             )
             return attack(tests[id_], {"bench": bench}, options, worker.failures, stream)
 
-        # A premise that fails makes its consequences fail too: report the cause once, under the premise.
-        for id_, premise in () if worker.mutated else payload.premises.items():  # a fault may break a premise, too
-            reason, declared = bench.missing(_plain(id_), premise.needs), _plain(id_) in bench.not_claimed
+        # If a premise fails, the claim is likely to fail too: report the fault once, under the premise. Not on a
+        # mutant, whose fault may break a premise as well.
+        for id_, premise in () if worker.mutated else payload.premises.items():
+            reason, declared = bench.missing(_id_in_suite(id_), premise.needs), _id_in_suite(id_) in bench.not_claimed
             if reason and not declared:
                 continue  # a premise about a missing feature is skipped
-            result = tried(id_, Silent())
+            result = try_claim(id_, Silent())
             status = TrialStatus(result["status"])
             if status is TrialStatus.SKIPPED and not reason:
                 return {"status": status.value, "detail": result["detail"]}  # a report shows a reason once
@@ -117,7 +120,7 @@ class SuiteEngine(Engine[SuitePayload]):
             if status in FAILED:
                 return {"status": TrialStatus.NO_PREMISE.value, "detail": f"its premise {id_} does not hold"}
         bench.used.clear()
-        record = tried(payload.claim, worker.stream, payload.replay)
+        record = try_claim(payload.claim, worker.stream, payload.replay)
         # A run that several examples share counts once.
         runs = len({id(run) for run in bench.used})
         return record | {"valid": runs, "asked": runs}
@@ -166,11 +169,13 @@ def _warm_up(bench: Any, needs: Sequence[str], worker: Worker) -> None:
     """
     if not hasattr(bench, "warm_up") or worker.mutated:
         return
-    record = worker.shared / "cannot-run" if worker.shared and not bench.apart.intersection(needs) else None
+    record = (
+        worker.shared / "cannot-run" if worker.shared and not bench.independent_features.intersection(needs) else None
+    )
     if record and record.exists():
         raise CannotRun(record.read_text())
     try:
-        with _cannot_run_on_error(bench.cannot, worker):
+        with _cannot_run_on_error(bench.warm_up_failure, worker):
             bench.warm_up(needs)
     except CannotRun as error:
         if record:
@@ -188,7 +193,14 @@ def _publish(path: Path, text: str) -> None:
 
 @contextmanager
 def _cannot_run_on_error(action: str, worker: Worker) -> Iterator[None]:
-    """Raise `CannotRun`, with the line of the user's code, for an exception that is not of `pv` nor of a mutant."""
+    """Turn an exception inside the context into `CannotRun` with the innermost line of the user's code.
+
+    Errors of `pv` itself and exceptions on a mutant propagate, as does an error while loading without user code.
+
+    Args:
+        action: The start of the message: what could not be done.
+        worker: The worker.
+    """
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -200,6 +212,7 @@ def _cannot_run_on_error(action: str, worker: Worker) -> Iterator[None]:
 
 
 def _suite_test(code: ResolvedCode, claim: Falsifier, conditions: Conditions) -> SuiteTest:
+    """Return the test of a claim with its examples and seed."""
     return SuiteTest(
         test=code.test(claim),
         needs=tuple(claim.options["needs"]),
@@ -208,13 +221,13 @@ def _suite_test(code: ResolvedCode, claim: Falsifier, conditions: Conditions) ->
     )
 
 
-def _plain(claim: str) -> str:
+def _id_in_suite(claim: str) -> str:
     """Return the id of a claim in its suite, without the id of the contract that applies the suite."""
     return claim.rpartition(".")[2]
 
 
 def bench_of(claim: Falsifier) -> Binding:
-    """Return the function of the claim's suite that makes a bench of a subject and a folder for runs.
+    """Return the function of the claim's suite that creates the bench of a subject.
 
     A suite has its tests in `claims.py` or in a folder `claims`, and its bench beside them in `bench.py`. A small suite
     has its bench in the module of its tests, whose name is then another one.

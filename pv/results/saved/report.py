@@ -236,7 +236,7 @@ _form(
         "files",
         "reads",
         "output",
-        "untriable_but",
+        "independent_features",
         "stopped",
     ],
     keys=lambda trial: {"output": trial.output.text[-MAX_OUTPUT:], "output_bytes": trial.output.size},

@@ -1,4 +1,7 @@
-"""Faults of the suite's own model that no edit of one expression makes. `original` is the replaced function."""
+"""Faults of the suite's own model that an edit of one expression cannot make: replacements of its functions.
+
+Each function takes the replaced function as `original`, and then its arguments.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +13,15 @@ Positions = Callable[[Tensor | None, Tensor, int], Tensor]
 
 
 def padding_is_counted(original: Positions, explicit: Tensor | None, mask: Tensor, past: int) -> Tensor:
+    """Count padding in the positions, and ignore explicit positions."""
     return original(None, torch.ones_like(mask), past)
 
 
 def positions_start_again(original: Positions, explicit: Tensor | None, mask: Tensor, past: int) -> Tensor:
+    """Count positions from 0 after the cached tokens."""
     return original(explicit, mask[:, past:], 0)
 
 
 def untied(original: Any, self: nn.Module, state_dict: Any, strict: bool = True, assign: bool = False) -> object:
-    """Give each name a parameter of its own."""
+    """Load a separate parameter for each name, so that tied weights are no longer shared."""
     return original(self, {name: tensor.clone() for name, tensor in state_dict.items()}, strict, assign=True)

@@ -1,4 +1,4 @@
-"""A correct causal language model that takes all that the suite knows: the suite's own subject."""
+"""The suite's own subject: a correct causal language model that takes every argument that the suite can pass."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -29,15 +29,26 @@ class CausalLM(nn.Module):
         past_key_values: Any = None,
         use_cache: bool = False,
     ) -> SimpleNamespace:
+        """Return the logits [N, T, V], the loss for labels, and the cache if `use_cache` is set.
+
+        Args:
+            input_ids: Token ids [N, T].
+            attention_mask: 0 for padding, [N, past + T]; None for no padding.
+            position_ids: Positions [N, T]; None to count the tokens.
+            segments: Numbers of packed documents [N, T]; None for one document per row.
+            labels: Unshifted labels [N, T].
+            past_key_values: The cache of the earlier tokens.
+            use_cache: Whether to return the cache.
+        """
         past = past_key_values[0].shape[1] if past_key_values else 0
         mask = torch.ones(len(input_ids), past + input_ids.shape[1]) if attention_mask is None else attention_mask
         x = self.embed(input_ids) + self.place(positions(position_ids, mask, past))
-        q, k, v = self.projections(dropped(normed(x), self.training)).chunk(3, dim=-1)
+        q, k, v = self.projections(dropout(normalize(x), self.training)).chunk(3, dim=-1)
         if past:
             k, v = torch.cat([past_key_values[0], k], dim=1), torch.cat([past_key_values[1], v], dim=1)
         # With a cache there are more keys than queries: the queries are the last positions.
-        seen = causal(q.shape[1], k.shape[1]) & real(mask)
-        seen = seen if segments is None else seen & same(segments)
+        seen = causal(q.shape[1], k.shape[1]) & key_mask(mask)
+        seen = seen if segments is None else seen & same_document(segments)
         logits = self.head(x + (q @ k.mT).masked_fill(~seen, -1e9).softmax(dim=-1) @ v)
         loss = None if labels is None else token_loss(logits, labels)
         return SimpleNamespace(logits=logits, loss=loss, past_key_values=(k, v) if use_cache else None)
@@ -47,34 +58,40 @@ class CausalLM(nn.Module):
 
 
 def positions(explicit: Tensor | None, mask: Tensor, past: int) -> Tensor:
-    """Return the positions of the tokens after `past`; without given ones, padding is not counted."""
-    # A cumulative sum of the mask counts tokens, and not the padding before them.
+    """Return the positions of the tokens after the first `past`: explicit ones, or without counting padding.
+
+    Args:
+        explicit: Positions [N, T] that are returned as they are; None to compute them.
+        mask: The mask [N, past + T], 0 for padding.
+        past: The number of cached tokens.
+    """
+    # A cumulative sum of the mask counts tokens, but not the padding before them.
     return explicit if explicit is not None else (mask.long().cumsum(dim=1) - 1).clamp(min=0)[:, past:]
 
 
-def normed(x: Tensor) -> Tensor:
+def normalize(x: Tensor) -> Tensor:
     return F.layer_norm(x, x.shape[-1:])
 
 
-def dropped(x: Tensor, training: bool) -> Tensor:
+def dropout(x: Tensor, training: bool) -> Tensor:
     return F.dropout(x, 0.1, training)
 
 
 def causal(queries: int, keys: int) -> Tensor:
-    """Return which keys each of the last queries sees."""
+    """Return the mask [queries, keys] of the keys that each query sees; the queries are the last positions."""
     return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
 
 
-def real(mask: Tensor) -> Tensor:
-    """Return which keys are not padding, [N, 1, T]."""
+def key_mask(mask: Tensor) -> Tensor:
+    """Return the mask [N, 1, T] of the keys that are not padding."""
     return mask[:, None, :] > 0
 
 
-def same(segments: Tensor) -> Tensor:
-    """Return which positions are of the same document."""
+def same_document(segments: Tensor) -> Tensor:
+    """Return the mask [N, T, T] of the pairs of positions in the same document."""
     return segments[:, :, None] == segments[:, None, :]
 
 
 def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean cross-entropy of each next token; a label of -100 is not counted."""
+    """Return the mean cross-entropy in nats of the next tokens; a label of -100 does not count."""
     return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())

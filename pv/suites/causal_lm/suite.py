@@ -19,12 +19,12 @@ from torch.nn import functional as F
 
 from pv.errors import UsageError
 from pv.instrument.coverage import seen
-from pv.suites import logits as every
+from pv.suites import logits as logit_claims
 from pv.suites.bench import CallableBench, judge, takes_nothing
-from pv.suites.logits import TOLERANCE, Row, off, rows_of, why
+from pv.suites.logits import TOLERANCE, Row, difference_cause, relative_difference, rows_of
 
 FEATURES = {"mask": ("attention_mask",), "loss": ("labels",), "cache": ("past_key_values", "cache")}
-"""The arguments, one of which a model takes that has a feature."""
+"""By feature: the usual names of its argument; a model with the feature takes one of them."""
 
 SEGMENTS = ("segments", "segment_ids", "document_ids")
 
@@ -35,14 +35,15 @@ EXPECTED = (
 
 
 def bench(subject: Callable[[], nn.Module], directory: Path | None) -> "Bench":
-    """Return a bench of a function or class that makes a model."""
+    """Return the bench of a function or class that creates a model."""
     return Bench(subject)
 
 
 class Bench(CallableBench):
-    """A model in evaluation mode, in float32 or wider, whose trainable weights are large enough to show a fault.
+    """A function or class without arguments that creates a model.
 
-    The subject takes no arguments. Its attribute `packing` names the argument that separates packed documents.
+    The model is tried in eval mode, in float32 or wider, with trainable weights that are large enough to show a fault.
+    The subject may have an attribute `packing`, the name of the argument that separates packed documents.
     """
 
     write = EXPECTED
@@ -55,12 +56,12 @@ class Bench(CallableBench):
         config = getattr(self.model, "config", None)
         self.pad = int(getattr(config, "pad_token_id", None) or 0)
         self.mask_type = torch.long
-        predicted = self._first().shape[-1]
+        predicted = self._first_logits().shape[-1]
         vocabulary = min(predicted, getattr(config, "vocab_size", predicted), 99)
         self.tokens = [token for token in range(vocabulary) if token != self.pad]
         self.rows = rows_of(self.tokens)
         self._raises: dict[str, str] = {}
-        self.set_features(dict.fromkeys((*FEATURES, "packing", "positions"), "") | self._absent())
+        self.set_features(dict.fromkeys((*FEATURES, "packing", "positions"), "") | self._missing_features())
         self.reached = seen - before
 
     def build(self, seed: int = 0) -> nn.Module:
@@ -77,20 +78,20 @@ class Bench(CallableBench):
 
     def missing(self, claim: str, needs: tuple[str, ...]) -> str:
         """Return the reason why a claim does not apply to the model, or "" if it applies."""
-        seen.update(self.reached)  # the model was made before the claim
+        seen.update(self.reached)  # code that created the model, before the claim was chosen
         return super().missing(claim, needs)
 
-    def _absent(self) -> dict[str, str]:
-        """Return the reasons of the missing features, by feature."""
+    def _missing_features(self) -> dict[str, str]:
+        """Return, by feature that the model does not have, the reason."""
         tokens = torch.tensor([self.rows[0]])
         tries = {"loss": lambda: self.loss(tokens), "cache": lambda: cache_of(self.call(tokens, use_cache=True))}
         reasons = {feature: self._reason(feature, names, tries.get(feature)) for feature, names in FEATURES.items()}
         absent = {feature: reason for feature, reason in reasons.items() if reason}
-        if not self._packing():
+        if not self._packing_argument():
             absent["packing"] = f"forward takes none of {', '.join(SEGMENTS)}, and the subject names no `packing`"
         # Equal tokens have equal logits everywhere if positions are relative or absent.
         (constant,) = self.logits([[self.tokens[0]] * 3])
-        if "position_ids" not in self.taken and off(constant[1:], constant[:-1]) > TOLERANCE:
+        if "position_ids" not in self.taken and relative_difference(constant[1:], constant[:-1]) > TOLERANCE:
             absent["positions"] = "positions are absolute, and forward takes no position_ids"
         return absent
 
@@ -101,7 +102,15 @@ class Bench(CallableBench):
             raise SkipTest(f"{why}; {hint}")
 
     def _reason(self, feature: str, names: tuple[str, ...], attempt: Callable[[], object] | None) -> str:
-        """Return why the model has no feature that needs one of the arguments; "" if it has it, or raises."""
+        """Return why the model does not have a feature; "" if it has it.
+
+        If the forward raises with the argument of the feature, the result is "" too, and `require` raises later.
+
+        Args:
+            feature: The feature.
+            names: The usual names of its argument.
+            attempt: Calls the model with the argument, and returns None without a result; None to skip this.
+        """
         if not self.taken.keys() & {*names}:
             return f"forward takes no {' or '.join(names)}"
         try:
@@ -110,12 +119,19 @@ class Bench(CallableBench):
             self._raises[feature] = f"with {' or '.join(names)}, forward raises {type(error).__name__}: {error}"
             return ""
 
-    def _packing(self) -> str:
+    def _packing_argument(self) -> str:
+        """Return the name of the argument that separates packed documents; "" if there is none."""
         known = (name for name in SEGMENTS if name in self.taken)
         return str(getattr(self.subject, "packing", "")) or next(known, "")
 
     def call(self, tokens: Tensor, model: nn.Module | None = None, /, **inputs: object) -> Any:
-        """Return what a forward returns. tokens: [N, T]; of `inputs`, the model gets those that it takes."""
+        """Call a model, and return its output.
+
+        Args:
+            tokens: Token ids [N, T].
+            model: The model; None for the one of this bench.
+            inputs: Further arguments; the model gets the ones that it takes and that are not None.
+        """
         model = model or self.model
         arguments = {name: value for name, value in inputs.items() if name in self.taken and value is not None}
         if "attention_mask" in self.taken and self.taken["attention_mask"].default is inspect.Parameter.empty:
@@ -136,61 +152,61 @@ class Bench(CallableBench):
         return part(self.call(tokens, labels=tokens), "loss", 0)
 
     def logits(self, rows: Sequence[Row]) -> list[Tensor]:
-        """Return the logits of each row, padded on the right; no mask is given where no row is padded."""
+        """Return the logits of each row, padded on the right; without padding, no mask is passed."""
         tokens, mask = padded(rows, self.pad, left=False)
         return unpad(self.batch(tokens, attention_mask=None if mask.all() else mask), mask)
 
     def left_padded(self, rows: Sequence[Row], pad: int | None = None) -> list[Tensor]:
         """Return the logits of each row, padded on the left."""
         tokens, mask = padded(rows, self.pad if pad is None else pad, left=True)
-        # The number of real tokens before each one; padding gets 0.
+        # The position of a token is the number of real tokens before it; padding gets 0.
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
         return unpad(self.batch(tokens, attention_mask=mask, position_ids=positions), mask)
 
     def packed(self, rows: Sequence[Row]) -> list[Tensor]:
-        """Return the logits of each row, all rows in one."""
+        """Return the logits of each row, with all rows packed into one."""
         sizes = [len(row) for row in rows]
         tokens = torch.tensor([[token for row in rows for token in row]])
         documents = torch.tensor([[k for k, size in enumerate(sizes, 1) for _ in range(size)]])
         positions = torch.tensor([[place for size in sizes for place in range(size)]])
-        inputs: dict[str, object] = {self._packing(): documents, "position_ids": positions, "use_cache": False}
+        inputs: dict[str, object] = {self._packing_argument(): documents, "position_ids": positions, "use_cache": False}
         return list(self.batch(tokens, **inputs)[0].split(sizes))
 
     def cached(self, row: Row, first: int) -> Tensor:
-        """Return the logits of a row [T, V], given its first tokens and then one by one, with a cache."""
+        """Return the logits [T, V] of a row that is passed with a cache: its first tokens, then one by one."""
         name = next(name for name in FEATURES["cache"] if name in self.taken)
         cache, logits = None, []
-        for part_of in torch.tensor([row]).split([first] + [1] * (len(row) - first), dim=1):
-            output = self.call(part_of, use_cache=True, **{name: cache})
+        for tokens in torch.tensor([row]).split([first] + [1] * (len(row) - first), dim=1):
+            output = self.call(tokens, use_cache=True, **{name: cache})
             cache = cache_of(output)
-            logits.append(logits_of(output, part_of)[0])
+            logits.append(logits_of(output, tokens)[0])
         return torch.cat(logits)
 
-    def _first(self) -> Tensor:
-        """Return the logits of a first forward; choose the type of masks."""
-        tokens, mask, failed = torch.tensor([[1, 2], [2, 1]]), torch.ones(2, 2), []
+    def _first_logits(self) -> Tensor:
+        """Return the logits of a first forward, and set the dtype of masks that the model takes."""
+        tokens, mask, errors = torch.tensor([[1, 2], [2, 1]]), torch.ones(2, 2), []
         for self.mask_type in (torch.long, torch.bool):
             try:
                 return self.batch(tokens, attention_mask=mask)
             except UsageError:
                 raise
             except Exception as error:
-                failed.append(error)
-        raise UsageError(f"the model cannot be called with tokens [2, 2]: {failed[0]}; {EXPECTED}") from failed[0]
+                errors.append(error)
+        raise UsageError(f"the model cannot be called with tokens [2, 2]: {errors[0]}; {EXPECTED}") from errors[0]
 
 
 def redrawn(model: nn.Module) -> nn.Module:
-    """Draw the trainable weights of a model again: initial ones can be so small that they hide a fault."""
+    """Replace the trainable weights of a model by random ones: initial ones may be so small that they hide faults."""
     with torch.no_grad():
         for weight in (parameter for parameter in model.parameters() if parameter.requires_grad):
             noise = torch.randn_like(weight)
-            # Scaled by the square root of the inputs, so that activations keep their size.
+            # Divide by the square root of the number of inputs, so that activations keep their size.
             weight.copy_(noise * weight.shape[-1] ** -0.5 if weight.dim() > 1 else weight + 0.05 * noise)
     return model
 
 
 def padded(rows: Sequence[Row], pad: int, *, left: bool) -> tuple[Tensor, Tensor]:
-    """Return tokens [N, T] and their mask."""
+    """Pad rows with the token `pad`, and return tokens [N, T] and their mask [N, T], 0 for padding."""
     width = max(map(len, rows))
     blanks = [[pad] * (width - len(row)) for row in rows]
     tokens = [[*blank, *row] if left else [*row, *blank] for row, blank in zip(rows, blanks, strict=True)]
@@ -201,22 +217,34 @@ def padded(rows: Sequence[Row], pad: int, *, left: bool) -> tuple[Tensor, Tensor
 
 
 def unpad(logits: Tensor, mask: Tensor) -> list[Tensor]:
+    """Return the logits of each row without its padding."""
     return [row_logits[row.bool()] for row_logits, row in zip(logits, mask, strict=True)]
 
 
 def part(output: object, name: str, dimensions: int) -> Tensor | None:
-    """Return a tensor of an output: by its name, else the first with so many dimensions, else the output itself."""
+    """Return a tensor of a model's output.
+
+    Args:
+        output: A mapping, an object with attributes, a tuple of tensors, or a tensor.
+        name: The key or attribute. Without it, the output itself is searched.
+        dimensions: The number of dimensions of the tensor.
+
+    Returns:
+        The first such tensor; None if there is none.
+    """
     value = output.get(name) if isinstance(output, Mapping) else getattr(output, name, output)
     parts = value if isinstance(value, tuple) else (value,)
     return next((part for part in parts if isinstance(part, Tensor) and part.dim() == dimensions), None)
 
 
 def cache_of(output: object) -> object:
+    """Return the cache in a model's output; None if there is none."""
     candidates = (getattr(output, name, None) for name in FEATURES["cache"])
     return next((candidate for candidate in candidates if candidate is not None), None)
 
 
 def logits_of(output: object, tokens: Tensor) -> Tensor:
+    """Return the logits [N, T, V] in a model's output, in float64. Raise UsageError if a token has none."""
     logits = part(output, "logits", 3)
     if logits is None or logits.shape[:2] != tokens.shape:
         returned = type(output).__name__ if logits is None else f"logits {tuple(logits.shape)}"
@@ -229,59 +257,64 @@ def logits_of(output: object, tokens: Tensor) -> Tensor:
 
 
 LOST = 1e-3
-"""Relative to the largest logit; buffers that a model in bfloat16 had rounded are exact after `from_pretrained`."""
+"""Tolerance of logits after loading, relative to the largest logit.
+
+It allows for buffers that a model in bfloat16 had rounded, and that are exact after `from_pretrained`.
+"""
 
 
 def falsify_evaluation_draws_nothing(bench: Bench) -> None:
-    every.assert_nothing_is_drawn(bench.logits, bench.rows)
+    logit_claims.assert_nothing_is_drawn(bench.logits, bench.rows)
 
 
 def falsify_no_token_sees_the_future(bench: Bench) -> None:
-    every.assert_no_later_token_is_seen(bench.logits, bench.tokens)
+    logit_claims.assert_no_later_token_is_seen(bench.logits, bench.tokens)
 
 
 def falsify_other_rows_change_nothing(bench: Bench) -> None:
     cause = "rows are mixed, the mask is inverted, or something is normalised over the batch or over positions"
-    every.assert_rows_are_as_alone(bench.logits, bench.logits, bench.rows, lambda: cause)
+    logit_claims.assert_rows_are_as_alone(bench.logits, bench.logits, bench.rows, lambda: cause)
 
 
 def falsify_masked_tokens_are_not_seen(bench: Bench) -> None:
     changed = bench.left_padded(bench.rows, pad=bench.tokens[-1])
     for before, after, row in zip(bench.left_padded(bench.rows), changed, bench.rows, strict=True):
-        apart = off(after, before)
+        apart = relative_difference(after, before)
+        cause = difference_cause(apart, "the mask is ignored, inverted, or taken from another row")
         assert apart < TOLERANCE, (
             f"other tokens where attention_mask is 0, on the left of a row of {len(row)}, change its logits by "
-            f"{apart:.2g} of the largest: {why(apart, 'the mask is ignored, inverted, or taken from another row')}"
+            f"{apart:.2g} of the largest: {cause}"
         )
 
 
 def falsify_left_padding(bench: Bench) -> None:
     cause = "positions count the padding on the left"
-    every.assert_rows_are_as_alone(bench.left_padded, bench.logits, bench.rows, lambda: cause)
+    logit_claims.assert_rows_are_as_alone(bench.left_padded, bench.logits, bench.rows, lambda: cause)
 
 
 def falsify_packed_documents_are_isolated(bench: Bench) -> None:
     before = bench.packed(bench.rows)
     for k, row in enumerate(bench.rows):
-        # Change one document at a time, and look at the logits of the others.
+        # Change one document at a time, and compare the logits of the other documents.
         after = bench.packed([*bench.rows[:k], _other_tokens(bench, row), *bench.rows[k + 1 :]])
-        seen = [i + 1 for i in range(len(before)) if i != k and off(after[i], before[i]) > TOLERANCE]
+        seen = [i + 1 for i in range(len(before)) if i != k and relative_difference(after[i], before[i]) > TOLERANCE]
         assert not seen, (
             f"other tokens in document {k + 1} of a packed row change the logits of the documents {seen}: other "
             "documents of the packed row are seen"
         )
     if "positions" in bench.lacks:
-        # No position_ids can be given: the model computes positions from the documents, or they go on over the row.
-        # If they go on, the later documents notice that the first one is shorter, although they do not see it.
+        # Without position_ids, the model computes positions from the documents, or counts them over the whole row.
+        # In the latter case, later documents change when the first one is shorter, although they do not see it, and
+        # their logits cannot equal the ones of documents alone.
         shorter = bench.packed([bench.rows[0][:-1], *bench.rows[1:]])
-        if any(off(a, b) > TOLERANCE for a, b in zip(shorter[1:], before[1:], strict=True)):
+        if any(relative_difference(a, b) > TOLERANCE for a, b in zip(shorter[1:], before[1:], strict=True)):
             return
     cause = "other documents of the packed row are seen, or positions do not start again"
-    every.assert_rows_are_as_alone(bench.packed, bench.logits, bench.rows, lambda: cause)
+    logit_claims.assert_rows_are_as_alone(bench.packed, bench.logits, bench.rows, lambda: cause)
 
 
 def _other_tokens(bench: Bench, row: Row) -> list[int]:
-    """Return a row as long, each of whose tokens is another one."""
+    """Return a row of the same length in which every token is replaced by another one."""
     places = {token: place for place, token in enumerate(bench.tokens)}
     return [bench.tokens[(places[token] + 1) % len(bench.tokens)] for token in row]
 
@@ -307,7 +340,7 @@ def falsify_labels_are_shifted_once(bench: Bench) -> None:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, shift: int) -> float:
-    """Return the mean over labels, each predicted `shift` positions before."""
+    """Return the mean cross-entropy of labels that are predicted `shift` positions before."""
     return float(F.cross_entropy(logits[:, : logits.shape[1] - shift].flatten(0, 1), labels[:, shift:].flatten()))
 
 
@@ -321,12 +354,12 @@ def falsify_loading_changes_nothing(bench: Bench) -> None:
     for loading, model in load_copies(bench):
         names = [" and ".join(sorted(group)) for group in tied - shared_parameters(model)]
         assert not names, f"after {loading}, {'; '.join(names)} are no longer one parameter: training moves them apart"
-        apart = off(bench.batch(tokens, model), expected)
+        apart = relative_difference(bench.batch(tokens, model), expected)
         assert apart < LOST, f"after {loading}, the logits differ by {apart:.2g} of the largest: a weight is not saved"
 
 
 def load_copies(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
-    """Yield models that have the weights of the first, and how they were loaded."""
+    """Yield copies of the bench's model that were saved and loaded, each with the name of the loading function."""
     file = io.BytesIO()
     torch.save(bench.model.state_dict(), file)
     file.seek(0)
@@ -335,14 +368,14 @@ def load_copies(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
     model.load_state_dict(torch.load(file))
     yield "load_state_dict", model
     if hasattr(model, "save_pretrained") and hasattr(model, "from_pretrained"):
-        with tempfile.TemporaryDirectory() as place, suppress(TypeError):  # a class that needs more than a folder
+        with tempfile.TemporaryDirectory() as place, suppress(TypeError):  # the method may need further arguments
             model.save_pretrained(place)
             model = type(model).from_pretrained(place).eval()
             yield "from_pretrained", model
 
 
 def shared_parameters(model: nn.Module) -> set[frozenset[str]]:
-    """Return the sets of names that have one parameter."""
+    """Return the sets of names that share a parameter."""
     names: dict[int, set[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), set()).add(name)
@@ -353,7 +386,7 @@ def falsify_cache_changes_nothing(bench: Bench) -> None:
     bench.require("cache")
     (expected,) = bench.logits(bench.rows[:1])
     actual = bench.cached(bench.rows[0], 3)
-    wrong = [k + 1 for k in range(7) if not off(actual[k], expected[k]) < TOLERANCE]
+    wrong = [k + 1 for k in range(7) if not relative_difference(actual[k], expected[k]) < TOLERANCE]
     assert not wrong, (
         f"given 3 tokens and then one by one, tokens {wrong} of 7 have other logits with the cache than without: "
         "positions start again or are off by one, or the mask leaves out a part of the cache"

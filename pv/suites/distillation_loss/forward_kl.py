@@ -9,17 +9,18 @@ from torch import Tensor
 
 def forward_kl(student_BLV: Tensor, teacher_BLV: Tensor, labels_BL: Tensor, temperature: float = 2.0) -> Tensor:
     """Return T^2 KL(teacher || student) in nats, the mean over positions whose label is not -100."""
-    log_q, log_p = scaled(student_BLV, temperature), scaled(fixed(teacher_BLV), temperature)
+    log_q, log_p = tempered(student_BLV, temperature), tempered(without_gradient(teacher_BLV), temperature)
     # Gradients of soft targets scale as 1 / T^2, so the loss is multiplied by T^2 (section 2.1 of the paper).
     rows_BL = divergence(log_p, log_q) * temperature**2
-    return reduced(rows_BL, label_mask(labels_BL))
+    return masked_mean(rows_BL, label_mask(labels_BL))
 
 
-def fixed(teacher: Tensor) -> Tensor:
+def without_gradient(teacher: Tensor) -> Tensor:
     return teacher.detach()
 
 
-def scaled(logits: Tensor, temperature: float) -> Tensor:
+def tempered(logits: Tensor, temperature: float) -> Tensor:
+    """Return the log-probabilities of logits divided by the temperature, in float32."""
     return log_probabilities(logits.float() / temperature)
 
 
@@ -28,6 +29,7 @@ def log_probabilities(logits: Tensor) -> Tensor:
 
 
 def divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Return KL(p || q) of each position in nats."""
     return (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
@@ -35,5 +37,7 @@ def label_mask(labels: Tensor) -> Tensor:
     return labels != -100
 
 
-def reduced(rows: Tensor, keep: Tensor) -> Tensor:
+def masked_mean(rows: Tensor, keep: Tensor) -> Tensor:
+    """Return the mean over the positions that count."""
+    # where, not a product: a position that does not count may be NaN or infinite.
     return torch.where(keep, rows, 0).sum() / keep.sum()

@@ -19,7 +19,14 @@ from pv.suites.bench import CallableBench, judge, parameters_of
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
-    """Logits [B, L, V], the positions that count [B, L], and the temperature."""
+    """The arguments of a loss.
+
+    Attributes:
+        student: Logits [B, L, V].
+        teacher: Logits [B, L, V].
+        keep: The positions that count, bool [B, L].
+        temperature: The temperature.
+    """
 
     student: Tensor
     teacher: Tensor
@@ -27,18 +34,22 @@ class Case:
     temperature: float = 1.0
 
     def only(self, rows: slice) -> "Case":
+        """Return the case with some of its sequences."""
         return replace(self, student=self.student[rows], teacher=self.teacher[rows], keep=self.keep[rows])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Convention:
-    """The convention of a loss, as its attributes document it."""
+    """The convention of a loss, as its attributes declare it.
 
-    # Forward or reverse.
+    Attributes:
+        divergence: `forward` for KL(teacher || student), or `reverse`.
+        reduction: `mean` over the positions that count, `batchmean` over sequences, or `sum`.
+        factor: `T^2` or `1`.
+    """
+
     divergence: str = "forward"
-    # Mean, batchmean or sum.
     reduction: str = "mean"
-    # T^2 or 1.
     factor: str = "T^2"
 
     def weight(self, case: Case) -> float:
@@ -47,9 +58,11 @@ class Convention:
         return float(counts[self.reduction])
 
     def loss(self, case: Case) -> Tensor:
+        """Return the correct loss of a case in float64."""
         return self.reduced(case, rows(case, self.divergence))
 
     def reduced(self, case: Case, rows: Tensor) -> Tensor:
+        """Return the loss from the divergence of each position [B, L]."""
         scale = case.temperature**2 if self.factor == "T^2" else 1.0
         return rows[case.keep].sum() * scale / self.weight(case)
 
@@ -61,11 +74,12 @@ def rows(case: Case, divergence: str) -> Tensor:
 
 
 def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Return KL(p || q) in nats over the last dimension."""
     return (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
 def _divergences(case: Case) -> dict[str, Tensor]:
-    """Return rows of mistakes in the divergence."""
+    """Return, by name of a mistake in the divergence, its value at each position [B, L]."""
     s, t = case.student.double(), case.teacher.double()
     log_p, log_q = (t / case.temperature).log_softmax(-1), (s / case.temperature).log_softmax(-1)
     p, q = log_p.exp(), log_q.exp()
@@ -85,6 +99,7 @@ def _divergences(case: Case) -> dict[str, Tensor]:
 
 
 def _mistakes(case: Case, convention: Convention) -> dict[str, Tensor]:
+    """Return the losses that known mistakes give, by name."""
     right = rows(case, convention.divergence)
     mistakes = {name: convention.reduced(case, divergence) for name, divergence in _divergences(case).items()}
     for name, keep in (
@@ -97,6 +112,7 @@ def _mistakes(case: Case, convention: Convention) -> dict[str, Tensor]:
 
 
 def _factors(case: Case) -> dict[str, float]:
+    """Return the factors between a wrong and the correct loss, by formula; N is the number of positions that count."""
     (b, length, v), kept, t = case.student.shape, int(case.keep.sum()), case.temperature
     sizes = {"T^2": t**2, "T": t, "T^4": t**4, "V": v, "N": kept, "N*V": kept * v, "B": b, "N/B": kept / b}
     sizes |= {"B*L/N": b * length / kept, "B*L*V/N": b * length * v / kept, "ln 2": math.log(2)}
@@ -115,6 +131,7 @@ def explain(actual: float, case: Case, convention: Convention) -> str:
 
 
 def near(one: float, other: float) -> bool:
+    """Return whether two losses are equal up to rounding."""
     # The oracle computes in float64, the loss in float32 at the least: sums of 70 terms are then within 1e-5.
     return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-6)
 
@@ -142,7 +159,7 @@ These are the defaults. Of each parameter, other names are known, too:
 
 
 class Bench(CallableBench):
-    """A function of logits. divergence, reduction and factor are its attributes, as in the text `WRITE`."""
+    """A loss of two logits. Its attributes `divergence`, `reduction` and `factor` are explained in `WRITE`."""
 
     write, names = WRITE, NAMES
 
@@ -165,7 +182,10 @@ class Bench(CallableBench):
         self.temperatures = (3.0, 1.0, 0.5) if self.arguments["temperature"] else (1.0,)
 
     def case(self, seed: int, temperature: float = 1.0, *, masked: bool = False, scale: float = 2.0) -> Case:
-        """Return a case: sequences of one position if the loss is that of rows. masked: some positions do not count."""
+        """Return a random case that the loss can take.
+
+        A loss of rows, without sequences, gets sequences of one position. See `draw_case` for the arguments.
+        """
         case = draw_case(seed, temperature, masked=masked and "mask" not in self.lacks, scale=scale)
         if not self.flat:
             return case
@@ -173,17 +193,19 @@ class Bench(CallableBench):
         return replace(case, **parts)
 
     def loss(self, case: Case) -> Tensor:
+        """Return the loss of a case, and record the case as used."""
         self.used.append(case)
         return self._call(case)
 
     def gradient(self, case: Case) -> tuple[float, Tensor]:
-        """Return the loss and its gradient by the student's logits."""
+        """Return the loss, and its gradient with respect to the student's logits."""
         student = case.student.clone().requires_grad_()
         loss = self.loss(replace(case, student=student))
         (gradient,) = torch.autograd.grad(loss, student)
         return float(loss.detach()), gradient
 
     def _call(self, case: Case) -> Tensor:
+        """Call the subject with the arguments that it takes. Raise TypeError unless it returns a scalar tensor."""
         source = torch.Generator().manual_seed(0)
         # Labels only say which positions count; -100 is ignored, as in PyTorch.
         labels = torch.randint(case.student.shape[-1], case.keep.shape, generator=source).where(case.keep, -100)
@@ -200,7 +222,7 @@ class Bench(CallableBench):
         return loss.reshape(())
 
     def _try(self) -> None:
-        """Choose the shape, and the alpha with which the loss is that of the teacher."""
+        """Find the shape of logits that the subject takes, and the alpha for which it returns the soft loss."""
         case = draw_case(0, 1.0)
         for self.flat in (False, True):
             try:
@@ -210,11 +232,12 @@ class Bench(CallableBench):
                 if self.flat:
                     self.refuse(f"{type(error).__name__}: {error}", error)
         other = replace(case, teacher=draw_case(1, 1.0).teacher)
-        # alpha weighs either the hard or the soft loss: if the teacher does not matter at 1, it weighs the hard one.
+        # alpha weights either the hard or the soft loss. If the teacher has no influence at 1, it weights the hard one.
         if self.arguments["alpha"] and torch.equal(self._call(case), self._call(other)):
             self.alpha = 0.0
 
     def _convention(self) -> Convention:
+        """Return the convention that the subject declares. Raise `CannotCall` for an unknown value."""
         convention = {name: getattr(self.subject, name, value) for name, value in vars(Convention()).items()}
         possible = {
             "divergence": ("forward", "reverse"),
@@ -228,12 +251,19 @@ class Bench(CallableBench):
 
 
 def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
-    """Return a bench of a function; raise `CannotCall` with what to write for everything else."""
+    """Return the bench of a function; raise `CannotCall` for any other subject."""
     return Bench(subject)
 
 
 def draw_case(seed: int, temperature: float, *, masked: bool = False, scale: float = 2.0) -> Case:
-    """Return a case; masked: some positions do not count, another number in each sequence."""
+    """Return a random case.
+
+    Args:
+        seed: The seed of its numbers.
+        temperature: The temperature.
+        masked: Whether some positions do not count, a different number in each sequence.
+        scale: The standard deviation of the logits.
+    """
     source = torch.Generator().manual_seed(seed)
     student, teacher = (scale * torch.randn(B, L, V, generator=source) for _ in range(2))
     keep = torch.ones(B, L, dtype=torch.bool)
@@ -243,16 +273,18 @@ def draw_case(seed: int, temperature: float, *, masked: bool = False, scale: flo
 
 
 SEEDS = st.integers(0, 99)
-# Float16 has no numbers above 65504, and exp overflows at 11.
+# Dtypes and scales of large logits. float16 has no numbers above 65504, so exp overflows above 11.
 LARGE = ((torch.float32, 1e4), (torch.bfloat16, 1e4), (torch.float16, 1e3))
 
 
 def close(one: Tensor, other: Tensor) -> bool:
-    # Relative to the largest gradient: those near 0 are differences of probabilities, and lose their digits.
+    """Return whether two gradients are equal up to rounding."""
+    # Relative to the largest element: elements near 0 are differences of probabilities, which cancel.
     return torch.allclose(one.double(), other.double(), rtol=1e-3, atol=1e-4 * float(other.abs().max()) + 1e-7)
 
 
 def check_value(bench: Bench, case: Case, actual: float) -> None:
+    """Assert that a loss is correct for a case."""
     right, (b, length, v) = float(bench.convention.loss(case)), case.student.shape
     masked = "" if case.keep.all() else f", {int(case.keep.sum())} positions that count"
     fault = (
@@ -263,11 +295,12 @@ def check_value(bench: Bench, case: Case, actual: float) -> None:
 
 
 def check_gradient(bench: Bench, case: Case, actual: Tensor) -> None:
+    """Assert that the gradient of a loss with respect to the student's logits is correct for a case."""
     student = case.student.double().requires_grad_()
     (right,) = torch.autograd.grad(bench.convention.loss(replace(case, student=student)), student)
     worst = (actual.double() - right).abs().argmax()
     one, other = float(actual.flatten()[worst]), float(right.flatten()[worst])
-    # The least-squares factor: a gradient that is a multiple of the right one has a wrong constant.
+    # The least-squares factor: a gradient that is a multiple of the correct one has a wrong constant.
     ratio = float((actual.double() * right).sum() / (right * right).sum())
     cause = f"; all of it is {ratio:.4g} times that" if close(actual, right * ratio) else ""
     fault = f"with T = {case.temperature}, the gradient of a logit is {one:.4g}, not {other:.4g}"

@@ -21,8 +21,9 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 from pv.suites.bench import CallableBench, judge
 
 PEAK, LEAST = 0.1, 0.02
-# Two groups with different rates: a scheduler must keep their ratio.
+"""The peak and the minimum of the rate that are passed to the subject."""
 BASES = (PEAK, 0.3 * PEAK)
+"""Base rates of two parameter groups, whose ratio a scheduler must keep."""
 NAMES = {
     "warmup": ("warmup", "warmup_steps", "num_warmup_steps", "n_warmup", "warmup_iters", "warm_up"),
     "total": ("total", "total_steps", "num_training_steps", "max_steps", "num_steps", "max_iters", "T_max"),
@@ -62,14 +63,17 @@ class Scheduled:
         self.scheduler = make(self.optimizer)
 
     def rates(self) -> list[float]:
+        """Return the current rate of every group."""
         return [float(group["lr"]) for group in self.optimizer.param_groups]
 
     def step(self) -> list[float]:
+        """Take a step of the optimizer and of the scheduler, and return the new rates."""
         self.optimizer.step()
         self.scheduler.step()
         return self.rates()
 
     def restore(self, other: "Scheduled") -> None:
+        """Load the states of another optimizer and scheduler."""
         for name in ("optimizer", "scheduler"):
             getattr(self, name).load_state_dict(copy.deepcopy(getattr(other, name).state_dict()))
 
@@ -77,7 +81,7 @@ class Scheduled:
 class Bench(CallableBench):
     """A function of the step, or a function that creates a scheduler for an optimizer.
 
-    Its attribute `first`, the number of the first step, is optional, and so are `features` and `not_claimed`.
+    The subject may have the attributes `first`, the number of the first step, `features`, and `not_claimed`.
     """
 
     write, names = WRITE, NAMES
@@ -89,7 +93,8 @@ class Bench(CallableBench):
             self.refuse("it is not a function of a step or of an optimizer")
         first, *rest = parameters
         self.arguments = self.roles_of({name: parameters[name] for name in rest})
-        if self.arguments["warmup"] and self.arguments["total"] == "T_max":  # it may leave out the warm-up
+        # Beside a warm-up, `T_max` may be the number of steps of the decay alone, so do not pass it.
+        if self.arguments["warmup"] and self.arguments["total"] == "T_max":
             self.arguments["total"] = ""
         if first in (*NAMES["warmup"], *NAMES["total"]):
             self.refuse(f"unknown parameter {first!r}")
@@ -100,30 +105,31 @@ class Bench(CallableBench):
         self.set_features(self._reasons(list(parameters.values())))
 
     def bind(self, warmup: int, total: int) -> Callable[..., Any]:
-        """Return the subject with all arguments bound except the first."""
+        """Return the subject with all arguments bound but the first, the step or the optimizer."""
         values = {"warmup": warmup, "total": total, "peak": PEAK, "minimum": LEAST}
         return functools.partial(self.subject, **{name: values[key] for key, name in self.arguments.items() if name})
 
     def scheduled(self, warmup: int, total: int, bases: Sequence[float] = BASES) -> Scheduled:
+        """Return a new scheduler for an optimizer with these base rates, one per group."""
         run = Scheduled(self.bind(warmup, total), bases)
         self.used.append(run)
         return run
 
     def rates(self, warmup: int, total: int, steps: int) -> list[float]:
-        """Return the rates of the first steps; fewer if the schedule raises ValueError after its planned end."""
+        """Return the rates of the first `steps` steps; fewer if the schedule raises ValueError after its end."""
         rates: list[float] = []
         try:
             for rate in self._rates(warmup, total):
                 rates.append(rate)
                 if len(rates) == steps:
                     break
-        # A schedule may raise an error for steps after its end.
         except ValueError:
             if not self.arguments["total"] or len(rates) < total:
                 raise
         return rates
 
     def _rates(self, warmup: int, total: int) -> Iterator[float]:
+        """Yield the rate of every step without end: of the first group, if the subject creates a scheduler."""
         if self.schedules:
             run = self.scheduled(warmup, total)
             yield run.rates()[0]
@@ -134,12 +140,12 @@ class Bench(CallableBench):
             yield float(self.bind(warmup, total)(step))
 
     def _reasons(self, parameters: list[inspect.Parameter]) -> dict[str, str]:
-        """Return the reason of every missing feature; "" for a feature that is there."""
+        """Return, by feature, the reason why the subject does not have it; "" if it does."""
         missing = {key: f"no parameter is named {', '.join(NAMES[key])}" for key in ("warmup", "total")}
         stateless = "" if self.schedules else "it is a function of the step"
         stateful = self.schedules and hasattr(self.scheduled(3, 20).scheduler, "load_state_dict")
         stops = self.arguments["total"] and len(self.rates(3, 20, 26)) < 26
-        periodic = self.schedules and _periodic(self.scheduled(3, 20).scheduler)
+        periodic = self.schedules and _is_periodic(self.scheduled(3, 20).scheduler)
         return {
             **{key: "" if self.arguments[key] else why for key, why in missing.items()},
             "decay": "it restarts" if _restarts(getattr(self.subject, "__name__", ""), parameters) else "",
@@ -155,9 +161,9 @@ def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
     return Bench(subject)
 
 
-def _periodic(scheduler: object) -> bool:
-    """Return whether a scheduler is or contains a cosine of PyTorch or transformers, which has no end."""
-    if any(map(_periodic, getattr(scheduler, "_schedulers", ()))) or isinstance(scheduler, CosineAnnealingLR):
+def _is_periodic(scheduler: object) -> bool:
+    """Return whether a scheduler is or contains a cosine of PyTorch or transformers, which rises after its end."""
+    if any(map(_is_periodic, getattr(scheduler, "_schedulers", ()))) or isinstance(scheduler, CosineAnnealingLR):
         return True
     functions = [getattr(function, "func", function) for function in getattr(scheduler, "lr_lambdas", ())]
     return any(
@@ -166,34 +172,40 @@ def _periodic(scheduler: object) -> bool:
 
 
 def _restarts(name: str, parameters: Sequence[inspect.Parameter]) -> bool:
-    """Return whether names say that the rate rises again; half a cycle or one is not a restart."""
+    """Return whether the name of a schedule or its parameters say that the rate rises again.
+
+    At most one cycle, such as half a cosine, is no restart.
+    """
     cycles = [parameter.default for parameter in parameters if "cycle" in parameter.name]
     once = all(isinstance(cycle, int | float) and cycle <= 1 for cycle in cycles)
     return not once or any(word in name.lower() for word in ("restart", "cyclic"))
 
 
-AFTER = 6  # steps after the planned end
+AFTER = 6
+"""Number of steps after the planned end that are tried."""
 PLANS = {"warmup": st.integers(1, 8), "decay": st.integers(10, 30)}
 
 
 def plan(bench: Bench, warmup: int, decay: int) -> tuple[int, int, list[float]]:
-    """Return the planned number of steps, the step of the peak, and the rates."""
+    """Return the planned number of steps, the first step with the largest rate, and the rates."""
     total = warmup + decay
     rates = bench.rates(warmup, total, total + AFTER)
     return total, next(k for k, rate in enumerate(rates) if near(rate, max(rates))), rates
 
 
 def near(one: float, other: float) -> bool:
-    # Schedules compute in float64: only another order of operations differs.
+    """Return whether two rates are equal up to rounding."""
+    # Schedules compute in float64, so only the order of operations makes a difference.
     return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-12)
 
 
 def excerpt(rates: list[float], at: int) -> str:
-    """Return the rates around a step."""
+    """Format the rates around a step."""
     return ", ".join(f"{k}: {rates[k]:.6g}" for k in range(max(0, at - 2), min(len(rates), at + 3)))
 
 
 def check_range(rates: list[float], plan: str) -> None:
+    """Assert that all rates are finite and not negative."""
     for k, rate in enumerate(rates):
         assert math.isfinite(rate) and rate >= 0, f"{plan}, the rate is {rate} in step {k} ({excerpt(rates, k)})"
 
@@ -210,7 +222,7 @@ def falsify_peak_after_warmup(bench: Bench, warmup: int, decay: int) -> None:
     fall = next((k for k in range(1, peak + 1) if rates[k] < rates[k - 1]), 0)
     assert not fall, f"the rate falls in step {fall} of {warmup} warm-up steps ({excerpt(rates, fall)})"
     late = "one step late" if peak == warmup + 1 else "late" if peak > warmup else "early"
-    # Two conventions: the warm-up ends in its last step, or in the step after it.
+    # Both conventions are correct: the rate reaches the peak in the last step of the warm-up, or in the step after it.
     assert peak in (warmup - 1, warmup), (
         f"with a warm-up of {warmup} of {total} steps, the greatest rate comes first in step {peak}, {late} "
         f"({excerpt(rates, warmup)}); steps count from 0 unless the attribute `first` is 1"
@@ -237,6 +249,7 @@ def falsify_end(bench: Bench, warmup: int, decay: int) -> None:
     assert end <= total, (
         f"of {total} steps, the least rate comes in step {end}, after the end ({excerpt(rates, total)})"
     )
+    # The least rate may come in the last planned step, or in the step after it, which some schedules refuse.
     assert near(rates[-1 if len(rates) <= total else total], lowest) or near(rates[total - 1], lowest), (
         f"of {total} steps, the least rate {lowest:.6g} comes in step {end}; at the end it is {actual:.6g}"
     )
@@ -262,7 +275,7 @@ def falsify_edges(bench: Bench, total: int) -> None:
             rates = bench.rates(warmup, planned, planned + AFTER)
         except ZeroDivisionError as error:
             raise AssertionError(f"{name}, it divides by zero") from error
-        except ValueError:  # it refuses such a plan
+        except ValueError:  # a schedule may refuse such a plan
             continue
         check_range(rates, name)
         assert warmup or near(rates[0], max(rates)), f"{name}, step 0 has not the greatest rate ({excerpt(rates, 0)})"
@@ -271,7 +284,8 @@ def falsify_edges(bench: Bench, total: int) -> None:
 @given(at=st.integers(0, 40), **PLANS)
 def falsify_restored(bench: Bench, at: int, warmup: int, decay: int) -> None:
     total = warmup + decay
-    at = min(at, total - 4)
+    at = min(at, total - 4)  # four steps are compared
+    # `fresh` shows the rates of a schedule whose position was not restored.
     run, restored, fresh = (bench.scheduled(warmup, total) for _ in range(3))
     for _ in range(at):
         run.step()
@@ -296,6 +310,7 @@ def falsify_each_group(bench: Bench, warmup: int, decay: int) -> None:
             f"in step {k} the rates of groups that start with {BASES[0]} and {BASES[1]:.6g} are {first:.6g} and "
             f"{second:.6g}; alone, the second has {alone_rate:.6g}"
         )
+        # Both are correct: each group has a schedule of its own, or one factor multiplies the base rates of all groups.
         judge(near(second, alone_rate) or near(second, first * BASES[1] / BASES[0]), fault, cause)
         run.step(), alone.step()
 
@@ -304,6 +319,8 @@ def falsify_each_group(bench: Bench, warmup: int, decay: int) -> None:
 def falsify_function_of_the_step(bench: Bench, warmup: int, decay: int) -> None:
     total = warmup + decay
     rates = bench.rates(warmup, total, total)
+    # A position that schedulers share shows if two schedules step in turn; a function that counts its calls, if it is
+    # asked for the steps in reverse order.
     if bench.schedules:
         run, other = bench.scheduled(warmup, total), bench.scheduled(warmup, total)
         actual = [run.rates()[0]]

@@ -29,7 +29,7 @@ WRITE = """cannot call {name}: {why}. Write a class, or a function that returns 
 
 
 class Run:
-    """An instance of the metric, with its methods called by the names of its class."""
+    """An instance of the metric. Its methods are called under the names that the metric's class uses."""
 
     def __init__(self, bench: "Bench") -> None:
         self.bench, self.metric = bench, bench.subject()
@@ -46,7 +46,7 @@ class Run:
         value = mean * weight if self.bench.sums and weight else 0.0 if self.bench.sums else mean
         tensor = torch.tensor(value, dtype=dtype, requires_grad=tracked)
         weights = {self.bench.weight: weight} if self.bench.weight else {}
-        # Times 1, because a loss in a training loop is a result in the graph and not a leaf.
+        # Times 1: like a loss in a training loop, the value is the result of an operation and no leaf of the graph.
         getattr(self.metric, self.bench.update)(tensor * 1, **weights)
         return self
 
@@ -56,6 +56,7 @@ class Run:
         return reader() if callable(reader) else reader
 
     def mean(self) -> float:
+        """Return the value of the metric as a number."""
         return float(self.answer())
 
     def merged(self, other: "Run") -> "Run":
@@ -67,6 +68,7 @@ class Run:
         return self
 
     def restored(self, other: "Run") -> "Run":
+        """Load the state of another metric, and return this run."""
         self.metric.load_state_dict(copy.deepcopy(other.metric.state_dict()))
         return self
 
@@ -120,6 +122,7 @@ def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
 
 
 def near(one: float, other: float, tolerance: float = 1e-5) -> bool:
+    """Return whether two means are equal up to a tolerance, relative for numbers above 1."""
     # Metrics may sum in float32, whose rounding is 6e-8 of the largest partial sum.
     return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance)
 
@@ -131,7 +134,7 @@ LARGE, TOKENS = 4096.0, 2**24  # from where float16 and float32 do not count by 
 
 
 def right(batches: Batches) -> float:
-    """Return the weighted mean, by definition."""
+    """Return the weighted mean of batches by its definition."""
     return sum(mean * weight for mean, weight in batches) / sum(weight for _, weight in batches)
 
 
@@ -179,7 +182,7 @@ def falsify_empty(bench: Bench, _: int) -> None:
     documented = getattr(bench.subject, "empty", None)
     try:
         actual: Any = bench.start().answer()
-    except Exception:  # it refuses to answer
+    except Exception:  # a metric may raise an error if it is empty
         return
     actual = None if actual is None or math.isnan(float(actual)) else float(actual)
     assert actual == documented, (

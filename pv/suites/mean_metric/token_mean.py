@@ -8,6 +8,8 @@ Value = float | Tensor
 
 
 class TokenMean:
+    """The running mean over the tokens of all batches."""
+
     total: float
     weight: float
 
@@ -19,16 +21,16 @@ class TokenMean:
 
     def update(self, value: Value, weight: int = 1) -> None:
         """Add a batch by its mean and its number of tokens; the mean of 0 tokens may be NaN."""
-        # The mean of no tokens may be NaN, and NaN * 0 is NaN: such a batch is left out.
-        if counts(weight):
-            self.total, self.weight = added(self.total, plain(value) * weight), added(self.weight, weight)
+        # Leave out batches without tokens: their mean may be NaN, and NaN * 0 is NaN.
+        if has_weight(weight):
+            self.total, self.weight = add(self.total, to_float(value) * weight), add(self.weight, weight)
 
     def compute(self) -> float:
         """Return the mean; NaN if there are no tokens."""
         return ratio(self.total, self.weight)
 
     def merge(self, other: "TokenMean") -> None:
-        self.total, self.weight = added(self.total, other.total), added(self.weight, other.weight)
+        self.total, self.weight = add(self.total, other.total), add(self.weight, other.weight)
 
     def state_dict(self) -> dict[str, float]:
         return {"total": self.total, "weight": self.weight}
@@ -37,21 +39,21 @@ class TokenMean:
         self.total, self.weight = state["total"], state["weight"]
 
 
-def counts(weight: int) -> bool:
+def has_weight(weight: int) -> bool:
     return weight > 0
 
 
-def plain(value: Value) -> float:
+def to_float(value: Value) -> float:
     return float(value)
 
 
-def added(total: float, value: float) -> float:
+def add(total: float, value: float) -> float:
     return total + value
 
 
 def ratio(total: float, weight: float) -> float:
-    return total / weight if weight else empty()
+    return total / weight if weight else empty_mean()
 
 
-def empty() -> float:
+def empty_mean() -> float:
     return math.nan

@@ -1,4 +1,8 @@
-"""The suite's own subject: Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2, with a rate of 1."""
+"""The suite's own subject: AdamW by Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2.
+
+The learning rate is the schedule multiplier of the paper, whose rate alpha is 1. So it multiplies the decay as well, as
+in PyTorch. Steps are computed by small functions, so that every fault of the contract is an edit of one expression.
+"""
 
 from typing import Any
 
@@ -10,6 +14,8 @@ Group = dict[str, Any]
 
 
 class AdamW(torch.optim.Optimizer):
+    """AdamW, with an update that loops over the parameters, or one for all parameters together (`foreach`)."""
+
     formula = "adamw"
 
     def __init__(
@@ -30,7 +36,7 @@ class AdamW(torch.optim.Optimizer):
             weights, factors, changes = [], [], []
             for weight, gradient in gradients(group):
                 state, rate = state_of(self, weight), rate_of(self, group)
-                gradient, factor = decayed(gradient, weight, rate * group["weight_decay"], group["weight_decay"])
+                gradient, factor = apply_decay(gradient, weight, rate * group["weight_decay"], group["weight_decay"])
                 advance(state, gradient, *group["betas"])
                 weights.append(weight)
                 factors.append(factor)
@@ -39,6 +45,7 @@ class AdamW(torch.optim.Optimizer):
 
 
 def gradients(group: Group) -> list[tuple[Tensor, Tensor]]:
+    """Return the parameters of a group that have a gradient, each with its gradient."""
     return [(weight, weight.grad) for weight in group["params"] if weight.grad is not None]
 
 
@@ -51,12 +58,20 @@ def rate_of(optimizer: torch.optim.Optimizer, group: Group) -> float:
     return float(group["lr"])
 
 
-def decayed(gradient: Tensor, weight: Tensor, shrink: float, decay: float) -> tuple[Tensor, float]:
-    """Return the gradient without decay, and the factor of the weight."""
+def apply_decay(gradient: Tensor, weight: Tensor, shrink: float, decay: float) -> tuple[Tensor, float]:
+    """Return the gradient, which decoupled weight decay does not change, and the factor by which the weight shrinks.
+
+    Args:
+        gradient: The gradient.
+        weight: The weight.
+        shrink: The learning rate times the decay.
+        decay: The weight decay.
+    """
     return (gradient, 1 - shrink)
 
 
 def advance(state: dict[str, Any], gradient: Tensor, beta1: float, beta2: float) -> None:
+    """Update the count of steps and the moving averages of a parameter."""
     state["step"] = state.get("step", 0) + 1
     # m = b1 m + (1 - b1) g and v = b2 v + (1 - b2) g^2, both from 0 (lines 7 and 8 of the algorithm).
     state["mean"] = beta1 * state.get("mean", 0) + (1 - beta1) * gradient
@@ -64,7 +79,8 @@ def advance(state: dict[str, Any], gradient: Tensor, beta1: float, beta2: float)
 
 
 def direction(state: dict[str, Any], betas: tuple[float, float], eps: float) -> Tensor:
-    # m / (1 - b1^t) and v / (1 - b2^t) are not biased to their start, 0 (lines 9 and 10).
+    """Return the change of a weight per unit of the learning rate."""
+    # m / (1 - b1^t) and v / (1 - b2^t) are not biased towards their start, 0 (lines 9 and 10).
     mean = unbiased(state["mean"], betas[0], state["step"])
     return mean / denominator(unbiased(state["square"], betas[1], state["step"]), eps)
 

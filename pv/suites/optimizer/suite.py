@@ -22,22 +22,34 @@ Settings: TypeAlias = Sequence[Mapping[str, Any]]
 Formula: TypeAlias = Callable[[Tensor, Sequence[Tensor], Settings], Tensor]
 """Returns a weight after some steps, from the initial weight, the gradients, and the group's settings in every step."""
 
-RELATIVE = 2e-4  # of the change: 1 - 0.999 in float32 is off by 3e-5
-ULPS = 4  # of the weight, in a step
+RELATIVE = 2e-4
+"""Tolerance relative to the change of a weight: 1 - 0.999 in float32 has a relative error of 3e-5."""
+ULPS = 4
+"""Roundings of the weight itself that are allowed per step."""
 
 
 def sgd(weight: Tensor, gradients: Sequence[Tensor], settings: Settings, *, damped_first: bool = False) -> Tensor:
-    """Follow the documentation of torch.optim.SGD: the first gradient enters the buffer undamped."""
+    """Follow the documentation of torch.optim.SGD, where dampening does not apply to the first gradient.
+
+    Args:
+        weight: The initial weight.
+        gradients: The gradient of every step.
+        settings: The settings of the parameter group in every step.
+        damped_first: Whether to make the mistake that dampening applies to the first gradient.
+
+    Returns:
+        The weight after all steps.
+    """
     buffer = None
     for gradient, group in zip(gradients, settings, strict=True):
         # v = momentum v + (1 - dampening) g; with Nesterov the step is g + momentum v (Sutskever et al. 2013, as
         # PyTorch writes it).
-        momentum, kept = group.get("momentum", 0), 1 - group.get("dampening", 0)
+        momentum, undamped = group.get("momentum", 0), 1 - group.get("dampening", 0)
         gradient = (-gradient if group.get("maximize") else gradient) + group.get("weight_decay", 0) * weight
         if buffer is None:
-            buffer = gradient * (kept if damped_first else 1)
+            buffer = gradient * (undamped if damped_first else 1)
         else:
-            buffer = momentum * buffer + kept * gradient
+            buffer = momentum * buffer + undamped * gradient
         if momentum:
             gradient = gradient + momentum * buffer if group.get("nesterov") else buffer
         weight = weight - group["lr"] * gradient
@@ -47,10 +59,18 @@ def sgd(weight: Tensor, gradients: Sequence[Tensor], settings: Settings, *, damp
 def adam(
     weight: Tensor, gradients: Sequence[Tensor], settings: Settings, *, decoupled: bool, shift: int = 0, eps: str = ""
 ) -> Tensor:
-    """Follow Kingma and Ba 2015, algorithm 1; if decoupled, Loshchilov and Hutter 2019, algorithm 2, with a rate of 1.
+    """Follow Kingma and Ba 2015, algorithm 1, or Loshchilov and Hutter 2019, algorithm 2, with alpha 1.
 
-    Other arguments select known mistakes: a shift of the step in the bias correction (-1: no correction), and eps
-    `inside` the root or `before` the correction.
+    Args:
+        weight: The initial weight.
+        gradients: The gradient of every step.
+        settings: The settings of the parameter group in every step.
+        decoupled: Whether the weight decay is decoupled (algorithm 2).
+        shift: The mistake to add this number to the step in the bias correction; -1 for no correction.
+        eps: The mistake to add eps `inside` the root, or `before` the bias correction; "" for no mistake.
+
+    Returns:
+        The weight after all steps.
     """
     mean = square = torch.zeros_like(weight)
     for step, (gradient, group) in enumerate(zip(gradients, settings, strict=True), 1):
@@ -58,7 +78,7 @@ def adam(
         gradient = (-gradient if group.get("maximize") else gradient) + (0 if decoupled else decay * weight)
         weight = weight * (1 - rate * decay) if decoupled else weight
         mean, square = beta1 * mean + (1 - beta1) * gradient, beta2 * square + (1 - beta2) * gradient**2
-        # The averages start at 0; dividing by 1 - beta^t removes that bias.
+        # The averages start at 0; dividing by 1 - beta^t removes this bias.
         one, two = (1.0, 1.0) if shift < 0 else (1 - beta1 ** (step + shift), 1 - beta2 ** (step + shift))
         root = (square / two + (group["eps"] if eps == "inside" else 0)).sqrt()
         added = {"": group["eps"], "inside": 0, "before": group["eps"] / two**0.5}[eps]
@@ -87,7 +107,7 @@ MISTAKES: dict[str, dict[str, dict[str, str | int]]] = {
 def close(actual: Tensor, right: Tensor, start: Tensor, steps: int) -> bool:
     """Return whether weights are equal within the rounding of `steps` steps in float32."""
     rounding = ULPS * steps * torch.finfo(torch.float32).eps * float(start.abs().max())
-    # Relative to the change, not to the weight: a wrong step is small beside the weight.
+    # Relative to the change, not to the weight: even a wrong step changes a weight only a little.
     allowed = RELATIVE * float((right - start).abs().max()) + rounding
     return float((actual - right).abs().max()) <= allowed  # False for NaN
 
@@ -95,7 +115,8 @@ def close(actual: Tensor, right: Tensor, start: Tensor, steps: int) -> bool:
 RATE = 0.01
 NAMES = ("lr", "rate", "learning_rate")
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
-SHAPES: tuple[Shapes, ...] = (((4, 3), (5,)), ((4, 3), (3, 5)))  # some optimizers take matrices only
+SHAPES: tuple[Shapes, ...] = (((4, 3), (5,)), ((4, 3), (3, 5)))
+"""Shapes of the parameters, in the order in which they are tried: some optimizers take matrices only."""
 WRITE = """cannot call {name}: {why}. The suite passes a list of float32 parameters and a rate, and takes steps
 without a closure on dense gradients. Write a function that adds the other arguments, and pass it:
 
@@ -113,20 +134,25 @@ RATES = {
 
 @dataclass(eq=False)
 class Run:
-    """An optimizer and its parameters."""
+    """A run of an optimizer: the optimizer with its parameters."""
 
     optimizer: Optimizer
     weights: list[nn.Parameter]
 
     def step(self, gradients: Sequence[Tensor | None], *, in_place: bool = False) -> list[Tensor]:
-        """Take a step, with the same random numbers as every step, and return copies of the weights."""
+        """Take a step, and return copies of the new weights.
+
+        Args:
+            gradients: The gradient of every weight; None for a weight without one.
+            in_place: Whether a gradient is written into the tensor of the step before, if there is one.
+        """
         for weight, gradient in zip(self.weights, gradients, strict=True):
-            # Loops clear gradients by writing zeros or by dropping them; an optimizer must not keep a reference.
+            # Loops reuse the tensors of gradients or drop them; an optimizer must not keep a reference to them.
             if in_place and weight.grad is not None and gradient is not None:
                 weight.grad.copy_(gradient)
             else:
                 weight.grad = None if gradient is None else gradient.clone()
-        # Optimizers with stochastic rounding draw: the same numbers in every step make runs comparable.
+        # Optimizers with stochastic rounding draw random numbers; equal seeds make runs comparable.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.optimizer.step()
@@ -142,8 +168,12 @@ class Run:
 class Bench(CallableBench):
     """A class or function that creates an optimizer from parameters and a rate.
 
-    The subject may have attributes: `formula`, the name of the formula or a function; `decoupled` and `independent`,
-    True if the formula does not show it; `features` and `not_claimed`, as for all subjects.
+    The subject may have the attributes
+
+    * `formula`: the name of a formula, or a function;
+    * `decoupled`: True if the weight decay is decoupled, although the formula does not show it;
+    * `independent`: True if a step of a parameter does not depend on the others, although there is no formula;
+    * `features` and `not_claimed`, as for all subjects.
     """
 
     write = WRITE
@@ -159,7 +189,7 @@ class Bench(CallableBench):
         self.shapes, run = self._first_run()
         self.name, self.formula = self._formula(run)
         declared = getattr(make, "formula", None) is not None
-        self.flags = [flag for flag in ("foreach", "fused") if flag in self.arguments and self._works(flag)]
+        self.flags = [flag for flag in ("foreach", "fused") if flag in self.arguments and self._accepts_flag(flag)]
         unknown = self.name if self.formula is None and not declared else ""
         decoupled = "adamw" in (self.name, getattr(make, "formula", "")) or getattr(make, "decoupled", False)
         decays = "weight_decay" in self.arguments or any(
@@ -196,50 +226,55 @@ class Bench(CallableBench):
     def _optimizer(
         self, parameters: list[nn.Parameter], rows: list[dict[str, Any]], settings: Mapping[str, object]
     ) -> Optimizer:
+        """Create an optimizer of parameters, or of parameter groups (`rows`) if there are some."""
         try:
             return self._call(rows or parameters, settings)
         except Exception:
             if not rows or inspect.isclass(self.subject):
                 raise
-        run = Run(self._call(parameters, settings), parameters)  # the function makes the groups, so they are split
+        # A function may make the parameter groups itself, and accept parameters only: split its groups afterwards.
+        run = Run(self._call(parameters, settings), parameters)
         run.optimizer.param_groups[:] = [{**run.group(row["params"][0]), **row} for row in rows]
         return run.optimizer
 
     def _call(self, parameters: Sequence[object], settings: Mapping[str, object]) -> Optimizer:
-        made = self.subject(parameters, **{self.rate: RATE}, **settings)
-        if not isinstance(made, Optimizer):
-            raise TypeError(f"it returned {type(made).__name__}, not a torch.optim.Optimizer")
-        return made
+        """Call the subject. Raise TypeError unless it returns an optimizer."""
+        optimizer = self.subject(parameters, **{self.rate: RATE}, **settings)
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"it returned {type(optimizer).__name__}, not a torch.optim.Optimizer")
+        return optimizer
 
     def _first_run(self) -> tuple[Shapes, Run]:
         """Try shapes until an optimizer takes a step on them; return the shapes and the run."""
         for shapes in SHAPES[:-1]:
             with suppress(Exception):
-                return shapes, self._stepped(shapes)
+                return shapes, self._run_after_step(shapes)
         with self.first_call():
-            run = self._stepped(SHAPES[-1])
+            run = self._run_after_step(SHAPES[-1])
         return SHAPES[-1], run
 
-    def _stepped(self, shapes: Shapes, **settings: object) -> Run:
-        """Return an optimizer of ones with these shapes, after a step whose gradients are ones."""
+    def _run_after_step(self, shapes: Shapes, **settings: object) -> Run:
+        """Return a run with weights of these shapes after one step; initial weights and gradients are all ones."""
         ones = [torch.ones(shape) for shape in shapes]
         run = self.start(ones, **settings)
         run.step(ones)
         return run
 
-    def _works(self, flag: str) -> bool:
+    def _accepts_flag(self, flag: str) -> bool:
+        """Return whether the optimizer takes a step with a flag, such as `fused`, on the CPU."""
         try:
-            self._stepped(self.shapes, **{flag: True})
-        except Exception:  # not on this device
+            self._run_after_step(self.shapes, **{flag: True})
+        except Exception:
             return False
         return True
 
     def _formula(self, run: Run) -> tuple[str, Formula | None]:
-        """Return the name of the formula and the formula; instead of a name, why there is none."""
+        """Return the name of the formula and the formula; if there is none, the reason in place of the name."""
         name, group = getattr(self.subject, "formula", None), run.group(run.weights[0])
         if callable(name):
             return "own", name
-        step = inspect.unwrap(type(run.optimizer).step)  # of a base class, where a subclass has none
+        # An optimizer that inherits its step from a class of PyTorch has the formula of this class.
+        step = inspect.unwrap(type(run.optimizer).step)
         if name is None and step is inspect.unwrap(SGD.step):
             name = "sgd"
         if name is None and step in (inspect.unwrap(Adam.step), inspect.unwrap(AdamW.step)):
@@ -278,7 +313,7 @@ Steps = list[list[Tensor]]
 
 
 def draw_steps(bench: Bench, seed: int, scale: float, steps: int = STEPS) -> tuple[list[Tensor], Steps]:
-    """Return random weights and, for every step, their gradients."""
+    """Return random weights and, for every step, random gradients with the standard deviation `scale`."""
     source = torch.Generator().manual_seed(seed)
     weights = [0.1 * torch.randn(shape, generator=source) for shape in bench.shapes]
     return weights, [[scale * torch.randn(weight.shape, generator=source) for weight in weights] for _ in range(steps)]
@@ -295,17 +330,28 @@ def take_steps(run: Run, steps: Sequence[Sequence[Tensor | None]], rates: Sequen
 
 
 def apart(one: Tensor, other: Tensor) -> str:
+    """Format the largest difference of two tensors."""
     return f"{float((one - other).abs().max()):.3g}"
 
 
 def same(one: list[Tensor], other: list[Tensor]) -> bool:
+    """Return whether two lists of tensors are bitwise equal."""
     return all(map(torch.equal, one, other))
 
 
 def explain(
     bench: Bench, formula: Formula, actual: Tensor, start: Tensor, steps: list[Tensor], settings: Settings
 ) -> str:
-    """Return "; it has ..." with the known mistakes that give the weight."""
+    """Return "; it has ..." with the known mistakes that give a weight; "" if none does.
+
+    Args:
+        bench: The bench.
+        formula: The correct formula.
+        actual: The weight after the steps.
+        start: The initial weight.
+        steps: The gradient of every step.
+        settings: The settings of the parameter group in every step.
+    """
     mistakes = {"the rate of the first step": formula(start, steps, [settings[0]] * len(settings))}
     mistakes["no weight decay"] = formula(start, steps, [{**step, "weight_decay": 0} for step in settings])
     for name, mistake in MISTAKES.get(bench.name, {}).items():
@@ -315,7 +361,15 @@ def explain(
 
 
 def step_fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates: Sequence[float]) -> tuple[str, str]:
-    """Take the steps, and return how a weight differs from that of the formula, and the cause; "" for none."""
+    """Take steps, and return how a weight differs from the formula, and the cause; "" and "" if none differs.
+
+    Args:
+        bench: The bench.
+        run: The run that takes the steps.
+        start: The initial weights.
+        steps: The gradients of every step.
+        rates: The rate of every step.
+    """
     formula, groups = bench.formula, [{**run.group(weight)} for weight in run.weights]
     actual = take_steps(run, steps, rates if len({*rates}) > 1 else ())
     for i, first in enumerate(start if formula else ()):
@@ -335,12 +389,13 @@ def step_fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates:
 
 @given(options=st.sampled_from(OPTIONS), steps=st.integers(1, STEPS), **CASES)
 def falsify_formula(bench: Bench, options: dict[str, float], steps: int, seed: int, scale: float) -> None:
-    if bench.formula is None:  # it is declared, or the claim would not be tried
+    # A subject without a formula is tried only if it declares one, which then cannot be computed.
+    if bench.formula is None:
         raise SkipTest(f"{bench.name}; write the settings into the groups, or pass a function as `formula`")
     start, gradients = draw_steps(bench, seed, scale, steps)
     try:
         run = bench.start(start, **(options if set(options) <= bench.arguments else {}))
-    except ValueError:  # it refuses these options together
+    except ValueError:  # an optimizer may refuse these options together
         run = bench.start(start)
     fault, cause = step_fault(bench, run, start, gradients, [RATE] * steps)
     judge(not fault, fault, cause)
@@ -352,7 +407,7 @@ def falsify_rate_of_each_group(bench: Bench, still: int, seed: int, scale: float
     whole = take_steps(bench.start(start, weight_decay=0.0), gradients)
     try:
         run = bench.start(start, [0.0 if i == still else RATE for i in (0, 1)], weight_decay=0.0)
-    except ValueError:  # it refuses a rate of 0
+    except ValueError:  # an optimizer may refuse a rate of 0 when it is created
         run = bench.start(start, [RATE, RATE], weight_decay=0.0)
         run.group(run.weights[still])["lr"] = 0.0
     actual = take_steps(run, gradients)
@@ -370,7 +425,7 @@ def falsify_changed_rate(bench: Bench, options: dict[str, float], seed: int, sca
     assert not same(take_steps(changed, steps, rates), take_steps(kept, steps)), (
         f"a rate set to {rates[1]} in param_groups after a step with {rates[0]} changes nothing in the next step"
     )
-    # A formula that does not fit with a constant rate is the fault of another claim.
+    # If the formula does not even fit with a constant rate, another claim fails.
     if not step_fault(bench, bench.start(start, **options), start, steps, [RATE, RATE])[0]:
         fault, cause = step_fault(bench, other, start, steps, rates)
         judge(not fault, f"with a rate of {rates[1]} in the second step, {fault}", cause)
@@ -380,7 +435,7 @@ def falsify_changed_rate(bench: Bench, options: dict[str, float], seed: int, sca
 def falsify_decoupled_decay(bench: Bench, seed: int) -> None:
     start, _ = draw_steps(bench, seed, 1.0)
     run = bench.start(start, weight_decay=0.1)
-    # With zero gradients only the decay changes a weight.
+    # With zero gradients, only the decay changes a weight.
     decays = [run.group(weight).get("weight_decay", 0.1) for weight in run.weights]
     actual = run.step([torch.zeros_like(weight) for weight in start])
     for weight, begin, decay in zip(actual, start, decays, strict=True):
@@ -413,7 +468,7 @@ def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -
     run = bench.start(start, momentum=0.9)
     middle = take_steps(run, gradients[:before], [3 * RATE] * before)
     restored, fresh = bench.start(middle, momentum=0.9), bench.start(middle, momentum=0.9)
-    # Through a file: a state that stays shared in memory would hide what is not saved.
+    # Save to a file: references to live objects would hide state that is not saved.
     with tempfile.TemporaryFile() as file:
         torch.save(run.optimizer.state_dict(), file)
         file.seek(0)
@@ -428,7 +483,7 @@ def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -
 @given(**CASES)
 def falsify_foreach_and_fused(bench: Bench, seed: int, scale: float) -> None:
     start, steps = draw_steps(bench, seed, scale)
-    # A parameter whose first gradient is None has fewer steps than the others, which grouped kernels must respect.
+    # The parameter whose first gradient is None has one step less than the other, which grouped kernels must respect.
     late: list[Sequence[Tensor | None]] = [[steps[0][0], None], *steps[1:]]
     for flag in bench.flags:
         plain, other = (take_steps(bench.start(start, weight_decay=0.1, **{flag: on}), late) for on in (False, True))

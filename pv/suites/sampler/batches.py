@@ -1,4 +1,4 @@
-"""The suite's own subject: the batches of an epoch for one of several ranks, with a position that can be restored."""
+"""The suite's own subject: a sampler of the batches of an epoch for one of several ranks, which can be resumed."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,8 @@ import torch
 class Batches:
     """Yields batches of indices. All ranks get the same number of examples.
 
-    An incomplete last round over the ranks is filled with the first examples, or dropped.
+    If the ranks cannot share the examples evenly, the first examples are repeated, or with `drop_last` the last
+    examples are dropped.
     """
 
     def __init__(
@@ -29,14 +30,16 @@ class Batches:
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return count(share(self.size, self.world_size, self.drop_last), self.batch_size, self.drop_last)
+        return batch_count(
+            examples_per_rank(self.size, self.world_size, self.drop_last), self.batch_size, self.drop_last
+        )
 
     def __iter__(self) -> Iterator[list[int]]:
-        indices = dealt(order(self.size, self.seed, self.epoch), self.world_size, self.rank, self.drop_last)
+        indices = rank_indices(order(self.size, self.seed, self.epoch), self.world_size, self.rank, self.drop_last)
         batches = [indices[k : k + self.batch_size] for k in range(0, len(indices), self.batch_size)]
-        # A restored position is used in the next iteration only.
+        # `done` counts the batches of the epoch. A restored position (`skip`) is used in the next iteration only.
         self.done, self.skip = self.skip, 0
-        for batch in whole(batches, self.batch_size, self.drop_last)[self.done :]:
+        for batch in complete_batches(batches, self.batch_size, self.drop_last)[self.done :]:
             self.done += 1
             yield batch
 
@@ -48,33 +51,37 @@ class Batches:
 
 
 def order(size: int, seed: int, epoch: int) -> list[int]:
-    # A prime that is larger than any epoch: with seed + epoch, neighbouring seeds would share their orders.
+    """Return the random order of all examples in an epoch."""
+    # A factor that is larger than any epoch: with seed + epoch, neighbouring seeds would share their orders.
     generator = torch.Generator().manual_seed(1000003 * seed + epoch)
     indices: list[int] = torch.randperm(size, generator=generator).tolist()
     return indices
 
 
-def share(size: int, world: int, drop: bool) -> int:
-    """Return the number of examples per rank."""
+def examples_per_rank(size: int, world: int, drop: bool) -> int:
+    """Return the number of examples per rank, rounded down with `drop`, and up without it."""
     return size // world if drop else -(-size // world)
 
 
-def dealt(order: list[int], world: int, rank: int, drop: bool) -> list[int]:
-    total = world * share(len(order), world, drop)
-    return of_rank(filled(order, total)[:total], world, rank)
+def rank_indices(order: list[int], world: int, rank: int, drop: bool) -> list[int]:
+    """Return the indices of a rank in their order."""
+    total = world * examples_per_rank(len(order), world, drop)
+    return every_nth(repeated(order, total)[:total], world, rank)
 
 
-def of_rank(indices: list[int], world: int, rank: int) -> list[int]:
+def every_nth(indices: list[int], world: int, rank: int) -> list[int]:
     return indices[rank::world]
 
 
-def filled(order: list[int], total: int) -> list[int]:
+def repeated(order: list[int], total: int) -> list[int]:
+    """Return the order, repeated until it has at least `total` indices."""
     return order * -(-total // len(order))
 
 
-def whole(batches: list[list[int]], size: int, drop: bool) -> list[list[int]]:
+def complete_batches(batches: list[list[int]], size: int, drop: bool) -> list[list[int]]:
+    """Return the batches, with `drop` only the complete ones."""
     return [batch for batch in batches if len(batch) == size or not drop]
 
 
-def count(examples: int, size: int, drop: bool) -> int:
+def batch_count(examples: int, size: int, drop: bool) -> int:
     return examples // size if drop else -(-examples // size)

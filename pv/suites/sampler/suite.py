@@ -44,12 +44,12 @@ Of each parameter, other names are known, too:
 
 
 Item: TypeAlias = int | list[int]
-"""An index, or the indices of a batch."""
+"""An item that a sampler yields: an index, or the indices of a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """The arguments of a sampler: examples, batch size, ranks, seed, and whether an incomplete rest is dropped."""
+    """The arguments of a sampler: examples, batch size, ranks, seed, and whether incomplete batches are dropped."""
 
     size: int
     batch: int = 4
@@ -65,7 +65,7 @@ class Case:
 
 
 class Examples:
-    """A dataset of rows of tokens."""
+    """A dataset of rows of tokens, with lengths from 3 to 7."""
 
     def __init__(self, size: int) -> None:
         self.lengths = [3 + 7 * k % 5 for k in range(size)]
@@ -81,12 +81,13 @@ class Examples:
 
 
 class Run:
-    """A sampler of a bench for one case."""
+    """The sampler of one case; samplers that take the epoch as an argument are created again in every epoch."""
 
     def __init__(self, bench: "Bench", case: Case) -> None:
         self.bench, self.case, self.sampler = bench, case, bench.build(case, 0)
 
     def begin(self, epoch: int) -> Iterator[object]:
+        """Return an iterator over an epoch."""
         if self.bench.arguments["epoch"]:
             self.sampler = self.bench.build(self.case, epoch)
         elif hasattr(self.sampler, "set_epoch"):
@@ -94,21 +95,29 @@ class Run:
         return iter(self.sampler)
 
     def epoch(self, epoch: int) -> list[Item]:
-        """Return the indices or batches of indices of an epoch; of a sampler that yields too many, only a few more."""
-        # A sampler may be endless: read a few more items than any right epoch has.
+        """Return the items of an epoch. If the sampler yields too many, the list is cut."""
+        # A sampler may be endless, so read a few more items than any correct epoch has.
         return self.take(self.begin(epoch), 4 * self.case.size + 50)
 
     def take(self, items: Iterator[object], most: int) -> list[Item]:
+        """Return the next items of an iterator, at most `most`."""
         return [plain(item) for item in islice(items, most)]
 
     def cut(self, epoch: int, after: int) -> dict[str, object]:
-        """Return the state after some items of an epoch."""
+        """Return the state of the sampler after `after` items of an epoch."""
         iterator = self.begin(epoch)
         self.take(iterator, after)
         return copy.deepcopy(stateful_part(self.sampler, iterator).state_dict())
 
     def resumed(self, epoch: int, state: dict[str, object], *, late: bool) -> list[Item]:
-        """Return the rest of an epoch after a state is loaded: after the epoch is set if `late`, else before."""
+        """Load a state, and return the rest of the epoch.
+
+        Args:
+            epoch: The epoch of the state.
+            state: The state.
+            late: Whether the state is loaded after the epoch is set, or before.
+        """
+        # A state of the iterator can only be loaded after the epoch has begun.
         iterator = self.begin(epoch) if late or not stateful(self.sampler) else iter(())
         stateful_part(self.sampler, iterator).load_state_dict(copy.deepcopy(state))
         if stateful(self.sampler):
@@ -129,8 +138,8 @@ class Bench(CallableBench):
         free = {name: parameter for name, parameter in parameters.items() if name not in bound}
         self.arguments = self.roles_of(free)
         of_examples = [role for role in ("lengths", "data", "size") if self.arguments[role]]
-        # A sampler that takes lengths and a dataset gets one of them.
-        for role in of_examples[1:]:  # the others are passed only if they have to be
+        # Of several parameters for the examples, such as lengths and dataset, pass the first and the required ones.
+        for role in of_examples[1:]:
             if free[self.arguments[role]].default is not inspect.Parameter.empty:
                 self.arguments[role] = ""
         self.refuse_unknown(free, self.arguments)
@@ -141,16 +150,19 @@ class Bench(CallableBench):
         )
 
     def build(self, case: Case, epoch: int) -> Any:
+        """Return a new sampler for a case; `epoch` is used only if the sampler takes it as an argument."""
         values = vars(case) | {"data": Examples(case.size), "lengths": Examples(case.size).lengths}
         values |= {"generator": torch.Generator().manual_seed(case.seed), "epoch": epoch, "shuffle": True}
         return self.subject(**{name: values[role] for role, name in self.arguments.items() if name})
 
     def start(self, case: Case) -> Run:
+        """Return a run of a case, and record it as used."""
         run = Run(self, case)
         self.used.append(run)
         return run
 
     def ranks(self, case: Case) -> list[Run]:
+        """Return the runs of all ranks of a case."""
         return [self.start(replace(case, rank=rank)) for rank in range(case.world)]
 
     def _first_items(self) -> tuple[object, object, object]:
@@ -166,7 +178,14 @@ class Bench(CallableBench):
     def _reasons(
         self, defaults: Mapping[str, object], sampler: object, iterator: object, first: object
     ) -> dict[str, str]:
-        """Return the reason of every missing feature; "" for a feature that is there."""
+        """Return, by feature, the reason why the subject does not have it; "" if it does.
+
+        Args:
+            defaults: The default, or the bound value, of each parameter.
+            sampler: A sampler.
+            iterator: Its iterator.
+            first: The first item.
+        """
         names = self.arguments
         repeats = defaults.get("replacement", False) is True or getattr(sampler, "replacement", False) is True
         seeded = names["seed"] or names["generator"]
@@ -202,27 +221,32 @@ def stateful_part(sampler: object, iterator: object) -> Any:
 
 
 def stateful(part: object) -> bool:
+    """Return whether an object has `state_dict` and `load_state_dict`."""
     return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
 
 
 CASES = {"batch": st.integers(2, 5), "seed": st.integers(0, 9)}
-MANY = st.integers(16, 40)  # so many that two orders are not the same by chance
+MANY = st.integers(16, 40)  # enough examples that two orders are not equal by chance
 RANKS = {"world": st.integers(2, 4), **CASES}
 
 
 def drops(bench: Bench) -> list[bool]:
+    """Return the values of `drop_last` to try."""
     return [False] if "drop" in bench.lacks else [False, True]
 
 
 def flat(items: Sequence[Item]) -> list[int]:
+    """Return the indices of items, whether they are indices or batches."""
     return [index for item in items for index in (item if isinstance(item, list) else [item])]
 
 
 def excerpt(items: Sequence[object]) -> str:
+    """Format at most six items."""
     return f"{[*items[:6]]}" if len(items) <= 6 else f"[{', '.join(map(str, items[:6]))}, ...]"
 
 
 def check_known(indices: list[int], size: int, case: object) -> None:
+    """Assert that all indices are between 0 and size - 1."""
     foreign = sorted({*indices} - {*range(size)})
     assert not foreign, f"of {case}, it yields {excerpt(foreign)}; indices are 0 to {size - 1}"
 
@@ -241,6 +265,7 @@ def falsify_every_example_once(bench: Bench, size: int, batch: int, seed: int) -
 
 
 def check_ranks(bench: Bench, case: Case) -> None:
+    """Assert that the ranks have equally many items, and divide the examples up to the padding or the dropped rest."""
     size, parts = case.size, [run.epoch(0) for run in bench.ranks(case)]
     lengths = [len(part) for part in parts]
     assert len({*lengths}) == 1, f"of {case}, the ranks have {lengths} items; the longest waits for the others"
@@ -248,8 +273,9 @@ def check_ranks(bench: Bench, case: Case) -> None:
     check_known(list(actual), size, case)
     missing, repeated = sorted({*range(size)} - {*actual}), actual.total() - len(actual)
     same = "; every rank has the same" if len({*map(str, parts)}) == 1 and lengths[0] else ""
+    # Samplers fill up or drop either whole batches on every rank, or single indices per rank.
     full = all(isinstance(rows, list) and len(rows) == case.batch for part in parts for rows in part)
-    most = case.world * (case.batch if full else 1) - 1  # batches are filled up, or rounds of indices
+    most = case.world * (case.batch if full else 1) - 1
     if case.drop:
         assert not repeated, f"of {case}, {repeated} indices are repeated, with drop_last{same}"
         assert len(missing) <= most, f"of {case}, {excerpt(missing)} are left out; at most {most} have to be"
@@ -268,7 +294,7 @@ def falsify_ranks(bench: Bench, size: int, world: int, batch: int, seed: int) ->
 def falsify_fewer_examples_than_ranks(bench: Bench, size: int, extra: int, batch: int) -> None:
     try:
         check_ranks(bench, Case(size=size, world=size + extra, batch=batch))
-    except ValueError:  # it refuses so few
+    except ValueError:  # a sampler may refuse fewer examples than ranks
         return
 
 
@@ -302,8 +328,8 @@ def falsify_seed_and_epoch_decide(bench: Bench, size: int, epoch: int, batch: in
     )
 
 
-def drawn_states() -> dict[str, object]:
-    """Return the states of the global generators, as text."""
+def generator_states() -> dict[str, object]:
+    """Return the states of the global generators of torch, random and numpy."""
     states: dict[str, object] = {"torch": torch.get_rng_state().tolist(), "random": random.getstate()}
     numpy = sys.modules.get("numpy")
     return states if numpy is None else {**states, "numpy": str(numpy.random.get_state()[1:])}
@@ -316,8 +342,8 @@ def falsify_global_generators_are_left(bench: Bench, size: int, batch: int, seed
     with torch.random.fork_rng(devices=[]):
         right = bench.start(case).epoch(0)
         torch.manual_seed(size), random.seed(size), numpy and numpy.random.seed(size)
-        run, before = bench.start(case), drawn_states()
-        actual, after = run.epoch(0), drawn_states()
+        run, before = bench.start(case), generator_states()
+        actual, after = run.epoch(0), generator_states()
     assert actual == right, f"of {run.case}, seed {seed} has another order once the global generators are seeded anew"
     changed = [name for name, state in before.items() if state != after[name]]
     assert not changed, (
@@ -346,16 +372,25 @@ def falsify_resume(bench: Bench, size: int, at: int, epoch: int, batch: int, see
         cut.epoch(k)
     at = min(at, len(orders[epoch]))
     state = cut.cut(epoch, at)
-    wrong = fault(late, orders, at, state, late=True)  # loops set the epoch before or after
+    # Loops set the epoch before or after they load the state: one of the two orders must work.
+    wrong = fault(late, orders, at, state, late=True)
     assert not wrong or not fault(early, orders, at, state, late=False), wrong
 
 
 def fault(run: Run, orders: list[list[Item]], at: int, state: dict[str, object], *, late: bool) -> str:
-    """Resume in the last epoch but one, and return the fault; "" if there is none."""
+    """Resume in the last epoch but one, and return the fault; "" if there is none.
+
+    Args:
+        run: The run to resume.
+        orders: The orders of the epochs, the last one after the epoch that is resumed.
+        at: The number of items before the cut.
+        state: The state after these items.
+        late: Whether the state is loaded after the epoch is set.
+    """
     order, after = orders[-2:]
     actual = run.resumed(len(orders) - 2, state, late=late)
     place = f"of {run.case}, resumed after {at} of {len(order)} items of epoch {len(orders) - 2}"
-    if at == len(order) and actual == after:  # it is in the next epoch at once
+    if at == len(order) and actual == after:  # at the end of an epoch, a sampler may resume in the next one
         return ""
     if actual != order[at:]:
         mistakes = {"it starts the epoch again": order, "an item is left out": order[at + 1 :]}

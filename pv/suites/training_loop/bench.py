@@ -1,7 +1,7 @@
 """Run jobs for the claims of the suite, and cache the runs: claims about a subject share them, also between processes.
 
-A run is looked up by the text of its job: first in this process, then in the directory, in which the first process that
-asks for a run locks it, makes it, and stores it.
+The key of a run is the text of its job. A run is looked up in this process, then in a shared directory. The first
+process that needs a run locks its key there, makes the run, and stores it; other processes wait and read it.
 """
 
 import fcntl
@@ -25,13 +25,13 @@ from pv.suites.bench import SuiteBench
 from pv.suites.training_loop.cases import TOGETHER, equal
 from pv.suites.training_loop.features import check_simplest_run, missing_features, restrict_job
 from pv.suites.training_loop.job import Job, Trainer
-from pv.suites.training_loop.processes import Template, killed, run_ranks
+from pv.suites.training_loop.processes import Template, run_and_kill, run_ranks
 from pv.suites.training_loop.run import Run, observe
 
 PATIENCE_S = 20.0
 """Seconds that a bench waits in total for runs that other processes make; then it makes the runs itself.
 
-A process that waits for longer would be taken for one that hangs.
+A process that waited longer would be reported as one that hangs.
 """
 SIMPLEST = Job(train=equal(4))
 """The job that every loop can run."""
@@ -45,7 +45,7 @@ def bench(subject: object, directory: Path | None) -> "Bench":
         directory: As for `Bench`.
 
     Raises:
-        NoAdapter: The subject is neither; the text says what to write.
+        NoAdapter: The subject is neither an adapter nor a known class; the text says what to write.
     """
     from pv.suites.training_loop.adapters import adapted
 
@@ -53,7 +53,7 @@ def bench(subject: object, directory: Path | None) -> "Bench":
 
 
 class Bench(SuiteBench):
-    """Runs the jobs of claims with a trainer; a job is run once for all claims.
+    """A trainer, with the runs of its jobs; a job is run once for all claims.
 
     Args:
         trainer: The adapter.
@@ -61,15 +61,16 @@ class Bench(SuiteBench):
             directory share runs.
     """
 
-    cannot = "the loop cannot run the simplest job (an epoch of 4 examples of one length, in batches of 2)"
+    warm_up_failure = "the loop cannot run the simplest job (an epoch of 4 examples of one length, in batches of 2)"
     """The message if `warm_up` raises."""
-    apart = frozenset({"ranks"})
-    """Features whose claims may be tried although `warm_up` raises for others."""
+    independent_features = frozenset({"ranks"})
+    """Features whose claims are tried even if `warm_up` raises for the claims that do not need them."""
 
     def __init__(self, trainer: Trainer, directory: Path | None = None) -> None:
         self.subject = self.trainer = trainer
         self.used: list[Run] = []
         self.directory = directory or Path(tempfile.mkdtemp())
+        # The runs of this process, by the text of their job and how it was run; a run of several ranks is a list.
         self._runs: dict[str, list[Run]] = {}
         self._patience = PATIENCE_S
         self._warm = False
@@ -78,22 +79,23 @@ class Bench(SuiteBench):
 
     @property
     def lacks(self) -> dict[str, str]:  # type: ignore[override]  # the base class stores it; here it follows the trainer
-        """Return the reasons of the features that the trainer does not have."""
+        """Return, by feature that the trainer does not have, the reason."""
         lacks = missing_features(self.trainer)
+        # The claims about combinations, which need `pairs`, need two features to combine.
         if len(TOGETHER.keys() - lacks.keys()) < 2:
             lacks["pairs"] = f"it has fewer than two of {', '.join(TOGETHER)}"
         return lacks
 
     def warm_up(self, needs: Collection[str] = ()) -> None:
-        """Run the simplest job once, so that a loop that cannot run at all is reported once.
+        """Run the simplest job once, so that a loop that cannot run at all is reported once, not by every claim.
 
         Args:
             needs: The features that the claim uses. Claims about ranks only need a loop that runs in two processes.
 
         Raises:
             Contradiction: The run shows a feature that the adapter declares to be missing.
-            Placeholder: A part of the adapter is to be filled in: no claim can do without it. Other skips are left to
-                the claims.
+            Placeholder: A part of the adapter that every claim needs is to be filled in. Other skips are ignored here,
+                since the claims that run into them report them.
             Exception: What the loop or its adapter raises.
         """
         from pv.suites.training_loop.adapters.handwritten import Placeholder
@@ -114,7 +116,7 @@ class Bench(SuiteBench):
             if isinstance(error, PvError) or "ranks" not in needs or not self._runs_in_ranks():
                 raise
         self._warm = True
-        # The code of this run was executed, but not by the claim: only code that the claim reaches gets mutants.
+        # Do not count the code of this run as reached: only code that the claim itself reaches gets mutants.
         ran.update(seen - before)
         seen.intersection_update(before)
         self._runs.clear()
@@ -122,7 +124,7 @@ class Bench(SuiteBench):
 
     def _runs_in_ranks(self) -> bool:
         """Return whether the simplest job runs in two processes."""
-        # Processes are slow to start, so a failure is stored for all claims.
+        # Processes start slowly, so store a failure for the benches of all claims.
         failed = self.directory / "simplest-job-fails-in-ranks"
         if failed.exists():
             return False
@@ -138,23 +140,26 @@ class Bench(SuiteBench):
 
         Args:
             job: The job; it is restricted to the features of the trainer, and gets another directory.
+
+        Raises:
+            SkipTest: As `observe`.
         """
-        job = self._restricted(job)
-        return self._once(repr(job), lambda place: observe(self.trainer, replace(job, directory=place)))
+        job = self._restrict(job)
+        return self._cached_run(repr(job), lambda place: observe(self.trainer, replace(job, directory=place)))
 
     def rerun(self, job: Job) -> Run:
-        """Run a job a second time, to compare it with the cached run.
+        """Run a job a second time, and return the run, to compare it with the first one.
 
         Args:
             job: The attribute `job` of the first run.
         """
-        return self._once(f"{job!r} again", lambda place: observe(self.trainer, replace(job, directory=place)))
+        return self._cached_run(f"{job!r} again", lambda place: observe(self.trainer, replace(job, directory=place)))
 
     def resume(self, uninterrupted: Run, step: int, *, epochs: int | None = None) -> Run:
-        """Return a run that resumes another run from a checkpoint, as if that had been killed after it.
+        """Return a run that resumes another run from a checkpoint, as if the process had been killed right after it.
 
         Args:
-            uninterrupted: The uninterrupted run. Its directory is copied without later checkpoints.
+            uninterrupted: The run to resume. Its directory is copied without later checkpoints.
             step: The step of the checkpoint.
             epochs: The number of epochs of the resumed run; None for the number in the job.
 
@@ -169,7 +174,7 @@ class Bench(SuiteBench):
             return replace(again, done=step)
 
         changed = "" if epochs is None else f", epochs {epochs}"
-        return self._once(f"{replace(uninterrupted.job, directory=Path())!r} from {step}{changed}", resume)
+        return self._cached_run(f"{replace(uninterrupted.job, directory=Path())!r} from {step}{changed}", resume)
 
     def run_after(self, earlier: Run, job: Job) -> Run:
         """Return the run of a job from its first step, in a copy of the directory of an earlier run.
@@ -178,29 +183,29 @@ class Bench(SuiteBench):
             earlier: The earlier run.
             job: The job.
         """
-        job = self._restricted(job)
+        job = self._restrict(job)
 
         def run(place: Path) -> Run:
             shutil.copytree(earlier.job.directory, place, dirs_exist_ok=True, symlinks=True)
             return observe(self.trainer, replace(job, directory=place))
 
-        return self._once(f"{job!r} after {replace(earlier.job, directory=Path())!r}", run)
+        return self._cached_run(f"{job!r} after {replace(earlier.job, directory=Path())!r}", run)
 
     def ranks(self, job: Job, size: int) -> list[Run]:
-        """Return the runs of a job in several processes, by rank.
+        """Run a job in several processes, and return the runs by rank.
 
         Args:
             job: The job.
             size: The number of processes.
         """
-        job = self._restricted(job, size)
-        return self._all(
+        job = self._restrict(job, size)
+        return self._cached_ranks(
             f"{job!r} x {size}",
             lambda place: run_ranks(self.trainer, replace(job, directory=place), size, self._template),
         )
 
     def resume_ranks(self, uninterrupted: list[Run], step: int) -> list[Run]:
-        """Return runs that resume the runs of all ranks from a checkpoint, by rank.
+        """Resume the runs of all ranks from a checkpoint, and return the resumed runs by rank.
 
         Args:
             uninterrupted: The uninterrupted runs, by rank.
@@ -217,53 +222,60 @@ class Bench(SuiteBench):
             runs = run_ranks(self.trainer, resumed, len(uninterrupted), self._template)
             return [replace(run, done=step) for run in runs]
 
-        return self._all(f"{replace(first.job, directory=Path())!r} x {len(uninterrupted)} from {step}", resume)
+        return self._cached_ranks(
+            f"{replace(first.job, directory=Path())!r} x {len(uninterrupted)} from {step}", resume
+        )
 
     def kill(self, uninterrupted: Run, operation: int) -> Path | None:
-        """Run a job and kill it at an operation on files.
+        """Run a job again and kill it at an operation on files.
 
         Args:
             uninterrupted: A run of the same job.
-            operation: The number of the operation.
+            operation: The number of the operation, from 0.
 
         Returns:
-            The directory of the killed run; None if it had fewer operations.
+            The directory of the killed run; None if the run has fewer operations.
         """
         place = Path(tempfile.mkdtemp(dir=self.directory))
         job = replace(uninterrupted.job, directory=place)
-        return place if killed(lambda: observe(self.trainer, job), place, operation) else None
+        return place if run_and_kill(lambda: observe(self.trainer, job), place, operation) else None
 
     def resume_run(self, uninterrupted: Run, place: Path, saved: Path, *, saves: bool = True) -> Run:
         """Resume a killed run in its directory, and return the resumed run. Nothing is copied or stored.
 
         Args:
             uninterrupted: The uninterrupted run of the same job.
-            place: The directory.
-            saved: The checkpoint in it.
+            place: The directory of the killed run.
+            saved: The checkpoint in the directory.
             saves: Whether the resumed run saves checkpoints.
         """
         job = replace(uninterrupted.job, directory=place, resume=saved)
         self.used.append(observe(self.trainer, job if saves else replace(job, save_every=0)))
         return self.used[-1]
 
-    def _restricted(self, job: Job, ranks: int = 1) -> Job:
+    def _restrict(self, job: Job, ranks: int = 1) -> Job:
+        """Return the job with only the settings and examples that the trainer can run."""
         return restrict_job(job, missing_features(self.trainer), ranks)
 
-    def _once(self, job: str, make: Callable[[Path], Run]) -> Run:
+    def _cached_run(self, job: str, make: Callable[[Path], Run]) -> Run:
         """Return the cached run with the key `job`; if there is none, make it in a new directory."""
-        return self._all(job, lambda place: [make(place)])[0]
+        return self._cached_ranks(job, lambda place: [make(place)])[0]
 
-    def _all(self, job: str, make: Callable[[Path], list[Run]]) -> list[Run]:
+    def _cached_ranks(self, job: str, make: Callable[[Path], list[Run]]) -> list[Run]:
+        """Return the cached runs with the key `job`, one per rank, and record that the claim uses them."""
         if job not in self._runs:
-            self._runs[job] = self._shared(self.directory / hashlib.sha256(job.encode()).hexdigest()[:20], make)
+            self._runs[job] = self._stored_runs(self.directory / hashlib.sha256(job.encode()).hexdigest()[:20], make)
         self.used.extend(self._runs[job])
         return self._runs[job]
 
-    def _shared(self, place: Path, make: Callable[[Path], list[Run]]) -> list[Run]:
-        """Return the runs that are stored beside the directory `place`; if there are none, make and store them."""
+    def _stored_runs(self, place: Path, make: Callable[[Path], list[Run]]) -> list[Run]:
+        """Return the runs that are stored beside the directory `place`; if there are none, make and store them.
+
+        Runs that no other process has finished in time are made in a directory of their own, and not stored.
+        """
         record = place.with_suffix(".run")
         began = time.monotonic()
-        # The first process that has the lock makes the run; the others wait, and read its record.
+        # The first process that gets the lock makes the runs; the others wait for the lock, and read the record.
         with _locked(place.with_suffix(".lock"), self._patience) as locked:
             self._patience -= time.monotonic() - began
             if not locked:
@@ -276,10 +288,10 @@ class Bench(SuiteBench):
 
 
 def _copy(uninterrupted: Run, step: int, place: Path) -> Path:
-    """Copy the directory of a run without later checkpoints, and return the copied checkpoint of a step.
+    """Copy the directory of a run without the checkpoints after a step, and return the copied checkpoint of the step.
 
     Raises:
-        SkipTest: The checkpoint is not there, or has the same path as a later one.
+        SkipTest: The checkpoint does not exist, or has the same path as a later one.
     """
     home, reported = uninterrupted.job.directory, uninterrupted.checkpoints
     if step not in reported:
@@ -300,15 +312,16 @@ def _copy(uninterrupted: Run, step: int, place: Path) -> Path:
 
 def _write(path: Path, runs: list[Run]) -> None:
     partial = path.with_suffix(".partial")
-    # torch.save, since pickle would share the memory of a tensor with this process by a file for each.
+    # torch.save, since pickle would write a storage once for each tensor that views it.
     torch.save((runs, sorted(seen), processes.current_trace()), partial)
     partial.replace(path)
 
 
 def _read(path: Path) -> list[Run]:
-    """Return stored runs, and count the code and files that their process used as used by this one.
+    """Return stored runs, and record the code and files that their process used as used by this process.
 
-    Else the dependencies of the claim would lack them, and a cached result would not become stale.
+    Otherwise they would be missing from the dependencies of the claim: its cached result would stay valid when they
+    change.
     """
     runs, reached, trace = torch.load(path, weights_only=False)
     seen.update(reached)
@@ -318,7 +331,7 @@ def _read(path: Path) -> list[Run]:
 
 @contextmanager
 def _locked(path: Path, patience_s: float) -> Iterator[bool]:
-    """Yield whether the file could be locked for this process."""
+    """Try to lock a file for the time of the context, for at most `patience_s` seconds; yield whether it is locked."""
     path.parent.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + patience_s
     with path.open("w") as file:

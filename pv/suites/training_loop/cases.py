@@ -1,4 +1,4 @@
-"""The examples and jobs that the claims run. Every number is fixed, so that two claims share the run of a job."""
+"""The examples and jobs of the claims. Their numbers are fixed, so that claims share the runs of equal jobs."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +10,14 @@ from pv.suites.training_loop.probe import TEXT
 
 
 def example(name: int, length: int, mask: int, *, first: bool = False) -> Example:
-    """Return an example whose token i + 1 is scored if bit i of the mask is set. first: its first label is set, too."""
+    """Return an example.
+
+    Args:
+        name: The name of the example, its first token.
+        length: The number of tokens.
+        mask: Token i + 1 is scored if bit i is set.
+        first: Whether the first label is set, too; it is never scored.
+    """
     low, high = TEXT
     tokens = (name, *(low + (7 * name + 5 * i + i * i) % (high - low) for i in range(1, length)))
     labels = (token if mask >> i & 1 else IGNORED for i, token in enumerate(tokens[1:]))
@@ -23,19 +30,19 @@ def equal(n: int) -> tuple[Example, ...]:
 
 
 def unequal(n: int, start: int = 1) -> tuple[Example, ...]:
-    """Return n examples of 2 to 8 tokens, of which the last is scored and some before it are not."""
+    """Return n examples of 2 to 8 tokens. The last token is scored, and some tokens before it are not."""
     lengths = [2 + (5 * i + 3) % 7 for i in range(n)]
     return tuple(_ending_scored(start + i, length, 0b1011011) for i, length in enumerate(lengths))
 
 
 def _ending_scored(name: int, length: int, mask: int) -> Example:
-    # Cut the mask to the row, and score the last token, so that every row has something to learn.
+    # Score the last token, so that every row has a label, and cut the mask to the row.
     return example(name, length, (mask | 1 << (length - 2)) & (1 << (length - 1)) - 1)
 
 
 EVALUATED = unequal(5, start=20)
 DIVERGING = 4000.0
-"""A rate at which the loss only rises, so that the first checkpoint is the best."""
+"""A learning rate at which the loss only rises, so that the first checkpoint is the best."""
 
 
 TOGETHER: dict[str, Callable[[Job], Job]] = {
@@ -49,11 +56,11 @@ TOGETHER: dict[str, Callable[[Job], Job]] = {
     "smoothing": lambda job: replace(job, smoothing=0.2),
     "evaluate": lambda job: replace(job, evaluated=tuple(example(k, 4, 0b111) for k in range(20, 24)), eval_every=1),
 }
-"""The features that are tried together, with the job that uses them. Other jobs have a constant rate and SGD."""
+"""By feature: a function that adds the feature to a job. The claims about combinations combine these features."""
 EVALUATING = Job(train=unequal(6), evaluated=EVALUATED, eval_every=2, epochs=2, dropout=0.3)
 """A job with evaluations and dropout."""
 SAVED = Job(train=unequal(7), epochs=2, optimizer="adamw", rate=0.01, schedule="linear", save_every=1, dropout=0.3)
-"""A job with a checkpoint after every step, two epochs, moments, a schedule and dropout."""
+"""A job with a checkpoint after every step, two epochs, an optimizer with state, a schedule and dropout."""
 
 
 def unequal_examples(smallest: int) -> st.SearchStrategy[tuple[Example, ...]]:
@@ -63,6 +70,10 @@ def unequal_examples(smallest: int) -> st.SearchStrategy[tuple[Example, ...]]:
 
 
 def shapes(smallest: int = 1) -> dict[str, st.SearchStrategy[object]]:
-    """Return strategies for what makes up the windows of a job."""
+    """Return strategies of Hypothesis for the settings that determine the windows of a job.
+
+    Args:
+        smallest: The smallest number of training examples.
+    """
     small, few = st.integers(1, 3), st.integers(1, 2)
     return {"train": unequal_examples(smallest), "batch": small, "accumulate": small, "epochs": few}

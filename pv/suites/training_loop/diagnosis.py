@@ -1,4 +1,7 @@
-"""Describe how a run differs from the correct run: order, rates, weights or logged numbers; format its steps."""
+"""Describe how a run differs from a correct run: in its order, rates, weights or logged numbers; format its steps.
+
+A correct run (`right`) is a run of the same job by the same trainer, such as the uninterrupted run for a resumed one.
+"""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,16 +16,23 @@ from pv.suites.training_loop.run import Run
 ROWS = 24
 """Largest number of steps in a table."""
 FEW = 3
-"""Smallest number of examples whose order is explained. Shorter orders occur in many other orders by chance."""
+"""Smallest number of examples whose order is explained. A shorter order is part of many others by chance."""
 ROUNDING, DRIFT = 1e-12, 1e-9
-"""Of rates in another order of operations, relative to the largest, and of the weights after steps with such rates."""
+"""Allowed rounding of rates, relative to the largest rate, and of weights after steps with such rates."""
 
 
 def explain_order(actual: Sequence[int], right: Run, skipped: int, cut: int | None = None) -> tuple[str, ...]:
-    """Return in which epochs of the right run names have this order: from the start, or after `skipped` examples.
+    """Explain the order of a resumed run by the orders of the epochs of the uninterrupted run.
 
-    Also return how many steps after the cut are left out, or before it are repeated. cut: the index of the
-    epoch that was cut. Nothing is returned for a loop that makes no passes over the data.
+    Args:
+        actual: The names of the examples after the cut, in order.
+        right: The uninterrupted run.
+        skipped: The number of examples of the cut epoch that were used before the cut.
+        cut: The index of the epoch that was cut; None to number all epochs.
+
+    Returns:
+        The epochs that have this order, from their start or after `skipped` examples, or by how many steps the resumed
+        run starts too early or too late; () if there is no explanation, as for a loop without passes over the data.
     """
     if not actual:
         return ("nothing: the rest of the epoch is left out",)
@@ -35,11 +45,20 @@ def explain_order(actual: Sequence[int], right: Run, skipped: int, cut: int | No
         if skipped:
             orders[f"the order of {name} after as many examples as were used"] = epoch_order[skipped:]
     exact = tuple(name for name, order in orders.items() if list(actual) == order[: len(actual)])
-    return exact + _moved(actual, right, skipped)
+    return exact + _start_offset(actual, right, skipped)
 
 
 def explain_set(actual: Sequence[int], right: Sequence[int]) -> tuple[str, ...]:
-    """Describe an order that no epoch of the right run has: the same examples or replayed ones; () for few examples."""
+    """Describe an order that no epoch of the uninterrupted run has.
+
+    Args:
+        actual: The names of the examples, in order.
+        right: The names in the uninterrupted run.
+
+    Returns:
+        Whether the examples are the same, or some are replayed; () for fewer than `FEW` examples, or if the numbers
+        differ.
+    """
     if len({*actual}) < FEW or len({*actual}) != len(right):
         return ()
     same = "the same examples in another order"
@@ -47,29 +66,35 @@ def explain_set(actual: Sequence[int], right: Sequence[int]) -> tuple[str, ...]:
     return (f"an order that no epoch of the run that was not cut has: {same if {*actual} == {*right} else replayed}",)
 
 
-def _moved(actual: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
-    """Return the number of steps by which a resumed run starts too late or too early in its epoch."""
+def _start_offset(actual: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
+    """Return by how many steps a resumed run starts too late or too early in its epoch, and the confused units."""
     names, size = [name for step in right.order for name in step], len(right.job.train)
     for epoch in range(len(_epochs(right))):
         for by in (shift for shift in range(-skipped, size - skipped) if shift):
             start = epoch * size + skipped + by
-            expected = names[start : start + len(actual)]  # the run may end before
+            expected = names[start : start + len(actual)]  # shorter if the run ends before
             if len(expected) >= min(len(actual), FEW + 1) and list(actual[: len(expected)]) == expected:
                 part = "some after the cut is skipped" if by > 0 else "some before the cut is replayed"
-                moved = f"the order of its epoch, of which {part}: {_steps(abs(by), right)}"
-                return (moved, *_units(skipped, skipped + by, right))
+                moved = f"the order of its epoch, of which {part}: {_format_examples(abs(by), right)}"
+                return (moved, *_unit_confusions(skipped, skipped + by, right))
     return ()
 
 
 def _epochs(run: Run) -> list[list[int]]:
-    """Return the order of each epoch; [] if not every one has each example once."""
+    """Return the order of each epoch; [] unless every epoch has each example once."""
     names, size = [name for step in run.order for name in step], len(run.job.train)
     orders = [names[epoch * size : (epoch + 1) * size] for epoch in range(len(names) // size)]
     return orders if all(len(set(epoch)) == size for epoch in orders) else []
 
 
-def _units(used: int, start: int, run: Run) -> Iterator[str]:
-    """Yield the confused units (examples, batches, steps) that resume at `start` after `used` examples."""
+def _unit_confusions(used: int, start: int, run: Run) -> Iterator[str]:
+    """Yield the confusions of units (examples, batches, steps) by which a run resumes at `start`, not at `used`.
+
+    Args:
+        used: The number of examples of the epoch that were used before the cut.
+        start: The number of examples of the epoch that the resumed run skips.
+        run: A run, for the sizes of batch and step.
+    """
     sizes = {"batches": run.job.batch, "steps": run.job.batch * run.job.accumulate}
     for unit, size in sizes.items():
         count = -(-used // size)
@@ -79,21 +104,22 @@ def _units(used: int, start: int, run: Run) -> Iterator[str]:
             yield f"the number of examples, taken for one of {unit}"
 
 
-def _steps(examples: int, run: Run) -> str:
-    """Format a number of examples, in steps if it is a multiple of these."""
+def _format_examples(examples: int, run: Run) -> str:
+    """Format a number of examples, in steps if it is a multiple of the examples of a step."""
     steps, rest = divmod(examples, run.job.batch * run.job.accumulate)
     return f"{examples} examples" if rest else f"{steps} step{'s' * (steps > 1)}"
 
 
 def explain_rates(actual: Sequence[float], right: Run, done: int = 0) -> tuple[str, ...]:
-    """Explain rates by the steps at which the schedule of the correct run has these rates; return the texts.
-
-    The first rate may have been restored with the optimizer. Rates after the end of the schedule are not compared.
+    """Explain the rates of a resumed run by the rates of the uninterrupted run.
 
     Args:
-        actual: The rates of the run.
-        right: The rates of the correct run.
-        done: Number of steps before the cut.
+        actual: The rates of the resumed run, by step.
+        right: The uninterrupted run.
+        done: The number of steps before the cut.
+
+    Returns:
+        The known mistakes that give these rates, for messages.
     """
     rates, n = [step.rate for step in right.steps], len(actual)
     if n > 1 and actual[0] == rates[0] and list(actual[1:]) == rates[1 - n :]:
@@ -105,10 +131,13 @@ def explain_rates(actual: Sequence[float], right: Run, done: int = 0) -> tuple[s
     left = rates[2 * done :]
     if not counts and len(left) > 1 and same_rates(actual[: len(left)], left):
         return (f"the schedule of a run that has taken {2 * done} steps: those before the cut count twice",)
-    kept = [p for p in range(2, n) if [*actual[:p], *rates[p:n]] == list(actual) and list(actual[:p]) == rates[-n:][:p]]
+    # The first p rates continue the schedule, as the restored optimizer has them; the others start it over.
+    prefixes = [
+        p for p in range(2, n) if [*actual[:p], *rates[p:n]] == list(actual) and list(actual[:p]) == rates[-n:][:p]
+    ]
     anew = ("a schedule that starts over after the rate that the optimizer kept: its state is not restored",)
     causes = tuple(f"the schedule of a run that has taken {k} steps (last_epoch {k})" for k in counts)
-    return causes or (anew if kept else ())
+    return causes or (anew if prefixes else ())
 
 
 def same_rates(actual: Sequence[float], right: Sequence[float]) -> bool:
@@ -117,88 +146,105 @@ def same_rates(actual: Sequence[float], right: Sequence[float]) -> bool:
     return len(actual) == len(right) and all(abs(a - b) <= allowed for a, b in zip(actual, right, strict=True))
 
 
-def different_end(actual: Run, right: Run, done: int, part: str = "weights") -> str:
-    """Return how the weights (or the average) at the end of a run differ that was resumed after `done` steps.
+def end_difference(actual: Run, right: Run, done: int, part: str = "weights") -> str:
+    """Describe how the weights at the end of a resumed run differ from the weights of the uninterrupted run.
 
-    "" if they are the same bits, and if rates were rounded otherwise, weights up to what these steps make of it.
+    Args:
+        actual: The run that was resumed after `done` steps.
+        right: The uninterrupted run.
+        done: The number of steps before the cut.
+        part: `weights`, or `average` to compare the running averages.
+
+    Returns:
+        The differing tensors; "" if all are bitwise equal. If the rates differ by rounding alone, the weights may
+        differ by `DRIFT`.
     """
     ends: tuple[Mapping[str, Tensor], ...] = (getattr(actual, part), getattr(right, part))
     rates = [[rate for step in steps for rate in step.rates.values()] for steps in (actual.steps, right.steps[done:])]
-    # Rates that differ by rounding give weights that differ by rounding: the run is the same.
+    # Rates that differ by rounding alone give weights that differ by rounding: this is no fault.
     if rates[0] != rates[1] and same_rates(*rates) and ends[0].keys() == ends[1].keys():
         pairs = [(ends[0][name], ends[1][name]) for name in ends[1]]
         if all(torch.allclose(a, b, rtol=DRIFT, atol=DRIFT) for a, b in pairs):
             return ""
-    return different(*ends)
+    return differing_tensors(*ends)
 
 
 def first_difference(actual: Run, right: Run, done: int = 0) -> str:
     """Describe the first step in which two runs differ; `actual` was resumed after `done` steps of `right`."""
     for k, (a, b) in enumerate(zip(actual.steps, right.steps[done:], strict=False), done + 1):
         if why := _difference(a, b):
-            return f"the first difference is in step {k}: {why}{_before(actual, right, k, done)}"
+            return f"the first difference is in step {k}: {why}{_earlier_difference(actual, right, k, done)}"
     return "no step differs" if len(actual.steps) + done == len(right.steps) else "the numbers of steps differ"
 
 
 def explain_difference(actual: Run, right: Run, done: int = 0) -> str:
-    """Name the first difference between two runs: `an order`, `random numbers`, or `weights`."""
+    """Return what first differs between two runs: `an order`, `random numbers` or `weights`.
+
+    Args:
+        actual: The run that is judged; it was resumed after `done` steps of `right`.
+        right: The correct run.
+        done: The number of steps; 0 if `actual` was not resumed.
+    """
     for a, b in zip(actual.steps, right.steps[done:], strict=False):
         if a.batches != b.batches:
             return "an order"
-        if a.first and b.first and different(a.first, b.first):
+        if a.first and b.first and differing_tensors(a.first, b.first):
             return "weights"
-        if different(present(a.gradient), present(b.gradient)):
+        if differing_tensors(without_none(a.gradient), without_none(b.gradient)):
             return "random numbers" if _draws(actual) else "weights"
     return "weights"
 
 
 def _draws(run: Run) -> bool:
+    """Return whether the training of a run draws random numbers."""
     return bool(run.job.dropout or run.job.noise)
 
 
-def _before(actual: Run, right: Run, k: int, done: int) -> str:
+def _earlier_difference(actual: Run, right: Run, k: int, done: int) -> str:
     """Explain a gradient difference at step `k` by an earlier difference; return "" if there is none."""
     a, b = actual.steps[k - done - 1], right.steps[k - 1]
-    if a.batches != b.batches or not different(present(a.gradient), present(b.gradient)):
+    if a.batches != b.batches or not differing_tensors(without_none(a.gradient), without_none(b.gradient)):
         return ""
     if not a.first or not b.first:  # the model was in eval mode
         return ": other weights or random numbers before it"
-    if weights := different(a.first, b.first):
-        # Equal after the step before, different in this one: something changed the weights in between.
-        after_a_step = k > done + 1 and not different(actual.before(k - done - 1), right.before(k - 1))
+    if weights := differing_tensors(a.first, b.first):
+        # The weights are equal after the step before and different in this one: something changed them in between.
+        after_a_step = k > done + 1 and not differing_tensors(actual.before(k - done - 1), right.before(k - 1))
         return ": weights that change between the steps" if after_a_step else f": other weights before it, {weights}"
     return " of the same weights: other random numbers" if _draws(actual) else " of the same weights"
 
 
 def _difference(actual: Step, right: Step) -> str:
+    """Describe the first difference between two steps, in the order of cause and effect; "" if there is none."""
     if actual.batches != right.batches:
         return f"examples {actual.batches}, not {right.batches}"
     if lost := [name for name in right.rates if name not in actual.rates]:
         return f"the optimizer does not hold {', '.join(lost)}: the model has another parameter in its place"
     if actual.rates != right.rates:
         return f"rates {dict(actual.rates)}, not {dict(right.rates)}"
-    if differing := different(present(actual.gradient), present(right.gradient)):
+    if differing := differing_tensors(without_none(actual.gradient), without_none(right.gradient)):
         return f"same examples, another gradient of {differing}"
-    if differing := different(actual.state, right.state):
+    if differing := differing_tensors(actual.state, right.state):
         return f"same gradient, another state of the optimizer: {differing}"
-    differing = different(actual.weights, right.weights)
+    differing = differing_tensors(actual.weights, right.weights)
     return f"same gradient, rate and optimizer state, other weights before it: {differing}" if differing else ""
 
 
-def present(gradient: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+def without_none(gradient: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
     """Return the gradients that are not None."""
     return {name: tensor for name, tensor in gradient.items() if tensor is not None}
 
 
-def different(actual: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> str:
-    """Return the names of the tensors that are not bitwise equal, and their differences; "" if all are equal."""
+def differing_tensors(actual: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> str:
+    """Describe the tensors that are not bitwise equal, by name; "" if all are equal."""
     names = [
         n for n in {**right, **actual} if n not in actual or n not in right or not torch.equal(actual[n], right[n])
     ]
-    return ", ".join(_named(name, actual.get(name), right.get(name)) for name in names)
+    return ", ".join(_name_with_difference(name, actual.get(name), right.get(name)) for name in names)
 
 
-def _named(name: str, actual: Tensor | None, right: Tensor | None) -> str:
+def _name_with_difference(name: str, actual: Tensor | None, right: Tensor | None) -> str:
+    """Return the name of a tensor with its difference from the correct one."""
     if actual is None or right is None:
         return f"{name} ({'missing' if actual is None else 'only here'})"
     if actual.shape != right.shape:
@@ -209,7 +255,7 @@ def _named(name: str, actual: Tensor | None, right: Tensor | None) -> str:
 
 
 def table(run: Run) -> str:
-    """Return the steps of a run as aligned text; the oracle computes the losses, without dropout."""
+    """Return the steps of a run as a table of text. The losses are computed by the oracle, without dropout."""
     rows: list[tuple[str, ...]] = [("step", "examples", "scored", "loss", "norm", "rate")]
     rows += [_row(run, k) for k in range(min(len(run.steps), ROWS))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -221,25 +267,25 @@ def table(run: Run) -> str:
 def _row(run: Run, k: int) -> tuple[str, ...]:
     step = run.steps[k]
     parts = " | ".join(" ".join(map(str, batch)) for batch in step.batches)
-    scored, loss = ("-", "-") if run.job.noise else _loss(run, k)  # noise makes other examples of those of the job
+    scored, loss = ("-", "-") if run.job.noise else _loss(run, k)  # noise changes the tokens of the job's examples
     return str(run.done + k + 1), parts, scored, loss, f"{norm(step.gradient):.6g}", f"{step.rate:.6g}"
 
 
 def _loss(run: Run, k: int) -> tuple[str, str]:
-    """Return the scored tokens of a step and its loss; "-" if the weights before it are unknown."""
-    rows = run.named(run.steps[k].names)
+    """Return the scored tokens of a step and its loss as text; "-" for a loss at unknown weights or without tokens."""
+    rows = run.examples(run.steps[k].names)
     tokens = sum(example.scored for example in rows)
     unknown = not tokens or not run.before(k)
     return str(tokens), "-" if unknown else f"{sums(run.before(k), rows).nats / tokens:.6g}"
 
 
 def logged(rows: Iterable[Mapping[str, float]], name: str) -> dict[int, float]:
-    """Return a logged number by step, for all rows that have this number."""
+    """Return a logged number by step, from the rows that have this number."""
     return {int(row["step"]): row[name] for row in rows if name in row}
 
 
-def other_numbers(actual: Mapping[int, float], right: Mapping[int, float], tolerance: float) -> list[int]:
-    """Return the steps whose number is missing, unexpected, or not close to the correct number; NaN is close to NaN."""
+def differing_steps(actual: Mapping[int, float], right: Mapping[int, float], tolerance: float) -> list[int]:
+    """Return the steps whose number is missing, unexpected, or not close to the correct one. NaN is close to NaN."""
     both = {**right, **actual}
     return sorted(k for k in both if k not in actual or k not in right or not _same(actual[k], right[k], tolerance))
 

@@ -1,4 +1,7 @@
-"""Faults of the suite's loop that no edit of one expression makes. `original` is the replaced function."""
+"""Faults of the suite's loop that an edit of one expression cannot make: replacements of functions in `loop`.
+
+Each function takes the replaced function as `original`, and then its arguments. The contract names them in `mutants`.
+"""
 
 import copy
 import math
@@ -22,7 +25,7 @@ Loads = Callable[[Job, Windows], Iterator[list[Batch]]]
 def no_partial_step(
     original: Callable[[Training, Sequence[Batch]], None], training: Training, window: Sequence[Batch]
 ) -> None:
-    """Take no step after a window with fewer micro-batches than the others."""
+    """Take no step after a window with fewer micro-batches than planned."""
     if len(window) == training.job.accumulate:
         original(training, window)
     else:
@@ -33,7 +36,7 @@ def no_partial_step(
 def average_left_in_place(
     original: Callable[[Training, Sequence[Batch]], None], training: Training, window: Sequence[Batch]
 ) -> None:
-    """Leave the running average, which is evaluated, in the model."""
+    """Leave the running average in the model after each evaluation."""
     original(training, window)
     if due(training.state.step, training.job.eval_every):
         training.model.load_state_dict(training.average.state_dict())
@@ -47,6 +50,8 @@ def pads_on_the_left(
 
 
 def _padded_left(batch: Batch) -> Batch:
+    """Return a batch that is padded on the left, from a batch that is padded on the right."""
+    # Rotating each row to the right by its number of padding tokens moves the padding to the left.
     missing = (batch["attention_mask"] == 0).sum(1).tolist()
     return {name: torch.stack(list(map(torch.roll, rows, missing))) for name, rows in batch.items()}
 
@@ -54,21 +59,23 @@ def _padded_left(batch: Batch) -> Batch:
 def gradient_stays_after_overflow(
     original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
 ) -> list[Sums]:
-    """Add to a gradient that is not finite, in place of clearing it."""
-    kept = [parameter.grad.clone() for parameter in loop.trained(training.model) if parameter.grad is not None]
+    """Add to a gradient that is not finite instead of clearing it."""
+    kept = [
+        parameter.grad.clone() for parameter in loop.trained_parameters(training.model) if parameter.grad is not None
+    ]
     sums = original(training, window)
-    for parameter, old in zip(loop.trained(training.model), kept, strict=False):
+    for parameter, old in zip(loop.trained_parameters(training.model), kept, strict=False):
         if parameter.grad is not None and not old.isfinite().all():
             parameter.grad += old
     return sums
 
 
-def zeroes_what_is_not_finite(
+def zeroes_non_finite_numbers(
     original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
 ) -> list[Sums]:
-    """Replace what is not finite in the gradient and in the losses by 0."""
+    """Replace numbers that are not finite by 0 in the gradient and in the losses."""
     sums = original(training, window)
-    for parameter in loop.trained(training.model):
+    for parameter in loop.trained_parameters(training.model):
         if parameter.grad is not None:
             parameter.grad.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
     return [(nats if math.isfinite(nats) else 0.0, tokens) for nats, tokens in sums]
@@ -76,7 +83,7 @@ def zeroes_what_is_not_finite(
 
 # A real fault of custom optimizers: state outside of `optimizer.state` is not in `state_dict`.
 class MomentsInAnAttribute(torch.optim.Optimizer):
-    """SGD with momentum, which it keeps where no `state_dict` has it."""
+    """SGD with momentum that keeps its moments in an attribute, which `state_dict` does not contain."""
 
     def __init__(self, params: list[dict[str, object]], lr: float) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": 0.0})
@@ -97,14 +104,14 @@ class MomentsInAnAttribute(torch.optim.Optimizer):
 def moments_in_an_attribute(
     original: Callable[[Job, nn.Module], torch.optim.Optimizer], job: Job, model: nn.Module
 ) -> torch.optim.Optimizer:
-    """Keep the moments of the optimizer in an attribute."""
+    """Use an optimizer that keeps its moments in an attribute in place of AdamW."""
     if job.optimizer == "sgd":
         return original(job, model)
     return MomentsInAnAttribute(loop.groups(job, model), lr=job.rate)
 
 
 def all_in_training_mode(original: Callable[[Mapping[nn.Module, bool]], None], modes: Mapping[nn.Module, bool]) -> None:
-    """Put every module in training mode, also those that were not."""
+    """Put every module in training mode, including the ones that were in eval mode before."""
     for module in modes:
         module.train()
 
@@ -120,19 +127,19 @@ def evaluates_late(
 def clips_all_but_the_first(
     original: Callable[[Iterable[Tensor], float | None], float], parameters: Iterable[Tensor], limit: float | None
 ) -> float:
-    """Clip the gradient without its first parameter."""
+    """Clip the gradients of all parameters but the first."""
     return original(list(parameters)[1:], limit)
 
 
 def all_tokens(original: Callable[[Tensor], int], labels: Tensor) -> int:
-    """Count all positions that have a token before them."""
+    """Count all positions but the first of each row, whether they are scored or not."""
     return labels[:, 1:].numel()
 
 
 def log_keeps_its_tokens(
     original: Callable[..., dict[str, float]], step: int, since: list[list[Sums]], rate: float, norm: float
 ) -> dict[str, float]:
-    """Divide by the tokens of all steps, as if each had as many."""
+    """Divide the logged loss by the tokens of all steps so far, as if each step had the same number."""
     row = original(step, since, rate, norm)
     return row | {"loss": row["loss"] * len(since) / step}
 
@@ -140,14 +147,14 @@ def log_keeps_its_tokens(
 def planned_window(
     original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
 ) -> list[Sums]:
-    """Divide by the planned number of micro-batches."""
+    """Average over the planned number of micro-batches, also in a window with fewer."""
     sums = original(training, window)
     _scale(training, len(window) / training.job.accumulate)
     return sums
 
 
 def _scale(training: Training, by: float) -> None:
-    for parameter in loop.trained(training.model):
+    for parameter in loop.trained_parameters(training.model):
         if parameter.grad is not None:
             parameter.grad *= by
 
@@ -155,7 +162,7 @@ def _scale(training: Training, by: float) -> None:
 def mean_over_examples(
     original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
 ) -> list[Sums]:
-    """Average the means of the examples."""
+    """Train on the mean of the examples' means, not on the token mean."""
     training.optimizer.zero_grad()
     sums, examples = [], sum(len(batch["labels"]) for batch in window)
     for batch in window:
@@ -171,7 +178,7 @@ def mean_over_examples(
 def partial_mean_of_means(
     original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
 ) -> list[Sums]:
-    """Average the means of the micro-batches where the window has fewer of them than planned."""
+    """Train on the mean of the micro-batches' means in windows with fewer micro-batches than planned."""
     if len(window) == training.job.accumulate:
         return original(training, window)
     return _each(training, window, lambda count: 1 / (max(count, 1) * len(window)), lambda: None)
@@ -180,17 +187,27 @@ def partial_mean_of_means(
 def clips_micro_batches(
     original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
 ) -> list[Sums]:
-    """Clip after each micro-batch."""
+    """Clip the accumulated gradient after each micro-batch."""
     total = sum(loop.scored(batch["labels"]) for batch in window) or 1
     return _each(
-        training, window, lambda _: 1 / total, lambda: loop.clip(loop.trained(training.model), training.job.clip)
+        training,
+        window,
+        lambda _: 1 / total,
+        lambda: loop.clip(loop.trained_parameters(training.model), training.job.clip),
     )
 
 
 def _each(
     training: Training, window: Sequence[Batch], factor: Callable[[int], float], then: Callable[[], object]
 ) -> list[Sums]:
-    """Compute the gradient with a factor for each micro-batch by its scored tokens, and act after each."""
+    """Compute the gradient of a window, with another factor or an action between its micro-batches.
+
+    Args:
+        training: The run.
+        window: The micro-batches.
+        factor: Returns the factor of the summed loss of a micro-batch from its scored tokens.
+        then: Called after the backward of each micro-batch.
+    """
     training.optimizer.zero_grad()
     sums = []
     for batch in window:
@@ -202,20 +219,20 @@ def _each(
 
 
 def next_rate(original: Callable[[Training], float], training: Training) -> float:
-    """Return the rate of the next step."""
+    """Return the rate of the next step in place of the rate that was used."""
     original(training)
     return float(training.scheduler.get_last_lr()[0])
 
 
 def stays_in_eval_mode(original: Callable[[Job, nn.Module], float], job: Job, model: nn.Module) -> float:
-    """Leave the model in eval mode."""
+    """Leave the model in eval mode after an evaluation."""
     loss = original(job, model)
     model.eval()
     return loss
 
 
 def draws_in_evaluation(original: Callable[[Job, nn.Module], float], job: Job, model: nn.Module) -> float:
-    """Draw from the random numbers of the training."""
+    """Draw a random number of the training in each evaluation."""
     torch.rand(())
     return original(job, model)
 
@@ -228,14 +245,14 @@ def fetches_before_restoring(original: Loads, job: Job, epoch: Windows) -> Itera
 
 
 def loses_last_event(original: Callable[[Training, str], None], training: Training, event: str) -> None:
-    """Lose the end of the last step of an epoch."""
+    """Lose the last `step_end` of each epoch."""
     if event == "epoch_end":
         training.events.pop()
     original(training, event)
 
 
 def batches_of_every_worker(original: Loads, job: Job, epoch: Windows) -> Iterator[list[Batch]]:
-    """Let every worker read all data."""
+    """Yield every window once per worker, as if each worker read all data."""
     for window in original(job, epoch):
         yield from [window] * max(job.workers, 1)
 
@@ -256,9 +273,10 @@ def steps_twice(original: Callable[[Training], float], training: Training) -> fl
 
 
 def scale_keeps_growing(original: Callable[[Training], float], training: Training) -> float:
-    """Let the scale grow after every step, once it has grown."""
+    """Let the scale grow after every step once it has grown for the first time."""
     before = training.scaler.get_scale()
     rate = original(training)
+    # With an interval of 1, the scale grows after every step whose gradient is finite.
     if training.scaler.get_scale() > before:
         training.scaler.set_growth_interval(1)
     return rate
@@ -269,74 +287,76 @@ def averages_first(original: Callable[[Training], float], training: Training) ->
     loop.average(training.average, training.model, training.job.average)
     before = copy.deepcopy(training.average.state_dict())
     rate = original(training)
+    # The original updates the average as well, after the step: undo this update.
     training.average.load_state_dict(before)
     return rate
 
 
 def counts_one_more(original: Callable[[Training], Report], training: Training) -> Report:
     """Report one step too many."""
-    count = original(training)
-    count.final_step = training.state.step + 1
-    return count
+    report = original(training)
+    report.final_step = training.state.step + 1
+    return report
 
 
 def first_order(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
-    """Go on with the order of the first epoch in the epoch that was cut."""
+    """Resume the epoch that was cut in the order of the first epoch."""
     for number, left in enumerate(original(job, done)):
-        whole = loop.epoch_windows(job, 0)
-        cut = done % len(whole) if number == 0 else 0
-        yield whole[cut:][: len(left)] if cut else left
+        first_epoch = loop.epoch_windows(job, 0)
+        cut = done % len(first_epoch) if number == 0 else 0
+        yield first_epoch[cut:][: len(left)] if cut else left
 
 
 def first_order_next(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
-    """Go on with the order of the first epoch in the epochs after the one that was cut."""
-    whole = loop.epoch_windows(job, 0)
+    """Use the order of the first epoch in all epochs after the epoch that was cut."""
+    first_epoch = loop.epoch_windows(job, 0)
     for number, left in enumerate(original(job, done)):
-        follows = done and (number or done % len(whole) == 0)
-        yield whole[: len(left)] if follows else left
+        follows = done and (number or done % len(first_epoch) == 0)
+        yield first_epoch[: len(left)] if follows else left
 
 
 def loses_an_epoch(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
-    """Take one epoch less if an epoch ended with the step of the checkpoint."""
+    """Skip the next epoch if the checkpoint was saved after the last step of an epoch."""
     skipped = done > 0 and done % len(loop.epoch_windows(job, 0)) == 0
     yield from list(original(job, done))[skipped:]
 
 
 def place_in_full_windows(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
-    """Compute the place of a cut as if the last window of every epoch were full."""
+    """Compute the position of a cut as if the last window of every epoch were full."""
     epoch = loop.epoch_windows(job, 0)
+    # Count micro-batches: with full windows only, the run would have used `done * job.accumulate` of them.
     full, taken = divmod(done * job.accumulate, sum(map(len, epoch)))
     yield from original(job, full * len(epoch) + taken // job.accumulate)
 
 
 def steps_after_the_end(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
-    """Take another epoch when a finished run is resumed."""
+    """Train for another epoch when a finished run is resumed."""
     yield from original(job, done)
     if job.resume and done == loop.planned_steps(job):
         yield loop.epoch_windows(job, 0)
 
 
 def decay_from_the_first_step(original: Callable[[Job, int, int], float], job: Job, done: int, planned: int) -> float:
-    """Count the decay from the first step."""
+    """Compute the decay from the first step on, not from the end of the warm-up."""
     if job.schedule == "constant" or done < job.warmup:
         return original(job, done, planned)
     return max(0.0, (planned - done) / planned)
 
 
 def draws_in_save(original: Callable[[Training], None], training: Training) -> None:
-    """Draw a random number."""
+    """Draw a random number of the training in each save."""
     torch.rand(())
     original(training)
 
 
 def saves_late(original: Callable[[Training], None], training: Training) -> None:
-    """Save no checkpoint where the first one is due."""
+    """Skip the first checkpoint that is due."""
     if training.state.step > training.job.save_every:
         original(training)
 
 
 def counts_an_epoch_at_the_end(original: Callable[[Training], Saved], training: Training) -> Saved:
-    """Count one epoch too many at the end of the run."""
+    """Save a step count that is one epoch too large at the end of the run."""
     saved, job = original(training), training.job
     if saved["state"]["step"] == loop.planned_steps(job):
         saved["state"]["step"] += len(loop.epoch_windows(job, 0))
@@ -344,29 +364,32 @@ def counts_an_epoch_at_the_end(original: Callable[[Training], Saved], training: 
 
 
 def half_a_checkpoint(original: Callable[[Loop, Job], Report], self: Loop, job: Job) -> Report:
-    """Save under the final name, and load whatever parts exist."""
+    """Save under the final name, and load only the parts that exist."""
     written: dict[str, object] = {
         "save": _save_in_place,
-        "restore": _restore_what_is_there,
-        "read": _read_what_is_there,
+        "restore": _restore_existing_parts,
+        "read": _read_existing_parts,
     }
-    # A checkpoint without its state begins at step 0, which later checkpoints beside it would refuse.
+    # A run that is resumed without the state begins at step 0, so checkpoints of later steps must not stop it.
     written["refuse_later_checkpoints"] = lambda directory, step: None
     vars(loop).update(written)
     return original(self, job)
 
 
-def _read_what_is_there(directory: Path) -> Saved:
+def _read_existing_parts(directory: Path) -> Saved:
+    """Read the parts of a checkpoint that exist."""
     return {path.stem: torch.load(path, weights_only=True) for path in directory.glob("*.pt")}
 
 
 def _save_in_place(training: Training) -> None:
+    """Save a checkpoint under its final name."""
     path = training.job.directory / f"step-{training.state.step}"
     path.mkdir(exist_ok=True)
     loop.write(loop.snapshot(training), path)
 
 
-def _restore_what_is_there(training: Training, saved: Saved) -> None:
+def _restore_existing_parts(training: Training, saved: Saved) -> None:
+    """Restore the parts of a snapshot that exist, and start anew with the others."""
     if "model" in saved:
         training.model.load_state_dict(saved["model"])
     if "optimizer" in saved:
@@ -376,7 +399,7 @@ def _restore_what_is_there(training: Training, saved: Saved) -> None:
 
 
 def restores_one_rate(original: Callable[[Training, Saved], None], training: Training, saved: Saved) -> None:
-    """Give every parameter group the rate of the first."""
+    """Restore the rate of the first parameter group in every group."""
     original(training, saved)
     for group in training.optimizer.param_groups:
         group["lr"] = training.optimizer.param_groups[0]["lr"]

@@ -1,8 +1,9 @@
-"""Which features a trainer has, jobs that a trainer without some of them can run, and the check of an adapter.
+"""Read the features that an adapter declares, restrict jobs to them, and check the declarations.
 
-An adapter declares features in one mapping, `features`: True for a feature that the trainer has, and the reason for one
-that it does not have. Some loops have one label for each example, some score every token, some have rows of one length,
-some count steps alone or epochs alone, and some take a step on each batch: `restrict_job` changes a job accordingly.
+An adapter declares features in one mapping, `features`: True for a feature that the trainer has, and the reason for a
+feature that it does not have. Some loops have one label for each example, some score every token, some have rows of one
+length, some count steps alone or epochs alone, and some take a step on each batch. `restrict_job` changes a job so that
+such a loop can run it.
 """
 
 import inspect
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pv.errors import PvError
 from pv.suites.bench import name_of, unknown_feature
-from pv.suites.training_loop.job import ATTRIBUTES, FEATURES, IGNORED, RARE, Example, Job
+from pv.suites.training_loop.job import ATTRIBUTES, FEATURES, IGNORED, OPT_IN, Example, Job
 
 if TYPE_CHECKING:
     from pv.suites.training_loop.run import Run
@@ -26,7 +27,7 @@ Features: TypeAlias = Mapping[str, bool | str]
 LOGGED = ("loss", "rate", "norm")
 """The features that are numbers in the logs of a report."""
 LENGTH = 5
-"""Tokens of a row for a trainer without `lengths`."""
+"""Length of all rows, in tokens, for a trainer without `lengths`."""
 _OF_SEQUENCES = ("masks", "gaps", "lengths", "padding", "noise")
 """The features that a trainer without `sequences` does not have either."""
 _DECLARED_FALSE = "`features` of its adapter says False"
@@ -34,22 +35,23 @@ _NOT_DECLARED = "`features` of its adapter does not name it"
 
 
 def declared_features(trainer: object) -> dict[str, bool | str]:
-    """Return what an adapter declares, the declarations of its base classes included.
+    """Return the features that an adapter declares, including the declarations of its base classes.
 
-    The `features` of a class add to those of its base classes, and those of an object to those of its class. The names
-    that adapters of version 0.2 use (`has`, `lacks`, `without`, `logged`) are read, too.
+    The `features` of a class extend the `features` of its base classes, and the `features` of an object extend the ones
+    of its class. The names that adapters of version 0.2 use (`has`, `lacks`, `without`, `logged`) are read, too.
 
     Args:
         trainer: An adapter.
 
     Returns:
-        By feature, True or the reason why the trainer does not have it; False if no reason is given.
+        By feature, True or the reason why the trainer does not have the feature; False without a reason.
     """
-    features, old = _inherited(trainer), _old_names(trainer)
+    features, old = _merged_features(trainer), _old_names(trainer)
     return _from_old_names(features, old) if old else features
 
 
-def _inherited(trainer: object) -> dict[str, bool | str]:
+def _merged_features(trainer: object) -> dict[str, bool | str]:
+    """Return the `features` of an adapter, merged with the ones of its base classes."""
     # A class states only what differs from its base class, so the mappings of all classes are merged, the base first.
     declared: dict[str, bool | str] = {}
     for owner in reversed(type(trainer).__mro__):
@@ -62,8 +64,8 @@ def _inherited(trainer: object) -> dict[str, bool | str]:
 def missing_features(trainer: object) -> dict[str, str]:
     """Return the reasons of all features that a trainer does not have.
 
-    These are the features that its adapter declares to be missing, the features of `RARE` that it does not name, and
-    the features that need one of these.
+    These are the features that its adapter declares to be missing, the features of `OPT_IN` that the adapter does not
+    name, and the features that depend on one of these.
 
     Args:
         trainer: An adapter.
@@ -73,7 +75,7 @@ def missing_features(trainer: object) -> dict[str, str]:
     """
     declared = declared_features(trainer)
     with_attribute = {name for name in ATTRIBUTES if getattr(trainer, name, None) is not None}
-    missing = dict.fromkeys(sorted(RARE - declared.keys() - with_attribute), _NOT_DECLARED)
+    missing = dict.fromkeys(sorted(OPT_IN - declared.keys() - with_attribute), _NOT_DECLARED)
     missing |= {
         name: _DECLARED_FALSE if why is False else str(why) for name, why in declared.items() if why is not True
     }
@@ -81,27 +83,27 @@ def missing_features(trainer: object) -> dict[str, str]:
 
 
 def implied_missing(missing: Mapping[str, str]) -> dict[str, str]:
-    """Return missing features and the features that need them.
+    """Return missing features, and the features that depend on them.
 
-    1. Without `sequences`, an example has one label: no masks, gaps, lengths, padding and noise.
-    2. Without masks and lengths, all examples have as many scored tokens: none have `unequal` weight.
-    3. Without epochs, no window ends with an epoch: no `short_windows`.
+    1. Without `sequences`, an example has one label, so there are no masks, gaps, lengths, padding and noise.
+    2. Without masks and lengths, all examples have the same number of scored tokens: `unequal` is missing.
+    3. Without epochs, no window ends with an epoch: `short_windows` is missing.
 
     Args:
         missing: Reasons by feature.
 
     Returns:
-        Reasons by feature; those of `missing` are kept.
+        Reasons by feature. The reasons in `missing` are not replaced.
     """
-    found = dict(missing)
-    if "sequences" in found:
-        one_label = f"an example has one label ({found['sequences']})"
-        found = dict.fromkeys(_OF_SEQUENCES, one_label) | found
-    if {"masks", "lengths"} <= found.keys():
-        found.setdefault("unequal", f"every example has as many scored tokens ({found['lengths']})")
-    if "epochs" in found:
-        found.setdefault("short_windows", f"there are no epochs ({found['epochs']})")
-    return found
+    reasons = dict(missing)
+    if "sequences" in reasons:
+        one_label = f"an example has one label ({reasons['sequences']})"
+        reasons = dict.fromkeys(_OF_SEQUENCES, one_label) | reasons
+    if {"masks", "lengths"} <= reasons.keys():
+        reasons.setdefault("unequal", f"every example has as many scored tokens ({reasons['lengths']})")
+    if "epochs" in reasons:
+        reasons.setdefault("short_windows", f"there are no epochs ({reasons['epochs']})")
+    return reasons
 
 
 def has_feature(trainer: object, name: str) -> bool:
@@ -110,16 +112,18 @@ def has_feature(trainer: object, name: str) -> bool:
 
 
 def restrict_job(job: Job, missing: Collection[str], ranks: int = 1) -> Job:
-    """Return a job with only such settings and examples as a trainer without some features can run.
+    """Return a job that a trainer without some features can run.
+
+    1. Without `accumulate`, a batch has the examples of a whole window.
+    2. Without `max_steps`, the number of steps becomes a number of epochs, rounded up.
+    3. Without `epochs`, the number of epochs becomes a number of steps.
+    4. Without `warmup`, `log_every` or `eval_batch`, the setting has a fixed value.
+    5. Without `sequences`, `lengths`, `masks` or `gaps`, the examples are changed.
 
     Args:
         job: A job for a trainer with all features.
         missing: Features that the trainer does not have.
         ranks: Number of processes, by which the number of steps is divided.
-
-    Returns:
-        The job. Without `accumulate` its batches are whole windows; without `epochs` it has the number of steps that
-        its epochs would take, and without `max_steps` the number of epochs that have so many steps.
     """
     if "accumulate" in missing:
         job = replace(job, batch=job.batch * job.accumulate, accumulate=1)
@@ -138,7 +142,7 @@ def restrict_job(job: Job, missing: Collection[str], ranks: int = 1) -> Job:
 
 
 def planned_steps(job: Job, ranks: int = 1) -> int:
-    """Return the number of steps that the epochs of a job take, if the last window of an epoch may be shorter.
+    """Return the number of steps that the epochs of a job take if the last window of an epoch may be shorter.
 
     Args:
         job: A job.
@@ -148,27 +152,28 @@ def planned_steps(job: Job, ranks: int = 1) -> int:
 
 
 def _restrict_example(example: Example, missing: Set[str]) -> Example:
+    """Return an example that a trainer without some of `sequences`, `lengths`, `masks` and `gaps` can use."""
     tokens, labels = example.tokens, example.labels
     if "sequences" in missing:
         return Example(tokens[:2], (labels[0], tokens[1]))
     if "lengths" in missing:
         tokens, labels = ((row[0], *islice(cycle(row[1:]), LENGTH - 1)) for row in (tokens, labels))
-    # Without gaps, as many tokens as before are not scored, but these come first, as a prompt does.
+    # Without gaps, the number of tokens that are not scored stays, but they come first, like a prompt.
     ignored = 0 if "masks" in missing else labels[1:].count(IGNORED)
     if missing & {"masks", "gaps"}:
         labels = (labels[0], *(IGNORED,) * ignored, *tokens[1 + ignored :])
     return Example(tokens, labels)
 
 
-# Adapters of version 0.2. All below goes in version 0.5.
+# Adapters of version 0.2: the code from here to `old_contradictions` will be removed in version 0.5.
 
 OLD_NAMES = ("has", "lacks", "without", "logged")
 
 
 class OldLacks:
-    """The attribute `lacks` of adapters that come with `pv`, as version 0.2 had it.
+    """The attribute `lacks` of the adapters in `pv`, by feature the reason why it is missing, as in version 0.2.
 
-    Subclasses of that time extend it: `lacks = {**Lightning.lacks, "schedule": "..."}`.
+    Subclasses written for version 0.2 extend it: `lacks = {**Lightning.lacks, "schedule": "..."}`.
     """
 
     def __get__(self, trainer: object, owner: type) -> dict[str, str]:
@@ -191,16 +196,21 @@ def _old_names(trainer: object) -> dict[str, Any]:
 
 
 def _from_old_names(features: Features, old: Mapping[str, Any]) -> dict[str, bool | str]:
-    """Return the features that an adapter with old names has. Each name replaces what the base class declares by it."""
-    there = {*old["has"]} if "has" in old else {name for name, value in features.items() if value is True}
-    there |= {*old.get("logged", ())}
-    inherited = {name: why for name, why in features.items() if why is not True and name not in there}
+    """Translate old names into features.
+
+    Args:
+        features: The `features` of the adapter and its base classes.
+        old: The values of the old names. Each name replaces the same name of the base class, as in version 0.2.
+    """
+    present = {*old["has"]} if "has" in old else {name for name, value in features.items() if value is True}
+    present |= {*old.get("logged", ())}
+    inherited = {name: why for name, why in features.items() if why is not True and name not in present}
     missing = dict(old["lacks"]) if "lacks" in old else inherited
     current: dict[str, bool | str] = {}
-    current |= dict.fromkeys(sorted(there), True) | dict.fromkeys(old.get("without", ()), False) | missing
-    # An old name replaced that of the base class, so that a feature which it does not repeat was reset to its default.
+    current |= dict.fromkeys(sorted(present), True) | dict.fromkeys(old.get("without", ()), False) | missing
+    # A feature of the base class that an old name did not repeat was reset to its default.
     for name, value in features.items():
-        if name not in current and (value is True or name not in RARE):
+        if name not in current and (value is True or name not in OPT_IN):
             current[name] = value is not True
     return current
 
@@ -210,8 +220,8 @@ def old_names_notice(trainer: object) -> str:
     old = _old_names(trainer)
     if not old:
         return ""
-    features = _inherited(trainer)
-    # What the base class declares already need not be written again.
+    features = _merged_features(trainer)
+    # Leave out the features that the base class declares with the same value.
     changed = {name: value for name, value in _from_old_names(features, old).items() if features.get(name) != value}
     names = ", ".join(f"`{name}`" for name in old)
     parts = ", ".join(f'"{feature}": {value!r}' for feature, value in changed.items())
@@ -219,7 +229,7 @@ def old_names_notice(trainer: object) -> str:
 
 
 def old_contradictions(trainer: object) -> Iterator[str]:
-    """Yield the features that an adapter declares by old names both as there and as missing."""
+    """Yield a message for each feature that old names declare both as present and as missing, or that is unknown."""
     old = _old_names(trainer)
     missing = dict.fromkeys(old.get("lacks", ()), "lacks") | dict.fromkeys(old.get("without", ()), "without")
     for where in ("has", "logged"):
@@ -240,7 +250,7 @@ PARTS = {
     "end": ("end",),
     "newest": ("newest",),
 }
-"""The attributes that an adapter needs for a feature."""
+"""By feature: the attributes that an adapter with the feature must have."""
 VALUES = {
     "features": "a dictionary of features to True, or to the reason why the loop does not have it",
     "not_claimed": "a dictionary of ids of claims to reasons",
@@ -254,25 +264,25 @@ VALUES = {
     "without": "a sequence of features",
     "logged": "a sequence of `loss`, `rate` and `norm`",
 }
-"""The attributes of an adapter that are not methods."""
+"""By attribute of an adapter that is not a method: its expected value, as text for error messages."""
 
 
 class NoAdapter(PvError, TypeError):
-    """A subject that is no adapter, or an adapter with an invalid attribute; the text says what to write."""
+    """A subject is no adapter, or an attribute of an adapter is invalid; the text says what to write."""
 
 
 class Contradiction(PvError):
-    """An adapter whose declarations cannot all be true; the text names them."""
+    """The declarations of an adapter cannot all be true; the text names them."""
 
 
 def check_adapter(trainer: object) -> None:
-    """Check the declarations of an adapter before anything is run.
+    """Check the declarations of an adapter before it runs a job.
 
     Args:
         trainer: The adapter.
 
     Raises:
-        NoAdapter: A value is missing or of another type, or a feature is unknown: it would be ignored silently.
+        NoAdapter: A value is missing or of another type, or a feature is unknown, which would be ignored otherwise.
         Contradiction: A feature needs an attribute that the adapter does not have, or no feature ends a run.
 
     Warns:
@@ -285,13 +295,14 @@ def check_adapter(trainer: object) -> None:
             if feature not in FEATURES:
                 place = f"{name_of(type(trainer))}.{attribute}"
                 raise NoAdapter(f"{place} names an {unknown_feature(feature, FEATURES)}")
-    if problems := [*old_contradictions(trainer), *_incomplete(trainer)]:
+    if problems := [*old_contradictions(trainer), *_incomplete_declarations(trainer)]:
         raise Contradiction(f"{type(trainer).__qualname__} contradicts itself: {'; '.join(problems)}")
     if notice := old_names_notice(trainer):
         warnings.warn(notice, FutureWarning, stacklevel=2)
 
 
 def _check_value(trainer: object, attribute: str) -> None:
+    """Raise `NoAdapter` if an attribute of `VALUES` is required and missing, or is of another type."""
     place, expected = f"{name_of(type(trainer))}.{attribute}", VALUES[attribute]
     if callable(inspect.getattr_static(trainer, attribute, None)):
         raise NoAdapter(f"{place} must be {expected}, it is a method: write it as an attribute or property")
@@ -309,7 +320,8 @@ def _check_value(trainer: object, attribute: str) -> None:
         raise NoAdapter(f"invalid {place} {value!r}: expected {expected}, such as ({value!r},)")
 
 
-def _incomplete(trainer: object) -> Iterator[str]:
+def _incomplete_declarations(trainer: object) -> Iterator[str]:
+    """Yield a message for each declared feature without its attributes, and one if no feature ends a run."""
     declared = declared_features(trainer)
     if all(declared.get(name, True) is not True for name in ("epochs", "max_steps")):
         yield "neither `epochs` nor `max_steps` ends a run"
@@ -326,8 +338,8 @@ def check_simplest_run(trainer: object, run: "Run") -> None:
         run: Its run of the simplest job.
 
     Raises:
-        Contradiction: The run reports a feature that the trainer does not have by its adapter, whose claims would not
-            be tried.
+        Contradiction: The run reports a feature that the adapter declares to be missing. The claims about the feature
+            would not be tried.
     """
     missing = missing_features(trainer)
     reported = {name: any(name in row for row in run.logs) for name in LOGGED}

@@ -18,7 +18,7 @@ IGNORED = -100
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A row of the data.
+    """A training or evaluation example: one row of the data.
 
     Attributes:
         tokens: Token ids. The first token is the name of the example and is never scored.
@@ -124,9 +124,9 @@ class Job:
     crop: int | None = None
 
     def model(self) -> Probe:
-        """Return the model to train. Call it once a run."""
-        # Call `_broken` only if it is needed: settings that it reads would count as read by the adapter.
-        broken = self._broken() if self.nan_evaluations else []
+        """Return the model to train. Call it once per run."""
+        # Call `_nan_forwards` only if needed: the settings that it reads would count as read by the adapter.
+        broken = self._nan_forwards() if self.nan_evaluations else []
         overflows, not_finite = ((), ()) if self.resume else (self.overflows, self.not_finite)
         probe = Probe(
             dropout=self.dropout,
@@ -138,13 +138,13 @@ class Job:
         )
         return recorder().watch(probe)
 
-    def _broken(self) -> list[int]:
+    def _nan_forwards(self) -> list[int]:
         """Return the numbers, from 0, of the forwards in eval mode that return NaN: all batches of an evaluation."""
         size = -(-len(self.evaluated) // self.eval_batch)
         return [evaluation * size + batch for evaluation in self.nan_evaluations for batch in range(size)]
 
     def collate(self, examples: list[Example]) -> dict[str, Tensor]:
-        """Return `input_ids`, `attention_mask` and unshifted `labels`, int64 [B, T], padded on the right."""
+        """Return a batch: `input_ids`, `attention_mask` and unshifted `labels`, int64 [B, T], padded on the right."""
         return padded([self.drawn(example) for example in examples], self.pad_multiple or 1)
 
     def drawn(self, example: Example) -> Example:
@@ -156,7 +156,7 @@ class Job:
 
 
 def padded(examples: list[Example], multiple: int = 1) -> dict[str, Tensor]:
-    """Return the examples as int64 tensors [B, T], T a multiple of `multiple`."""
+    """Return the examples as a batch of int64 tensors [B, T], padded on the right; T is a multiple of `multiple`."""
     width = -(-max(len(example.tokens) for example in examples) // multiple) * multiple
 
     def rows(values: list[tuple[int, ...]], fill: int) -> Tensor:
@@ -198,68 +198,69 @@ class Report:
     average: nn.Module | None = None
 
 
-RARE = frozenset(
+# The comments complete the sentence: a trainer with this feature ...
+OPT_IN = frozenset(
     {
-        "autocast",
-        "average",
-        "best_model",
-        "best_step",
-        "checkpointing",
-        "crop",
-        "decay",
-        "end",
-        "finite",
-        "frozen_eval",
-        "network",
-        "network_evaluation",
-        "network_loss",
-        "network_optimizer",
-        "newest",
-        "scaler",
-        "smoothing",
-        "ties",
-        "tokens",
+        "autocast",  # computes the loss of its network in bfloat16
+        "average",  # keeps a running average of the weights
+        "best_model",  # returns the weights of the best checkpoint
+        "best_step",  # names the step of the best checkpoint
+        "checkpointing",  # recomputes activations of its network in the backward pass
+        "crop",  # cuts long rows
+        "decay",  # has a weight decay that excludes biases
+        "end",  # has an end token
+        "finite",  # refuses a loss that is NaN or infinite
+        "frozen_eval",  # trains with the frozen parts of its network in eval mode
+        "network",  # creates its own network, see `WithNetwork`
+        "network_evaluation",  # evaluates its network
+        "network_loss",  # computes a loss of its network
+        "network_optimizer",  # creates an optimizer of its network
+        "newest",  # finds the checkpoint to resume from
+        "scaler",  # has a gradient scaler
+        "smoothing",  # smooths labels in training
+        "ties",  # calls the first of equal losses the best
+        "tokens",  # logs the number of scored tokens
     }
 )
 """Features that a trainer has only if `features` of its adapter says True."""
 ATTRIBUTES = frozenset({"end", "newest"})
-"""Features of `RARE` that an attribute of the same name declares: the id of the end token, or `newest(folder)`."""
-FEATURES = RARE | {
-    "accumulate",
-    "best",
-    "cadence",
-    "clip",
-    "epochs",
-    "eval_batch",
-    "evaluate",
-    "events",
-    "freeze",
-    "gaps",
-    "groups",
-    "history",
-    "keep",
-    "lengths",
-    "log_every",
-    "loss",
-    "masks",
-    "max_steps",
-    "noise",
-    "norm",
-    "optimizer",
-    "padding",
-    "ranks",
-    "rate",
-    "save",
-    "schedule",
-    "sequences",
-    "short_windows",
-    "step_events",
-    "stop",
-    "tied",
-    "warmup",
-    "workers",
+"""Features of `OPT_IN` that an attribute of the same name declares: the id of the end token, or `newest(folder)`."""
+FEATURES = OPT_IN | {
+    "accumulate",  # takes a step on several micro-batches
+    "best",  # keeps the best checkpoint
+    "cadence",  # evaluates and saves every n steps, not only at the end of an epoch
+    "clip",  # clips gradients
+    "epochs",  # makes passes over the data
+    "eval_batch",  # has a batch size for evaluations
+    "evaluate",  # evaluates
+    "events",  # calls callbacks
+    "freeze",  # freezes the embedding
+    "gaps",  # accepts unscored tokens anywhere, not only at the start of a row
+    "groups",  # has parameter groups
+    "history",  # continues the logs of a resumed run
+    "keep",  # rotates checkpoints
+    "lengths",  # accepts rows of unequal length
+    "log_every",  # logs every n steps
+    "loss",  # logs the loss
+    "masks",  # accepts unscored tokens
+    "max_steps",  # ends after a number of steps
+    "noise",  # accepts data that draw random numbers
+    "norm",  # logs the norm of gradients
+    "optimizer",  # has SGD and AdamW
+    "padding",  # pads rows to a multiple
+    "ranks",  # runs in two processes
+    "rate",  # logs the learning rate
+    "save",  # saves checkpoints
+    "schedule",  # has a linear schedule
+    "sequences",  # predicts several tokens of an example
+    "short_windows",  # ends the last window of an epoch with the epoch
+    "step_events",  # calls callbacks for steps
+    "stop",  # can be stopped by a callback
+    "tied",  # accepts a model with tied weights
+    "warmup",  # has a linear warm-up
+    "workers",  # loads data in worker processes
 }
-"""All features that an adapter may name in `features`."""
+"""All features that an adapter may name in `features`; docs/adapters.md explains them."""
 
 
 class Trainer(Protocol):
@@ -267,7 +268,7 @@ class Trainer(Protocol):
 
     Attributes:
         features: By feature, True if the trainer has the feature, else the reason why not, or False without a reason.
-            Features that are not named exist, except for the features of `RARE`. The mapping extends the mappings of
+            Features that are not named exist, except for the features of `OPT_IN`. The mapping extends the mappings of
             the base classes.
         tolerance: Relative tolerance of gradients; larger where the trainer casts.
         not_claimed: Optional. By id of a claim that the trainer does not make: the reason, with a reference to the
@@ -283,7 +284,7 @@ class Trainer(Protocol):
 
 
 def probe_of(model: nn.Module) -> Probe:
-    """Return the probe in a model that may wrap it."""
+    """Return the probe in a model that may wrap it. Raise TypeError if there is none."""
     probe = next((module for module in model.modules() if isinstance(module, Probe)), None)
     if probe is None:
         raise TypeError(f"the model of the report, {type(model).__qualname__}, has no job.model() in it")

@@ -22,7 +22,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
-from pv.suites.training_loop.job import HEAD, IGNORED, RARE, Example, Job, Report, probe_of
+from pv.suites.training_loop.job import HEAD, IGNORED, OPT_IN, Example, Job, Report, probe_of
 from pv.suites.training_loop.network import OwnNetwork, logits_of
 from pv.suites.training_loop.probe import token_loss
 
@@ -34,7 +34,7 @@ def order(examples: int, seed: int, epoch: int) -> list[int]:
 
 
 def crop_example(example: Example, crop: int | None) -> Example:
-    """Return an example cut to its first `crop` tokens."""
+    """Return an example cut to its first `crop` tokens; the whole example if `crop` is None."""
     return example.cropped(crop)
 
 
@@ -58,18 +58,18 @@ def planned_steps(job: Job) -> int:
     return job.max_steps or job.epochs * len(epoch_windows(job, 0))
 
 
-def rest(windows: list[Sequence[Sequence[int]]], taken: int) -> list[Sequence[Sequence[int]]]:
-    """Return the windows of an epoch that remain after the first `taken`."""
+def remaining_windows(windows: list[Sequence[Sequence[int]]], taken: int) -> list[Sequence[Sequence[int]]]:
+    """Return the windows of an epoch after the first `taken` ones, for which steps were taken before a cut."""
     return windows[taken:]
 
 
-def remaining(job: Job, done: int) -> Iterator[list[Sequence[Sequence[int]]]]:
-    """Yield the remaining windows of every epoch after `done` steps."""
+def remaining_epochs(job: Job, done: int) -> Iterator[list[Sequence[Sequence[int]]]]:
+    """Yield the windows of every epoch that follow after `done` steps, one list per epoch, up to the last step."""
     steps, planned = len(epoch_windows(job, 0)), planned_steps(job)
     while done < planned and steps:
         # The position follows from the number of steps alone, so a checkpoint needs to store nothing else.
         epoch, taken = divmod(done, steps)
-        left = rest(epoch_windows(job, epoch), taken)[: planned - done]
+        left = remaining_windows(epoch_windows(job, epoch), taken)[: planned - done]
         yield left
         done += len(left)
 
@@ -79,12 +79,12 @@ def due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def stops(job: Job, step: int) -> bool:
-    """Return whether a callback requests a stop after a step."""
+def stop_requested(job: Job, step: int) -> bool:
+    """Return whether the job asks the loop to stop after a step, as a callback would."""
     return step == job.stop_at
 
 
-def factor(job: Job, done: int, planned: int) -> float:
+def rate_factor(job: Job, done: int, planned: int) -> float:
     """Return the factor of the rate in the step after `done` steps: linear warm-up, then linear decay."""
     if job.schedule == "constant":
         return 1.0
@@ -93,8 +93,13 @@ def factor(job: Job, done: int, planned: int) -> float:
     return max(0.0, (planned - done) / max(1, planned - job.warmup))
 
 
-def better(best: tuple[float, int] | None, evaluation: tuple[int, float]) -> tuple[float, int] | None:
-    """Return the smallest loss and its step. NaN never counts as the smallest."""
+def update_best(best: tuple[float, int] | None, evaluation: tuple[int, float]) -> tuple[float, int] | None:
+    """Return the smallest loss so far and its step. NaN never counts as the smallest.
+
+    Args:
+        best: The smallest loss before the evaluation and its step; None before the first evaluation.
+        evaluation: The step and the loss of the evaluation, in this order.
+    """
     # best <= new keeps the first of equal losses. Comparisons with NaN are always false, so NaN is tested first.
     if math.isnan(evaluation[1]) or (best is not None and best[0] <= evaluation[1]):
         return best
@@ -116,11 +121,11 @@ class State:
     """The counters and logs of a run, as they are stored in a checkpoint."""
 
     step: int = 0
-    # The number of scored tokens since the run began.
+    # The number of scored tokens since the start of the run.
     tokens: int = 0
-    # The sums of each micro-batch, by step, since the last log.
+    # The sums of the micro-batches of each step since the last log.
     since: list[list[Sums]] = field(default_factory=list)
-    # The least evaluation loss and its step.
+    # The smallest evaluation loss and its step.
     best: tuple[float, int] | None = None
     logs: list[dict[str, float]] = field(default_factory=list)
     evaluations: list[tuple[int, float]] = field(default_factory=list)
@@ -128,7 +133,7 @@ class State:
 
 @dataclass(slots=True, kw_only=True)
 class Training:
-    """The parts of a run."""
+    """The objects of a run that are created once and change with every step."""
 
     job: Job
     model: nn.Module
@@ -152,7 +157,7 @@ def checkpoints(directory: Path) -> dict[int, Path]:
 
 
 def refuse_later_checkpoints(directory: Path, step: int) -> None:
-    """Raise FileExistsError if a directory has checkpoints of steps after `step`, with which a run begins.
+    """Raise FileExistsError if a directory has checkpoints of steps after `step`, the step count at which a run starts.
 
     Such checkpoints belong to another run: rotation would keep them instead of the new ones, and `newest` would return
     them.
@@ -168,7 +173,7 @@ def save(training: Training) -> None:
     """Save a checkpoint under a temporary name, then rename it, so that no incomplete checkpoint is visible."""
     path = training.job.directory / f"step-{training.state.step}"
     # POSIX renames a directory atomically: a reader sees a complete checkpoint or none.
-    unfinished = partial(path)
+    unfinished = partial_path(path)
     for folder in (unfinished, path):
         shutil.rmtree(folder, ignore_errors=True)
     unfinished.mkdir()
@@ -176,8 +181,8 @@ def save(training: Training) -> None:
     unfinished.rename(path)
 
 
-def partial(path: Path) -> Path:
-    """Return the temporary path of a checkpoint while it is written."""
+def partial_path(path: Path) -> Path:
+    """Return the temporary path under which a checkpoint is written."""
     return path.with_name("partial-" + path.name)
 
 
@@ -232,7 +237,7 @@ def model_in(directory: Path) -> Any:
 
 
 def best_model(training: Training) -> nn.Module | None:
-    """Return a model with the weights of the best checkpoint."""
+    """Return a model with the weights of the best checkpoint; None if there is no such checkpoint."""
     state, model = training.state, copy.deepcopy(training.model)
     path = checkpoints(training.job.directory).get(state.best[1]) if state.best else None
     if path is not None:
@@ -241,7 +246,11 @@ def best_model(training: Training) -> nn.Module | None:
 
 
 def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Batch]]:
-    """Yield the batches of every window. The loader has its own generator, so the default generator is not used."""
+    """Yield the batches of each window of an epoch.
+
+    The loader has its own generator: without one, it would draw a seed from the default generator, and dropout would
+    draw other numbers after a resume.
+    """
     rows: Any = [rows for window in epoch for rows in window]
     train: Any = [crop_example(example, job.crop) for example in job.train]
     draw = torch.Generator().manual_seed(job.seed)
@@ -254,8 +263,8 @@ def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Ba
 # A step.
 
 
-def trained(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that are trained."""
+def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of a model that require a gradient."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
@@ -265,11 +274,14 @@ def decay_of(parameter: Tensor, decay: float) -> float:
 
 
 def groups(job: Job, model: nn.Module) -> list[dict[str, object]]:
-    """Return the parameter groups: one for all, a second for the head, or one per parameter with its decay."""
+    """Return the parameter groups of the optimizer.
+
+    There is one group; with `job.groups`, a second one for the head; with `job.decay`, one per parameter.
+    """
     # By identity: a tied head shares its parameter with the embedding.
     head = {id(parameter) for parameter in probe_of(model).head.parameters()} if job.groups else set()
-    rest = [parameter for parameter in trained(model) if id(parameter) not in head]
-    head_parameters = [parameter for parameter in trained(model) if id(parameter) in head]
+    rest = [parameter for parameter in trained_parameters(model) if id(parameter) not in head]
+    head_parameters = [parameter for parameter in trained_parameters(model) if id(parameter) in head]
     if job.decay is not None:
         return [{"params": [parameter], "weight_decay": decay_of(parameter, job.decay)} for parameter in rest]
     return [{"params": rest}, *([{"params": head_parameters, "lr": job.rate * HEAD}] if head_parameters else [])]
@@ -283,7 +295,7 @@ def make_optimizer(job: Job, model: nn.Module) -> Optimizer:
 
 def make_scheduler(job: Job, optimizer: Optimizer) -> LambdaLR:
     """Return the schedule of the rate, which advances once a step."""
-    return LambdaLR(optimizer, lambda done: factor(job, done, planned_steps(job)))
+    return LambdaLR(optimizer, lambda done: rate_factor(job, done, planned_steps(job)))
 
 
 def scored(labels: Tensor) -> int:
@@ -304,18 +316,23 @@ def training_loss(job: Job, model: nn.Module, batch: Batch) -> Tensor:
     return token_loss(logits, batch["labels"], "sum", job.smoothing)
 
 
-def factors(counts: Sequence[int]) -> list[float]:
-    """Return the factor of the summed loss of each micro-batch of a window: 1 / scored tokens of the window."""
+def loss_factors(counts: Sequence[int]) -> list[float]:
+    """Return the factor of the summed loss of each micro-batch of a window: 1 / scored tokens of the window.
+
+    Args:
+        counts: The scored tokens of each micro-batch. A window without scored tokens has the factor 1: its sum is 0.
+    """
     return [1 / (sum(counts) or 1) for _ in counts]
 
 
 def backward(training: Training, window: Sequence[Batch]) -> list[Sums]:
     """Compute the gradient of the token mean of a window, and return the sums of its micro-batches."""
-    # Count the tokens of the whole window first: the loss of every micro-batch is divided by the total number.
+    # Count the tokens of the whole window first, since the loss of every micro-batch is divided by their number. A mean
+    # of the micro-batches' means would weight the tokens of short micro-batches more.
     training.optimizer.zero_grad()
     counts = [scored(batch["labels"]) for batch in window]
     sums = []
-    for batch, count, share in zip(window, counts, factors(counts), strict=True):
+    for batch, count, share in zip(window, counts, loss_factors(counts), strict=True):
         nats = training_loss(training.job, training.model, batch)
         training.scaler.scale(nats * share).backward()
         sums.append((float(nats.detach()), count))
@@ -330,12 +347,12 @@ def refuse_not_finite(window: Sequence[Sums], step: int) -> None:
 
 
 def clip(parameters: Iterable[Tensor], limit: float | None) -> float:
-    """Scale the gradient to a norm of at most `limit`, and return the norm before."""
+    """Scale the gradient to a norm of at most `limit`, and return its norm before the scaling; None is no limit."""
     return float(clip_grad_norm_(parameters, math.inf if limit is None else limit))
 
 
 def update(training: Training) -> float:
-    """Update the weights, then their average and the rate. Return the rate that was used."""
+    """Update the weights, then their average and the rate. Return the rate of this update."""
     rate, scale = float(training.optimizer.param_groups[0]["lr"]), training.scaler.get_scale()
     training.scaler.step(training.optimizer)
     training.scaler.update()
@@ -355,16 +372,16 @@ def is_skipped(scale: float, scaler: GradScaler) -> bool:
 def average(mean: nn.Module, model: nn.Module, decay: float | None) -> None:
     """Update the running average of the weights of a model."""
     for parameter, new in zip(mean.parameters(), model.parameters(), strict=True):
-        parameter.copy_(mixed(parameter, new, decay or 0.0))
+        parameter.copy_(moving_average(parameter, new, decay or 0.0))
 
 
-def mixed(old: Tensor, new: Tensor, decay: float) -> Tensor:
-    """Return `decay` times the old average plus (1 - decay) times the new weights."""
+def moving_average(old: Tensor, new: Tensor, decay: float) -> Tensor:
+    """Return the exponential moving average: `decay` times the old average plus (1 - decay) times the new weights."""
     return decay * old + (1 - decay) * new
 
 
 def train_step(training: Training, window: Sequence[Batch]) -> None:
-    """Take one optimizer step, then log, evaluate and save where that is due."""
+    """Take one optimizer step, then log, evaluate and save if due."""
     job, state = training.job, training.state
     note(training, "step_begin")
     # The order matters: backward, check, unscale, clip, step, schedule, then logs, evaluation and checkpoint.
@@ -373,7 +390,7 @@ def train_step(training: Training, window: Sequence[Batch]) -> None:
     # Clipping needs true gradients: divide by the scale first.
     if job.scaler:
         training.scaler.unscale_(training.optimizer)
-    norm = clip(trained(training.model), job.clip)
+    norm = clip(trained_parameters(training.model), job.clip)
     rate = update(training)
     state.step += 1
     state.tokens += tokens_of(state.since[-1])
@@ -383,7 +400,7 @@ def train_step(training: Training, window: Sequence[Batch]) -> None:
         note(training, "log")
     if due(state.step, job.eval_every):
         state.evaluations.append((state.step, evaluate(job, training.model)))
-        state.best = better(state.best, state.evaluations[-1])
+        state.best = update_best(state.best, state.evaluations[-1])
         note(training, "evaluate")
     if due(state.step, job.save_every):
         save(training)
@@ -411,7 +428,14 @@ def token_mean(sums: Sequence[Sums]) -> float:
 
 
 def log_row(step: int, since: Sequence[Sequence[Sums]], rate: float, norm: float) -> dict[str, float]:
-    """Return a row of the log: the token mean since the last row, and the rate and gradient norm of the step."""
+    """Return a row of the log: the token mean since the last row, and the rate and gradient norm of the step.
+
+    Args:
+        step: The number of the step.
+        since: The sums of the micro-batches of each step since the last row.
+        rate: The learning rate of the step.
+        norm: The norm of the gradient before clipping.
+    """
     return {
         "step": step,
         "loss": token_mean([batch for window in since for batch in window]),
@@ -422,7 +446,7 @@ def log_row(step: int, since: Sequence[Sequence[Sums]], rate: float, norm: float
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model in eval mode inside the context. Restore its modes and the random state afterwards."""
+    """Put a model in eval mode inside the context. Restore the mode of every module and the random state afterwards."""
     # The mode of every module is stored: a frozen part may be in eval mode while other parts are in training mode.
     modes = {module: module.training for module in model.modules()}
     with torch.random.fork_rng(devices=[]):
@@ -430,10 +454,10 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         try:
             yield
         finally:
-            put_back(modes)
+            restore_modes(modes)
 
 
-def put_back(modes: Mapping[nn.Module, bool]) -> None:
+def restore_modes(modes: Mapping[nn.Module, bool]) -> None:
     """Restore the mode of every module, so that a frozen part stays in eval mode."""
     for module, mode in modes.items():
         module.training = mode
@@ -448,14 +472,14 @@ def evaluation_sums(job: Job, model: nn.Module) -> list[Sums]:
 
 
 def evaluate(job: Job, model: nn.Module) -> float:
-    """Return the evaluation loss: the mean over all its tokens."""
+    """Return the evaluation loss: the mean over all scored tokens of `job.evaluated`."""
     return token_mean(evaluation_sums(job, model))
 
 
 class Loop(OwnNetwork):
     """The adapter of this loop."""
 
-    features: Mapping[str, bool | str] = {**dict.fromkeys(RARE, True), "ranks": "it runs on one process"}
+    features: Mapping[str, bool | str] = {**dict.fromkeys(OPT_IN, True), "ranks": "it runs on one process"}
     tolerance = 1e-9
     end = 2
 
@@ -477,14 +501,15 @@ class Loop(OwnNetwork):
         """Run the job, from the checkpoint `job.resume` if there is one."""
         training = begin(job)
         note(training, "train_begin")
-        for epoch in remaining(job, training.state.step):
+        for epoch in remaining_epochs(job, training.state.step):
             note(training, "epoch_begin")
             for window in load(job, epoch):
                 train_step(training, window)
-                if stops(job, training.state.step):
+                # A stop ends the epoch first, so that its `epoch_end` is called too.
+                if stop_requested(job, training.state.step):
                     break
             note(training, "epoch_end")
-            if stops(job, training.state.step):
+            if stop_requested(job, training.state.step):
                 break
         note(training, "train_end")
         return report(training)
@@ -502,6 +527,7 @@ def begin(job: Job) -> Training:
         model=model,
         optimizer=optimizer,
         scheduler=scheduler,
+        # A short interval, so that the scale grows several times in the few steps of a job.
         scaler=GradScaler("cpu", enabled=job.scaler, growth_interval=4),
         average=copy.deepcopy(model),
         state=State(),
@@ -509,7 +535,7 @@ def begin(job: Job) -> Training:
     )
     if job.resume:
         restore(training, read(job.resume))
-    # After the restore, when the first step is known.
+    # After the restore, which sets the number of steps.
     refuse_later_checkpoints(job.directory, training.state.step)
     return training
 

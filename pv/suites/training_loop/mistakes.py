@@ -1,11 +1,11 @@
-"""Name the known mistakes that give exactly the gradient of a step.
+"""Find the known mistakes that explain the wrong gradient of a step exactly.
 
-1. If the gradient is a multiple of the right one, compare the factor with those of wrong divisors (`_ratios`).
-2. Else compute the gradient of every known mistake with the oracle, and compare (`_mistakes`).
-3. Else combine two mistakes: wrongly scored tokens in a mean that is not over all tokens.
-4. Else accept a known gradient up to a factor.
+1. If the gradient is a multiple of the correct one, compare the factor with the factors of wrong divisors (`_ratios`).
+2. Else compute the gradient that each known mistake gives with the oracle, and compare (`_mistakes`).
+3. Else combine two mistakes: wrongly scored tokens, in a mean that is not the token mean.
+4. Else accept the gradient of a known mistake up to a factor.
 
-Every mistake is computed at the weights before the step, so a match is exact up to rounding, not a guess.
+The gradient of a mistake is computed at the weights before the step, so a match is exact up to rounding, not a guess.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,9 +22,9 @@ from pv.suites.training_loop.oracle import (
     CLOSE,
     START,
     close,
-    equal_arrays,
-    equal_to,
     hidden_gradient,
+    matching_arrays,
+    matching_numbers,
     norm,
     scaled,
     sums,
@@ -36,16 +36,16 @@ Gradient = Mapping[str, Tensor]
 Rows = list[list[Example]]
 """The examples of each micro-batch."""
 LIMITS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Usual limits of the norm of a gradient."""
+"""Usual limits for clipping the norm of a gradient."""
 LEAST_SCALE = 100.0
-"""A smaller factor may be a number of tokens, of examples or of micro-batches of a job, and no scale of a scaler."""
+"""Smallest factor that counts as the scale of a scaler. A smaller one may be the number of tokens or examples."""
 LOW = (torch.bfloat16, torch.float16)
-"""The dtypes whose rounding exceeds the tolerance."""
+"""Dtypes of low precision, whose rounding exceeds the tolerance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The step at index k of a run, with the sums of its micro-batches at the weights before it."""
+    """The window of micro-batches of the step at index k of a run."""
 
     run: Run
     k: int
@@ -56,16 +56,17 @@ class Window:
 
     @property
     def examples(self) -> Rows:
-        return [self.run.named(batch) for batch in self.step.batches]
+        """Return the examples of each micro-batch."""
+        return [self.run.examples(batch) for batch in self.step.batches]
 
     def mean(self, change: Callable[[Example], Example] = lambda example: example) -> Gradient:
-        """Return the gradient of the token mean over the changed examples."""
+        """Return the gradient of the token mean over the examples of the window, each of them changed by `change`."""
         rows = [change(example) for batch in self.examples for example in batch]
         return _mean(self, rows)
 
 
 def _mean(window: Window, rows: Sequence[Example], tokens: int | None = None) -> Gradient:
-    """Return the gradient of the sum over rows, divided by their scored tokens or another number of tokens."""
+    """Return the gradient of the summed loss of rows, divided by `tokens`; None for their number of scored tokens."""
     total = sums(window.run.before(window.k), rows)
     return scaled(total.gradient, 1 / max(total.tokens if tokens is None else tokens, 1))
 
@@ -76,40 +77,58 @@ def _sum(gradients: Iterable[Gradient]) -> Gradient:
 
 
 def explain_gradient(run: Run, k: int, tolerance: float) -> tuple[str, ...]:
-    """Return the known mistakes that give exactly the gradient of the step at index k."""
+    """Return the known mistakes that give exactly the gradient of the step at index k.
+
+    Args:
+        run: The run.
+        k: The index of the step.
+        tolerance: The relative tolerance of the trainer's gradients.
+
+    Returns:
+        The names of the mistakes, for messages; () if none gives the gradient.
+    """
     window, allowed = Window(run, k), max(tolerance, CLOSE)
     actual, ratio = window.step.gradient, gradient_ratio(run, k, tolerance)
     if ratio is not None:
-        # A single number explains the whole gradient: no need to compute others.
-        return equal_to(ratio, _ratios(window), allowed)
+        # The gradient has the right direction, so only a divisor can be wrong.
+        return matching_numbers(ratio, _ratios(window), allowed)
     gradients = {name: make() for name, make in _mistakes(window).items()}
-    if exact := equal_arrays(actual, gradients, allowed):
+    if exact := matching_arrays(actual, gradients, allowed):
         return exact
-    # Two mistakes at once: tokens that are not to be scored, in a mean that is not over all of them. Made only now,
-    # since each needs the sums of all micro-batches once more.
-    both = {f"{name}, {labels}": make for labels, rows in _scored_too(window) for name, make in _means(window, rows)}
+    # Two mistakes at once: wrongly scored tokens, in a mean that is not the token mean. They come late, since each
+    # combination needs the oracle's sums of all micro-batches once more.
+    both = {
+        f"{name}, {labels}": make
+        for labels, rows in _scored_paddings(window)
+        for name, make in _wrong_means(window, rows)
+    }
     exact = tuple(name for name, make in both.items() if difference(actual, make()) < allowed)
     return exact or tuple(
-        f"{name}, up to a factor" for name, mistaken in gradients.items() if _parallel(actual, mistaken, allowed)
+        f"{name}, up to a factor"
+        for name, mistaken in gradients.items()
+        if _is_positive_multiple(actual, mistaken, allowed)
     )
 
 
-def _parallel(actual: Mapping[str, Tensor | None], expected: Gradient, allowed: float) -> bool:
+def _is_positive_multiple(actual: Mapping[str, Tensor | None], expected: Gradient, allowed: float) -> bool:
+    """Return whether a gradient equals the expected one up to a positive factor."""
     size = norm(expected)
     return size > 0 and difference(actual, scaled(expected, norm(actual) / size)) < allowed
 
 
 def gradient_ratio(run: Run, k: int, tolerance: float) -> float | None:
-    """Return the factor between the gradient of the step and that of the token mean; None if it is not a multiple."""
+    """Return the factor by which the gradient of the step at index k is a multiple of the token mean's, or None."""
     return ratio_of(run.steps[k].gradient, Window(run, k).mean(), max(tolerance, CLOSE))
 
 
 def scale_of(run: Run, k: int) -> float | None:
-    """Return the scale of a gradient scaler in the step at index k; None if no scale is seen.
+    """Return the scale of a gradient scaler in the step at index k; None if there is no scale, or it is unknown.
 
-    It is what the gradients of the hidden states are multiplied by, if that is the same in each micro-batch.
+    The scale is the factor between the recorded and the oracle's gradients of the hidden states, if the factor is the
+    same in all micro-batches.
     """
-    step, examples = run.steps[k], [run.named(batch) for batch in run.steps[k].batches]
+    # Dropout and noise change the gradients of the hidden states, so no factor can be computed with them.
+    step, examples = run.steps[k], [run.examples(batch) for batch in run.steps[k].batches]
     tokens = sum(example.scored for part in examples for example in part)
     if run.job.dropout or run.job.noise or len(step.scaled) != len(examples):
         return None
@@ -121,21 +140,21 @@ def scale_of(run: Run, k: int) -> float | None:
 
 
 def _ratios(window: Window) -> dict[str, float]:
-    """Return the factor by which every known mistake of the divisor multiplies the right gradient, by its name."""
+    """Return, by name of a wrong divisor, the factor between the gradient that it gives and the correct one."""
     job, batches, size = window.run.job, len(window.step.batches), norm(window.mean())
     rows = [example for batch in window.examples for example in batch]
-    tokens, labels = sum(example.scored for example in rows), sum(map(_labels, rows))
-    # A loop that shifts the labels itself gives the model one token less of each row.
+    tokens, labels = sum(example.scored for example in rows), sum(map(_count_labels, rows))
+    # A loop that shifts the labels itself passes the model each row without its last token.
     shifted = any(width < len(example.tokens) for example, width in zip(rows, _widths(window), strict=True))
     lengths = [(len(example.tokens), width + shifted) for example, width in zip(rows, _widths(window), strict=True)]
     positions, padded = sum(length - 1 for length, _ in lengths), sum(width - 1 for _, width in lengths)
     targets = sum(len(batch) * max(example.scored for example in batch) for batch in window.examples)
-    # In a row that is padded on the left, the first token is predicted by padding, so it counts too.
+    # In a row that is padded on the left, the first token is predicted too: by the padding before it.
     left = sum(length if length < width else length - 1 for length, width in lengths)
-    # A divisor of max(tokens, 1) counts one for every empty micro-batch.
+    # A divisor that sums max(tokens, 1) counts one for each micro-batch without scored tokens.
     empty = sum(not any(example.scored for example in batch) for batch in window.examples)
     so_far = sum(
-        example.scored for step in window.run.steps[: window.k + 1] for example in window.run.named(step.names)
+        example.scored for step in window.run.steps[: window.k + 1] for example in window.run.examples(step.names)
     )
     divisors = {
         "divided by no number of tokens": float(tokens),
@@ -174,7 +193,7 @@ def _ratios(window: Window) -> dict[str, float]:
             batches / job.accumulate
         )
     if job.crop is not None:
-        whole = sum(example.scored for example in window.run.whole(window.step.names))
+        whole = sum(example.scored for example in window.run.uncropped(window.step.names))
         divisors["divided by the scored tokens of the rows before they are cropped"] = tokens / max(whole, 1)
     if job.clip is not None and size:
         divisors["clipped"] = job.clip / size
@@ -186,20 +205,26 @@ def _ratios(window: Window) -> dict[str, float]:
     return {name: ratio for name, ratio in divisors.items() if ratio != 1}
 
 
-def _labels(example: Example) -> int:
+def _count_labels(example: Example) -> int:
+    """Return the number of labels that are set, including the first one, which is never predicted."""
     return sum(label != IGNORED for label in example.labels)
 
 
 def _mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
-    """Return the functions that compute the gradients of known mistakes, by name; pure factors are in `_ratios`."""
+    """Return, by name of a known mistake, a function that computes its gradient. Wrong divisors are in `_ratios`."""
     if not window.examples:
         return {}
-    means = dict(_means(window, window.examples))
-    return means | _of_micro_batches(window) | _of_labels(window) | dict(_in_low_precision(window))
+    means = dict(_wrong_means(window, window.examples))
+    return means | _micro_batch_mistakes(window) | _label_mistakes(window) | dict(_low_precision_means(window))
 
 
 def clipped_early(scale: float, limit: float | None = None) -> str:
-    """Return the name of the mistake to clip a gradient that is multiplied by the scale of a scaler."""
+    """Return the name of the mistake that a gradient is clipped while it is multiplied by the scale of a scaler.
+
+    Args:
+        scale: The scale.
+        limit: The limit of the norm; None to leave it out of the name.
+    """
     at = f" at {limit:g}" if limit is not None else ""
     never = "`unscale_` is called after the clipping, or not at all"
     return f"clipped{at} before it is divided by the scale of the gradient scaler, {scale:g} ({never})"
@@ -213,11 +238,12 @@ def _named(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _means(window: Window, parts: Rows) -> Iterator[tuple[str, Callable[[], Gradient]]]:
-    """Yield the gradients of wrong means, such as means of means, with their names."""
+def _wrong_means(window: Window, parts: Rows) -> Iterator[tuple[str, Callable[[], Gradient]]]:
+    """Yield the names of wrong means, such as means of means, each with a function that computes its gradient."""
     rows = [[example] for part in parts for example in part]
 
     def mean_of(groups: Sequence[Sequence[Example]], by: int) -> Gradient:
+        """Return the gradient of the sum of the groups' token means, divided by a number."""
         return scaled(_sum(_mean(window, group) for group in groups), 1 / by)
 
     planned, scored = window.run.job.accumulate, [part for part in parts if any(example.scored for example in part)]
@@ -231,8 +257,8 @@ def _means(window: Window, parts: Rows) -> Iterator[tuple[str, Callable[[], Grad
         yield "the sum of the micro-batches' means / their planned number", lambda: mean_of(parts, planned)
 
 
-def _in_low_precision(window: Window) -> Iterator[tuple[str, Callable[[], Gradient]]]:
-    """Yield the gradients of a token mean that is partly computed in a dtype of `LOW`, with their names."""
+def _low_precision_means(window: Window) -> Iterator[tuple[str, Callable[[], Gradient]]]:
+    """Yield names of token means partly computed in a dtype of `LOW`, each with a function returning its gradient."""
     tokens = max(sum(example.scored for part in window.examples for example in part), 1)
     rows = [example for part in window.examples for example in part]
 
@@ -252,7 +278,8 @@ def _in_low_precision(window: Window) -> Iterator[tuple[str, Callable[[], Gradie
         yield f"the sum of the micro-batches' gradients in {_named(dtype)}", partial(of_sums, dtype)
 
 
-def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
+def _micro_batch_mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
+    """Return mistakes in what is added up: a gradient that is not reset, or a micro-batch that is left out."""
     run, k, parts = window.run, window.k, window.examples
     mistaken: dict[str, Callable[[], Gradient]] = {}
     if k:
@@ -261,9 +288,9 @@ def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
         mistaken["its own plus the gradient of the step before, which was not reset"] = lambda: _sum(
             [window.mean(), earlier]
         )
-        # Gradients that are scaled down in place of being cleared: estimate the factor from the norms, then compare
-        # exactly.
-        part = _rest(window) / (norm(earlier) or 1.0)
+        # The loop may scale down the earlier gradient instead of clearing it. Estimate the factor from the norms; the
+        # gradient with this factor is then compared exactly, like every other.
+        part = _residual_norm(window) / (norm(earlier) or 1.0)
         if not close(part, 1.0, 1e-4):
             mistaken["its own plus a part of the gradient of the step before, which was not reset"] = lambda: _sum(
                 [window.mean(), scaled(earlier, part)]
@@ -278,46 +305,47 @@ def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
     return mistaken
 
 
-def _rest(window: Window) -> float:
-    """Return the norm of the difference between the gradient of the step and that of the token mean."""
+def _residual_norm(window: Window) -> float:
+    """Return the norm of the difference between the gradient of the step and the gradient of the token mean."""
     mean = window.mean()
     return norm({name: tensor - mean[name] for name, tensor in window.step.gradient.items() if tensor is not None})
 
 
-def _of_labels(window: Window) -> dict[str, Callable[[], Gradient]]:
+def _label_mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
+    """Return mistakes in the labels: their shift, the mask, the last token, the crop, and the padding."""
     mistaken: dict[str, Callable[[], Gradient]] = {
         "that of labels shifted twice": lambda: window.mean(lambda example: _shifted(example, 1)),
-        "that of labels that are not shifted": lambda: window.mean(_beside),
+        "that of labels that are not shifted": lambda: window.mean(_at_same_position),
         "that of labels that are not shifted, without the last of each row": lambda: window.mean(
             lambda example: _shifted(example, -1)
         ),
         "that of labels that are the input tokens, not the next ones": lambda: window.mean(_unshifted),
         "that with the masked tokens scored": lambda: window.mean(_unmasked),
-        "that without the last token of each row": lambda: window.mean(_unended),
-        "that without the last token of each row, which is counted": lambda: _unended_mean(window),
+        "that without the last token of each row": lambda: window.mean(_without_last_token),
+        "that without the last token of each row, which is counted": lambda: _mean_without_last_token(window),
     }
     mistaken |= {name: partial(_mean, window, rows) for name, rows in _other_crops(window).items()}
-    for name, parts in _scored_too(window):
+    for name, parts in _scored_paddings(window):
         mistaken[f"that {name}"] = partial(_mean, window, [example for part in parts for example in part])
     return mistaken
 
 
-def _scored_too(window: Window) -> Iterator[tuple[str, Rows]]:
-    """Yield the examples of each micro-batch with the padding as labels, by the name of the mistake.
+def _scored_paddings(window: Window) -> Iterator[tuple[str, Rows]]:
+    """Yield the names of mistakes that score padding, each with the examples of every micro-batch and their padding.
 
-    The widths are those of the forwards, so also a row that is padded to a fixed length has its padding.
+    The padding follows from the recorded widths of the forwards, so that rows padded to a fixed length are covered.
     """
     paddings: dict[str, Callable[[Example, int], list[Example]]] = {
         "with the padding scored": _padded,
         "with the padding on the left scored": _padded_left,
-        "with the first tokens scored, which padding on the left precedes": _preceded,
+        "with the first tokens scored, which padding on the left precedes": _with_first_token_predicted,
         "with the padding of labels shifted by the loop scored": _padded_shifted,
     }
     widths = iter(_widths(window))
     rows = [[(example, next(widths)) for example in part] for part in window.examples]
     for name, pad in paddings.items():
         padded = [[row for example, width in part for row in pad(example, width)] for part in rows]
-        if sum(map(len, padded)) == sum(map(len, rows)):  # there is none
+        if sum(map(len, padded)) == sum(map(len, rows)):  # no row has padding
             continue
         yield name, padded
         if any(_unmasked(example).scored > example.scored for part in window.examples for example in part):
@@ -326,68 +354,70 @@ def _scored_too(window: Window) -> Iterator[tuple[str, Rows]]:
 
 
 def _widths(window: Window) -> list[int]:
-    """Return the positions that the row of each example had in its forward."""
+    """Return, for each example of the window, the number of positions of its row in the forward."""
     forwards = zip(window.step.batches, window.step.widths, strict=True)
     return [width for batch, width in forwards for _ in batch]
 
 
-# The probe mixes no positions, so scored padding is the same as an extra row: these functions return an example and
-# the row that stands for its padding.
+# The probe mixes no positions, so scored padding is equivalent to an extra row. The next functions return an example,
+# and the row that stands for its padding if there is any.
 
 
 def _padded(example: Example, width: int) -> list[Example]:
-    """Return the example, and its padding as predicted by its last token and by the padding before."""
+    """Return the example, and its padding on the right, predicted by the last token and by earlier padding."""
     pads = (PAD,) * (width - len(example.tokens))
     return [example, *([Example((example.tokens[-1], *pads), (IGNORED, *pads))] if pads else [])]
 
 
 def _padded_shifted(example: Example, width: int) -> list[Example]:
-    """Return the example, and the padding of rows that are shifted before they are padded: predicted by padding."""
+    """Return the example, and the padding of a row that is shifted before it is padded: padding predicts padding."""
     pads = (PAD,) * (width + 1 - len(example.tokens))
     return [example, *([Example((PAD, *pads), (IGNORED, *pads))] if pads else [])]
 
 
 def _padded_left(example: Example, width: int) -> list[Example]:
-    """Return the example, and the padding before it, without the first, which nothing predicts."""
+    """Return the example, and the padding on its left without the first token, which nothing predicts."""
     pads = (PAD,) * (width - len(example.tokens))
     return [example, *([Example(pads, (IGNORED, *pads[1:]))] if len(pads) > 1 else [])]
 
 
-def _preceded(example: Example, width: int) -> list[Example]:
-    """Return the example, and its first token as predicted by the padding before it."""
+def _with_first_token_predicted(example: Example, width: int) -> list[Example]:
+    """Return the example, and its first token, predicted by the padding before it."""
     first = Example((PAD, example.name), (IGNORED, example.name))
     return [example, *([first] if len(example.tokens) < width else [])]
 
 
 def _shifted(example: Example, by: int) -> Example:
-    """Return the example with labels moved to the left, or to the right if `by` is negative."""
+    """Return the example with its labels moved to the left by `by` places, or to the right if `by` is negative."""
     labels = (*example.labels[by:], IGNORED) if by > 0 else (IGNORED, *example.labels[:by])
     return Example(example.tokens, labels)
 
 
-def _beside(example: Example) -> Example:
-    """Return the example with a label predicted by the token in its own place, where both were not shifted."""
+def _at_same_position(example: Example) -> Example:
+    """Return the example with each label predicted by the token at the same position, as without any shift."""
     return Example((*example.tokens, PAD), (IGNORED, *example.labels))
 
 
 def _unshifted(example: Example) -> Example:
-    """Return the example with each token as its own label, where the next one is scored."""
+    """Return the example with each token as its own label, at the positions whose next token is scored."""
     pairs = zip(example.tokens, example.labels[1:], strict=False)
     return Example(example.tokens, (IGNORED, *(IGNORED if label == IGNORED else token for token, label in pairs)))
 
 
-def _unended(example: Example) -> Example:
+def _without_last_token(example: Example) -> Example:
+    """Return the example with its last token not scored."""
     return Example(example.tokens, (*example.labels[:-1], IGNORED))
 
 
-def _unended_mean(window: Window) -> Gradient:
+def _mean_without_last_token(window: Window) -> Gradient:
+    """Return the gradient without the last token of each row, divided by the tokens including it."""
     rows = [example for part in window.examples for example in part]
-    return _mean(window, list(map(_unended, rows)), sum(example.scored for example in rows))
+    return _mean(window, list(map(_without_last_token, rows)), sum(example.scored for example in rows))
 
 
 def _other_crops(window: Window) -> dict[str, list[Example]]:
-    """Return the rows of the window cropped in other ways, by the mistake; {} if rows are not cropped."""
-    crop, rows = window.run.job.crop, window.run.whole(window.step.names)
+    """Return, by name of a wrong crop, the rows of the window with this crop; {} if the job does not crop."""
+    crop, rows = window.run.job.crop, window.run.uncropped(window.step.names)
     if crop is None:
         return {}
     lengths = {f"that of rows cropped to {n} tokens, not to {crop}": n for n in (crop - 1, crop + 1)}
@@ -396,4 +426,5 @@ def _other_crops(window: Window) -> dict[str, list[Example]]:
 
 
 def _unmasked(example: Example) -> Example:
+    """Return the example with all tokens scored."""
     return Example(example.tokens, example.tokens)

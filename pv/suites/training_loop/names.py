@@ -1,4 +1,4 @@
-"""Usual names of the methods, settings and numbers of a training loop, as patterns, by what the suite calls them."""
+"""Patterns of usual names: of the methods, settings and logged numbers of a training loop, by the suite's own name."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ ROLES = {
     "fit": r"fit|train(_(loop|model))?|run(_training)?",
     "load": r"(load|restore)(_(checkpoint|state))?|resume(_from(_checkpoint)?)?",
 }
-"""Names of methods by their role in a loop."""
+"""By role in a loop: the usual names of its method."""
 SETTINGS = {
     "rate": r"(train_)?lr|(peak_|max_|base_)?(learning_)?rate",
     "warmup": r"(lr_|num_)?warm_?up(_(steps|iters))?",
@@ -31,7 +31,7 @@ SETTINGS = {
     "average": r"(ema|average)_decay",
     "directory": r"(out(put)?|checkpoint|ckpt|save)_?(dir(ectory)?|path)?",
 }
-"""Names of parameters by the setting of a job that is passed to them."""
+"""By setting of a job: the usual names of the parameter that takes it."""
 VALUES = {
     "average": "job.average or 0.0",
     "decay": "job.decay or 0.0",
@@ -40,7 +40,8 @@ VALUES = {
     "eval_every": "job.eval_every or 10**9",
     "save_every": "job.save_every or 10**9",
 }
-"""Code of the arguments for settings that loops take in another form than a job has them."""
+"""By setting of a job: the code of the argument, if loops take the setting in another form than the job has it."""
+# `decay` may turn on the schedule or be the weight decay; the annotation decides, see `setting_of`.
 SCHEDULED = re.compile(r"(lr_)?decay(_lr)?")
 WEIGHT_DECAY = re.compile(r"weight_decay|wd|decay")
 MODEL = re.compile(r"(lm_|raw_|base_|diffusion_|language_)?(model|net|network|student|module)")
@@ -50,26 +51,26 @@ NUMBERS = {
     "rate": r"(last_)?(lr|(learning_)?rate)",
     "steps": r"(global_)?steps?|iter(ation)?s?(_num)?|steps_(done|taken)|(num_)?updates",
 }
-"""Names of attributes that hold a number of the last step, and the count of steps."""
+"""By number of the last step, and for the count of steps: the usual names of the attribute that holds it."""
 COLUMNS = {
     "step": NUMBERS["steps"],
     **{name: NUMBERS[name] for name in ("loss", "norm", "rate")},
     "tokens": r"(num_|n_|scored_)?tokens",
     "eval_loss": r"(eval(uation)?|val(id(ation)?)?)_?loss",
 }
-"""Names of what a loop logs, by what a report calls it."""
+"""By number in a report: the usual names of the column in the logs of a loop."""
 
 
 def setting_of(name: str, annotation: str = "") -> str:
-    """Return which setting of a job is passed to a parameter.
+    """Return the setting of a job that a parameter takes, by its name.
 
     Args:
         name: The name of the parameter.
-        annotation: Its annotation as text. `decay: float` is the weight decay, `decay: bool` turns the schedule of the
-            rate on, and `optimizer: str` names a kind of optimizer.
+        annotation: The annotation of the parameter as text. `decay: float` is the weight decay, `decay: bool` turns the
+            schedule of the rate on, and `optimizer: str` names a kind of optimizer.
 
     Returns:
-        The setting; "" if the name is not usual for one.
+        The setting; "" if the name is not usual for any setting.
     """
     if "float" in annotation and WEIGHT_DECAY.fullmatch(name):
         return "decay"
@@ -85,9 +86,9 @@ def value_of(setting: str, annotation: str, default: object = None) -> str:
 
     Args:
         setting: The setting of the job that is passed.
-        annotation: The annotation of the parameter as text. With `str` alone, a directory is passed as text.
-        default: Its default, which is used where there is no annotation. Where a number is taken, no clipping is passed
-            as an infinite limit.
+        annotation: The annotation of the parameter as text. If it has `str` and not `Path`, a directory is passed as
+            text. If it is `int` or `float`, no clipping is passed as an infinite limit.
+        default: The default of the parameter, whose type is used without an annotation.
     """
     is_number = annotation in ("int", "float") if annotation else isinstance(default, int | float)
     if setting == "clip" and is_number:
@@ -97,19 +98,23 @@ def value_of(setting: str, annotation: str, default: object = None) -> str:
 
 
 def divides_by_warmup(tree: ast.AST) -> bool:
-    """Return whether a function of a module divides by a warm-up without a guard, so that a warm-up of 0 raises.
+    """Return whether a function in a module divides by a warm-up without a guard, so that a warm-up of 0 raises.
 
-    Guards are
+    A guard is one of
 
     1. a condition in the function that uses the warm-up;
     2. an assignment of the result of a call, such as `max(1, warmup)`;
     3. a condition anywhere in the module that tests the truth of the warm-up or compares it with a number.
+
+    Args:
+        tree: The syntax tree of the module.
     """
-    checked = {_last_name(part) for test in _tests(tree) for part in _checked(test)}
+    checked = {_last_name(part) for test in _conditions(tree) for part in _tested_expressions(test)}
     return any(_divides_by_warmup(node, checked) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
-def _tests(tree: ast.AST) -> Iterator[ast.expr]:
+def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
+    """Yield the conditions in a tree: tests of statements and comprehensions, and every `and` and `or`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
             yield node.test
@@ -119,8 +124,8 @@ def _tests(tree: ast.AST) -> Iterator[ast.expr]:
             yield from node.ifs
 
 
-def _checked(test: ast.expr) -> Iterator[ast.expr]:
-    """Yield the expressions whose truth a condition tests, and those that it compares with a number."""
+def _tested_expressions(test: ast.expr) -> Iterator[ast.expr]:
+    """Yield the expressions whose truth a condition tests, and the ones that it compares with a constant."""
     yield from test.values if isinstance(test, ast.BoolOp) else [test]
     for node in ast.walk(test):
         if isinstance(node, ast.Compare) and isinstance(node.comparators[-1], ast.Constant):
@@ -128,10 +133,11 @@ def _checked(test: ast.expr) -> Iterator[ast.expr]:
 
 
 def _divides_by_warmup(function: ast.FunctionDef, checked: Set[str]) -> bool:
+    """Return whether a function divides by a warm-up without a guard; `checked` are names guarded in the module."""
     nodes = list(ast.walk(function))
     divisors = [node.right for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
     computed = [node.targets[0] for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
-    parts = [part for test in _tests(function) for part in ast.walk(test)]
+    parts = [part for test in _conditions(function) for part in ast.walk(test)]
     seen = checked | {_last_name(node) for node in (*parts, *computed)}
     return any(re.fullmatch(SETTINGS["warmup"], _last_name(node)) and _last_name(node) not in seen for node in divisors)
 

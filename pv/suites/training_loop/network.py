@@ -14,10 +14,14 @@ WIDTH = 8
 
 
 class WithNetwork(Protocol):
-    """An adapter that also offers its own network, by the methods of the features that it sets to True.
+    """An adapter that also provides the trainer's own network.
 
-    tokens: of its vocabulary, none of which is padding. frozen: patterns of the names of parameters that are not to be
-    trained. tied: not required; pairs of names that are to be one parameter, where that cannot be seen in the network.
+    The adapter needs the methods of the features that it sets to True; the feature is in parentheses.
+
+    Attributes:
+        tokens: Token ids of the network's vocabulary, without padding.
+        frozen: Patterns, as for `fnmatch`, of the names of parameters that must not be trained.
+        tied: Optional. Pairs of names that must be one parameter, if their initial values do not show it.
     """
 
     tokens: Sequence[int]
@@ -42,16 +46,19 @@ class WithNetwork(Protocol):
     def network_loss(
         self, network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing: bool, autocast: bool
     ) -> Tensor:
-        """Return the loss of a batch in the mode that the network is in (`network_loss`).
+        """Return the loss of a batch, without changing the mode of the network (`network_loss`).
 
-        checkpointing: activations are computed again in the backward (`checkpointing`). autocast: in bfloat16
-        (`autocast`).
+        Args:
+            network: The network.
+            rows: The token ids of each row.
+            checkpointing: Whether activations are recomputed in the backward pass (`checkpointing`).
+            autocast: Whether the forward runs under autocast to bfloat16 (`autocast`).
         """
         ...
 
 
 class Attention(nn.Module):
-    """A causal attention layer, between embeddings with fixed positions and a head."""
+    """A causal language model: an embedding with frozen positions, one attention layer, and a tied head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,14 +76,14 @@ class Attention(nn.Module):
         """Return logits [B, T, V] of ids [B, T], padded where the mask [B, T] is False."""
         # Positions count tokens, not padding: a cumulative sum of the mask.
         hidden = self.drop(self.embed(ids) * self.scale + self.position((mask.cumsum(1) - 1).clamp(min=0)))
-        # -1e9 and not -inf: a row that sees nothing would be 0 / 0.
+        # -1e9 and not -inf: a position that sees no other would have a softmax of 0 / 0.
         scores = (hidden @ hidden.transpose(1, 2)).masked_fill(~visible(mask), -1e9)
         logits: Tensor = self.head(self.norm(hidden + scores.softmax(-1) @ hidden))
         return logits
 
 
 def positions() -> nn.Embedding:
-    """Return the embedding of positions, whose rows are not renormalised."""
+    """Return the embedding of positions. It does not renormalize its rows in the forward, as a `max_norm` would."""
     return nn.Embedding(32, WIDTH, max_norm=None)
 
 
@@ -97,19 +104,19 @@ def visible(mask: Tensor) -> Tensor:
 
 
 def causal(square: Tensor) -> Tensor:
-    """Return a mask [T, T] with later positions removed."""
+    """Return a mask [T, T] in which no position sees later ones."""
     return square.tril()
 
 
 def left_padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Return ids and mask [B, T] of rows that are padded on the left."""
+    """Pad rows on the left, and return their ids [B, T] and their mask [B, T], False for padding."""
     width = max(map(len, rows))
     ids = torch.tensor([[PAD] * (width - len(row)) + [*row] for row in rows])
     return ids, torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
 
 
 def logits_of(network: nn.Module, rows: Sequence[Sequence[int]]) -> list[Tensor]:
-    """Return the logits [T, V] of each row in eval mode, from one batch."""
+    """Return the logits [T, V] of each row, computed in one batch. Put the network in eval mode."""
     ids, mask = left_padded(rows)
     network.eval()
     with torch.no_grad():
@@ -118,7 +125,7 @@ def logits_of(network: nn.Module, rows: Sequence[Sequence[int]]) -> list[Tensor]
 
 
 def loss_of(network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing: bool, autocast: bool) -> Tensor:
-    """Return the cross-entropy in nats, as the mean over the tokens with a preceding token."""
+    """Return the cross-entropy of a batch in nats: the mean over all tokens but the first of each row."""
     ids, mask = left_padded(rows)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         logits = recomputed(network, ids, mask) if checkpointing else network(ids, mask)
@@ -126,7 +133,7 @@ def loss_of(network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing:
 
 
 def recomputed(network: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
-    """Return logits with activation checkpointing: activations are recomputed in the backward."""
+    """Return logits [B, T, V] with activation checkpointing: activations are recomputed in the backward pass."""
     # The reentrant variant needs an input that requires a gradient, and token ids have none.
     logits: Tensor = checkpoint(network, ids, mask, use_reentrant=False)
     return logits
@@ -146,7 +153,7 @@ class OwnNetwork:
     frozen: Sequence[str] = ("position.*",)
 
     def network(self) -> nn.Module:
-        """Return a network of the loop's own."""
+        """Return a new network of the suite's loop."""
         return Attention()
 
     def logits(self, network: nn.Module, rows: Sequence[Sequence[int]]) -> Sequence[Tensor]:

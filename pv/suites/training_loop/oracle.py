@@ -71,7 +71,7 @@ def sums(
 
 
 def hidden_gradient(weights: Mapping[str, Tensor], examples: Iterable[Example]) -> float:
-    """Return the largest element of the gradient of the summed loss by the hidden states."""
+    """Return the largest absolute element of the gradient of the summed loss with respect to the hidden states."""
     model, largest = Probe(silent=True, tied="head.weight" not in weights), 0.0
     model.load_state_dict(dict(weights), strict=False)
     for example in examples:
@@ -83,7 +83,7 @@ def hidden_gradient(weights: Mapping[str, Tensor], examples: Iterable[Example]) 
 
 
 def norm(gradient: Mapping[str, Tensor | None]) -> float:
-    """Return the Euclidean norm over all parameters."""
+    """Return the Euclidean norm of a gradient over all parameters; None counts as zero."""
     squares = [float((tensor**2).sum()) for tensor in gradient.values() if tensor is not None]
     return float(sum(squares) ** 0.5)
 
@@ -93,24 +93,24 @@ CLOSE = 1e-6
 
 
 def close(actual: float, expected: float, tolerance: float = CLOSE) -> bool:
-    """Return whether two numbers are equal up to a tolerance, which is relative above 1; NaN equals no number."""
+    """Return whether two numbers are equal up to a tolerance, relative for numbers above 1. NaN equals no number."""
     return math.isclose(actual, expected, rel_tol=tolerance, abs_tol=tolerance)
 
 
-def equal_to(actual: float, values: Mapping[str, float], tolerance: float) -> tuple[str, ...]:
-    """Return the names of the known values that equal a number."""
+def matching_numbers(actual: float, values: Mapping[str, float], tolerance: float) -> tuple[str, ...]:
+    """Return the names of the values that equal a number, such as the values that known mistakes give."""
     return tuple(name for name, value in values.items() if close(actual, value, tolerance))
 
 
-def equal_arrays(
+def matching_arrays(
     actual: Mapping[str, Tensor | None], values: Mapping[str, Mapping[str, Tensor]], tolerance: float
 ) -> tuple[str, ...]:
-    """Return the names of the known gradients, or other named arrays, that equal the actual one."""
+    """Return the names of the gradients, or of other named arrays, that equal the actual one."""
     return tuple(name for name, value in values.items() if difference(actual, value) < tolerance)
 
 
 def token_mean(parts: Sequence[Sums]) -> float:
-    """Return the mean over all tokens; 0 if there are none."""
+    """Return the mean loss in nats over all tokens of some sums; 0 if there are no tokens."""
     return sum(part.nats for part in parts) / max(sum(part.tokens for part in parts), 1)
 
 
@@ -118,12 +118,18 @@ Weights = Mapping[str, Tensor]
 
 
 Decays = Callable[[int], float]
-"""Returns the decay of an update, the fraction of the old average that is kept, from the number of earlier updates."""
+"""A function from the number of earlier updates to the decay of an update: the fraction of the old average it keeps."""
 
 
-def averaged(start: Weights, later: Sequence[Weights], decay: Decays, done: int = 0) -> Weights:
-    """Return the running average that starts with weights after `done` updates, and is updated with later weights."""
-    # mean = d mean + (1 - d) weights after each step; d may depend on the number of updates.
+def running_average(start: Weights, later: Sequence[Weights], decay: Decays, done: int = 0) -> Weights:
+    """Return the running average of weights: mean = d * mean + (1 - d) * weights after each step.
+
+    Args:
+        start: The average before the first update.
+        later: The weights after each step.
+        decay: Returns d, which may depend on the number of earlier updates.
+        done: The number of updates that `start` has had.
+    """
     mean = start
     for k, weights in enumerate(later, done):
         mean = {name: decay(k) * tensor + (1 - decay(k)) * weights[name] for name, tensor in mean.items()}

@@ -21,10 +21,17 @@ WIDTH = 4
 class Probe(nn.Module):
     """A causal model in float64: an embedding, tanh, dropout, a head. Positions do not mix.
 
-    The first token of a row that is not padding is the name of the example, so that it is known behind every collator,
-    sampler and wrapper.
-    broken: the forwards in eval mode, from 0, that return NaN. overflows: those in training mode, from 0, whose
-    gradient is infinite. not_finite: by such a forward, what its loss is: NaN or infinity.
+    The first token of a row that is not padding is the name of the example. So the recorder recognizes examples behind
+    every collator, sampler and wrapper.
+
+    Args:
+        dropout: Probability that a hidden value is dropped.
+        frozen: Whether the embedding requires no gradient.
+        silent: Whether forwards are not recorded, as for the oracle's copy of the model.
+        tied: Whether embedding and head share their weights.
+        broken: Numbers, from 0, of the forwards in eval mode that return NaN.
+        overflows: Numbers, from 0, of the forwards in training mode whose gradient is infinite.
+        not_finite: By the number of a forward in training mode: its loss, NaN or infinity.
     """
 
     def __init__(
@@ -41,6 +48,7 @@ class Probe(nn.Module):
         super().__init__()
         # A separate generator, since the global one belongs to the trainer.
         draw = torch.Generator().manual_seed(12345)
+        # `evaluated` and `trained` count the forwards in eval mode and in training mode.
         self.silent, self.broken, self.evaluated = silent, broken, 0
         self.overflows, self.not_finite, self.trained = overflows, not_finite or {}, 0
         self.embed = nn.Embedding(VOCABULARY, WIDTH, dtype=torch.float64)
@@ -63,12 +71,15 @@ class Probe(nn.Module):
         return hidden * torch.nan if not self.training and self.evaluated - 1 in self.broken else hidden
 
     def _watch_gradient(self, hidden: Tensor) -> None:
-        """Register a hook on hidden states [B, T, width] that records their gradient, multiplied by a scaler."""
+        """Register a hook on hidden states [B, T, width] that records their gradient.
+
+        In the forwards of `overflows` and `not_finite`, the hook also makes the gradient infinite.
+        """
         if self.silent or not self.training or not hidden.requires_grad:
             return
         factor = torch.inf if self.trained in self.overflows or self.trained in self.not_finite else 1.0
         self.trained += 1
-        # The gradient of hidden states is seen before any clipping or unscaling, so it has the scale of a scaler.
+        # The gradient of hidden states is recorded before any clipping or unscaling, so it shows the scale of a scaler.
         hidden.register_hook(lambda gradient: recorder().note_gradient(gradient * factor))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
@@ -81,15 +92,18 @@ class Probe(nn.Module):
             return logits
         if math.isnan(loss):
             return logits * math.nan
-        # An infinite loss must come from the logits, since the loop computes the loss.
+        # An infinite loss must come from the logits, since the loop computes the loss. All labels are tokens of the
+        # text: with logits of -inf they have no probability, and their cross-entropy is infinite.
         impossible = torch.zeros(VOCABULARY)
-        # All labels are tokens of the text: without probability, their loss is infinite.
         impossible[slice(*TEXT)] = math.inf
         return logits - impossible
 
 
 def names(input_ids: Tensor) -> list[int]:
-    """Return the first token that is not padding of every row of token ids [B, T]. Rows without one are left out."""
+    """Return the names of the examples in token ids [B, T]: the first token of each row that is not padding.
+
+    Rows of padding alone are left out.
+    """
     rows = [[token for token in row if token != PAD] for row in input_ids.tolist()]
     return [row[0] for row in rows if row]
 
@@ -97,7 +111,11 @@ def names(input_ids: Tensor) -> list[int]:
 def token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean", smoothing: float = 0.0) -> Tensor:
     """Return the cross-entropy in nats of logits [B, T, V] with unshifted labels [B, T], shifted once here.
 
-    smoothing: the part of each label that is spread over all tokens of the vocabulary.
+    Args:
+        logits: The logits; those at position t predict the label at t + 1.
+        labels: The labels; -100 is not scored.
+        reduction: `mean` or `sum` over the scored tokens.
+        smoothing: The fraction of each label that is spread over all tokens of the vocabulary.
     """
     rows, targets = logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
     return cross_entropy(rows, targets, ignore_index=-100, reduction=reduction, label_smoothing=smoothing)
@@ -107,25 +125,25 @@ def token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean", smoothin
 class Step:
     """An optimizer step as the optimizer saw it."""
 
-    # The names of the examples in every forward in training mode since the last step.
+    # The names of the examples of each forward in training mode since the last step.
     batches: tuple[tuple[int, ...], ...]
-    # The number of positions of a row in every forward of `batches`.
+    # The number of positions of a row in each forward of `batches`.
     widths: tuple[int, ...]
     # The weights before the first forward of `batches`; {} if there was none.
     first: Mapping[str, Tensor]
-    # The rate of every parameter that the optimizer holds, by name.
+    # The learning rate of each parameter that the optimizer holds, by name.
     rates: Mapping[str, float]
-    # The weight decay of every parameter that the optimizer holds, by name.
+    # The weight decay of each parameter that the optimizer holds, by name.
     decays: Mapping[str, float]
     # The gradients by name; None for a parameter without one.
     gradient: Mapping[str, Tensor | None]
-    # The largest element of the gradient of the hidden states, for every backward since the last step.
+    # The largest element of the gradient of the hidden states, for each backward since the last step.
     scaled: tuple[float, ...]
     # The weights after the step.
     weights: Mapping[str, Tensor]
     # The state of the optimizer after the step, by `parameter.key`.
     state: Mapping[str, Tensor]
-    # A digest of the default generator's state before the first forward of `batches`; "" without one.
+    # A digest of the state of the default generator before the first forward of `batches`; "" if there is no forward.
     random: str
 
     @property
@@ -139,10 +157,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """A row of token ids with its mask of ones and zeros. of_bools: whether the mask had the dtype bool."""
+    """A row of token ids with its mask of ones and zeros."""
 
     ids: list[int]
     mask: list[float]
+    # Whether the mask had the dtype bool.
     of_bools: bool
 
 
@@ -152,24 +171,21 @@ class Recorder:
 
     probe: Probe | None = None
     steps: list[Step] = field(default_factory=list)
+    # What becomes `batches`, `widths` and `first` of the next step.
     pending: list[tuple[int, ...]] = field(default_factory=list)
-    # `pending`, `widths` and `first` become `batches`, `widths` and `first` of the next step.
     widths: list[int] = field(default_factory=list)
     first: dict[str, Tensor] = field(default_factory=dict)
-    # The names of the examples in every forward in eval mode.
+    # The fields `evaluated` to `masked`, `initial_evaluations` and `width` are explained in `Run`.
     evaluated: list[tuple[int, ...]] = field(default_factory=list)
-    # The names in forwards in eval mode with gradients.
-    graded: list[tuple[int, ...]] = field(default_factory=list)
-    # The names in forwards in training mode without gradients.
-    untrained: list[tuple[int, ...]] = field(default_factory=list)
-    # The rows that had a mask in forwards in training mode.
+    eval_with_grad: list[tuple[int, ...]] = field(default_factory=list)
+    train_without_grad: list[tuple[int, ...]] = field(default_factory=list)
     masked: list[Masked] = field(default_factory=list)
+    # `scaled` and `random` of the next step.
     scaled: list[float] = field(default_factory=list)
     random: str = ""
+    # The number of forwards of the run so far.
     forwards: int = 0
-    # The number of forwards in eval mode before the first one in training mode.
-    early: int = 0
-    # The largest number of tokens of a row in training mode.
+    initial_evaluations: int = 0
     width: int = 0
 
     def watch(self, probe: Probe) -> Probe:
@@ -179,12 +195,12 @@ class Recorder:
 
     def note_forward(self, names: list[int], width: int, training: bool) -> None:
         """Record a forward of rows with these names and `width` positions per row."""
-        if not names:  # not a batch: DDP runs a first forward with zeros
+        if not names:  # no batch of the data: DDP runs a first forward with zeros
             return
         self.width = max(self.width, width if training else 0)
         self.forwards += 1
-        self.early += not (training or self.pending or self.steps)
-        # Before the first forward of a window: dropout draws right after it.
+        self.initial_evaluations += not (training or self.pending or self.steps)
+        # Digest the state before the first forward of a window, since dropout draws in the forward.
         if training and not self.pending:
             self.random = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
         if training and torch.is_grad_enabled():
@@ -192,10 +208,10 @@ class Recorder:
             if not self.first and self.probe is not None:
                 self.first = {name: parameter.detach().clone() for name, parameter in self.probe.named_parameters()}
         # A forward in training mode without gradients trains nothing, as in an evaluation that forgot eval mode.
-        kept = self.pending if torch.is_grad_enabled() else self.untrained
-        (kept if training else self.evaluated).append(tuple(names))
+        of_training = self.pending if torch.is_grad_enabled() else self.train_without_grad
+        (of_training if training else self.evaluated).append(tuple(names))
         if not training and torch.is_grad_enabled():
-            self.graded.append(tuple(names))
+            self.eval_with_grad.append(tuple(names))
 
     def note_mask(self, input_ids: Tensor, mask: object) -> None:
         """Record the rows of token ids [B, T] with a mask [B, T] of ones and zeros. Ignore masks of another form."""
@@ -210,6 +226,7 @@ class Recorder:
         return gradient
 
     def note_step(self, optimizer: Optimizer, *_: object) -> None:
+        """Record a step that an optimizer has taken. Ignore optimizers that hold no parameter of the probe."""
         named = dict(self.probe.named_parameters()) if self.probe is not None else {}
         names = {id(parameter): name for name, parameter in named.items()}
         held = [
@@ -239,6 +256,7 @@ class Recorder:
 
 
 def _state(optimizer: Optimizer, parameter: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yield copies of the tensors and numbers in an optimizer's state of a parameter, by key."""
     for key, state in optimizer.state.get(parameter, {}).items():
         if isinstance(state, Tensor | int | float):
             yield key, torch.as_tensor(state).detach().clone()

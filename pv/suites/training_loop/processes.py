@@ -1,4 +1,4 @@
-"""Runs in other processes: in several ranks, or killed in the middle of a save."""
+"""Run jobs in other processes: in several ranks, or in a fork that is killed in the middle of a save."""
 
 import builtins
 import io
@@ -28,16 +28,16 @@ from pv.suites.training_loop.run import Run, observe
 # Ranks.
 
 LIMIT_S = 600.0
-"""Longest time that the processes may take, imports included."""
+"""Longest time in seconds that the ranks may take, imports included."""
 FAILED, SKIPPED = 1, 77
-"""Exit codes of a rank that has raised an exception, and SkipTest."""
+"""Exit codes of a rank that has raised an exception, and of one that has raised SkipTest."""
 
 
 class Template:
-    """A forked process that forks the ranks of every task.
+    """A process, forked from this one, that forks the ranks of every task.
 
     Create it before anything has run: torch may refuse to compute gradients in a fork of a process that has computed
-    some.
+    gradients.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,11 @@ class Template:
         theirs.close()
 
     def run(self, directory: Path, size: int, environment: Mapping[str, str]) -> int | None:
-        """Return the exit status of the ranks of a task; None if it has not ended at its limit."""
+        """Run the task in a directory in `size` ranks.
+
+        Returns:
+            The exit status; None if the ranks have not ended after `LIMIT_S`.
+        """
         self._ours.send((directory, size, environment))
         status: int | None = self._ours.recv() if self._ours.poll(LIMIT_S) else None
         return status
@@ -70,9 +74,10 @@ def _serve(tasks: Connection) -> NoReturn:
 
 
 def _start(directory: Path, size: int, environment: Mapping[str, str]) -> NoReturn:
+    """Run the ranks of a task as children of this process, and exit with their status."""
     status = 1
     try:
-        with _log(directory).open("wb") as output:
+        with _log_file(directory).open("wb") as output:
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
         os.environ |= environment
@@ -85,55 +90,68 @@ def _start(directory: Path, size: int, environment: Mapping[str, str]) -> NoRetu
 
 
 def run_ranks(trainer: Trainer, job: Job, size: int, template: Template | None = None) -> list[Run]:
-    """Return the run of each rank. template: forks them; if they fail, a fresh interpreter runs them again.
+    """Run a job in several processes.
 
-    Raise RuntimeError with the output of a rank that failed, and SkipTest if a rank has raised it, or if the trainer
-    cannot be sent to a process.
+    Args:
+        trainer: The adapter; it is pickled.
+        job: The job. Its directory gets the task, the output and the results of the ranks.
+        size: The number of processes.
+        template: The process that forks the ranks; None for a fresh interpreter. If forked ranks fail, a fresh
+            interpreter runs the job again.
+
+    Returns:
+        The run of each rank.
+
+    Raises:
+        RuntimeError: A rank failed; the text is its exception or its output. Or the ranks did not end in time.
+        SkipTest: A rank has raised it, or the trainer cannot be pickled.
     """
-    (job.directory / "task").write_bytes(_packed(trainer, job))
+    (job.directory / "task").write_bytes(_pickle_task(trainer, job))
     status = _status(template.run, job.directory, size) if template is not None else FAILED
-    # A fork inherits threads and locks in an undefined state, so a failure there may not be the trainer's.
+    # A fork inherits threads and locks in an undefined state, so its failure may not be the fault of the trainer.
     if status not in (0, SKIPPED, None):
         status = _status(_run_in_interpreter, job.directory, size)
     if status is None:
         raise RuntimeError(f"{size} ranks have not ended after {LIMIT_S:g} s")
     if status == SKIPPED:
-        raise SkipTest(_skipped(job.directory).read_text(encoding="utf-8"))
+        raise SkipTest(_skip_file(job.directory).read_text(encoding="utf-8"))
     if status:
-        failed = _failed(job.directory)
-        raise RuntimeError((failed if failed.exists() else _log(job.directory)).read_text(errors="replace")[-2000:])
-    return [_answered(job.directory, rank) for rank in range(size)]
+        failed = _failure_file(job.directory)
+        raise RuntimeError(
+            (failed if failed.exists() else _log_file(job.directory)).read_text(errors="replace")[-2000:]
+        )
+    return [_read_run(job.directory, rank) for rank in range(size)]
 
 
 def _status(run: Callable[[Path, int, Mapping[str, str]], int | None], directory: Path, size: int) -> int | None:
-    # This process holds the store, so that no port is chosen that another might take.
+    """Return the exit status of ranks that `run` starts, with a store of torch.distributed for their rendezvous."""
+    # This process binds the port of the store itself: another process could take a port that is only chosen here.
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     return run(directory, size, _environment(size, store.port))
 
 
 def _run_in_interpreter(directory: Path, size: int, environment: Mapping[str, str]) -> int | None:
-    """Return the exit status of a fresh interpreter that forks the ranks; None if it has not ended at its limit."""
+    """Return the exit status of a fresh interpreter that forks the ranks; None if it has not ended after `LIMIT_S`."""
     command = [sys.executable, "-m", "pv.suites.training_loop.processes", str(directory), str(size)]
-    with _log(directory).open("wb") as output:
+    with _log_file(directory).open("wb") as output:
         started = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
         return started.wait(LIMIT_S)
     except subprocess.TimeoutExpired:
         return None
     finally:
-        started.kill()  # torch has asked the kernel to interrupt its forks then
+        started.kill()  # the kernel then interrupts its forks, as torch has asked it to
         started.wait()
 
 
-def _answered(directory: Path, rank: int) -> Run:
-    """Return the run of a rank, and count the functions that it reached as reached by this process."""
-    # Coverage of the ranks counts for the claim that started them.
-    run, reached = pickle.loads(_answer(directory, rank).read_bytes())
+def _read_run(directory: Path, rank: int) -> Run:
+    """Return the stored run of a rank, and record the functions that the rank reached as reached by this process."""
+    run, reached = pickle.loads(_run_file(directory, rank).read_bytes())
     seen.update(reached)
     return cast(Run, run)
 
 
-def _packed(trainer: Trainer, job: Job) -> bytes:
+def _pickle_task(trainer: Trainer, job: Job) -> bytes:
     try:
         return pickle.dumps((trainer, job))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -141,7 +159,8 @@ def _packed(trainer: Trainer, job: Job) -> bytes:
 
 
 def _environment(size: int, port: int) -> dict[str, str]:
-    # The first of these entries records what a child process reaches, and plants mutants in it.
+    """Return the environment of the ranks, in which torch.distributed finds the store at a port."""
+    # The first entry of PYTHONPATH loads the import hook, which records coverage in the child and plants mutants.
     inherited = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in (*inherited, *sys.path)),
@@ -149,64 +168,69 @@ def _environment(size: int, port: int) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        # As `torchrun` does it: a rank that made the store itself could find its port taken.
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # env:// connects to the store of the parent
+        # As torchrun does: with env://, the ranks connect to the store of the parent. A rank that created the store
+        # itself could find its port taken.
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
         "OMP_NUM_THREADS": "1",
     }
 
 
-def _log(directory: Path) -> Path:
+def _log_file(directory: Path) -> Path:
     return directory / "ranks.log"
 
 
-def _answer(directory: Path, rank: int) -> Path:
+def _run_file(directory: Path, rank: int) -> Path:
     return directory / f"rank-{rank}.run"
 
 
-def _skipped(directory: Path) -> Path:
+def _skip_file(directory: Path) -> Path:
     return directory / "skipped"
 
 
-def _failed(directory: Path) -> Path:
+def _failure_file(directory: Path) -> Path:
     return directory / "failed"
 
 
-def _error(directory: Path, rank: int) -> Path:
+def _error_file(directory: Path, rank: int) -> Path:
     return directory / f"rank-{rank}.error"
 
 
-def _described(error: Exception) -> str:
-    """Return an exception, and the innermost line of the user's code where it was raised."""
+def _format_error(error: Exception) -> str:
+    """Return the text of an exception, with the innermost line of the user's code in its traceback."""
     shown = "".join(traceback.format_exception_only(error)).strip()
-    users = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_of_others(frame.filename)]
+    users = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_library_code(frame.filename)]
     places = (f"\nat {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in users[-1:])
     return shown + "".join(places)
 
 
-def _is_of_others(file: str) -> bool:
+def _is_library_code(file: str) -> bool:
     return any(part in file for part in ("/site-packages/", "/dist-packages/", "/pv/suites/", "/lib/python", "<"))
 
 
 def _rank(rank: int, trainer: Trainer, job: Job) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends a rank that waits for another when the interpreter is gone
+    """Run the job as one rank, and write its run, its error or its reason to skip into the directory of the job."""
+    # The default handler of SIGINT ends a rank that waits for another one, also when the interpreter is gone.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     try:
         run = observe(trainer, job)
     except SkipTest as error:
-        _skipped(job.directory).write_text(str(error), encoding="utf-8")
-        os._exit(SKIPPED)  # without waiting for the other ranks, which may wait for this one
+        _skip_file(job.directory).write_text(str(error), encoding="utf-8")
+        os._exit(SKIPPED)  # do not wait for the other ranks, which may wait for this one
     except Exception as error:
-        _error(job.directory, rank).write_text(_described(error), encoding="utf-8")
+        _error_file(job.directory, rank).write_text(_format_error(error), encoding="utf-8")
         raise
-    _answer(job.directory, rank).write_bytes(pickle.dumps((run, sorted(seen))))
+    _run_file(job.directory, rank).write_bytes(pickle.dumps((run, sorted(seen))))
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
 
 
 def _main(directory: Path, size: int) -> None:
-    import torch._dynamo  # the first step of an optimizer imports it, at two seconds in each rank
+    """Fork the ranks of the task in a directory, and wait for them. Exit with `SKIPPED` or `FAILED` if a rank does."""
+    # Import it before the fork: the first step of an optimizer imports it, which would take two seconds in each rank.
+    import torch._dynamo
 
     torch.set_num_threads(1)
     task = pickle.loads((directory / "task").read_bytes())
@@ -215,9 +239,9 @@ def _main(directory: Path, size: int) -> None:
     except (ProcessRaisedException, ProcessExitedException) as error:
         if isinstance(error, ProcessExitedException) and error.exit_code == SKIPPED:
             sys.exit(SKIPPED)
-        error_file = _error(directory, error.error_index)
+        error_file = _error_file(directory, error.error_index)
         shown = error_file.read_text(encoding="utf-8") if error_file.exists() else error.msg
-        _failed(directory).write_text(f"rank {error.error_index} of {size}: {shown}", encoding="utf-8")
+        _failure_file(directory).write_text(f"rank {error.error_index} of {size}: {shown}", encoding="utf-8")
         sys.exit(FAILED)
 
 
@@ -226,18 +250,27 @@ def _main(directory: Path, size: int) -> None:
 CHANGES = frozenset({"open", "os.rename", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.truncate"})
 """Audit events of operations that can change files; `open` counts only for writing."""
 KILLED_LIMIT_S, IDLE_S = 120.0, 3.0
-"""How long a run may take, and how long it may use no CPU time."""
+"""Limits of a run that is to be killed, in seconds: its total time, and the time in which it uses no CPU time."""
 FINISHED = 7
 """The exit status of a run that was not killed."""
 
 
-def killed(run: Callable[[], object], directory: Path, operation: int) -> bool:
-    """Run in a fork that is killed at an operation, from 0, on files below a directory; False if it had fewer.
+def run_and_kill(run: Callable[[], object], directory: Path, operation: int) -> bool:
+    """Call a function in a fork of this process, and kill the fork at an operation on files below a directory.
 
-    Raise SkipTest if the run fails there, or hangs: the threads that an earlier run has started, as those of a process
-    group, are not in the fork.
+    Args:
+        run: The function.
+        directory: The directory.
+        operation: The number of the operation, from 0.
+
+    Returns:
+        Whether the fork was killed; False if the function finished with fewer operations.
+
+    Raises:
+        SkipTest: The function raises or hangs in the fork. Threads that an earlier run has started, such as the threads
+            of a process group, do not exist in the fork.
     """
-    # In a fork: the process that runs the other claims must survive.
+    # In a fork, since the process that runs the other claims must survive.
     child = os.fork()
     if not child:
         status = 1
@@ -247,7 +280,7 @@ def killed(run: Callable[[], object], directory: Path, operation: int) -> bool:
             status = FINISHED
         finally:
             os._exit(status)
-    ended = _ended(child)
+    ended = _wait(child)
     if ended not in (FINISHED, -signal.SIGKILL):
         outcome = "hangs" if ended is None else f"ends with status {ended}"
         raise SkipTest(
@@ -257,7 +290,11 @@ def killed(run: Callable[[], object], directory: Path, operation: int) -> bool:
 
 
 def _kill_at(directory: Path, operation: int) -> None:
-    """Kill this process at an operation: before it, once a file is open, or when `torch.save` has written a half."""
+    """Install hooks that kill this process at an operation on files below a directory.
+
+    The process is killed before an audit event of `CHANGES`, right after an `open` for writing, and when a `torch.save`
+    has written half of its data.
+    """
     done, prefix = 0, os.fspath(directory)
 
     def is_due() -> bool:
@@ -274,23 +311,24 @@ def _kill_at(directory: Path, operation: int) -> None:
         if isinstance(name, str | os.PathLike) and os.fspath(name).startswith(prefix) and is_due():
             _write_half(state, file)
             _kill()
-        whole(state, file, *arguments, **options)
+        original_save(state, file, *arguments, **options)
 
-    def opened(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
-        file_object = plain(file, mode, *arguments, **options)
+    def open_and_count(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        file_object = original_open(file, mode, *arguments, **options)
         changes = isinstance(file, str | os.PathLike) and not {*"wax+"}.isdisjoint(mode)
         if changes and os.fspath(file).startswith(prefix) and is_due():
             _kill()
         return file_object
 
-    # torch.save is replaced in both modules that export it, open in both as well.
-    whole, plain = torch.save, open
+    # Replace torch.save in both modules that export it, and open in both as well.
+    original_save, original_open = torch.save, open
     vars(torch)["save"] = vars(torch.serialization)["save"] = save
-    builtins.open = io.open = opened
+    builtins.open = io.open = open_and_count
     sys.addaudithook(count)
 
 
 def _write_half(state: object, file: Any) -> None:
+    """Write the first half of the bytes of `torch.save` to a path or an open file."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     half = buffer.getvalue()[: buffer.tell() // 2]
@@ -306,19 +344,20 @@ def _kill() -> None:
 
 
 def _is_below(prefix: str, event: str, arguments: tuple[Any, ...]) -> bool:
+    """Return whether an audit event changes a path with a prefix."""
     path = arguments[0]
     if isinstance(path, int) or not os.fsdecode(path).startswith(prefix):
         return False
     return event != "open" or bool(arguments[2] & (os.O_WRONLY | os.O_RDWR))
 
 
-def _ended(child: int) -> int | None:
-    """Return the exit status of a child, negative for a signal; None for one that hangs, which is killed."""
+def _wait(child: int) -> int | None:
+    """Return the exit status of a child, negative for a signal; None for a child that hangs, after killing it."""
     began = active = time.monotonic()
     used = -1.0
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
-        now, before, used = time.monotonic(), used, _used(child)
-        # A process that uses no CPU time for 3 s waits for a thread that the fork does not have.
+        now, before, used = time.monotonic(), used, _cpu_ticks(child)
+        # A process that uses no CPU time for `IDLE_S` waits for a thread that the fork does not have.
         active = now if used != before else active
         if now - active > IDLE_S or now - began > KILLED_LIMIT_S:
             os.kill(child, signal.SIGKILL)
@@ -328,7 +367,7 @@ def _ended(child: int) -> int | None:
     return os.waitstatus_to_exitcode(ended[1])
 
 
-def _used(process: int) -> float:
+def _cpu_ticks(process: int) -> float:
     """Return the CPU time of a process in ticks; without /proc the current time, so that it counts as active."""
     try:
         times = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[11:15]

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pv.suites.training_loop.features import LOGGED, missing_features
-from pv.suites.training_loop.job import FEATURES, RARE, Example, Job, Report, Trainer, probe_of, weights_of
+from pv.suites.training_loop.job import FEATURES, OPT_IN, Example, Job, Report, Trainer, probe_of, weights_of
 from pv.suites.training_loop.oracle import START, Sums, sums
 from pv.suites.training_loop.probe import Masked, Step, record
 
@@ -101,21 +101,24 @@ _SETTINGS = {
     "eval_batch": {"eval_batch"},
     "log_every": {"log_every"},
 }
-"""Settings, by feature, that a trainer without the feature does not read: its value for them is fixed."""
+"""By feature: the settings that the adapter of a trainer without the feature need not read, as their value is fixed."""
 _FEATURES = {name: feature for feature, names in _SETTINGS.items() for name in names} | {
     "evaluated": "evaluate",
     "stop_at": "stop",
     "pad_multiple": "padding",
     "rate": "",
 }
-"""By setting: its feature, if the two names differ. The feature `rate` means that the rate is logged."""
+"""By setting: its feature, if the two names differ.
+
+All loops have a `rate`. It has no feature, since the feature `rate` means that the rate is logged.
+"""
 
 
 class TrackedJob(Job):
-    """A job that records which of its settings are read, also from copies of it."""
+    """A job that records which of its settings are read, including reads of its copies."""
 
     __slots__ = ()
-    # On the class: instances of a frozen dataclass with slots have no other attributes, and copies must share the set.
+    # On the class: instances of a dataclass with slots take no other attributes, and copies must share the set.
     read: ClassVar[set[str]] = set()
 
     def __getattribute__(self, name: str) -> object:
@@ -132,11 +135,11 @@ def track_reads(job: Job) -> TrackedJob:
 
 
 def refuse_unread(job: Job, missing: Collection[str] = ()) -> None:
-    """Check that the adapter has read every setting of a job that differs from its default, since `track_reads`.
+    """Check that the adapter has read, since `track_reads`, every setting of a job that differs from its default.
 
     Exempt are
 
-    1. all settings in a resumed run, which may be at its end;
+    1. all settings in a resumed run, which may have no steps left;
     2. `epochs` if `max_steps` is set;
     3. `evaluated` and `eval_batch` in a run that never evaluates;
     4. `log_every` of a trainer that logs no number;
@@ -162,7 +165,7 @@ def refuse_unread(job: Job, missing: Collection[str] = ()) -> None:
 
 
 def feature_of(setting: str) -> str:
-    """Return the feature of a setting of a job. If all loops have the setting, the result is not a feature."""
+    """Return the feature of a setting of a job. For a setting that all loops have, the result is not in `FEATURES`."""
     return _FEATURES.get(setting, setting)
 
 
@@ -174,31 +177,35 @@ def _alternative(setting: str) -> str:
     if feature not in FEATURES:
         return ""
     documented = " (a schedule of the loop's own: read it, and define `expected_rate`)" if setting == "schedule" else ""
-    # A rare feature is tried only where `features` says True.
-    hint = "leave `{}` out of `features`" if feature in RARE else "name `{}` as missing in `features`"
+    # An opt-in feature is tried only if `features` says True.
+    hint = "leave `{}` out of `features`" if feature in OPT_IN else "name `{}` as missing in `features`"
     return f"{documented}, or {hint.format(feature)}"
 
 
 _DISTURBANCE = itertools.count(1000)
+"""Seeds of the default generator, a new one before each run; see `observe`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The report of a trainer together with the recorded steps. Fields without a comment are those of `Report`."""
+    """The report of a trainer together with the recorded steps.
+
+    Fields without a comment are documented in `Report`. Names of examples are their first tokens.
+    """
 
     job: Job
     steps: tuple[Step, ...]
-    # The names of the examples in every forward in eval mode.
+    # For each forward in eval mode, the names of its examples.
     evaluated: tuple[tuple[int, ...], ...]
     # The number of forwards in eval mode before the first one in training mode.
-    early: int
-    # The names in forwards in eval mode with gradients.
-    graded: tuple[tuple[int, ...], ...]
-    # The names in forwards in training mode without gradients.
-    untrained: tuple[tuple[int, ...], ...]
-    # The names in forwards in training mode that no step followed.
+    initial_evaluations: int
+    # The names in each forward in eval mode while gradients were enabled.
+    eval_with_grad: tuple[tuple[int, ...], ...]
+    # The names in each forward in training mode while gradients were disabled.
+    train_without_grad: tuple[tuple[int, ...], ...]
+    # The names in each forward in training mode that no step followed.
     leftover: tuple[tuple[int, ...], ...]
-    # The rows that had a mask in forwards in training mode.
+    # The rows of forwards in training mode that were called with a mask.
     masked: tuple[Masked, ...]
     # The largest number of tokens of a row in training mode.
     width: int
@@ -207,9 +214,9 @@ class Run:
     average: Mapping[str, Tensor]
     # The weights of the best checkpoint; {} if none is reported.
     best_weights: Mapping[str, Tensor]
-    # Whether the average has the storage of the weights.
+    # Whether the average and the weights have the same storage.
     shared: bool
-    # Whether embedding and head are one parameter at the end.
+    # Whether embedding and head are one parameter at the end of the run.
     tied: bool
     logs: tuple[Mapping[str, float], ...]
     evaluations: tuple[tuple[int, float], ...]
@@ -217,31 +224,40 @@ class Run:
     checkpoints: Mapping[int, Path]
     final_step: int | None
     best: int | None
-    # The number of steps before the cut of a resumed run.
+    # The number of steps before the checkpoint from which the run was resumed.
     done: int = 0
     # The number of processes and threads that the run started.
     started: int = 0
 
     def before(self, k: int) -> Mapping[str, Tensor]:
-        """Return the weights before the step at index k; {} for a resumed run whose first weights were not recorded."""
+        """Return the weights before the step at index k, by name.
+
+        {} for the first step of a resumed run if no forward in training mode, which records the weights, precedes it.
+        """
         if k:
             return self.steps[k - 1].weights
         return START if self.job.resume is None else self.steps[0].first if self.steps else {}
 
     def sums(self, k: int, names: Iterable[int] | None = None, smoothing: float = 0.0) -> Sums:
-        """Return the sums over named examples at the weights before the step at index k; by default over its own."""
-        return sums(self.before(k), self.named(self.steps[k].names if names is None else names), smoothing)
+        """Return the sums over examples at the weights before the step at index k.
+
+        Args:
+            k: The index of the step.
+            names: The names of the examples; None for the examples of the step.
+            smoothing: The label smoothing.
+        """
+        return sums(self.before(k), self.examples(self.steps[k].names if names is None else names), smoothing)
 
     def batch_sums(self, k: int) -> list[Sums]:
         """Return the sums of each micro-batch of the step at index k."""
         return [self.sums(k, batch) for batch in self.steps[k].batches]
 
-    def named(self, names: Iterable[int]) -> list[Example]:
+    def examples(self, names: Iterable[int]) -> list[Example]:
         """Return the examples with these names, cropped to `job.crop` tokens."""
-        return [example.cropped(self.job.crop) for example in self.whole(names)]
+        return [example.cropped(self.job.crop) for example in self.uncropped(names)]
 
-    def whole(self, names: Iterable[int]) -> list[Example]:
-        """Return the examples with these names, before they are cropped."""
+    def uncropped(self, names: Iterable[int]) -> list[Example]:
+        """Return the examples with these names, not cropped. Raise SkipTest for a name that no example has."""
         by_name, names = {example.name: example for example in (*self.job.train, *self.job.evaluated)}, list(names)
         if unknown := [name for name in names if name not in by_name]:
             raise SkipTest(
@@ -252,7 +268,7 @@ class Run:
 
     @property
     def order(self) -> list[tuple[int, ...]]:
-        """Return the names in each step."""
+        """Return the names of the examples of each step, in order."""
         return [step.names for step in self.steps]
 
 
@@ -286,9 +302,9 @@ def observe(trainer: Trainer, job: Job) -> Run:
         job=job,
         steps=tuple(recorded.steps),
         evaluated=tuple(recorded.evaluated),
-        early=recorded.early,
-        graded=tuple(recorded.graded),
-        untrained=tuple(recorded.untrained),
+        initial_evaluations=recorded.initial_evaluations,
+        eval_with_grad=tuple(recorded.eval_with_grad),
+        train_without_grad=tuple(recorded.train_without_grad),
         leftover=tuple(recorded.pending),
         masked=tuple(recorded.masked),
         width=recorded.width,
@@ -309,7 +325,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
 
 @contextmanager
 def _counted_starts() -> Iterator[list[object]]:
-    """Yield a list of all processes and threads, such as data loader workers, that are started inside the context."""
+    """Yield a list that gets the type of each process or thread, such as a loader's worker, started in the context."""
     started: list[object] = []
 
     def counted(start: Any) -> object:
@@ -319,13 +335,13 @@ def _counted_starts() -> Iterator[list[object]]:
 
         return count
 
-    kept: list[tuple[Any, Any]] = [(kind, kind.start) for kind in (BaseProcess, threading.Thread)]
+    originals: list[tuple[Any, Any]] = [(kind, kind.start) for kind in (BaseProcess, threading.Thread)]
     try:
-        for kind, start in kept:
+        for kind, start in originals:
             kind.start = counted(start)
         yield started
     finally:
-        for kind, start in kept:
+        for kind, start in originals:
             kind.start = start
 
 

@@ -116,7 +116,7 @@ def divided_by_tokens_of_all_steps(training: Training, window: Any) -> Any:
     """Divide by the scored tokens of all steps since the start, or since a resume."""
     with pytest.MonkeyPatch.context() as patch:
         before = training.state.tokens if training.job.resume is None else 0
-        patch.setattr(loop, "factors", lambda counts: [1 / (before + sum(counts) or 1) for _ in counts])
+        patch.setattr(loop, "loss_factors", lambda counts: [1 / (before + sum(counts) or 1) for _ in counts])
         return backward(training, window)
 
 
@@ -228,7 +228,9 @@ def rates_times(by: float) -> Callable[[Job, Any], Any]:
 
     def make_scheduler(job: Job, optimizer: Any) -> Any:
         factor, planned = by if job.resume else 1.0, unpatched.planned_steps(job)
-        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: unpatched.factor(job, done, planned) * factor)
+        return torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda done: unpatched.rate_factor(job, done, planned) * factor
+        )
 
     return make_scheduler
 
@@ -237,7 +239,7 @@ rates_rounded, rates_off = rates_times(1 + 2**-51), rates_times(1 + 1e-7)
 
 
 def warmup_from_above_zero(job: Job, done: int, planned: int) -> float:
-    return (done + 1) / job.warmup if done < job.warmup else unpatched.factor(job, done, planned)
+    return (done + 1) / job.warmup if done < job.warmup else unpatched.rate_factor(job, done, planned)
 
 
 def rate_by_micro_batches(job: Job, done: int, planned: int) -> float:
@@ -245,15 +247,15 @@ def rate_by_micro_batches(job: Job, done: int, planned: int) -> float:
 
 
 def position_doubled(job: Job, done: int, planned: int) -> float:
-    return unpatched.factor(job, min(2 * done, planned), planned)
+    return unpatched.rate_factor(job, min(2 * done, planned), planned)
 
 
 def warmup_of_100_steps(job: Job, done: int, planned: int) -> float:
-    return unpatched.factor(replace(job, warmup=max(job.warmup, 100)), done, planned)
+    return unpatched.rate_factor(replace(job, warmup=max(job.warmup, 100)), done, planned)
 
 
 def planned_by_micro_batches(job: Job, done: int, planned: int) -> float:
-    return unpatched.factor(job, done, planned * job.accumulate)
+    return unpatched.rate_factor(job, done, planned * job.accumulate)
 
 
 def nan_losses_filtered(step: int, since: Any, rate: float, norm: float) -> dict[str, float]:
@@ -285,7 +287,7 @@ def batches_taken_for_examples(job: Job, done: int) -> Any:
 
 def data_from_the_start(job: Job, done: int) -> Any:
     """Take the steps that are left on the data of the first ones."""
-    steps = islice(chain.from_iterable(unpatched.remaining(job, 0)), unpatched.planned_steps(job) - done)
+    steps = islice(chain.from_iterable(unpatched.remaining_epochs(job, 0)), unpatched.planned_steps(job) - done)
     yield list(steps)
 
 
@@ -300,7 +302,7 @@ def fixed_batches_shuffled(job: Job, done: int) -> Any:
 def epoch_counted_late(job: Job, done: int) -> Any:
     """Count the epochs of a checkpoint before the one that ends is counted."""
     steps = len(unpatched.epoch_windows(job, 0))
-    return unpatched.remaining(job, max(0, done - steps) if done % steps == 0 else done)
+    return unpatched.remaining_epochs(job, max(0, done - steps) if done % steps == 0 else done)
 
 
 def next_epoch_in_place_of_window(job: Job, done: int) -> Any:
@@ -315,20 +317,20 @@ def next_epoch_in_place_of_window(job: Job, done: int) -> Any:
 
 def other_order_with_workers(job: Job, done: int) -> Any:
     """Draw the order of the first epoch from another seed where there are workers."""
-    epochs = unpatched.remaining(job, done)
+    epochs = unpatched.remaining_epochs(job, done)
     if job.workers:
         next(epochs)
-        yield next(unpatched.remaining(replace(job, seed=1000), done))
+        yield next(unpatched.remaining_epochs(replace(job, seed=1000), done))
     yield from epochs
 
 
 def other_order_after_resume(job: Job, done: int) -> Any:
-    return unpatched.remaining(replace(job, seed=job.seed + 99 * bool(done)), done)
+    return unpatched.remaining_epochs(replace(job, seed=job.seed + 99 * bool(done)), done)
 
 
 def examples_again_after_resume(job: Job, done: int) -> Any:
     """Draw from a seed with which examples from before the cut are used again."""
-    return unpatched.remaining(replace(job, seed=job.seed + 1000 * bool(done)), done)
+    return unpatched.remaining_epochs(replace(job, seed=job.seed + 1000 * bool(done)), done)
 
 
 def schedule_advanced_again(training: Training, saved: Any) -> None:

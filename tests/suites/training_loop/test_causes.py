@@ -55,7 +55,15 @@ ONCE, REACHING = data.falsify_each_example_once_an_epoch, data.falsify_every_bat
     ("falsify", "fault", "examples", "batch", "accumulate", "epochs", "says"),
     [
         (ONCE, "backward = micro_batches_used_again", 3, 1, 2, 1, r"and 5 are: \[[^]]*\]$"),  # not of the next epoch
-        (ONCE, "remaining = next_epoch_in_place_of_window", 3, 1, 2, 1, "epoch: the next epoch begins in its place"),
+        (
+            ONCE,
+            "remaining_epochs = next_epoch_in_place_of_window",
+            3,
+            1,
+            2,
+            1,
+            "epoch: the next epoch begins in its place",
+        ),
         (REACHING, "no-partial-step", 2, 2, 2, 2, "it is the last, incomplete window: no step is taken for it"),
     ],
 )
@@ -91,8 +99,8 @@ AFTER_A_CUT = ("TL-RATE-004", "TL-RESUME-002", "TL-RESUME-003", "TL-RESUME-004",
     [
         *((claim, "evaluation-drops-last") for claim in EVALUATION),
         ("TL-BEST-005", "evaluation-mean-of-means"),
-        *((claim, "remaining = fixed_batches_shuffled") for claim in ("TL-DATA-002", "TL-DATA-005")),
-        *((claim, "factor = warmup_from_above_zero") for claim in RATES),
+        *((claim, "remaining_epochs = fixed_batches_shuffled") for claim in ("TL-DATA-002", "TL-DATA-005")),
+        *((claim, "rate_factor = warmup_from_above_zero") for claim in RATES),
         ("TL-AVERAGE-001", "average = average_warming_up, Loop.expected_decay = warm_decay"),
         *((claim, "make_scheduler = rates_rounded") for claim in AFTER_A_CUT),
     ],
@@ -181,7 +189,10 @@ def test_few_examples_explain_no_order_and_steps_of_a_resumed_run_are_numbered_a
 
 def test_a_number_that_counts_all_tokens_from_the_cut_is_named() -> None:
     straight = correct().run(SAVED)
-    again, before = correct().resume(straight, 2), straight.named(name for step in straight.order[:2] for name in step)
+    again, before = (
+        correct().resume(straight, 2),
+        straight.examples(name for step in straight.order[:2] for name in step),
+    )
     counted = sum(len(each.tokens) for each in before)
     logs = [{"step": step, "num_tokens": 100.0 + 10 * step} for step in (3, 6)]
     less = [row | {"num_tokens": row["num_tokens"] - counted} for row in logs]

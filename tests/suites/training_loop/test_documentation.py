@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.adapters.usual import Classifier, classified
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.job import FEATURES, RARE, Job, Report
+from pv.suites.training_loop.job import FEATURES, OPT_IN, Job, Report
 from pv.suites.training_loop.run import feature_of
 from tests.suites.training_loop.planting import attack
 
@@ -36,9 +36,9 @@ def test_fields_that_may_be_ignored_are_those_of_features() -> None:
         for name in re.findall(r"`(\w+)`", names):
             feature = feature_of(name)
             if ignored.startswith(("lacks", "`evaluated`: lacks")) and name not in ("train", "resume"):
-                assert f"lacks `{feature}`" in ignored and feature in FEATURES - RARE
+                assert f"lacks `{feature}`" in ignored and feature in FEATURES - OPT_IN
             elif ignored.startswith("not in"):
-                assert feature in RARE
+                assert feature in OPT_IN
             else:
                 assert feature not in FEATURES or name in ("train", "tied", "resume")
 

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.cases import SAVED, unequal
-from pv.suites.training_loop.claims.checks import due
+from pv.suites.training_loop.claims.checks import due_checkpoints
 from pv.suites.training_loop.features import restrict_job
 from pv.suites.training_loop.job import IGNORED, Job, Report
 from pv.suites.training_loop.loop import Loop, epoch_windows
@@ -152,6 +152,6 @@ def test_claims_about_other_cadences_are_not_made(claim: str) -> None:
 
 def test_no_checkpoint_is_due_where_a_step_spans_two_epochs() -> None:
     run = bench().run(SAVED)
-    assert due(bench(), run) == [4, 8]
-    assert due(bench(), replace(run, leftover=((1,),))) == []
-    assert due(bench(), replace(run, steps=run.steps[:-1])) == []
+    assert due_checkpoints(bench(), run) == [4, 8]
+    assert due_checkpoints(bench(), replace(run, leftover=((1,),))) == []
+    assert due_checkpoints(bench(), replace(run, steps=run.steps[:-1])) == []

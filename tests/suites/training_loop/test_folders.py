@@ -70,15 +70,17 @@ def another_order(job: Job, done: int) -> Any:
     """Train the epoch after the one that is due where a finished run of two epochs is prolonged."""
     epoch = len(unpatched.epoch_windows(job, 0))
     yield from (
-        unpatched.remaining(job, done)
+        unpatched.remaining_epochs(job, done)
         if done < 2 * epoch
-        else unpatched.remaining(replace(job, epochs=4), done + epoch)
+        else unpatched.remaining_epochs(replace(job, epochs=4), done + epoch)
     )
 
 
 def test_order_of_another_epoch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        loop, "remaining", lambda job, done: another_order(job, done) if job.resume else unpatched.remaining(job, done)
+        loop,
+        "remaining_epochs",
+        lambda job, done: another_order(job, done) if job.resume else unpatched.remaining_epochs(job, done),
     )
     with pytest.raises(AssertionError, match=r"examples \[.*it is an order that no epoch"):
         attack("TL-RESUME-015", Bench(Loop()))

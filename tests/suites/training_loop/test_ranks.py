@@ -94,8 +94,8 @@ def scaled(run: Run, k: int, step: Step) -> Step:
     return replace(step, gradient={name: each if each is None else 2 * each for name, each in step.gradient.items()})
 
 
-def averaged(run: Run, k: int, step: Step) -> Step:
-    halves = [sums(run.before(k), run.named(batch[rank] for batch in run.steps[k].batches)) for rank in (0, 1)]
+def running_average(run: Run, k: int, step: Step) -> Step:
+    halves = [sums(run.before(k), run.examples(batch[rank] for batch in run.steps[k].batches)) for rank in (0, 1)]
     parts = [{n: g / each.tokens for n, g in each.gradient.items()} for each in halves]
     return replace(step, gradient={n: (parts[0][n] + parts[1][n]) / 2 for n in parts[0]})
 
@@ -112,7 +112,7 @@ def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]
         (lambda run, k, step: replace(step, batches=((1,), (2,))), False, CLAIMS[0], "so often in an epoch"),
         (lambda run, k, step: replace(step, weights=run.steps[0].weights), False, CLAIMS[1], "after step 2"),
         (scaled, True, CLAIMS[2], "counted twice, or a sum over two ranks"),
-        (averaged, True, CLAIMS[2], "it is the mean of the ranks' means"),
+        (running_average, True, CLAIMS[2], "it is the mean of the ranks' means"),
         (lambda run, k, step: replace(step, batches=run.steps[0].batches), False, RESUME, "goes on with the examples"),
         (lambda run, k, step: replace(step, batches=run.steps[k - 1].batches), False, RESUME, "the data start again"),
         (scaled, True, TOGETHER, r"rank 0: the gradient of step 1 has norm 0\.999998, not 0\.5"),

@@ -16,7 +16,7 @@ from pv.suites.training_loop import bench as benches
 from pv.suites.training_loop import run as run_module
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.cases import SAVED, equal
-from pv.suites.training_loop.diagnosis import other_numbers
+from pv.suites.training_loop.diagnosis import differing_steps
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.oracle import START, sums, token_mean
@@ -231,4 +231,4 @@ def test_claim_that_does_not_hold_says_why(kind: type[Loop], claim: str, error: 
 
 
 def test_number_that_is_nan_in_both_runs_is_the_same() -> None:
-    assert other_numbers({1: math.nan, 2: 1.0}, {1: math.nan, 2: math.nan}, 1e-6) == [2]
+    assert differing_steps({1: math.nan, 2: 1.0}, {1: math.nan, 2: math.nan}, 1e-6) == [2]

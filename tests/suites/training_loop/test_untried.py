@@ -154,7 +154,7 @@ def test_step_that_is_left_out_for_its_long_gradient_is_not_clipped(
 def test_row_that_begins_with_another_token_is_named() -> None:
     run = correct().run(Job(directory=Path(), train=()))
     with pytest.raises(SkipTest, match="begins with the token 40, which is the name of no example"):
-        run.whole([40])
+        run.uncropped([40])
 
 
 class Gated(Loop):

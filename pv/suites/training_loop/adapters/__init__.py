@@ -1,4 +1,7 @@
-"""Adapters of known trainers. Their libraries are imported only when an adapter is asked for."""
+"""Adapters of known trainers, and the choice of the adapter for a subject.
+
+The library of an adapter is imported only if a subject needs the adapter.
+"""
 
 import functools
 import inspect
@@ -13,7 +16,7 @@ from pv.suites.training_loop.job import Trainer
 
 
 def adapted(subject: object) -> Trainer:
-    """Return the adapter of a subject. No library is imported that the subject does not use.
+    """Return the adapter of a subject.
 
     Args:
         subject: An adapter, or a class of a known library that the suite can drive.
@@ -31,27 +34,38 @@ def adapted(subject: object) -> Trainer:
 
 
 def _checked(trainer: Trainer) -> Trainer:
+    """Return an adapter after `check_adapter`."""
     check_adapter(trainer)
     return trainer
 
 
 def _bases(subject: object) -> list[str]:
-    """Return the names of a class and its bases, each with the package that defines it."""
+    """Return the names of a class and its bases as PACKAGE.CLASS, where the package is the top-level one."""
     kind = subject.func if isinstance(subject, functools.partial) else subject
     classes = inspect.getmro(kind) if inspect.isclass(kind) else ()
-    return [f"{each.__module__.split('.')[0]}.{each.__qualname__}" for each in classes]
+    return [f"{class_.__module__.split('.')[0]}.{class_.__qualname__}" for class_ in classes]
 
 
 def _adapter(place: str) -> Callable[..., Trainer]:
+    """Import the adapter MODULE:CLASS of this package."""
     module, _, name = place.partition(":")
     return cast(Callable[..., Trainer], getattr(import_module(f"{__name__}.{module}"), name))
 
 
-def _wrapped(place: str, argument: str, *, several: bool = False) -> Callable[[object], Trainer]:
+def _wrapper(place: str, argument: str, *, several: bool = False) -> Callable[[object], Trainer]:
+    """Return a function that makes an adapter of a subject.
+
+    Args:
+        place: The adapter, as MODULE:CLASS in this package.
+        argument: The argument of the adapter that gets the subject.
+        several: Whether the argument is a sequence.
+    """
     return lambda subject: _adapter(place)(**{argument: (subject,) if several else subject})
 
 
-def _refused(text: str) -> Callable[[object], Trainer]:
+def _refusal(text: str) -> Callable[[object], Trainer]:
+    """Return a function that raises `NoAdapter` for a subject, with its name in the text."""
+
     def refuse(subject: object) -> Trainer:
         raise NoAdapter(text.format(name=name_of(subject)))
 
@@ -59,6 +73,7 @@ def _refused(text: str) -> Callable[[object], Trainer]:
 
 
 def _instance(kind: Callable[..., object]) -> Trainer:
+    """Create an adapter from its class. Raise `NoAdapter` if the class needs arguments."""
     try:
         return cast(Trainer, kind())
     except TypeError as error:
@@ -107,13 +122,14 @@ MODULE:NAME` writes an adapter of a class or function, with what its source tell
 For a loop in parts (update, evaluate, save, load), subclass HandWritten of
 pv.suites.training_loop.adapters.handwritten instead."""
 
+# By base class of a subject: the function that makes its adapter. The first match wins, so subclasses come first.
 _WRAPPED: dict[str, Callable[[object], Trainer]] = {
-    "trl.SFTTrainer": _wrapped("trl:TRL", "trainer"),
-    "trl._BaseTrainer": _refused(_ANOTHER_TASK),
-    "transformers.Trainer": _wrapped("transformers:Transformers", "trainer"),
-    "transformers.TrainerCallback": _wrapped("transformers:Transformers", "callbacks", several=True),
-    "lightning.LightningModule": _refused(_MODULE),
-    "lightning.Callback": _wrapped("lightning:Lightning", "callbacks", several=True),
-    "pytorch_lightning.LightningModule": _refused(_OTHER_LIGHTNING),
-    "pytorch_lightning.Callback": _refused(_OTHER_LIGHTNING),
+    "trl.SFTTrainer": _wrapper("trl:TRL", "trainer"),
+    "trl._BaseTrainer": _refusal(_ANOTHER_TASK),
+    "transformers.Trainer": _wrapper("transformers:Transformers", "trainer"),
+    "transformers.TrainerCallback": _wrapper("transformers:Transformers", "callbacks", several=True),
+    "lightning.LightningModule": _refusal(_MODULE),
+    "lightning.Callback": _wrapper("lightning:Lightning", "callbacks", several=True),
+    "pytorch_lightning.LightningModule": _refusal(_OTHER_LIGHTNING),
+    "pytorch_lightning.Callback": _refusal(_OTHER_LIGHTNING),
 }

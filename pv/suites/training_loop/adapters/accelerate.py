@@ -1,4 +1,4 @@
-"""`accelerate` in loops written as its guides show: the rest of the loop is the user's own code."""
+"""Adapters of `accelerate`, in loops that follow its guides. All other code of a loop is up to the user."""
 
 import contextlib
 import itertools
@@ -20,14 +20,14 @@ from pv.suites.training_loop.probe import token_loss
 GUIDE = "https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation"
 OTHER_LOOP = f"the guide has another loop for samples of variable size, see {GUIDE}"
 MEANS = ("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-RANKS-001")
-OWN = "it is left to the code of the user"
+USER = "it is left to the code of the user"
 
 
 class Accelerate:
-    """The loop with `accumulate()`, and `skip_first_batches` after `load_state`."""
+    """Runs jobs in a loop with `accumulate()`, which resumes by `load_state` and `skip_first_batches`."""
 
     features: Mapping[str, bool | str] = dict.fromkeys(
-        ("events", "step_events", "keep", "best", "stop", "loss", "norm", "rate", "history", "groups"), OWN
+        ("events", "step_events", "keep", "best", "stop", "loss", "norm", "rate", "history", "groups"), USER
     )
     lacks = OldLacks()
     not_claimed: Mapping[str, str] = dict.fromkeys(MEANS, OTHER_LOOP)
@@ -35,20 +35,22 @@ class Accelerate:
     stateful = False
 
     def run(self, job: Job) -> Report:
+        """Run a job, and return its report."""
         return self.loop(job).run()
 
     def loop(self, job: Job) -> "Loop":
+        """Return the loop that runs a job."""
         return Loop(job, stateful=self.stateful)
 
 
 class StatefulAccelerate(Accelerate):
-    """The same with `use_stateful_dataloader`, which needs no skipping."""
+    """Runs jobs in the same loop with `use_stateful_dataloader`, which needs no `skip_first_batches`."""
 
     stateful = True
 
 
 class TokensAccelerate(Accelerate):
-    """The guide's loop for samples of variable size."""
+    """Runs jobs in the guide's loop for samples of variable size, which divides by the tokens of a window."""
 
     not_claimed: Mapping[str, str] = {}
 
@@ -57,6 +59,13 @@ class TokensAccelerate(Accelerate):
 
 
 class Loop:
+    """The loop with `accumulate()`.
+
+    Args:
+        job: The job.
+        stateful: Whether loaders are stateful: they are restored with `load_state`.
+    """
+
     def __init__(self, job: Job, *, stateful: bool) -> None:
         set_seed(job.seed)
         self.job, self.stateful, self.step = job, stateful, 0
@@ -65,6 +74,7 @@ class Loop:
         self.prepare()
 
     def prepare(self) -> None:
+        """Create model, optimizer, loaders and schedule, and prepare them with the accelerator."""
         job, model = self.job, self.job.model()
         self.report = Report(model=model)
         optimizer = optimizer_of(job, model.parameters())
@@ -74,46 +84,52 @@ class Loop:
         self.model, self.optimizer, self.train, self.evaluated = prepared
         self.per_epoch = math.ceil(len(self.train) / job.accumulate)
         self.planned = job.max_steps or job.epochs * self.per_epoch
-        ranks = self.accelerator.num_processes  # a prepared scheduler is stepped once for each
+        # A prepared scheduler takes one step per process for each optimizer step.
+        ranks = self.accelerator.num_processes
         self.scheduler = self.accelerator.prepare(scheduler_of(job, optimizer, self.planned, ranks))
 
     def run(self) -> Report:
+        """Train until the planned number of steps, and return the report."""
         first, skip = self.resumed() if self.job.resume else (0, 0)
         for epoch in itertools.count(first) if self.job.max_steps else range(first, self.job.epochs):
             if self.step >= self.planned:
                 break
             self.model.train()
-            rest = skip if epoch == first and not self.stateful else 0
-            self.epoch(self.accelerator.skip_first_batches(self.train, rest) if rest else self.train)
+            # A stateful loader resumes at its position by itself.
+            skipped = skip if epoch == first and not self.stateful else 0
+            self.epoch(self.accelerator.skip_first_batches(self.train, skipped) if skipped else self.train)
         self.report.final_step = self.step
         return self.report
 
     def resumed(self) -> tuple[int, int]:
-        """Return the epoch and the batches to skip in it, as examples/by_feature/checkpointing.py does."""
+        """Load the checkpoint; return its epoch and batches to skip, as examples/by_feature/checkpointing.py does."""
         self.accelerator.load_state(str(self.job.resume))
         self.step = int(Path(self.job.resume or "").name.removeprefix("step_"))
         epoch, steps = divmod(self.step, self.per_epoch)
         return epoch, steps * self.job.accumulate
 
     def epoch(self, batches: Iterable[dict[str, Tensor]]) -> None:
+        """Train on the batches of an epoch, or on the rest of one."""
         for batch in batches:
             with self.accelerator.accumulate(self.model):
                 loss = token_loss(self.model(batch["input_ids"]), batch["labels"])
                 self.accelerator.backward(loss)
                 if self.accelerator.sync_gradients:
                     self.clip()
+                # These three have an effect only after the last micro-batch of a window.
                 self.optimizer.step()
                 self.scheduler.step()
                 self.optimizer.zero_grad()
-            if self.accelerator.sync_gradients and self.stepped():
+            if self.accelerator.sync_gradients and self.after_step():
                 break
 
     def clip(self) -> None:
+        """Clip the gradient of a window, if the job has a limit."""
         if self.job.clip:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.job.clip)
 
-    def stepped(self) -> bool:
-        """Evaluate and save at the cadences of the job; return whether the run has ended."""
+    def after_step(self) -> bool:
+        """Count a step, and evaluate and save if due. Return whether the run has ended."""
         job = self.job
         self.step += 1
         if job.eval_every and self.step % job.eval_every == 0:
@@ -127,7 +143,7 @@ class Loop:
     def evaluate(self) -> float:
         """Return the token mean over gathered predictions, as examples/by_feature/checkpointing.py gathers them.
 
-        Those of two processes are padded to one length first, as the guide of `gather` asks.
+        The predictions of several processes are padded to one length first, as the guide of `gather` requires.
         """
         self.model.eval()
         nats, tokens = 0.0, 0
@@ -144,24 +160,27 @@ class Loop:
 
 
 class TokenLoop(Loop):
-    """Divides by the tokens of a window: "training samples of variable size" in the guide."""
+    """The loop that divides by the tokens of a window: "training samples of variable size" in the guide."""
 
     def epoch(self, batches: Any) -> None:
+        """Train on the windows of an epoch, or on the rest of one."""
         iterator, count, size = iter(batches), len(batches), self.job.accumulate
         for first in range(0, count, size):
             self.window([next(iterator) for _ in range(min(size, count - first))])
-            if self.stepped():
+            if self.after_step():
                 break
 
     def window(self, samples: list[dict[str, Tensor]]) -> None:
+        """Take a step on the micro-batches of a window."""
         ranks = self.accelerator.num_processes
         items: Any = sum(batch["labels"].ne(IGNORED).sum() for batch in samples)
         items = self.accelerator.gather(items).sum().item()
         for index, batch in enumerate(samples):
-            alone = index < len(samples) - 1 and ranks > 1
-            with self.model.no_sync() if alone else contextlib.nullcontext():
+            # Ranks reduce their gradients with the last micro-batch of a window only.
+            unsynced = index < len(samples) - 1 and ranks > 1
+            with self.model.no_sync() if unsynced else contextlib.nullcontext():
                 loss = token_loss(self.model(batch["input_ids"]), batch["labels"], "sum")
-                # `backward` divides by the accumulation, and DDP by the ranks: both are undone, as the guide has it.
+                # `backward` divides by the accumulation, and DDP by the ranks: undo both, as the guide does.
                 self.accelerator.backward(loss * self.job.accumulate * ranks / items)
         self.clip()
         self.optimizer.step()

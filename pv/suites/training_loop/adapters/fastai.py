@@ -1,4 +1,4 @@
-"""`Learner` of fastai with loaders and optimizers of PyTorch, as its tutorial on migrating from PyTorch shows."""
+"""The adapter of fastai's `Learner` with loaders and optimizers of PyTorch, as in its tutorial on migration."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -60,6 +60,7 @@ class Fastai:
     tolerance = 1e-6
 
     def run(self, job: Job) -> Report:
+        """Run a job with `Learner.fit`, and return its report. Raise SkipTest for a job with `max_steps`."""
         if job.max_steps:
             raise SkipTest(EPOCHS)
         set_seed(job.seed)
@@ -74,6 +75,7 @@ class Fastai:
             lr=job.rate,
             path=job.directory,
         )
+        # A checkpoint `model_K` is saved at the end of epoch K.
         start = int(job.resume.stem.split("_")[1]) + 1 if job.resume else 0
         if job.resume:
             learner.load(job.resume.stem)
@@ -85,18 +87,19 @@ class Fastai:
 
 
 def _callbacks(job: Job, batches: int) -> list[Callback]:
-    found = [GradientAccumulation(job.batch * job.accumulate)] if job.accumulate > 1 else []
-    found += [GradientClip(job.clip)] if job.clip else []
-    found += [SaveModelCallback(every_epoch=True, with_opt=True)] if job.save_every else []
-    rest = SchedLin(job.rate, 0) if job.schedule == "linear" else SchedNo(job.rate, job.rate)
-    # `combine_scheds` takes parts of the run, not numbers of batches.
+    """Return the callbacks that accumulate, clip, save and schedule for a job with `batches` batches per epoch."""
+    callbacks = [GradientAccumulation(job.batch * job.accumulate)] if job.accumulate > 1 else []
+    callbacks += [GradientClip(job.clip)] if job.clip else []
+    callbacks += [SaveModelCallback(every_epoch=True, with_opt=True)] if job.save_every else []
+    decay = SchedLin(job.rate, 0) if job.schedule == "linear" else SchedNo(job.rate, job.rate)
+    # `combine_scheds` takes fractions of the run, not numbers of batches.
     part = job.warmup * job.accumulate / (job.epochs * batches)
-    rates = combine_scheds([part, 1 - part], [SchedLin(0, job.rate), rest]) if job.warmup else rest
-    return [*found, ParamScheduler({"lr": rates})]
+    rates = combine_scheds([part, 1 - part], [SchedLin(0, job.rate), decay]) if job.warmup else decay
+    return [*callbacks, ParamScheduler({"lr": rates})]
 
 
 class Watch(Callback):
-    """Notes evaluations and checkpoints, and ends the run where the job says so."""
+    """Records evaluations and checkpoints in a report, and ends the run after the step `job.stop_at`."""
 
     order = 90
 
@@ -104,11 +107,13 @@ class Watch(Callback):
         self.job, self.report, self.start, self.steps = job, report, start, 0
 
     def after_step(self) -> None:
+        """Count the steps, and end the run after the step `job.stop_at`."""
         self.steps += 1
         if self.steps == self.job.stop_at:
             raise CancelFitException
 
     def after_epoch(self) -> None:
+        """Record the evaluation and the checkpoint of the epoch."""
         if self.epoch >= self.start:
             step = self.steps + self.start * len(self.dls.train) // self.job.accumulate
             self.report.evaluations += [(step, self.recorder.values[-1][1])] if len(self.dls.valid) else []

@@ -1,4 +1,4 @@
-"""A loop written by hand, in the parts that its owner already has."""
+"""The base class of adapters of hand-written loops, which call the existing parts of a loop."""
 
 import inspect
 import sys
@@ -24,7 +24,7 @@ def fill_in(description: str, *values: object) -> object:
 
     Args:
         description: What to write in its place.
-        values: What helps to write it; the text shows them.
+        values: Values that help to write it; the text shows them.
 
     Raises:
         Placeholder: Always, with the file and line to fill in.
@@ -35,29 +35,30 @@ def fill_in(description: str, *values: object) -> object:
 
 
 class HandWritten:
-    """Runs jobs with the parts of a loop. Each method calls the code under attack; none of it is done here.
+    """Runs jobs with the parts of a loop. Each method calls the code under test.
 
-    `build` sets `self.loop`. A method that is not overridden calls the one public method of the loop that has a usual
-    name for this part, such as `train_step(window)` or `save_checkpoint(path)`; the numbers that are logged and the
-    steps that are taken are attributes with usual names, such as `last_loss` or `iteration`. `self.job` is the job.
+    `build` sets `self.loop`, and `self.job` is the job. A method that is not overridden calls the one public method of
+    the loop that has a usual name for this part, such as `train_step(window)` or `save_checkpoint(path)`. The logged
+    numbers and the count of steps are read from attributes with usual names, such as `last_loss` or `iteration`.
 
-    What is done here: an update for each window, and the cadences of logs, evaluations and checkpoints. Order, epochs,
-    the end of the run, accumulation, clipping, schedule and what is saved are the loop's.
+    This class calls `update` for each window, and logs, evaluates and saves at the cadences of the job. The loop itself
+    determines order, epochs, the end of the run, accumulation, clipping, schedule, and the content of a checkpoint.
+
     Attributes:
-        features: What a subclass writes adds to what is below. True for
+        features: The features of a subclass extend the ones of this class. Write True for
 
-            * the numbers that `log` returns, of `loss`, `rate` and `norm`;
-            * features that the loop is not known to have otherwise: those of `RARE` in
-              `pv.suites.training_loop.job`, `groups`, and others.
+            * the numbers among `loss`, `rate` and `norm` that `log` returns;
+            * features that are missing by default: the ones of `OPT_IN` in `pv.suites.training_loop.job`, `groups`, and
+              others below.
 
-            A reason, or False, for features that the loop does not have:
+            Write a reason, or False, for features that the loop does not have:
 
             * `masks` if every token is scored, `gaps` if tokens that are not scored come first, as a prompt does;
             * `lengths` if all rows have one length;
             * `epochs` if it counts steps alone (`job.max_steps` is then always set), `max_steps` if it counts epochs
               alone;
-            * `accumulate` if it takes a step on each batch (`job.batch` is then a window);
-            * `short_windows` if windows go on over the end of an epoch.
+            * `accumulate` if it takes a step on each batch (`job.batch` is then the size of a window);
+            * `short_windows` if windows continue over the end of an epoch.
     """
 
     job: Job
@@ -86,13 +87,13 @@ class HandWritten:
     tolerance = 1e-6
 
     def build(self, job: Job, model: Probe) -> None:
-        """Set `self.loop`: make optimizer, schedule, data and whatever else it needs, seeded as it seeds them."""
+        """Set `self.loop` to a new loop, with optimizer, schedule and data, seeded by the loop's own code."""
         raise self._placeholder("build")
 
     def windows(self) -> Iterable[object]:
-        """Return what the loop gives to each update, until the run ends by `job.epochs` or `job.max_steps`.
+        """Return the windows: the argument of each update, until the run ends by `job.epochs` or `job.max_steps`.
 
-        After `load`, begin where the loop would.
+        After `load`, start at the position where the loop would resume.
         """
         return cast("Iterable[Any]", self._part("windows")())
 
@@ -118,7 +119,7 @@ class HandWritten:
         self._part("save")(path)
 
     def load(self, path: Path) -> int:
-        """Go on from a checkpoint; return the number of steps taken before it was saved."""
+        """Restore the loop from a checkpoint; return the number of steps taken before it was saved."""
         self._part("load")(path)
         return int(self._number("steps", "load"))
 
@@ -135,6 +136,7 @@ class HandWritten:
         raise self._placeholder("average")
 
     def run(self, job: Job) -> Report:
+        """Run a job by calling the parts of the loop in order, and return its report."""
         self.job, model = job, job.model()
         self._logs = any(has_feature(self, name) for name in LOGGED)
         report = Report(model=model)
@@ -151,6 +153,7 @@ class HandWritten:
         return report
 
     def _at_cadences(self, job: Job, report: Report, step: int) -> None:
+        """Log, evaluate and save after a step, if due."""
         if self._logs and job.log_every and step % job.log_every == 0:
             report.logs.append({"step": step, **self.log()})
         if job.eval_every and step % job.eval_every == 0:
@@ -161,16 +164,19 @@ class HandWritten:
             report.checkpoints[step] = path
 
     def _part(self, role: str) -> Callable[..., Any]:
+        """Return the method of the loop for a role. Raise `Placeholder` if there is none, or several."""
         method = part(self.loop, role)
         if method is None:
             raise self._placeholder(role)
         return method
 
     def _number(self, name: str, method: str) -> float:
+        """Return a number of the last step from an attribute of the loop. Raise `Placeholder` if there is none."""
         value = number(self.loop, name)
         if value is None:
             raise self._placeholder(method)
         return float(value)
 
     def _placeholder(self, method: str) -> Placeholder:
+        """Return the error for a method that must be overridden."""
         return Placeholder(f"{type(self).__qualname__}.{method}() is a placeholder: call the loop's own code in it")

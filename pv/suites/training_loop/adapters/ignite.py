@@ -1,4 +1,4 @@
-"""`create_supervised_trainer` of pytorch-ignite, with the handlers that its examples attach."""
+"""The adapter of `create_supervised_trainer` of pytorch-ignite, with the handlers of its examples."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -50,10 +50,11 @@ class Ignite:
     tolerance = 1e-9
 
     def run(self, job: Job) -> Report:
+        """Run a job, and return its report."""
         report = Report(model=job.model())
         optimizer = optimizer_of(job, report.model.parameters())
-        train = pairs_of(job, job.train, job.batch, None, shuffle=True)  # the trainer seeds it
-        # Windows go on over the end of an epoch, so the last one of a run may not be full: it takes no step.
+        train = pairs_of(job, job.train, job.batch, None, shuffle=True)  # the deterministic trainer seeds the loader
+        # Windows continue over the end of an epoch. Only the last window of a run may be incomplete: it takes no step.
         planned = job.max_steps or job.epochs * len(train) // job.accumulate
         scheduler = LRScheduler(scheduler_of(job, optimizer, planned))
         trainer = create_supervised_trainer(
@@ -72,7 +73,13 @@ class Ignite:
 
 
 def _attach(job: Job, report: Report, objects: dict[str, Any]) -> None:
-    """Attach what notes events, logs, evaluates, saves and stops. A step has `job.accumulate` iterations."""
+    """Attach the handlers that record events, log, evaluate, save and stop.
+
+    Args:
+        job: The job; a step has `job.accumulate` iterations.
+        report: Gets events, logs and evaluations.
+        objects: The objects of a checkpoint by name, with the trainer.
+    """
     trainer, evaluated = objects["trainer"], pairs_of(job, job.evaluated, job.eval_batch, 0)
     tokens = Loss(token_loss, batch_size=lambda labels: int((labels[:, 1:] != IGNORED).sum()))
     evaluator = create_supervised_evaluator(report.model, {"loss": tokens})

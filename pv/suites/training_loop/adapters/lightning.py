@@ -1,4 +1,4 @@
-"""`lightning.Trainer` with a plain LightningModule, or with the user's."""
+"""The adapter of `lightning.Trainer`, with a plain LightningModule or a module of the user."""
 
 import functools
 import math
@@ -29,7 +29,7 @@ ORDER = "the loader of torchdata draws other orders after a restore, or with wor
 
 
 class ProbeModule(lightning.LightningModule):
-    """Computes the mean over the scored tokens of a batch, and logs it as the documentation shows."""
+    """A module whose loss is the mean over the scored tokens of a batch, logged as the documentation shows."""
 
     def __init__(self, job: Job, planned: int) -> None:
         super().__init__()
@@ -52,11 +52,11 @@ class ProbeModule(lightning.LightningModule):
 
 
 class Lightning:
-    """Runs jobs with `lightning.Trainer`. Override `module` to attack a LightningModule of your own.
+    """Runs jobs with `lightning.Trainer`. Override `module` to test your own LightningModule.
 
     Args:
-        settings: Arguments of `lightning.Trainer` that differ from the settings of the job.
-        callbacks: Functions or classes without arguments; a run calls them for new callbacks.
+        settings: Arguments of `lightning.Trainer` that override the settings of the job.
+        callbacks: Functions or classes without arguments; each run calls them for new callbacks.
     """
 
     features: Mapping[str, bool | str] = {
@@ -87,17 +87,18 @@ class Lightning:
         self.settings, self.callbacks = dict(settings or {}), tuple(callbacks)
 
     def module(self, job: Job) -> Any:
-        """Return the module to train, with `job.model()` where its network is."""
+        """Return the module to train, with `job.model()` as its network."""
         # `trainer.estimated_stepping_batches` is known only inside `fit`, so the steps are counted here.
         batches = math.ceil(len(job.train) / (job.batch * _ranks()))
         planned = job.max_steps or job.epochs * math.ceil(batches / job.accumulate)
         return ProbeModule(job, planned)
 
     def collate(self, job: Job, examples: list[Example]) -> object:
-        """Return the batch that the module takes."""
+        """Return a batch of examples in the form that the module takes."""
         return job.collate(examples)
 
     def run(self, job: Job) -> Report:
+        """Run a job with `Trainer.fit`, and return its report."""
         lightning.seed_everything(job.seed, workers=True, verbose=False)
         report = Report(model=self.module(job))
         trainer = lightning.Trainer(**_settings(job) | self.plugged(job, report) | self.settings)
@@ -109,25 +110,34 @@ class Lightning:
         return report
 
     def plugged(self, job: Job, report: Report) -> dict[str, object]:
-        callbacks = [*(make() for make in self.callbacks), Watch(job, report), *_savers(job, self.names["eval_loss"])]
+        """Return the arguments `logger` and `callbacks` of the trainer, which record the run in its report."""
+        callbacks = [
+            *(make() for make in self.callbacks),
+            Watch(job, report),
+            *_checkpoint_callbacks(job, self.names["eval_loss"]),
+        ]
         return {"logger": Logs(report, self.names), "callbacks": callbacks}
 
     def loaded(self, job: Job, rows: tuple[Example, ...], size: int, seed: int, *, shuffle: bool = False) -> Any:
-        """Return a loader with a generator of its own, as PyTorch's notes on reproducibility advise."""
+        """Return a loader with its own generator, as PyTorch's notes on reproducibility advise."""
         collate = functools.partial(self.collate, job)
         return loader_of(job, rows, size, seed, shuffle=shuffle, collate=collate, kind=StatefulDataLoader)
 
 
 def _ranks() -> int:
+    """Return the number of processes, as the launcher sets it in the environment."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _step(path: Path) -> int:
+    """Return the step in the name of a checkpoint: `step=S.ckpt`, which may have a prefix, and a version behind it."""
     return int(path.stem.split("step=")[1].split("-")[0])
 
 
 def _settings(job: Job) -> dict[str, object]:
+    """Return the arguments of `lightning.Trainer` for a job."""
     evaluates = bool(job.eval_every and job.evaluated)
+    # Lightning counts batches between evaluations, not steps.
     validation = {"val_check_interval": job.eval_every * job.accumulate, "check_val_every_n_epoch": None}
     return {
         "accelerator": "cpu",
@@ -144,25 +154,31 @@ def _settings(job: Job) -> dict[str, object]:
         "enable_checkpointing": bool(job.save_every),
         "enable_progress_bar": False,
         "enable_model_summary": False,
-        "num_sanity_val_steps": 0,
+        "num_sanity_val_steps": 0,  # no evaluation before the first step
         **(validation if evaluates else {"limit_val_batches": 0}),
     }
 
 
-def _savers(job: Job, monitored: str) -> list[Callback]:
-    """Return what saves the newest checkpoints, and the best one beside them."""
+def _checkpoint_callbacks(job: Job, monitored: str) -> list[Callback]:
+    """Return the callbacks that save the newest checkpoints, and the best one besides.
+
+    Args:
+        job: The job.
+        monitored: The name of the evaluation loss that determines the best checkpoint.
+    """
     if not job.save_every:
         return []
-    kept: dict[str, object] = {"save_top_k": -1}
+    # Lightning keeps the checkpoints with the best monitored number: the largest steps are the newest checkpoints.
+    rotation: dict[str, object] = {"save_top_k": -1}
     if job.keep is not None:
-        kept = {"save_top_k": job.keep, "monitor": "step", "mode": "max"}
-    newest = ModelCheckpoint(job.directory, "{step}", every_n_train_steps=job.save_every, **kept)
+        rotation = {"save_top_k": job.keep, "monitor": "step", "mode": "max"}
+    newest = ModelCheckpoint(job.directory, "{step}", every_n_train_steps=job.save_every, **rotation)
     best = ModelCheckpoint(job.directory, "best-{step}", monitor=monitored, save_top_k=1)
     return [best, newest] if job.best else [newest]
 
 
 class Logs(Logger):
-    """Takes the logged losses. Lightning numbers steps from 0."""
+    """A logger that adds the logged losses to a report. Lightning numbers steps from 0, reports from 1."""
 
     name = version = "logs"
 
@@ -182,7 +198,7 @@ class Logs(Logger):
 
 
 class Watch(Callback):
-    """Notes the events of a run, and asks it to stop where the job says so."""
+    """Records the events of a run in its report, and stops the run after the step `job.stop_at`."""
 
     def __init__(self, job: Job, report: Report) -> None:
         self.job, self.report = job, report
@@ -192,9 +208,10 @@ class Watch(Callback):
             trainer.should_stop = True
 
 
-def _notes(event: str) -> Callable[..., None]:
+def _recorder_of(event: str) -> Callable[..., None]:
+    """Return a method of `Watch` that records an event."""
     return lambda self, *_: self.report.events.append(event)
 
 
 for _hook in ("train_start", "train_epoch_start", "train_epoch_end", "train_end"):
-    setattr(Watch, f"on_{_hook}", _notes(_hook.replace("train_epoch", "epoch").replace("start", "begin")))
+    setattr(Watch, f"on_{_hook}", _recorder_of(_hook.replace("train_epoch", "epoch").replace("start", "begin")))

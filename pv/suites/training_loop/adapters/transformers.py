@@ -1,4 +1,4 @@
-"""`transformers.Trainer`, its subclasses, and callbacks and collators for it."""
+"""The adapter of `transformers.Trainer`, its subclasses, and callbacks and collators for it."""
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from pv.suites.training_loop.job import Example, Job, Report
 from pv.suites.training_loop.probe import VOCABULARY, Probe, token_loss
 
 EXACT, CAST = 1e-6, 3e-5
-"""Tolerances of gradients: of Trainer, which leaves the loss to the model, and of losses that may cast to float32."""
+"""Tolerances of gradients: for Trainer itself, where the model computes the loss, and for losses cast to float32."""
 _USER = "it is left to the code of the user"
 LEFT = {
     "groups": "rates by group are left to the code of the user, which passes an optimizer",
@@ -35,13 +35,15 @@ LEFT = {
 
 
 class ProbeConfig(PreTrainedConfig):
+    """The configuration of a model with the probe."""
+
     model_type = "probe"
 
 
 class ProbeForCausalLM(PreTrainedModel):
-    """Keeps to the contract of a model: its loss is a mean, or sum / num_items_in_batch where that is given.
+    """The probe as a model of transformers. Its loss is the mean, or sum / `num_items_in_batch` if Trainer passes it.
 
-    Trainer counts the first labels of rows too, unless the name of the class ends like this.
+    The name must end with `ForCausalLM`: otherwise Trainer also counts the first label of each row.
     """
 
     config_class = ProbeConfig
@@ -73,7 +75,7 @@ class ProbeForCausalLM(PreTrainedModel):
 
 
 class ProbeForSequenceClassification(ProbeForCausalLM):
-    """Maps rows of one token to logits [B, V]; labels are of shape [B]."""
+    """The probe as a classifier: maps rows of one token to logits [B, V]; labels have the shape [B]."""
 
     loss_of = staticmethod(cross_entropy)
 
@@ -82,7 +84,7 @@ class ProbeForSequenceClassification(ProbeForCausalLM):
 
 
 def tied_names(probe: Probe, path: str) -> dict[str, str]:
-    """Return what a model declares of tied weights, for a probe at that path in it."""
+    """Return the tied weights that a model must declare for a probe at `path` in it; {} if the probe has none."""
     return {f"{path}.head.weight": f"{path}.embed.weight"} if probe.head.weight is probe.embed.weight else {}
 
 
@@ -91,12 +93,12 @@ class Transformers:
 
     Args:
         trainer: Class or function that is called with the arguments of Trainer.
-        settings: TrainingArguments that differ from the settings of the job.
-        callbacks: Functions or classes without arguments; a run calls them for new callbacks.
-        collator: Of rows with `input_ids`, `attention_mask` and `labels`; None for the collator of the job.
-        features: What differs from Trainer, as in the attribute `features`. Without `sequences`, the model is a
+        settings: TrainingArguments that override the settings of the job.
+        callbacks: Functions or classes without arguments; each run calls them for new callbacks.
+        collator: A collator of rows with `input_ids`, `attention_mask` and `labels`; None for the collator of the job.
+        features: Features that differ from Trainer, as in the attribute `features`. Without `sequences`, the model is a
             classifier of rows of one token, whose `labels` is one number.
-        without: The name of version 0.2 for missing features, a sequence; it goes in version 0.5.
+        without: Missing features, as version 0.2 named them; it will be removed in version 0.5.
 
     Warns:
         FutureWarning: `without` is used. The text says what to write.
@@ -133,11 +135,12 @@ class Transformers:
         return declared_features(self).get("sequences", True) is not True
 
     def run(self, job: Job) -> Report:
+        """Run a job with `Trainer.train`, and return its report."""
         report = Report(model=self.model(job))
         trainer = self.build(job, report, [*(make() for make in self.callbacks), Watch(job, report)])
         trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=str(job.resume) if job.resume else None)
-        return _reported(job, report, trainer)
+        return _complete_report(job, report, trainer)
 
     def build(self, job: Job, report: Report, callbacks: list[TrainerCallback]) -> Any:
         """Return the trainer. Override it for one that takes other arguments."""
@@ -162,9 +165,9 @@ class Transformers:
     def rows(self, examples: tuple[Example, ...]) -> object:
         """Return a dataset, or None if there are no examples."""
         if self.classifies:
-            rows = (each.tokens for each in examples)
+            rows = (example.tokens for example in examples)
             return [{"input_ids": [name], "attention_mask": [1], "labels": label} for name, label in rows] or None
-        return [row_of(each) | {"attention_mask": [1] * len(each.tokens)} for each in examples] or None
+        return [row_of(example) | {"attention_mask": [1] * len(example.tokens)} for example in examples] or None
 
     def extra(self, job: Job) -> dict[str, object]:
         """Return settings that only the arguments of this trainer have."""
@@ -177,10 +180,12 @@ def row_of(example: Example) -> dict[str, list[int]]:
 
 
 def _collator(job: Job) -> Callable[[list[dict[str, list[int]]]], dict[str, Tensor]]:
+    """Return a collator of rows of the dataset that calls `job.collate`."""
     return lambda rows: job.collate([Example(tuple(row["input_ids"]), tuple(row["labels"])) for row in rows])
 
 
 def _settings(job: Job) -> dict[str, object]:
+    """Return the `TrainingArguments` of a job."""
     return {
         "output_dir": str(job.directory),
         "per_device_train_batch_size": job.batch,
@@ -207,6 +212,8 @@ def _settings(job: Job) -> dict[str, object]:
 
 
 def _cadences(job: Job) -> dict[str, object]:
+    """Return the `TrainingArguments` of logs, evaluations and checkpoints."""
+
     def strategy(every: int) -> str:
         return "steps" if every else "no"
 
@@ -216,7 +223,7 @@ def _cadences(job: Job) -> dict[str, object]:
         "eval_strategy": strategy(job.eval_every),
         "eval_steps": job.eval_every or None,
         "save_strategy": strategy(job.save_every),
-        # A number is required, also where the strategy is "no".
+        # A number is required even if the strategy is "no".
         "save_steps": job.save_every or 500,
         "save_total_limit": job.keep,
         "load_best_model_at_end": job.best,
@@ -226,7 +233,7 @@ def _cadences(job: Job) -> dict[str, object]:
 
 
 class Watch(TrainerCallback):
-    """Notes the events of a run, and asks it to stop where the job says so."""
+    """Records the events of a run in its report, and stops the run after the step `job.stop_at`."""
 
     def __init__(self, job: Job, report: Report) -> None:
         self.job, self.report = job, report
@@ -237,15 +244,17 @@ class Watch(TrainerCallback):
             control.should_training_stop = True
 
 
-def _notes(event: str) -> Callable[..., None]:
+def _recorder_of(event: str) -> Callable[..., None]:
+    """Return a method of `Watch` that records an event."""
     return lambda self, *_, **__: self.report.events.append(event)
 
 
 for _event in ("train_begin", "epoch_begin", "step_begin", "log", "evaluate", "save", "epoch_end", "train_end"):
-    setattr(Watch, f"on_{_event}", _notes(_event))
+    setattr(Watch, f"on_{_event}", _recorder_of(_event))
 
 
-def _reported(job: Job, report: Report, trainer: Any) -> Report:
+def _complete_report(job: Job, report: Report, trainer: Any) -> Report:
+    """Add the logs, evaluations and checkpoints of a finished run to its report, and return the report."""
     names = {"learning_rate": "rate", "grad_norm": "norm"}
     for row in trainer.state.log_history:
         if "eval_loss" in row:

@@ -1,4 +1,4 @@
-"""`trl.SFTTrainer` on a tokenized dataset, with its own collator and its own loss."""
+"""The adapter of `trl.SFTTrainer` on a tokenized dataset, with the collator and the loss of SFTTrainer."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -16,6 +16,8 @@ from pv.suites.training_loop.probe import PAD, VOCABULARY, Probe
 
 
 class Backbone(nn.Module):
+    """The probe without its head: maps token ids [B, T] to hidden states [B, T, width]."""
+
     def __init__(self, probe: Probe) -> None:
         super().__init__()
         self.probe = probe
@@ -25,9 +27,9 @@ class Backbone(nn.Module):
 
 
 class HeadForCausalLM(PreTrainedModel, GenerationMixin):
-    """A backbone and a head, which SFTTrainer may call itself.
+    """The probe as a backbone and a head, which SFTTrainer may call separately.
 
-    Trainer counts the first labels of rows too, unless the name of the class ends like this.
+    The name must end with `ForCausalLM`: otherwise Trainer also counts the first label of each row.
     """
 
     config_class = ProbeConfig
@@ -77,11 +79,12 @@ class TRL(Transformers):
         return HeadForCausalLM(ProbeConfig(vocab_size=VOCABULARY), job.model())
 
     def rows(self, examples: tuple[Example, ...]) -> object:
-        return Dataset.from_list([row_of(each) for each in examples]) if examples else None
+        return Dataset.from_list([row_of(example) for example in examples]) if examples else None
 
     def extra(self, job: Job) -> dict[str, object]:
+        """Return the settings that only `SFTConfig` has."""
         return {
-            "max_length": None,
+            "max_length": None,  # no truncation
             "loss_type": "nll",
             "bf16": False,
             "gradient_checkpointing": False,
@@ -90,6 +93,7 @@ class TRL(Transformers):
 
 
 def _tokenizer() -> PreTrainedTokenizerFast:
+    """Return a tokenizer, which SFTTrainer requires: the dataset is tokenized, so only its special tokens matter."""
     words = {"<pad>": PAD} | {f"t{i}": i for i in range(1, VOCABULARY)}
     model = models.WordLevel(words, "t1")
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), pad_token="<pad>", eos_token=f"t{VOCABULARY - 1}")

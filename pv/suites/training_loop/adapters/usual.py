@@ -1,4 +1,7 @@
-"""Helpers of adapters of loops with usual names: find parts, pass settings and examples, read logs and checkpoints."""
+"""Helpers for adapters of loops with usual names.
+
+They find the methods of a loop, pass settings and examples to it, and read its logs and checkpoints.
+"""
 
 import ast
 import inspect
@@ -30,7 +33,7 @@ Made = TypeVar("Made")
 
 
 def part(loop: object, role: str) -> Callable[..., Any] | None:
-    """Return the method of a loop whose name is usual for a role, and that no other such method calls.
+    """Return the method of a loop with a usual name for a role. If several have one, no other of them calls it.
 
     Args:
         loop: The loop.
@@ -41,7 +44,7 @@ def part(loop: object, role: str) -> Callable[..., Any] | None:
     """
     kind = type(loop)
     names = [name for name in dir(kind) if re.fullmatch(ROLES[role], name) and callable(getattr(loop, name))]
-    # `train_step` may call `_update`, and both names are usual: the method that no other one calls is the part.
+    # `train_step` may call `_update`, and both names are usual: the part is the method that no other one calls.
     code = {name: getattr(getattr(kind, name), "__code__", None) for name in names}
     called = {used for name, body in code.items() if body is not None for used in body.co_names if used != name}
     outermost = [name for name in names if name not in called]
@@ -49,40 +52,44 @@ def part(loop: object, role: str) -> Callable[..., Any] | None:
 
 
 def number(loop: object, name: str) -> float | None:
-    """Return the one attribute of a loop whose name is usual for a number of `NUMBERS`; None if there is none."""
+    """Return the attribute of a loop with a usual name for a number of `NUMBERS`; None if there is none, or several."""
     candidates = [attribute for attribute in dir(loop) if re.fullmatch(NUMBERS[name], attribute)]
     numbers = [attribute for attribute in candidates if not callable(getattr(loop, attribute))]
     return getattr(loop, numbers[0]) if len(numbers) == 1 else None
 
 
 def settings(kind: Callable[..., Made], job: Job, **extra: object) -> Made:
-    """Return the settings of a loop, of a job.
+    """Create the settings of a loop from a job.
 
-    1. A class, or a function with such parameters, is called: parameters with usual names get the settings of the job.
+    1. A class, or a function that takes settings, is called: parameters with usual names get the settings of the job.
     2. A function that needs no arguments and takes no setting, such as `parse_args(argv=None)`, is called with an
-       empty command line. The attributes of the returned settings that have usual names are then set.
+       empty command line. Then the attributes of the returned settings that have usual names are set.
 
-    Values are passed in the form that loops take:
+    Values are converted to the form that loops take:
 
-    * a cadence of 0, which is never, as 10**9, and no clipping as an infinite limit where a number is taken;
-    * enough epochs for `max_steps` if the loop takes both, since `max_steps` alone ends a run that has it;
-    * a directory as text where the annotation says `str`, and the CPU as the device;
-    * a warm-up of 1 where the module of `kind` divides by it. The schedule of the job is then not used: name
-      `schedule` as missing in `features`.
+    * a cadence of 0 (never) becomes 10**9, and no clipping an infinite limit if the parameter is a number;
+    * if the loop takes `max_steps` and epochs, the epochs are enough for `max_steps`, which alone must end the run;
+    * a directory is text if the annotation says `str`, and the device is the CPU;
+    * the warm-up is 1 if the module of `kind` divides by it. The schedule of the job is then not used: name `schedule`
+      as missing in `features`.
 
     Args:
-        kind: The class or function that makes the settings.
+        kind: The class or function that creates the settings.
         job: The job.
         extra: All other arguments or attributes.
 
+    Returns:
+        The settings.
+
     Raises:
-        TypeError: An argument that the command line requires is neither in the job nor in `extra`.
+        TypeError: A required argument of the command line is neither in the job nor in `extra`.
     """
     parameters = dict(inspect.signature(kind).parameters)
     values = _arguments(kind, parameters, job, extra)
-    if (inspect.isclass(kind) and parameters) or not _parses(parameters, values):
+    if (inspect.isclass(kind) and parameters) or not _may_parse_command_line(parameters, values):
         return kind(**values)
-    result = _parsed(kind, job, extra)
+    result = _call_without_command_line(kind, job, extra)
+    # Set the attributes of the result as if they were parameters with defaults, but not its properties.
     computed = {name for name in dir(result) if isinstance(getattr(type(result), name, None), property)}
     defaults = {name: getattr(result, name) for name in dir(result) if name[0] != "_" and name not in computed}
     parameters = {k: inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in defaults.items()}
@@ -91,20 +98,21 @@ def settings(kind: Callable[..., Made], job: Job, **extra: object) -> Made:
     return result
 
 
-def _parses(parameters: Mapping[str, inspect.Parameter], arguments: Iterable[str]) -> bool:
-    """Return whether a function needs no arguments, and takes none of the settings: it may parse the command line."""
+def _may_parse_command_line(parameters: Mapping[str, inspect.Parameter], arguments: Iterable[str]) -> bool:
+    """Return whether a function may parse the command line: it needs no arguments, and takes none of the settings."""
     named = (parameter for parameter in parameters.values() if parameter.kind is not parameter.VAR_POSITIONAL)
-    optional = all(parameter.default is not parameter.empty for parameter in named)  # `**settings` takes all of them
+    # A parameter `**settings`, which takes all settings, has no default either.
+    optional = all(parameter.default is not parameter.empty for parameter in named)
     return optional and not parameters.keys() & {*arguments}
 
 
-def _parsed(kind: Callable[[], Made], job: Job, extra: Mapping[str, object]) -> Made:
-    """Return what a function returns that may parse the command line, on which there is nothing.
+def _call_without_command_line(kind: Callable[[], Made], job: Job, extra: Mapping[str, object]) -> Made:
+    """Call a function that may parse the command line, with an empty command line, and return its result.
 
-    An argument that is required has the value of the job or of `extra` as its default. Raise TypeError if it has none.
+    Required arguments get the value of the job or of `extra` as their default. Raise TypeError if there is none.
     """
-    # `argparse` ends the process where an argument is missing, and it reads `sys.argv`, which belongs to `pv`. So its
-    # method is replaced while the function runs: it parses nothing, and required arguments get defaults from the job.
+    # `argparse` reads `sys.argv`, which belongs to `pv`, and ends the process if a required argument is missing. So the
+    # method that parses is replaced during the call: it parses no arguments, and the required ones become optional.
     parse = ArgumentParser.parse_known_args
 
     def parse_nothing(parser: ArgumentParser, *arguments: object, **named: object) -> object:
@@ -120,7 +128,7 @@ def _parsed(kind: Callable[[], Made], job: Job, extra: Mapping[str, object]) -> 
         return parse(parser, [], *arguments[1:], **{k: value for k, value in named.items() if k != "args"})
 
     def refuse(parser: ArgumentParser, message: str) -> Never:
-        raise ValueError(message)  # it would end the process
+        raise ValueError(message)  # argparse would end the process
 
     with (
         patch.object(sys, "argv", sys.argv[:1]),
@@ -131,20 +139,23 @@ def _parsed(kind: Callable[[], Made], job: Job, extra: Mapping[str, object]) -> 
 
 
 _EMPTY = (ZERO_OR_MORE, REMAINDER)
-"""`nargs` of positional arguments that may be empty, although they are marked as required."""
+"""Values of `nargs` for positional arguments that may be empty, although argparse marks them as required."""
 
 
 def _arguments(
     kind: Callable[..., object], parameters: Mapping[str, inspect.Parameter], job: Job, extra: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return what `settings` gives to each parameter."""
+    """Return the arguments that `settings` passes, by parameter."""
     annotations = {name: _annotation(parameter) for name, parameter in parameters.items()}
     taken = {name: setting_of(name, annotation) for name, annotation in annotations.items() if name not in extra}
-    # A loop that divides by its warm-up cannot have none: it gets one step, and its schedule is not that of the job.
-    least: dict[str, object] = {name: 1 for name, setting in taken.items() if setting == "warmup" and _is_warm(kind)}
+    # A loop that divides by its warm-up gets a warm-up of one step, so its schedule is not the schedule of the job.
+    least: dict[str, object] = {
+        name: 1 for name, setting in taken.items() if setting == "warmup" and _divides_by_warmup(kind)
+    }
     taken = {name: setting for name, setting in taken.items() if not least or setting not in ("warmup", "schedule")}
+    # The values are code, since `pv new` writes them into adapters.
     values = {name: value_of(setting, annotations[name]) for name, setting in taken.items() if setting}
-    arguments = least | {name: eval(value, {"job": job}) for name, value in values.items()}  # `pv new` writes them
+    arguments = least | {name: eval(value, {"job": job}) for name, value in values.items()}
     arguments |= dict.fromkeys({"device"} & parameters.keys(), "cpu")
     if "max_steps" not in taken.values():
         arguments |= {name: job.epochs for name, setting in taken.items() if setting == "epochs"}
@@ -152,8 +163,8 @@ def _arguments(
 
 
 @cache
-def _is_warm(kind: Callable[..., object]) -> bool:
-    """Return whether the source of the module of a class or function divides by a warm-up that cannot be 0."""
+def _divides_by_warmup(kind: Callable[..., object]) -> bool:
+    """Return whether the module of a class or function divides by the warm-up, so that a warm-up of 0 raises."""
     try:
         return divides_by_warmup(ast.parse(inspect.getsource(cast("ModuleType", inspect.getmodule(kind)))))
     except (OSError, TypeError):  # without a source
@@ -168,15 +179,15 @@ def _annotation(parameter: inspect.Parameter) -> str:
 
 
 def cosine_rate(job: Job, step: int, planned: int, *, rise: float | None = None) -> float:
-    """Return the rate of a step by a cosine from the end of the warm-up to 0 at the planned end.
+    """Return the rate of a step with a linear warm-up, and then a cosine to 0 at the planned end.
 
-    An adapter returns it from `expected_rate`.
+    An adapter of a loop with this schedule returns it from `expected_rate`.
 
     Args:
         job: The job.
         step: The step, from 0.
         planned: Number of planned steps.
-        rise: The part of the peak in this step of the warm-up, where it is not (step + 1) / `job.warmup`.
+        rise: The fraction of the peak in a step of the warm-up; None for (step + 1) / `job.warmup`.
     """
     if step < job.warmup:
         return job.rate * ((step + 1) / job.warmup if rise is None else rise)
@@ -189,8 +200,8 @@ def logged(rows: Iterable[Mapping[str, float | None]], *others: str) -> dict[str
     """Return `logs` and `evaluations` for a report.
 
     Args:
-        rows: What the loop logs, in columns with usual names. Rows without the number of a step are left out.
-        others: Further columns. They are compared after a resume, so do not name times.
+        rows: The rows that the loop logs, in columns with usual names. Rows without the number of a step are left out.
+        others: Further columns to keep. They are compared after a resume, so do not name times.
     """
     logs, evaluations = [], []
     for row in rows:
@@ -206,7 +217,7 @@ def logged(rows: Iterable[Mapping[str, float | None]], *others: str) -> dict[str
 
 
 def copies(loop: object, steps: str = "step") -> dict[int, Path]:
-    """Copy each checkpoint that a loop saves from now on, since it may overwrite or remove its files.
+    """Copy each checkpoint that a loop saves from now on, since the loop may overwrite or remove its files.
 
     Args:
         loop: The loop, with one method with a usual name that saves. Its first argument is the path.
@@ -216,7 +227,7 @@ def copies(loop: object, steps: str = "step") -> dict[int, Path]:
         Paths of the copies by step; they are added as the loop saves.
 
     Raises:
-        ValueError: There is no such method, or several.
+        ValueError: There is no method with a usual name that saves, or several.
     """
     save, paths = part(loop, "save"), dict[int, Path]()
     if save is None:
@@ -236,9 +247,9 @@ def copies(loop: object, steps: str = "step") -> dict[int, Path]:
 
 
 class Rows(Sequence[dict[str, list[int]]]):
-    """The examples of a job as rows of `input_ids` and unshifted `labels`, -100 where none is scored.
+    """The examples of a job as rows of `input_ids` and unshifted `labels`, -100 for tokens that are not scored.
 
-    A row is made when it is taken: where the data of the job draw random numbers, they do so then.
+    A row is created on access. With `job.noise`, its random token is drawn then.
     """
 
     def __init__(self, job: Job, examples: Sequence[Example]) -> None:
@@ -255,7 +266,7 @@ class Rows(Sequence[dict[str, list[int]]]):
 
 
 def next_tokens(examples: Sequence[Example], ignored: int = -1) -> list[tuple[list[int], list[int]]]:
-    """Return inputs and targets of each example: targets are the next tokens, `ignored` where none is scored."""
+    """Return inputs and targets of each example: the targets are the next tokens, `ignored` if they are not scored."""
     labels = [[ignored if label == IGNORED else label for label in example.labels] for example in examples]
     return [(list(example.tokens[:-1]), row[1:]) for example, row in zip(examples, labels, strict=True)]
 
@@ -263,7 +274,10 @@ def next_tokens(examples: Sequence[Example], ignored: int = -1) -> list[tuple[li
 def classified(examples: Sequence[Example], shape: Sequence[int] = (1,)) -> list[tuple[Tensor, int]]:
     """Return an input and a label of every example, for a loop that lacks `sequences`.
 
-    The input is a float tensor of the shape, such as an image, every element of which is the name of the example.
+    The input is a float tensor of the given shape, such as an image, whose elements are all the name of the example.
+
+    Raises:
+        SkipTest: An example has several labels.
     """
     if any(len(example.tokens) > 2 for example in examples):
         raise SkipTest("the examples have several labels: name `sequences` as missing in `features`")
@@ -283,9 +297,9 @@ class Classifier(nn.Module):
 
 
 class NextTokens(nn.Module):
-    """The suite's model with the interface of nanoGPT's: model(x, y) returns logits [B, T, V] and a loss in nats.
+    """The suite's model with the interface of nanoGPT: model(x, y) returns logits [B, T, V] and a loss in nats.
 
-    x, y: inputs and targets int64 [B, T], as of `next_tokens`. The loss is None without targets.
+    Inputs x and targets y are int64 [B, T], as `next_tokens` returns them. Without targets, the loss is None.
     """
 
     def __init__(self, probe: Probe, *, reduction: str = "mean", ignored: int = -1) -> None:
@@ -306,8 +320,8 @@ def optimizer_of(job: Job, parameters: Iterable[nn.Parameter]) -> Optimizer:
     return kinds[job.optimizer]([parameter for parameter in parameters if parameter.requires_grad], lr=job.rate)
 
 
-def factor(job: Job, done: int, planned: int) -> float:
-    """Return the factor of the rate after `done` of the planned steps."""
+def rate_factor(job: Job, done: int, planned: int) -> float:
+    """Return the factor of the rate after `done` of the planned steps: linear warm-up, then the job's schedule."""
     if done < job.warmup:
         return done / job.warmup
     if job.schedule == "constant":
@@ -316,8 +330,8 @@ def factor(job: Job, done: int, planned: int) -> float:
 
 
 def scheduler_of(job: Job, optimizer: Optimizer, planned: int, ranks: int = 1) -> LambdaLR:
-    """Return the scheduler of a job. ranks: the number of times that it is stepped for each optimizer step."""
-    return LambdaLR(optimizer, lambda stepped: factor(job, stepped // ranks, planned))
+    """Return the scheduler of a job; `ranks` is the number of scheduler steps per optimizer step."""
+    return LambdaLR(optimizer, lambda scheduler_steps: rate_factor(job, scheduler_steps // ranks, planned))
 
 
 def loader_of(
@@ -336,11 +350,11 @@ def loader_of(
         job: The job, whose number of workers is used.
         examples: The data.
         size: Examples of a batch.
-        seed: Of a generator for this loader, as PyTorch's notes on reproducibility advise; None for the default
+        seed: Seed of a generator for this loader, as PyTorch's notes on reproducibility advise; None for the default
             generator.
         shuffle: Whether each pass has a random order.
         collate: Makes a batch of examples; None for the collator of the job.
-        kind: The class of the loader, with the arguments of PyTorch's.
+        kind: The class of the loader, with the arguments of PyTorch's `DataLoader`.
     """
     draw = None if seed is None else torch.Generator().manual_seed(seed)
     rows, collate = list(examples), collate or job.collate
@@ -348,7 +362,7 @@ def loader_of(
 
 
 def pairs_of(job: Job, examples: tuple[Example, ...], size: int, seed: int | None, *, shuffle: bool = False) -> Any:
-    """Return a loader of pairs of token ids and labels [B, T]. The arguments are those of `loader_of`."""
+    """Return a loader of pairs of token ids and labels [B, T]. See `loader_of` for the arguments."""
 
     def collate(examples: list[Example]) -> tuple[Tensor, Tensor]:
         batch = job.collate(examples)

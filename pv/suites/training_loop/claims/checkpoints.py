@@ -13,28 +13,28 @@ from pv.suites.training_loop.cases import DIVERGING, EVALUATED, SAVED, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
-    decays,
-    due,
+    due_checkpoints,
+    expected_decays,
     judge,
     on_disk,
     refute,
     require,
     require_steps,
-    unchanged,
-    with_saves,
+    side_effect_cases,
+    with_several_saves,
 )
 from pv.suites.training_loop.claims.losses import TOLERANCE
 from pv.suites.training_loop.claims.resume import cut_after_every_step
-from pv.suites.training_loop.diagnosis import different_end
+from pv.suites.training_loop.diagnosis import end_difference
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.oracle import (
     CLOSE,
     START,
     Decays,
     Weights,
-    averaged,
     close,
-    equal_arrays,
+    matching_arrays,
+    running_average,
     sums,
     token_mean,
 )
@@ -42,20 +42,20 @@ from pv.suites.training_loop.run import Run
 
 
 def falsify_saving_changes_nothing(bench: Bench) -> None:
-    judge(unchanged(bench, SAVED, "save_every", "checkpoints", _saved))
+    judge(side_effect_cases(bench, SAVED, "save_every", "checkpoints", _count_saved))
 
 
-def _saved(run: Run) -> int:
-    """Return how many files a run leaves in its directory; without any, how many checkpoints it reports elsewhere."""
+def _count_saved(run: Run) -> int:
+    """Return the number of files in the directory of a run; if there are none, of the checkpoints that it reports."""
     return sum(path.is_file() for path in run.job.directory.rglob("*")) or len(on_disk(run))
 
 
 def falsify_saved_at_the_cadence(bench: Bench) -> None:
     run = bench.run(replace(SAVED, save_every=2))
-    actual, expected = on_disk(run), due(bench, run)
+    actual, expected = on_disk(run), due_checkpoints(bench, run)
     if not expected:
         raise SkipTest(f"in {len(run.steps)} steps, no checkpoint is due")
-    # A checkpoint at the very end is allowed besides those that are due.
+    # Checkpoints that are not due are faults only in the steps 1 and 3; one at the end of the run is allowed.
     if not set(actual) >= set(expected) or {1, 3} & set(actual):
         mistakes = {
             "a first checkpoint at twice the cadence": actual == [4, 6, 8],
@@ -69,19 +69,26 @@ def falsify_saved_at_the_cadence(bench: Bench) -> None:
 
 def falsify_rotation_keeps_the_newest(bench: Bench) -> None:
     cases: Cases = {}
-    for keep, batch in ((1, 2), (2, 2), (2, 1)):  # the last run has 21 steps: as text, 10 sorts before 9
+    # The last run has 21 steps, so that names sorted as text have another order: 10 comes before 9.
+    for keep, batch in ((1, 2), (2, 2), (2, 1)):
         run = bench.run(replace(SAVED, keep=keep, batch=batch, epochs=3))
-        actual, every = on_disk(run), due(bench, run)
+        actual, every = on_disk(run), due_checkpoints(bench, run)
         if len(every) <= keep:
-            continue  # there is none to remove
+            continue  # rotation removes no checkpoint
         fault = "" if actual == every[-keep:] else f"checkpoints of the steps {actual}, not of {every[-keep:]}"
-        causes = _of_rotation(every, actual, keep) if fault else ()
+        causes = _causes_of_rotation(every, actual, keep) if fault else ()
         cases[f"keep {keep} of {len(every)}"] = Case(run, fault, causes)
     judge(cases)
 
 
-def _of_rotation(every: list[int], actual: list[int], keep: int) -> tuple[str, ...]:
-    """Return the known mistakes of rotation that leave exactly the checkpoints `actual` of `every`."""
+def _causes_of_rotation(every: list[int], actual: list[int], keep: int) -> tuple[str, ...]:
+    """Return the known mistakes of rotation that leave exactly some checkpoints.
+
+    Args:
+        every: The steps of all checkpoints that were due.
+        actual: The steps of the checkpoints on disk.
+        keep: The number of checkpoints to keep.
+    """
     mistakes = {
         "one more than asked for": every[-keep - 1 :],
         "those whose names sort last as text": sorted(sorted(every, key=str)[-keep:]),
@@ -98,7 +105,7 @@ def falsify_rotation_keeps_the_best(bench: Bench) -> None:
         run = bench.run(replace(best_job(bench), keep=2, seed=seed, rate=rate))
         cases[f"seed {seed}, rate {rate:g}"] = _kept_case(run)
     judge(cases)
-    if all(_best(case.run)[0] in due(bench, case.run)[-2:] for case in cases.values()):
+    if all(_best_evaluation(case.run)[0] in due_checkpoints(bench, case.run)[-2:] for case in cases.values()):
         raise SkipTest("the best checkpoint is always one of the newest, so it is kept in any case")
 
 
@@ -112,20 +119,21 @@ def falsify_best_is_never_nan(bench: Bench) -> None:
 
 
 def require_nan(run: Run) -> None:
-    """Raise SkipTest if no evaluation with a NaN loss is reported, where the model returns NaN in one."""
+    """Raise SkipTest if a run reports no evaluation with a NaN loss, although the model returns NaN in one."""
     require(run.evaluations, "`evaluations`", "which the best checkpoint is chosen by")
     if not any(math.isnan(loss) for _, loss in run.evaluations):
         raise SkipTest("no evaluation with a NaN loss is reported, although the model returns NaN in one")
 
 
-def _best(run: Run) -> tuple[int, float]:
-    """Return step and loss of the evaluation with the least finite loss. Raise SkipTest if there is none."""
+def _best_evaluation(run: Run) -> tuple[int, float]:
+    """Return the step and the loss of the evaluation with the smallest finite loss. Raise SkipTest if there is none."""
     finite = [evaluation for evaluation in run.evaluations if not math.isnan(evaluation[1])]
     require(finite, "evaluation with a finite loss", "which the best checkpoint is chosen by")
     return min(finite, key=lambda evaluation: evaluation[1])
 
 
 def _kept_case(run: Run) -> Case:
+    """Check that a run keeps the best checkpoint beside the newest ones."""
     fault, actual = _kept_fault(run), on_disk(run)
     broken = {step for step, loss in run.evaluations if math.isnan(loss)}
     mistakes = {
@@ -137,12 +145,14 @@ def _kept_case(run: Run) -> Case:
 
 
 def _kept_fault(run: Run) -> str:
+    """Return what is wrong with the checkpoints on disk, where `job.keep` is 2; "" if nothing is."""
     actual, last = on_disk(run), len(run.steps)
-    best, loss = _best(run)
+    best, loss = _best_evaluation(run)
     if best not in actual:
         return f"the best step is {best} with loss {loss:.6g}, and the checkpoints are those of the steps {actual}"
     if last not in actual:
         return f"the newest step is {last}, and the checkpoints are those of the steps {actual}"
+    # A trainer may keep the best checkpoint in addition to the two newest.
     return f"{len(actual)} checkpoints are kept, of the steps {actual}; 2 are asked for" if len(actual) > 3 else ""
 
 
@@ -150,11 +160,13 @@ DECAY = 0.75
 
 
 def constant(done: int) -> float:
+    """Return the decay of the jobs here, which does not depend on the number of updates."""
     return DECAY
 
 
 def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
-    """Return the averages that known mistakes give."""
+    """Return the averages that known mistakes give, by name of the mistake."""
+    # Most mistakes average another sequence of weights; the others start or decay otherwise.
     after, before = [step.weights for step in run.steps], [run.before(k) for k in range(len(run.steps))]
     micro = [step.weights for step in run.steps for _ in step.batches]
     each_batch = [
@@ -169,28 +181,30 @@ def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
         for weights in (*(run.before(k) for _ in step.batches), step.weights)
     ]
     return {
-        "updated with every micro-batch, and after the step once more": averaged(START, and_steps, decay),
-        "updated with every micro-batch, before the step": averaged(START, first, decay),
-        "the average of the weights before each step, so it is updated before the step": averaged(START, before, decay),
-        "the average with the parts of old and new exchanged": averaged(START, after, lambda k: 1 - decay(k)),
-        "updated with every micro-batch": averaged(START, micro, decay),
-        "updated with every micro-batch, also those that no step follows": averaged(START, each_batch, decay),
-        "the average that starts with the weights after the first step": averaged(after[0], after[1:], decay),
+        "updated with every micro-batch, and after the step once more": running_average(START, and_steps, decay),
+        "updated with every micro-batch, before the step": running_average(START, first, decay),
+        "the average of the weights before each step, so it is updated before the step": running_average(
+            START, before, decay
+        ),
+        "the average with the parts of old and new exchanged": running_average(START, after, lambda k: 1 - decay(k)),
+        "updated with every micro-batch": running_average(START, micro, decay),
+        "updated with every micro-batch, also those that no step follows": running_average(START, each_batch, decay),
+        "the average that starts with the weights after the first step": running_average(after[0], after[1:], decay),
         "the average with a decay that warms up as (1 + n) / (10 + n), which `expected_decay` of the adapter can say": (
-            averaged(START, after, lambda k: min(decay(k), (1 + k) / (10 + k)))
+            running_average(START, after, lambda k: min(decay(k), (1 + k) / (10 + k)))
         ),
         "the average with the larger of the decay and (1 + n) / (10 + n), where a warm-up has the smaller": (
-            averaged(START, after, lambda k: max(DECAY, (1 + k) / (10 + k)))
+            running_average(START, after, lambda k: max(DECAY, (1 + k) / (10 + k)))
         ),
-        "the average with the constant decay of the job, without a warm-up": averaged(START, after, constant),
-        "the average with the decay of the first update": averaged(START, after, lambda _: decay(0)),
+        "the average with the constant decay of the job, without a warm-up": running_average(START, after, constant),
+        "the average with the decay of the first update": running_average(START, after, lambda _: decay(0)),
         "the weights at the start: it is never updated": START,
-        f"the weights at the end: {_why(run)}": run.weights,
+        f"the weights at the end: {_cause_of_no_average(run)}": run.weights,
     }
 
 
-def _why(run: Run) -> str:
-    """Return why the average is the weights, as far as that is seen."""
+def _cause_of_no_average(run: Run) -> str:
+    """Return the reason why the average equals the weights, as far as it can be observed."""
     if run.shared:
         return "the average shares their storage, so nothing is averaged (copy them where it begins)"
     return "nothing is averaged, as where it shares their storage (a `clone` is missing) or its decay is 0"
@@ -203,10 +217,10 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
         run = bench.run(replace(SAVED, accumulate=accumulate, dropout=0.0, average=DECAY))
         require(run.average, "`average`", "`features` has it")
         require_steps(run)
-        decay = decays(bench, run.job)
-        off = difference(run.average, averaged(START, [step.weights for step in run.steps], decay))
+        decay = expected_decays(bench, run.job)
+        off = difference(run.average, running_average(START, [step.weights for step in run.steps], decay))
         fault = f"after {len(run.steps)} steps the average is off by {off:.2g} of the largest weight"
-        causes = equal_arrays(run.average, _mistaken_averages(run, decay), allowed)
+        causes = matching_arrays(run.average, _mistaken_averages(run, decay), allowed)
         cases[f"accumulation {accumulate}"] = Case(run, fault, causes) if off > allowed else Case(run)
     judge(cases)
 
@@ -214,43 +228,48 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
 def falsify_average_after_a_cut(bench: Bench) -> None:
     def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
         require(uninterrupted.average, "`average`", "`features` has it")
-        differing = different_end(again, uninterrupted, k, "average")
+        differing = end_difference(again, uninterrupted, k, "average")
         later = [step.weights for step in uninterrupted.steps[k:]]
         starts = {
             "an average that starts anew with the weights of the checkpoint": uninterrupted.steps[k - 1].weights,
             "an average that starts anew with the weights at the start": START,
         }
-        decay = decays(bench, uninterrupted.job)
-        averages = {name: averaged(start, later, decay, k) for name, start in starts.items()}
-        saved = averaged(START, [step.weights for step in uninterrupted.steps[:k]], decay)
+        decay = expected_decays(bench, uninterrupted.job)
+        averages = {name: running_average(start, later, decay, k) for name, start in starts.items()}
+        saved = running_average(START, [step.weights for step in uninterrupted.steps[:k]], decay)
         averages["the average of the checkpoint with the decays of a new run: its count of updates is not restored"] = (
-            averaged(saved, later, decay)
+            running_average(saved, later, decay)
         )
-        causes = equal_arrays(again.average, averages, CLOSE)
+        causes = matching_arrays(again.average, averages, CLOSE)
         return f"average at the end: {differing}" if differing else "", causes
 
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, average=DECAY))
 
 
-STILL = 1e-30
-"""A rate at which no float64 weight changes; trainers may refuse 0."""
+TINY_RATE = 1e-30
+"""A learning rate so small that no float64 weight changes; trainers may refuse a rate of 0."""
 
 
 def best_run(bench: Bench, job: Job) -> Run:
-    """Return a run with an evaluation and a checkpoint after every step. Raise SkipTest if it reports no evaluation."""
+    """Return the run of a job with a best checkpoint. Raise SkipTest if it reports no evaluation."""
     run = bench.run(job)
     require(run.evaluations, "`evaluations`", "which the best checkpoint is chosen by")
     return run
 
 
 def best_job(bench: Bench) -> Job:
-    """Return a job whose evaluation loss falls and rises."""
+    """Return a job with an evaluation and a checkpoint after every step, whose evaluation loss falls and rises."""
     job = replace(SAVED, train=unequal(8), evaluated=EVALUATED, eval_every=1, best=True)
-    return with_saves(bench, replace(job, optimizer="sgd", schedule="constant", rate=40.0, dropout=0.0))
+    return with_several_saves(bench, replace(job, optimizer="sgd", schedule="constant", rate=40.0, dropout=0.0))
 
 
 def best_case(run: Run, *, tie: bool = False) -> Case:
-    """Return whether the best step is one of the least loss, where two are equal the first, if ties are judged."""
+    """Check that the best step is a step with the smallest evaluation loss.
+
+    Args:
+        run: The run.
+        tie: Whether the best step must be the first one of several with the smallest loss.
+    """
     finite = [(step, loss) for step, loss in run.evaluations if not math.isnan(loss)]
     if not finite:
         return Case(run, "there is no evaluation with a finite loss")
@@ -260,10 +279,11 @@ def best_case(run: Run, *, tie: bool = False) -> Case:
         return Case(run)
     losses = ", ".join(f"step {step}: {loss:.6g}" for step, loss in run.evaluations)
     fault = f"the best step is called {run.best}, not {right[0]}; the evaluations are {losses}"
-    return Case(run, fault, _causes(run, right))
+    return Case(run, fault, _causes_of_best(run, right))
 
 
-def _causes(run: Run, right: Sequence[int]) -> tuple[str, ...]:
+def _causes_of_best(run: Run, right: Sequence[int]) -> tuple[str, ...]:
+    """Return the known mistakes that give the best step of a run; `right` are the steps with the smallest loss."""
     losses = dict(run.evaluations)
     mistakes = {
         "none, so nothing is less than the stored best": run.best is None,
@@ -279,7 +299,7 @@ def _causes(run: Run, right: Sequence[int]) -> tuple[str, ...]:
 
 
 def _least_after_nan(run: Run) -> int | None:
-    """Return the step of the least loss after the last NaN; None if there is no NaN or nothing after it."""
+    """Return the step of the smallest loss after the last NaN; None if there is no NaN, or no evaluation after it."""
     broken = [step for step, loss in run.evaluations if math.isnan(loss)]
     later = {step: loss for step, loss in run.evaluations if broken and step > broken[-1]}
     return min(later, key=lambda step: later[step], default=None)
@@ -305,11 +325,11 @@ def falsify_best_step_is_never_nan(bench: Bench) -> None:
 
 
 def falsify_first_of_equal_losses_is_best(bench: Bench) -> None:
-    run = best_run(bench, replace(best_job(bench), rate=STILL))
+    run = best_run(bench, replace(best_job(bench), rate=TINY_RATE))
     judge({"weights that do not change": best_case(run, tie=True)})
     losses = [loss for _, loss in run.evaluations]
     if losses.count(min(losses)) < 2:
-        raise SkipTest(f"no two evaluations have the same loss, although the rate is {STILL:g}")
+        raise SkipTest(f"no two evaluations have the same loss, although the rate is {TINY_RATE:g}")
 
 
 def falsify_best_after_a_cut(bench: Bench) -> None:
@@ -320,7 +340,7 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
             else ""
         )
         later = {step: loss for step, loss in uninterrupted.evaluations if step > k}
-        # A run that forgets the best before the cut finds the best after it.
+        # A run that forgets the best step before the cut reports the best one after the cut.
         anew = again.best == min(later, key=lambda step: later[step], default=None)
         forgettable.append(uninterrupted.best is not None and uninterrupted.best <= k and not anew)
         return fault, ("the best after the cut: the least loss before it is forgotten",) if anew and fault else ()
@@ -337,20 +357,20 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
 def falsify_best_checkpoint_has_the_best_weights(bench: Bench) -> None:
     averages = (None,) if "average" in bench.lacks else (None, DECAY)
     runs = {f"average {average}": best_run(bench, replace(best_job(bench), average=average)) for average in averages}
-    judge({name: _weights_case(run, decays(bench, run.job)) for name, run in runs.items()})
+    judge({name: _weights_case(run, expected_decays(bench, run.job)) for name, run in runs.items()})
 
 
 def _weights_case(run: Run, decay: Decays) -> Case:
-    """Return whether the weights of the best checkpoint have the least loss that was reported."""
+    """Check that the weights of the best checkpoint have the smallest reported loss."""
     least = min((loss for _, loss in run.evaluations), default=math.nan)
     require(run.best_weights, "`best_model`", "`features` has it")
     actual = _loss(run, run.best_weights)
     candidates = _known_weights(run, decay)
     step = next((step for step, loss in run.evaluations if loss == least), 0)
     evaluated = [_loss(run, weights) for (k, _), weights in candidates.items() if k == step]
-    # If the reported loss is wrong itself, another claim says so; here its own weights are enough.
-    true = any(close(loss, least, TOLERANCE) for loss in evaluated)  # else the fault is that of the reported loss
-    if close(actual, least, TOLERANCE) or (not true and any(close(actual, loss, TOLERANCE) for loss in evaluated)):
+    # If the reported loss itself is wrong, another claim fails; here the weights of its step are then enough.
+    correct = any(close(loss, least, TOLERANCE) for loss in evaluated)
+    if close(actual, least, TOLERANCE) or (not correct and any(close(actual, loss, TOLERANCE) for loss in evaluated)):
         return Case(run)
     fault = f"the weights of the best checkpoint have the loss {actual:.6g}; the least reported is {least:.6g}"
     alike = (name for (_, name), weights in candidates.items() if close(_loss(run, weights), actual, TOLERANCE))
@@ -358,13 +378,14 @@ def _weights_case(run: Run, decay: Decays) -> Case:
 
 
 def _known_weights(run: Run, decay: Decays) -> dict[tuple[int, str], Mapping[str, Tensor]]:
-    """Return the weights after each step, and their running average if the job has one, by step and name."""
+    """Return the weights after each step, and their running average if the job has one; by step and description."""
     after, beside = [step.weights for step in run.steps], ", not their running average" if run.job.average else ""
     weights_by_step = {(k, f"the weights after step {k}{beside}"): weights for k, weights in enumerate(after, 1)}
     for k in range(1, len(after) + 1) if run.job.average else ():
-        weights_by_step[k, f"the running average after step {k}"] = averaged(START, after[:k], decay)
+        weights_by_step[k, f"the running average after step {k}"] = running_average(START, after[:k], decay)
     return weights_by_step
 
 
 def _loss(run: Run, weights: Mapping[str, Tensor]) -> float:
+    """Return the evaluation loss of weights by the oracle."""
     return token_mean([sums(weights, run.job.evaluated)])

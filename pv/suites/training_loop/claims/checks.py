@@ -1,7 +1,7 @@
-"""What the tests of the claims share: cases with their faults and causes, and their judgement.
+"""Cases of the tests of claims, their judgement, and conditions under which a claim is skipped.
 
-A test runs several cases, such as accumulations, and collects a `Case` for each. `judge` raises with the case whose
-cause explains most failing cases, and lists the others.
+A test tries several cases, such as several accumulations, and collects a `Case` for each. `judge` reports the failing
+case whose cause explains most failing cases, and lists the others.
 """
 
 import math
@@ -14,7 +14,7 @@ from unittest import SkipTest
 from pv.equations.causes import difference
 from pv.errors import KnownCause
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference, table
+from pv.suites.training_loop.diagnosis import differing_tensors, explain_difference, first_difference, table
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.mistakes import LIMITS, explain_gradient, gradient_ratio, scale_of
 from pv.suites.training_loop.oracle import Decays, norm
@@ -26,19 +26,19 @@ class Case:
     """One case of a test."""
 
     run: Run
-    # The fault; "" if there is none.
+    # The observed value and the correct one, if they differ; "" if the claim holds in this case.
     fault: str = ""
     # The known mistakes that give exactly this fault.
     causes: tuple[str, ...] = ()
-    # Printed where no cause is known.
+    # Added to the message if no cause is known.
     hint: str = ""
-    # The reason why the run of the case cannot judge the claim; "" if it can.
+    # The reason why the run does not show whether the claim holds; "" if it does.
     untried: str = ""
 
 
 K = TypeVar("K")
 COARSE = 2.0**-6
-"""Four roundings to bfloat16, relative: a smaller difference may be one of precision."""
+"""Relative error of four roundings to bfloat16. A smaller difference of gradients may come from low precision."""
 PRECISION = (
     "; rounding alone gives so small a difference where something is computed in another dtype (to bfloat16, up to "
     "0.004 each time): if the loop is to compute in that dtype, the adapter raises `tolerance`"
@@ -47,26 +47,32 @@ Cases: TypeAlias = dict[str, Case]
 
 
 def require(reported: object, feature: str, hint: str) -> None:
-    """Raise SkipTest if an adapter has not reported something at all: that says nothing of the trainer."""
+    """Raise SkipTest if an adapter reports nothing of a kind, since this is no evidence about the trainer.
+
+    Args:
+        reported: The reported values.
+        feature: The name of the kind, for the message.
+        hint: What the author of the adapter can do.
+    """
     if not reported:
         raise SkipTest(f"the adapter reports no {feature}; {hint}")
 
 
 def require_steps(*runs: Run) -> None:
-    """Raise SkipTest if no run takes a step: then nothing was tried."""
+    """Raise SkipTest if no run takes a step, since nothing was tried then."""
     if not any(run.steps for run in runs):
         raise SkipTest("no step is taken, so nothing can be judged")
 
 
 def require_forwards(run: Run) -> None:
-    """Raise SkipTest if a step follows no forward in training mode: what it should be is not known."""
+    """Raise SkipTest if a step follows no forward in training mode, since its correct gradient is unknown then."""
     if without := [k for k, step in enumerate(run.steps, 1) if not step.batches]:
         mode = ": the training examples have theirs in eval mode" if trains_in_eval_mode(run) else ""
         raise SkipTest(f"no forward in training mode was seen before step {without[0]}{mode}")
 
 
 def require_rate(bench: Bench, run: Run) -> None:
-    """Raise SkipTest if the first step has the rate 0 by a schedule of the loop's own: then it changes nothing."""
+    """Raise SkipTest if the first step has the rate 0 by the loop's own schedule, since it then changes no weight."""
     expected = getattr(bench.trainer, "expected_rate", None)
     documented = "schedule" in bench.lacks or (expected is not None and not expected(run.job, 0, len(run.steps)))
     if run.steps and not run.steps[0].rate and documented:
@@ -74,27 +80,42 @@ def require_rate(bench: Bench, run: Run) -> None:
 
 
 def trains_in_eval_mode(run: Run) -> bool:
-    """Return whether there are steps without a forward in training mode, and training examples in eval mode."""
+    """Return whether a run trains in eval mode.
+
+    Such a run has steps without a forward in training mode, and forwards of training examples in eval mode.
+    """
     trained, blind = {example.name for example in run.job.train}, any(not step.batches for step in run.steps)
-    return blind and any(trained & set(names) for names in run.graded)
+    return blind and any(trained & set(names) for names in run.eval_with_grad)
 
 
 def refute(fault: str, run: Run, causes: tuple[str, ...] = (), rest: str = "") -> NoReturn:
-    """Show the steps of a run, and raise AssertionError; `KnownCause` if there are causes. rest: follows them."""
+    """Print the steps of a run, and raise AssertionError; `KnownCause` if there are causes.
+
+    Args:
+        fault: The observed value and the correct one.
+        run: The run that shows the fault.
+        causes: The known mistakes that give exactly the fault.
+        rest: The end of the message, after the causes.
+    """
     print(table(run))  # noqa: T201  # a report shows what the failing example has printed
     message = f"{fault}{format_causes(causes)}{rest}"
     raise KnownCause(message) if causes else AssertionError(message)
 
 
 MANY = 4
-"""From this number of failing cases on, a cause that only one of them has is not believed."""
+"""Smallest number of failing cases in which a cause that only one case has counts as a coincidence."""
 
 
 def judge(cases: Cases, unexplained: str = "") -> None:
-    """Refute the claim if a case has a fault: explain the case whose cause most failing cases share.
+    """Refute the claim if a case has a fault; the message explains the case whose cause most failing cases share.
 
-    unexplained: a hint where no cause is known and the case has none. Raise SkipTest if there is no case, or one that
-    was not tried.
+    Args:
+        cases: The cases, by name.
+        unexplained: A hint for the message if no cause is known and the case has no hint.
+
+    Raises:
+        AssertionError: A case has a fault; `KnownCause` if its cause is known.
+        SkipTest: There is no case, or no case has a fault and the run of a case does not show whether the claim holds.
     """
     if not cases:
         raise SkipTest("no case of the claim can be tried: no run of the loop has a step or a checkpoint it is about")
@@ -113,9 +134,13 @@ def judge(cases: Cases, unexplained: str = "") -> None:
 
 
 def most_informative(cases: Mapping[K, Sequence[str]]) -> tuple[K, tuple[str, ...]]:
-    """Return the case whose causes most cases share, with the fewest causes among equals, and these causes.
+    """Return the case with the cause that most cases share, and the causes of the case that are as common.
 
-    A cause that a single one of at least `MANY` cases has is a coincidence.
+    Of several such cases, the first one with the fewest causes is chosen. If only one of at least `MANY` cases has any
+    cause, its causes count as a coincidence, and none is returned.
+
+    Args:
+        cases: The causes of each failing case.
     """
     if len(cases) >= MANY and sum(map(bool, cases.values())) == 1:
         return next(iter(cases)), ()
@@ -134,34 +159,44 @@ def format_causes(causes: tuple[str, ...]) -> str:
     return f"; it is {', or '.join(causes)}" if causes else ""
 
 
-def unchanged(bench: Bench, with_it: Job, off: str, name: str, count: Callable[[Run], int]) -> Cases:
-    """Return a case for each accumulation: the run must equal, bit for bit, the run in which the cadence `off` is 0.
+def side_effect_cases(bench: Bench, job: Job, cadence: str, name: str, count: Callable[[Run], int]) -> Cases:
+    """Compare runs with evaluations or checkpoints, bit for bit, with runs without them.
 
-    count: of what a run shows of it. Where there is no more of it than in the other run, two runs are compared that do
-    not differ in what the claim is about.
+    Args:
+        bench: The bench.
+        job: The job with evaluations or checkpoints.
+        cadence: The setting that turns them off if it is 0: `eval_every` or `save_every`.
+        name: The name of evaluations or checkpoints, for messages.
+        count: Returns the observed number of evaluations or checkpoints of a run. If it is not larger with them, the
+            adapter ignored the setting, and the case is untried.
+
+    Returns:
+        A case for each accumulation.
     """
     cases: Cases = {}
     for accumulate in (1, 2):
-        job = replace(with_it, accumulate=accumulate)
-        without = replace(job, save_every=0) if off == "save_every" else replace(job, eval_every=0)
-        run, plain = bench.run(job), bench.run(without)
-        same = run.order == plain.order and not different(run.weights, plain.weights)
+        with_it = replace(job, accumulate=accumulate)
+        without = replace(with_it, save_every=0) if cadence == "save_every" else replace(with_it, eval_every=0)
+        run, plain = bench.run(with_it), bench.run(without)
+        same = run.order == plain.order and not differing_tensors(run.weights, plain.weights)
         # Equal runs prove nothing if the adapter ignored the setting.
         if same and not (run.steps and count(run) > count(plain)):
-            why = f"the run where `job.{off}` is 0 has as many {name} as the one where it is {getattr(job, off)}"
+            setting = getattr(job, cadence)
+            why = f"the run where `job.{cadence}` is 0 has as many {name} as the one where it is {setting}"
             hint = f"let the adapter make none where it is 0, and some where it is not ({count(run)} are seen)"
             cases[f"accumulation {accumulate}"] = Case(run, untried=f"{why}, or no step is taken: {hint}")
             continue
         fault = "" if same else f"beside the run without {name}, {first_difference(run, plain)}"
-        beside = off != "eval_every" and len(run.evaluated) > len(plain.evaluated)
-        changing = f"the evaluations that come with {name}" if beside else name
+        # Some trainers evaluate whenever they save: then the evaluations may be the cause.
+        evaluates = cadence != "eval_every" and len(run.evaluated) > len(plain.evaluated)
+        changing = f"the evaluations that come with {name}" if evaluates else name
         causes = (f"{explain_difference(run, plain)} that {changing} change",) if fault else ()
         cases[f"accumulation {accumulate}"] = Case(run, fault, causes)
     return cases
 
 
 def gradient_case(bench: Bench, run: Run, k: int) -> Case:
-    """Return how the gradient at index k differs from that of the token mean over the examples since the last step."""
+    """Compare the gradient of the step at index k with the gradient of the token mean over the examples of the step."""
     step, tolerance = run.steps[k], bench.trainer.tolerance
     if not step.batches:
         causes = ("a training in eval mode",) if trains_in_eval_mode(run) else ()
@@ -171,9 +206,9 @@ def gradient_case(bench: Bench, run: Run, k: int) -> Case:
     off = difference(step.gradient, expected)
     if off < tolerance:
         return Case(run)
-    scored = [[example.scored for example in run.named(batch)] for batch in step.batches]
+    scored = [[example.scored for example in run.examples(batch)] for batch in step.batches]
     ratio = gradient_ratio(run, k, tolerance)
-    # The loop may clip at its default limit, which the adapter has not turned off: no fault of the mean.
+    # The loop may clip at a default limit that the adapter has not turned off: this is no fault of the mean.
     if ratio is not None and 0 < ratio < 1 and "clip" in bench.lacks and scale_of(run, k) is None:
         _skip_clipped(norm(step.gradient))
     length = f"is {ratio:.6g} times" if ratio is not None else f"differs by {off:.2g} of the largest element from"
@@ -185,16 +220,22 @@ def gradient_case(bench: Bench, run: Run, k: int) -> Case:
 
 
 def _skip_clipped(length: float) -> None:
-    """Raise SkipTest if a gradient that is too short has the length of a usual limit."""
+    """Raise SkipTest if the norm of a gradient is a usual limit of clipping."""
     if any(math.isclose(length, limit, rel_tol=1e-4) for limit in LIMITS):
         hint = "hand `job.clip` to it (None is no limit), and do not name `clip` as missing in `features`"
         raise SkipTest(f"the gradient has the norm {length:.3g}, as of a loop that clips at a limit of its own: {hint}")
 
 
 def gradient_cases(bench: Bench, run: Run, which: Callable[[int, int], bool] = lambda taken, planned: True) -> Cases:
-    """Return a case for the first faulty gradient of a run, among the steps that `which(taken, planned)` selects.
+    """Compare the gradients of a run with the token mean, and return one case for them.
 
-    There is no case if the run has no such step.
+    Args:
+        bench: The bench.
+        run: The run.
+        which: Selects the steps by the micro-batches of their window and the planned number of micro-batches.
+
+    Returns:
+        A case without a fault, or the most informative case of a faulty gradient; {} if no step is selected.
     """
     job, taken = run.job, [len(step.batches) for step in run.steps]
     cases = [gradient_case(bench, run, k) for k, size in enumerate(taken) if which(size, job.accumulate)]
@@ -207,11 +248,14 @@ def gradient_cases(bench: Bench, run: Run, which: Callable[[int, int], bool] = l
 
 
 FEW_SAVES = 6
-"""Epochs that leave checkpoints to remove, and a best one that is not among the newest, if each epoch has only one."""
+"""Number of epochs for a trainer with one checkpoint per epoch.
+
+It is large enough that rotation removes checkpoints, and that the best checkpoint is not among the newest.
+"""
 
 
-def with_saves(bench: Bench, job: Job, epochs: int = FEW_SAVES) -> Job:
-    """Return a job with several checkpoints: with more epochs for a trainer that evaluates and saves at their ends."""
+def with_several_saves(bench: Bench, job: Job, epochs: int = FEW_SAVES) -> Job:
+    """Return a job with several checkpoints: one with more epochs if the trainer evaluates and saves only per epoch."""
     return replace(job, epochs=epochs) if "cadence" in bench.lacks else job
 
 
@@ -220,12 +264,13 @@ def on_disk(run: Run) -> list[int]:
     return sorted(step for step, path in run.checkpoints.items() if path.exists())
 
 
-def due(bench: Bench, run: Run) -> list[int]:
-    """Return the steps after which a checkpoint is due: where epochs end, if the trainer has no other cadence.
+def due_checkpoints(bench: Bench, run: Run) -> list[int]:
+    """Return the steps after which a checkpoint is due: the ends of epochs, if the trainer has no cadence in steps.
 
-    There are none if a step spans two epochs, as the micro-batches that are left over at the end show.
+    There are none if some steps span two epochs: the number of steps is then no multiple of the epochs, or
+    micro-batches are left over at the end.
     """
-    # Without a cadence in steps, checkpoints are due where epochs end: every `len(steps) / epochs` steps.
+    # Without a cadence in steps, a checkpoint is due every `len(steps) / epochs` steps.
     ends = "cadence" in bench.lacks
     if ends and (run.leftover or len(run.steps) % run.job.epochs):
         return []
@@ -233,7 +278,7 @@ def due(bench: Bench, run: Run) -> list[int]:
     return [*range(every, len(run.steps) + 1, every)] if every else []
 
 
-def decays(bench: Bench, job: Job) -> Decays:
-    """Return the decays that a trainer documents; a constant one if it says nothing."""
+def expected_decays(bench: Bench, job: Job) -> Decays:
+    """Return the decays of the running average that a trainer documents; by default the constant decay of the job."""
     expected_decay: Callable[[Job, int], float] | None = getattr(bench.trainer, "expected_decay", None)
     return (lambda done: expected_decay(job, done)) if expected_decay is not None else lambda _: job.average or 0.0

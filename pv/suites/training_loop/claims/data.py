@@ -24,10 +24,11 @@ from pv.suites.training_loop.claims.checks import (
     require_steps,
     trains_in_eval_mode,
 )
-from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference
+from pv.suites.training_loop.diagnosis import differing_tensors, explain_difference, first_difference
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.run import Run, Unfinished
 
+# The cause of windows across epochs, which may be intended.
 GOES_ON = (
     "a window that is filled up from the next epoch; where that is intended, name `short_windows` as missing in "
     "`features`, or `epochs` if the loop counts steps alone"
@@ -35,7 +36,7 @@ GOES_ON = (
 
 
 def consumed(run: Run) -> list[int]:
-    """Return the names in all forwards in training mode."""
+    """Return the names of the examples in all forwards in training mode, in order."""
     parts = [*(step.names for step in run.steps), *run.leftover]
     return [name for part in parts for name in part]
 
@@ -48,7 +49,7 @@ def falsify_each_example_once_an_epoch(bench: Bench, **shape: Any) -> None:
         _judge_passes(run)
     elif len(names) != n * epochs:
         fault = f"{epochs} x {n} examples are to be consumed, and {len(names)} are: {names}"
-        refute(fault, run, _lost(run, n * epochs - len(names)))
+        refute(fault, run, _causes_of_lost(run, n * epochs - len(names)))
     for epoch in range(len(names) // n):
         # Order is free within an epoch; the set of examples is not.
         part = sorted(names[epoch * n : (epoch + 1) * n])
@@ -57,7 +58,7 @@ def falsify_each_example_once_an_epoch(bench: Bench, **shape: Any) -> None:
 
 
 def _judge_passes(run: Run) -> None:
-    """Refute the claim if an example is repeated in the pass over the data with which a run ends."""
+    """Refute the claim if an example is repeated in the last, incomplete pass over the data."""
     names, n = consumed(run), len(run.job.train)
     if not names:
         raise SkipTest("no example is used: the data do not fill a window")
@@ -66,23 +67,23 @@ def _judge_passes(run: Run) -> None:
         refute(f"after {len(names) // n} passes over the data, the examples {rest} follow, some of them twice", run)
 
 
-def _lost(run: Run, missing: int) -> tuple[str, ...]:
-    """Return the known mistakes that would skip exactly `missing` examples."""
+def _causes_of_lost(run: Run, missing: int) -> tuple[str, ...]:
+    """Return the known mistakes that leave out exactly `missing` examples; a negative number is of repeated ones."""
     job, trained = run.job, {example.name for example in run.job.train}
     mistakes = {
         "a training in eval mode": trains_in_eval_mode(run),
         "without the last, incomplete batch": missing == job.epochs * (len(trained) % job.batch),
         "without the last, incomplete window": missing == job.epochs * (len(trained) % (job.batch * job.accumulate)),
     }
-    if missing < 0 and _goes_on(run):
+    if missing < 0 and _fills_windows_across_epochs(run):
         return (GOES_ON,)
     if missing < 0 and _repeats_full_windows(run):
         return ("without the last, incomplete window of each epoch: the next epoch begins in its place",)
     return tuple(name for name, holds in mistakes.items() if holds)
 
 
-def _goes_on(run: Run) -> bool:
-    """Return whether every window is full, and the run makes whole passes over the data, but perhaps for the last."""
+def _fills_windows_across_epochs(run: Run) -> bool:
+    """Return whether windows are filled up from the next epoch: all are full, and no pass over the data repeats one."""
     names, n = consumed(run), len(run.job.train)
     passes = [names[i : i + n] for i in range(0, len(names), n)]
     return all(len(step.batches) == run.job.accumulate for step in run.steps) and all(
@@ -91,7 +92,7 @@ def _goes_on(run: Run) -> bool:
 
 
 def _repeats_full_windows(run: Run) -> bool:
-    """Return whether each epoch, but perhaps the last, has as many different examples as fill its full windows."""
+    """Return whether each epoch has only the examples that fill its full windows, all of them different."""
     job, names = run.job, consumed(run)
     size = job.batch * job.accumulate
     full = len(job.train) // size * size
@@ -102,21 +103,24 @@ def _repeats_full_windows(run: Run) -> bool:
 
 
 ORDERED = 21
-"""Examples whose orders are compared. Few batches of fixed contents would have the same order by chance."""
+"""Number of examples whose orders are compared. Few batches with fixed contents could have equal orders by chance."""
 
 
 def epoch_orders(bench: Bench, *seeds: int) -> dict[tuple[int, int], tuple[int, ...]]:
-    """Return the orders of the complete epochs among three, by seed and epoch."""
+    """Run three epochs per seed, and return the orders of the complete epochs, by seed and epoch.
+
+    Raises:
+        SkipTest: Fewer than two epochs of a seed use all examples.
+    """
     n = ORDERED
     names = {seed: consumed(bench.run(Job(train=unequal(n), epochs=3, seed=seed))) for seed in seeds}
     orders = {(seed, e + 1): tuple(names[seed][n * e : n * e + n]) for seed, e in product(seeds, range(3))}
-    whole = {epoch: order for epoch, order in orders.items() if len(order) == n}
-    # Two whole epochs are needed to see that their orders differ.
-    if few := [seed for seed in seeds if sum(other_seed == seed for other_seed, _ in whole) < 2]:
+    complete = {epoch: order for epoch, order in orders.items() if len(order) == n}
+    if few := [seed for seed in seeds if sum(other_seed == seed for other_seed, _ in complete) < 2]:
         raise SkipTest(
             f"with seed {few[0]}, fewer than two epochs use all {n} examples: there are no orders to compare"
         )
-    return whole
+    return complete
 
 
 def same_orders(bench: Bench, *seeds: int) -> str:
@@ -138,7 +142,7 @@ def falsify_every_epoch_has_its_own_order(bench: Bench) -> None:
 def falsify_neighbouring_seeds_share_no_order(bench: Bench) -> None:
     if same := same_orders(bench, 1, 2, 3):
         orders = epoch_orders(bench, 1, 2, 3)
-        # Epoch e of seed s has the order of epoch e - 1 of seed s + 1: a generator that is seeded with their sum.
+        # With a generator that is seeded with seed + epoch, epoch e of seed s has the order of epoch e - 1 of s + 1.
         sums = all(orders[1, e] == orders[2, e - 1] and orders[2, e] == orders[3, e - 1] for e in (2, 3))
         causes = ("an order that depends on seed + epoch only",) if sums else ()
         refute(f"the same order in {same}", bench.used[-1], causes)
@@ -148,10 +152,10 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
     job = Job(train=unequal(7), seed=3, epochs=2, accumulate=2, dropout=0.3, optimizer="adamw", rate=0.01)
     first = bench.run(job)
     require_steps(first)
-    require_forwards(first)  # without one in training mode, there is no dropout
-    # Without the cache: the same job would otherwise be the same run.
+    require_forwards(first)  # without forwards in training mode, there is no dropout
+    # Bypass the cache, which would return the same run.
     second = bench.rerun(first.job)
-    if first.order != second.order or different(second.weights, first.weights):
+    if first.order != second.order or differing_tensors(second.weights, first.weights):
         causes = (f"{explain_difference(second, first)} that the seed does not determine",)
         refute(f"two runs with the same seed differ: {first_difference(second, first)}", second, causes)
 
@@ -159,7 +163,7 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
 def falsify_workers_change_nothing(bench: Bench) -> None:
     alone, workers = (bench.run(Job(train=unequal(7), epochs=2, accumulate=2, workers=n)) for n in (0, 2))
     require_steps(alone, workers)
-    if alone.order != workers.order or different(workers.weights, alone.weights):
+    if alone.order != workers.order or differing_tensors(workers.weights, alone.weights):
         difference = first_difference(workers, alone)
         refute(
             f"beside the run without workers, with 2 workers {difference}", workers, _causes_of_workers(alone, workers)
@@ -171,6 +175,7 @@ def falsify_workers_change_nothing(bench: Bench) -> None:
 
 
 def _causes_of_workers(alone: Run, workers: Run) -> tuple[str, ...]:
+    """Return the known mistakes that explain the examples of the run with workers."""
     expected, actual, n = consumed(alone), consumed(workers), len(alone.job.train)
     if all(actual.count(name) == 2 * expected.count(name) for name in {*expected}):
         return ("the data once from each worker: workers do not share them",)
@@ -187,7 +192,7 @@ def _causes_of_workers(alone: Run, workers: Run) -> tuple[str, ...]:
 @given(**shapes())
 def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> None:
     run = bench.run(Job(**shape))
-    # A loop that fills windows up may have fewer micro-batches left over than a window needs.
+    # A loop that fills up windows from the next epoch may leave an incomplete window at the end of the run.
     full = "short_windows" in bench.lacks
     if len(run.leftover) > (run.job.accumulate - 1 if full else 0):
         causes = () if full else _causes_of_leftover(bench, run)
@@ -207,9 +212,9 @@ def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> Non
 
 def _causes_of_leftover(bench: Bench, run: Run) -> tuple[str, ...]:
     """Return the known mistakes that leave the last micro-batches of a run without a step."""
-    # Three micro-batches in windows of two: three steps in two epochs only if windows go on over the end of an epoch.
+    # With three micro-batches per epoch in windows of two, only windows across epochs give three steps in two epochs.
     two = bench.run(Job(train=equal(3), batch=1, accumulate=2, epochs=2))
-    if len(two.steps) == 3 and _goes_on(two):
+    if len(two.steps) == 3 and _fills_windows_across_epochs(two):
         return (GOES_ON,)
     rest = math.ceil(len(run.job.train) / run.job.batch) % run.job.accumulate
     rest *= 1 if run.steps else run.job.epochs
@@ -217,9 +222,9 @@ def _causes_of_leftover(bench: Bench, run: Run) -> tuple[str, ...]:
 
 
 def _short_windows(run: Run) -> list[int]:
-    """Return the indices of the steps, but the last, of fewer micro-batches.
+    """Return the indices of the steps with an incomplete window, without the last step.
 
-    Empty if an epoch has only one window, or if a forward has several micro-batches.
+    [] if an epoch has only one window, or if a forward has several micro-batches.
     """
     job = run.job
     together = any(len(batch) > job.batch for step in run.steps for batch in step.batches)
@@ -228,13 +233,13 @@ def _short_windows(run: Run) -> list[int]:
 
 
 def _end_epochs(run: Run, steps: list[int]) -> bool:
-    """Return whether the steps with these indices, and no others, have the last examples of an epoch."""
+    """Return whether the steps with these indices are exactly the ones that end an epoch."""
     n, used = len(run.job.train), list(itertools.accumulate(len(step.names) for step in run.steps[:-1]))
     return steps == [k for k, count in enumerate(used) if count % n == 0]
 
 
 def steps_of_epoch(run: Run) -> int:
-    """Return ceil(batches / accumulation)."""
+    """Return the number of steps of an epoch whose last batch and last window may be incomplete."""
     batches = math.ceil(len(run.job.train) / run.job.batch)
     return math.ceil(batches / run.job.accumulate)
 
@@ -247,10 +252,11 @@ def falsify_steps_of_an_epoch(bench: Bench, **shape: Any) -> None:
     window = run.job.batch * run.job.accumulate
     least = run.job.epochs * len(run.job.train) // window if "short_windows" in bench.lacks else expected
     if not least <= len(run.steps) <= expected:
-        refute(f"{len(run.steps)} steps in {shape_of}, not {expected}", run, _causes(run))
+        refute(f"{len(run.steps)} steps in {shape_of}, not {expected}", run, _causes_of_steps(run))
 
 
-def _causes(run: Run) -> tuple[str, ...]:
+def _causes_of_steps(run: Run) -> tuple[str, ...]:
+    """Return the known mistakes that give too many steps."""
     repeated = [k for k, step in enumerate(run.steps, 1) if not step.batches]
     if repeated:
         return (f"a second step of the optimizer without a micro-batch (step {repeated[0]})",)
@@ -278,23 +284,23 @@ def _causes_of_limit(run: Run) -> tuple[str, ...]:
 
 
 def falsify_every_run_ends(bench: Bench) -> None:
-    failed, cases, runs = {}, {}, []
+    failed, complete, runs = {}, {}, []
     # A full epoch, an incomplete window, a single example, an incomplete batch.
     for n, batch, accumulate in ((4, 2, 2), (3, 1, 2), (1, 1, 2), (3, 2, 1)):
         case = f"{n} examples, batch {batch}, accumulation {accumulate}"
-        cases[case] = n % (batch * accumulate) == 0
+        complete[case] = n % (batch * accumulate) == 0
         try:
             runs.append(bench.run(Job(train=unequal(n), batch=batch, accumulate=accumulate, epochs=2)))
         except Unfinished as error:
             failed[case] = str(error)
     if not failed:
         require_steps(*runs)
-    waits = set(failed) <= {case for case, complete in cases.items() if not complete}
-    causes = ("a wait for a full batch or window, which an epoch need not end with",) if waits else ()
+    only_incomplete = not any(complete[case] for case in failed)
+    causes = ("a wait for a full batch or window, which an epoch need not end with",) if only_incomplete else ()
     if failed:
-        cases_of = f" ({len(failed)} of {len(cases)} cases fail: {'; '.join(failed)})"
+        summary = f" ({len(failed)} of {len(complete)} cases fail: {'; '.join(failed)})"
         raise (KnownCause if causes else AssertionError)(
-            f"{next(iter(failed.values()))}{format_causes(causes)}{cases_of}"
+            f"{next(iter(failed.values()))}{format_causes(causes)}{summary}"
         )
 
 
@@ -311,6 +317,7 @@ def falsify_reported_count_of_steps(bench: Bench) -> None:
 
 
 def _causes_of_count(run: Run) -> tuple[str, ...]:
+    """Return the known mistakes that give the reported number of steps."""
     mistakes = {
         "one more than the steps taken": len(run.steps) + 1,
         "one less than the steps taken": len(run.steps) - 1,
@@ -324,12 +331,12 @@ def falsify_stop_after_a_step(bench: Bench) -> None:
     for accumulate, k in product((1, 2), (1, 2, 3)):
         run = bench.run(Job(train=equal(8), epochs=2, accumulate=accumulate, stop_at=k))
         why = f"asked to stop after step {k}, it takes {len(run.steps)} steps" if len(run.steps) != k else ""
-        cases[f"accumulation {accumulate}, step {k}"] = Case(run, why, _of_stop(run, k) if why else ())
+        cases[f"accumulation {accumulate}, step {k}"] = Case(run, why, _causes_of_stop(run, k) if why else ())
     judge(cases)
 
 
-def _of_stop(run: Run, k: int) -> tuple[str, ...]:
-    """Return the known mistakes that give a run which is asked to stop after step `k` exactly its number of steps."""
+def _causes_of_stop(run: Run, k: int) -> tuple[str, ...]:
+    """Return the known mistakes by which a run that must stop after step `k` takes exactly its number of steps."""
     steps, epoch = len(run.steps), len(run.job.train) // (run.job.batch * run.job.accumulate)
     mistakes = {
         "a stop that takes effect when the epoch ends": steps == -(-k // epoch) * epoch,
@@ -354,13 +361,15 @@ def falsify_epoch_events(bench: Bench) -> None:
             if outer == right and ends
             else f"events {actual}; of runs and epochs {right} are expected, first and last"
         )
-        cases[f"accumulation {accumulate}, batch {batch}"] = Case(run, why, _miscalled(outer, right) if why else ())
+        cases[f"accumulation {accumulate}, batch {batch}"] = Case(
+            run, why, _causes_of_events(outer, right) if why else ()
+        )
     judge(cases)
     require_steps(*(case.run for case in cases.values()))
 
 
-def _miscalled(actual: Sequence[str], right: Sequence[str]) -> tuple[str, ...]:
-    """Return which events are called too rarely or too often, or that their order is another one."""
+def _causes_of_events(actual: Sequence[str], right: Sequence[str]) -> tuple[str, ...]:
+    """Return which events are called too rarely or too often; otherwise, that their order is wrong."""
     times = {event: (actual.count(event), right.count(event)) for event in dict.fromkeys((*right, *actual))}
     wrong = [f"`{event}` called {n} times, not {expected}" for event, (n, expected) in times.items() if n != expected]
     return tuple(wrong) or ("the right events in another order",)
@@ -375,6 +384,8 @@ def falsify_step_events(bench: Bench) -> None:
         half = len(run.steps) // 2
         right = ["epoch_begin", *["step_begin", "step_end"] * half, "epoch_end"] * 2
         why = f"{len(run.steps)} steps, and the events {actual}, not {right}" if actual != right else ""
-        cases[f"accumulation {accumulate}, batch {batch}"] = Case(run, why, _miscalled(actual, right) if why else ())
+        cases[f"accumulation {accumulate}, batch {batch}"] = Case(
+            run, why, _causes_of_events(actual, right) if why else ()
+        )
     judge(cases)
     require_steps(*(case.run for case in cases.values()))

@@ -1,4 +1,4 @@
-"""Claims about gradients: what they are a mean of, masks, padding, frozen parameters, losses that are not finite."""
+"""Claims about gradients: the token mean, masks, padding, frozen parameters, losses that are not finite."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,9 +26,9 @@ from pv.suites.training_loop.claims.checks import (
 )
 from pv.suites.training_loop.claims.data import consumed
 from pv.suites.training_loop.claims.losses import TOLERANCE, evaluation_case
-from pv.suites.training_loop.diagnosis import different
+from pv.suites.training_loop.diagnosis import differing_tensors
 from pv.suites.training_loop.job import Example, Job
-from pv.suites.training_loop.oracle import CLOSE, START, equal_arrays, equal_to, norm, sums, token_mean
+from pv.suites.training_loop.oracle import CLOSE, START, matching_arrays, matching_numbers, norm, sums, token_mean
 from pv.suites.training_loop.probe import NAMES, PAD, TEXT, VOCABULARY, Masked, Step, recorder
 from pv.suites.training_loop.run import Run
 
@@ -44,7 +44,7 @@ OTHER_LOSS = (
 
 def falsify_equal_full_windows(bench: Bench) -> None:
     cases: Cases = {}
-    # Equal examples in full windows: even a loop that averages the means of micro-batches is right here.
+    # With equal examples in full windows, the mean of the micro-batches' means is correct as well.
     for batch, accumulate in product((1, 2), (1, 2, 3)):
         run = bench.run(Job(train=equal(2 * batch * accumulate), batch=batch, accumulate=accumulate, epochs=2))
         cases |= gradient_cases(bench, run)
@@ -56,7 +56,13 @@ DISTINGUISHING = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2
 
 
 def unequal_cases(bench: Bench, shape: Mapping[str, Any], which: Callable[[int, int], bool]) -> Cases:
-    """Return a case of the gradients of a job, and one of the masks if the model is given some."""
+    """Return a case for the gradients of a job, and one for the masks with which the model is called.
+
+    Args:
+        bench: The bench.
+        shape: The settings of the job that determine its windows.
+        which: Selects the steps by the micro-batches of their window and the planned number of micro-batches.
+    """
     run = bench.run(Job(**shape))
     cases = gradient_cases(bench, run, which)
     if cases or wrong_mask(run)[0]:
@@ -72,7 +78,7 @@ def _micro_batches(shape: Mapping[str, Any]) -> int:
 @first(**DISTINGUISHING)
 @given(**shapes(2))
 def falsify_unequal_full_windows(bench: Bench, **shape: Any) -> None:
-    # At least one full window; the short ones are another claim.
+    # At least one full window; short windows are the subject of another claim.
     assume(_micro_batches(shape) >= shape["accumulate"])
     judge(unequal_cases(bench, shape, lambda taken, planned: taken == planned))
 
@@ -88,7 +94,7 @@ def falsify_equal_partial_windows(bench: Bench) -> None:
 @first(**DISTINGUISHING)
 @given(**shapes(2))
 def falsify_unequal_partial_windows(bench: Bench, **shape: Any) -> None:
-    # At least one short window, else there is nothing to judge.
+    # At least one short window.
     assume(_micro_batches(shape) % shape["accumulate"])
     judge(unequal_cases(bench, shape, lambda taken, planned: taken < planned))
 
@@ -98,7 +104,7 @@ def falsify_first_label_is_not_counted(bench: Bench) -> None:
     cases: Cases = {}
     for batch, accumulate in ((1, 1), (2, 1), (2, 2)):
         cases |= gradient_cases(bench, bench.run(Job(train=train, batch=batch, accumulate=accumulate)))
-    # Rows of different length in one batch: with padding on the left, a set first label would be predicted.
+    # Rows of different length in one batch: with padding on the left, the padding would predict a set first label.
     padded = tuple(example(name, 2 + name, (1 << name + 1) - 1, first=True) for name in (1, 2, 3, 4))
     cases |= gradient_cases(bench, bench.run(Job(train=padded, batch=4)))
     judge(cases)
@@ -140,14 +146,14 @@ def falsify_empty_step_has_no_gradient(bench: Bench) -> None:
         why = f"nothing is scored, and the gradient has norm {longest:.6g}" if longest else ""
         if not all(bool(weight.isfinite().all()) for weight in step.weights.values()):
             why = f"after {step.names} weights are not finite"
-        cases[f"step {k}"] = Case(run, why, _of_empty_step(run, k - 1) if why else ())
+        cases[f"step {k}"] = Case(run, why, _causes_of_empty_step(run, k - 1) if why else ())
     judge(cases)
     if 3 not in consumed(run):
         raise SkipTest("the example without scored tokens is never used")
 
 
-def _of_empty_step(run: Run, k: int) -> tuple[str, ...]:
-    """Return the known mistakes that give the gradient of a step without scored tokens, at index k."""
+def _causes_of_empty_step(run: Run, k: int) -> tuple[str, ...]:
+    """Return the known mistakes that give the gradient of the step at index k, which has no scored tokens."""
     step = run.steps[k]
     before = {n: torch.zeros_like(START[n]) if g is None else g for n, g in run.steps[k - 1].gradient.items()}
     mistakes = {
@@ -161,15 +167,17 @@ def falsify_frozen_parameters_stay(bench: Bench) -> None:
     cases: Cases = {}
     for optimizer in ("sgd", "adamw"):
         run = bench.run(Job(train=unequal(4), frozen=True, optimizer=optimizer, accumulate=2))
-        # AdamW decays a parameter even without a gradient, so both optimizers are tried.
-        moved = different({"embed.weight": run.weights["embed.weight"]}, {"embed.weight": START["embed.weight"]})
+        # Try AdamW too: its weight decay changes a parameter whose gradient is zero.
+        moved = differing_tensors(
+            {"embed.weight": run.weights["embed.weight"]}, {"embed.weight": START["embed.weight"]}
+        )
         gradient = [step.gradient["embed.weight"] for step in run.steps]
         causes = (
             "trained like the others: it has a gradient"
             if any(map(_has_gradient, gradient))
             else "changed without a gradient, as by a weight decay",
         )
-        still = not different(run.weights, START)
+        still = not differing_tensors(run.weights, START)
         untried = "no parameter changes, so it is not seen whether a frozen one would" if still else ""
         cases[optimizer] = Case(
             run, f"a frozen parameter has changed: {moved}" if moved else "", causes, untried=untried
@@ -185,12 +193,12 @@ def falsify_first_update_changes_every_parameter(bench: Bench) -> None:
         after = run.steps[0].weights if run.steps else START
         same = [name for name, tensor in START.items() if torch.equal(after[name], tensor)]
         fault = f"the first update does not change {', '.join(same)}" if same else ""
-        cases[optimizer] = Case(run, fault, _of_unchanged(run, same))
+        cases[optimizer] = Case(run, fault, _causes_of_unchanged(run, same))
     judge(cases)
 
 
-def _of_unchanged(run: Run, names: Sequence[str]) -> tuple[str, ...]:
-    """Return why the first update changes none of the parameters with these names."""
+def _causes_of_unchanged(run: Run, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the known mistakes by which the first update changes none of the parameters with these names."""
     step = run.steps[0] if run.steps else None
     if step is None:
         return ("a run without a step",)
@@ -225,8 +233,8 @@ def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
 CROP = 4
 
 
-def ending(name: int, length: int, end: int) -> Example:
-    """Return an example whose tokens are all scored, with an end token as the last one."""
+def example_ending_with(name: int, length: int, end: int) -> Example:
+    """Return an example with all tokens scored, whose last token is the end token `end`."""
     row = example(name, length, (1 << length - 1) - 1)
     return Example((*row.tokens[:-1], end), (*row.labels[:-1], end))
 
@@ -237,7 +245,9 @@ def falsify_end_token_is_scored(bench: Bench) -> None:
         raise SkipTest(f"the end token {end} is not below {VOCABULARY}, the number of tokens of the suite's model")
     # The first token names the example, so the end token must not be a name.
     names = [name for name in range(*NAMES) if name != end]
-    train = tuple(ending(name, length, end) for name, length in zip(names, (5, 3, 5, 4, 5, 2, 5, 5), strict=False))
+    train = tuple(
+        example_ending_with(name, length, end) for name, length in zip(names, (5, 3, 5, 4, 5, 2, 5, 5), strict=False)
+    )
     cases: Cases = {}
     for batch, accumulate in product((1, 2), (1, 2)):
         cases |= gradient_cases(bench, bench.run(Job(train=train, batch=batch, accumulate=accumulate)))
@@ -251,71 +261,84 @@ def falsify_long_rows_are_cropped(bench: Bench) -> None:
     judge(cases)
 
 
-SPOILT_CASES = ((1, 1, math.nan), (1, 0, math.inf), (2, 2, math.nan), (2, 5, math.inf))
-"""Micro-batches of a window, and the one, from 0, whose loss is NaN or infinite."""
+NON_FINITE_CASES = ((1, 1, math.nan), (1, 0, math.inf), (2, 2, math.nan), (2, 5, math.inf))
+"""Cases with a loss that is not finite: micro-batches of a window, number of the micro-batch, from 0, and its loss."""
 WINDOWS = 4
-SPOILT = "a step with a loss that is not finite"
+STEP_NOT_FINITE = "a step with a loss that is not finite"
 
 
 def falsify_loss_that_is_not_finite(bench: Bench) -> None:
     cases: Cases = {}
-    for size, at, loss in SPOILT_CASES:
+    for size, at, loss in NON_FINITE_CASES:
         if size == 1 or "accumulate" not in bench.lacks:
             plain = Job(train=equal(WINDOWS * size), batch=1, accumulate=size)
             name = f"accumulation {size}, loss {loss} in micro-batch {at + 1}"
-            cases[name] = _spoilt_case(bench, bench.run(plain), replace(plain, not_finite=((at, loss),)), at)
+            cases[name] = _non_finite_case(bench, bench.run(plain), replace(plain, not_finite=((at, loss),)), at)
     judge(cases)
 
 
-def _spoilt_case(bench: Bench, plain: Run, spoiled: Job, at: int) -> Case:
-    """Return the fault of a run with a loss that is not finite, compared with a run whose losses are finite.
+def _non_finite_case(bench: Bench, plain: Run, job: Job, at: int) -> Case:
+    """Run a job in which the loss of one micro-batch is not finite, and check what the trainer does.
 
-    It may end with an error, if no micro-batch follows a step with such a loss.
+    Correct trainers skip the step, leave out the micro-batch, or raise an error. The error may come after the step, but
+    before the next micro-batch.
+
+    Args:
+        bench: The bench.
+        plain: A run of the job with finite losses, for reports.
+        job: The job.
+        at: The number of the micro-batch, from 0.
     """
     try:
-        run = bench.run(spoiled)
+        run = bench.run(job)
     except SkipTest:
         raise
-    # Raising is right, if it comes before the next step.
-    except (Exception, SystemExit):  # whatever a trainer raises for such a loss; scripts call `sys.exit`
+    except (Exception, SystemExit):  # trainers raise different errors for such a loss; scripts call `sys.exit`
         steps, pending = recorder().steps, recorder().pending
-        k, broken = next(_spoiled(steps), (len(steps), []))
+        k, broken = next(_non_finite_weights(steps), (len(steps), []))
+        # The error is in time only directly after the step: with no later step, and no micro-batch since.
         late = k < len(steps) - (not pending)
-        return Case(plain, f"{_after(k, broken)}, and the error is raised later", (SPOILT,)) if late else Case(plain)
+        fault = f"{_non_finite_fault(k, broken)}, and the error is raised later"
+        return Case(plain, fault, (STEP_NOT_FINITE,)) if late else Case(plain)
     batches = [batch for step in run.steps for batch in step.batches] + [*run.leftover]
-    # The loop stopped before the bad micro-batch, so nothing was tried.
+    # Without a forward of the micro-batch, nothing was tried.
     if at >= len(batches):
         raise SkipTest(f"micro-batch {at + 1}, whose loss is not finite, was not seen in training mode")
-    for k, broken in _spoiled(run.steps):
-        return Case(run, _after(k, broken), (SPOILT,))
-    # Find the step whose window contains the micro-batch; it may have been left out.
+    for k, broken in _non_finite_weights(run.steps):
+        return Case(run, _non_finite_fault(k, broken), (STEP_NOT_FINITE,))
+    # Find the first step after the micro-batch. Its window may contain the micro-batch, or begin after a skipped step.
     ends = [sum(len(step.batches) for step in run.steps[: k + 1]) for k in range(len(run.steps))]
     if not ends or at >= ends[-1]:  # no step after it
         return Case(run)
     index = next(k for k, end in enumerate(ends) if end > at)
     first = ends[index] - len(run.steps[index].batches)
     finite_batches = [batch for i, batch in enumerate(run.steps[index].batches, first) if i != at]
-    return _kept_step_case(bench, run, index, finite_batches)
+    return _finite_mean_case(bench, run, index, finite_batches)
 
 
-def _spoiled(steps: Sequence[Step]) -> Iterator[tuple[int, list[str]]]:
+def _non_finite_weights(steps: Sequence[Step]) -> Iterator[tuple[int, list[str]]]:
     """Yield the index of each step after which weights are not finite, and their names."""
     for k, step in enumerate(steps):
         if broken := [name for name, weight in step.weights.items() if not weight.isfinite().all()]:
             yield k, broken
 
 
-def _after(k: int, names: Sequence[str]) -> str:
+def _non_finite_fault(k: int, names: Sequence[str]) -> str:
+    """Return the fault that the weights with these names are not finite after the step at index k."""
     return f"after step {k + 1}, {', '.join(names)} {'is' if len(names) == 1 else 'are'} not finite"
 
 
-def _kept_step_case(bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]) -> Case:
-    """Return whether the step at index k has the gradient of the last ones of the micro-batches with a finite loss.
+def _finite_mean_case(bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]) -> Case:
+    """Check that a step has the gradient of the token mean over micro-batches with a finite loss.
 
-    If the step of the window was left out, those after it alone are of this step.
+    Args:
+        bench: The bench.
+        run: The run.
+        k: The index of the first step after the micro-batch whose loss is not finite.
+        finite_batches: The other micro-batches before this step, since the step before.
     """
     step = run.steps[k]
-    # A loop may drop the window up to the bad micro-batch, or the bad micro-batch alone: both are right.
+    # A loop may leave out the bad micro-batch alone, or also those before it (a skipped step): accept every suffix.
     for start in range(len(finite_batches)):
         if difference(step.gradient, run.sums(k, chain(*finite_batches[start:])).mean) < bench.trainer.tolerance:
             return Case(run)
@@ -323,10 +346,13 @@ def _kept_step_case(bench: Bench, run: Run, k: int, finite_batches: Sequence[tup
         f"step {k + 1} has a gradient of norm {norm(step.gradient):.6g}, which is not that of the token mean over its "
         "micro-batches with a finite loss"
     )
-    return Case(run, fault, _causes_of_kept_step(bench, run, k, finite_batches))
+    return Case(run, fault, _causes_of_finite_mean(bench, run, k, finite_batches))
 
 
-def _causes_of_kept_step(bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
+def _causes_of_finite_mean(
+    bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]
+) -> tuple[str, ...]:
+    """Return the known mistakes that give the gradient of a step which `_finite_mean_case` finds faulty."""
     if not finite_batches:
         return ("a step for a window without a finite loss, which is counted",)
     means = (run.sums(k, chain(*finite_batches[start:])).mean for start in range(len(finite_batches)))
@@ -348,13 +374,14 @@ def falsify_training_with_smoothing(bench: Bench) -> None:
 
 
 def _smoothing_case(bench: Bench, run: Run, k: int) -> Case:
+    """Compare the gradient of the step at index k with the token mean of the cross-entropy with smoothed labels."""
     actual = run.steps[k].gradient
     off = difference(actual, run.sums(k, smoothing=SMOOTHING).mean)
     if off < bench.trainer.tolerance:
         return Case(run)
     smoothings = {"that without smoothing": 0.0, "that with twice the smoothing": 2 * SMOOTHING}
     mistakes = {name: run.sums(k, smoothing=smoothing).mean for name, smoothing in smoothings.items()}
-    causes = equal_arrays(actual, mistakes, bench.trainer.tolerance)
+    causes = matching_arrays(actual, mistakes, bench.trainer.tolerance)
     fault = f"the gradient is off by {off:.2g} of the largest element from that of the mean with smoothed labels"
     return Case(run, fault, causes)
 
@@ -365,23 +392,26 @@ def falsify_evaluation_without_smoothing(bench: Bench) -> None:
     for k, loss in run.evaluations:
         case = evaluation_case(run, k, loss)
         smoothed = token_mean([sums(run.before(k), run.job.evaluated, SMOOTHING)])
-        causes = equal_to(loss, {"that with label smoothing, as in training": smoothed}, TOLERANCE)
+        causes = matching_numbers(loss, {"that with label smoothing, as in training": smoothed}, TOLERANCE)
         cases[f"step {k}"] = Case(run, case.fault, (*causes, *case.causes)) if case.fault else case
     judge(cases)
 
 
 Right = Sequence[float | None]
-"""What a mask has at each position of a row; None where it may have either."""
+"""The correct mask of a row: 1 or 0 at each position; None where both are correct."""
 
 
 def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
-    """Return the fault of the first wrong mask of a run and the known mistakes that give it; "" and () for none.
+    """Return the fault of the first wrong mask of a run, and the known mistakes that give it; "" and () for none.
 
-    Masks of bools that are True only for padding are not judged: PyTorch's `key_padding_mask` is such a mask. Nor are
-    those of a run in which a row has several examples: they may be the numbers of these.
+    Two kinds of masks are not judged:
+
+    1. boolean masks that are True only for padding, such as the `key_padding_mask` of PyTorch;
+    2. the masks of a run with several examples in a row, since they may be numbers of these examples.
     """
-    if any(_packs(run, row.ids) for row in run.masked):
+    if any(_has_several_examples(run, row.ids) for row in run.masked):
         return "", ()
+    # If all rows begin with padding, the loop may have added its own token there, which the mask may include.
     added = all(row.ids[:1] == [PAD] for row in run.masked)
     judged = [(row, right) for row in run.masked if set(right := _right_mask(run, row.ids, added)) != {None}]
     wrong = [(row, right) for row, right in judged if any(_differences(row, right))]
@@ -397,17 +427,21 @@ def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
     return fault, tuple(name for name, is_it in mistakes.items() if is_it)
 
 
-def _packs(run: Run, ids: list[int]) -> bool:
-    """Return whether a row has several examples: names that text follows."""
+def _has_several_examples(run: Run, ids: list[int]) -> bool:
+    """Return whether a row contains several examples, that is, several names that are followed by text."""
     names = {example.name for example in run.job.train}
     return sum(a in names and b >= TEXT[0] for a, b in pairwise(ids)) > 1
 
 
 def _right_mask(run: Run, ids: list[int], added: bool) -> Right:
-    """Return the right mask of a row; all None if the row is no example of the run.
+    """Return the correct mask of a row; None everywhere if the row is no example of the run.
 
-    Positions from the last token on are None, too: no causal model lets an earlier token see them. So is the position
-    before the first token, if the loop may have added one of its own there: no row begins with its first token.
+    Args:
+        run: The run.
+        ids: The token ids of the row.
+        added: Whether the loop may have added its own token before the first token; both values are correct there.
+
+    Both values are also correct from the last token on, since no earlier position of a causal model sees these.
     """
     start = next((i for i, token in enumerate(ids) if token != PAD), len(ids))
     tokens = next((example.tokens for example in run.job.train if [example.name] == ids[start : start + 1]), ())
@@ -418,5 +452,5 @@ def _right_mask(run: Run, ids: list[int], added: bool) -> Right:
 
 
 def _differences(row: Masked, right: Right) -> list[bool]:
-    """Return whether the mask is wrong, for each position that has a right one."""
+    """Return whether the mask is wrong at each position where only one value is correct."""
     return [a != b for a, b in zip(row.mask, right, strict=True) if b is not None]

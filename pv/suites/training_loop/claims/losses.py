@@ -13,23 +13,32 @@ from pv.suites.training_loop.cases import EVALUATED, EVALUATING, equal, example,
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
-    decays,
+    expected_decays,
     judge,
     refute,
     require,
     require_forwards,
     require_steps,
-    unchanged,
+    side_effect_cases,
 )
 from pv.suites.training_loop.claims.data import consumed
 from pv.suites.training_loop.diagnosis import logged
 from pv.suites.training_loop.features import planned_steps
 from pv.suites.training_loop.job import Example, Job
-from pv.suites.training_loop.oracle import CLOSE, START, Sums, averaged, close, equal_to, sums, token_mean
+from pv.suites.training_loop.oracle import (
+    CLOSE,
+    START,
+    Sums,
+    close,
+    matching_numbers,
+    running_average,
+    sums,
+    token_mean,
+)
 from pv.suites.training_loop.run import Run
 
 PRINTED = 1e-4
-"""Relative rounding of a logged loss that is allowed: some trainers round what they log to four digits."""
+"""Relative tolerance of a logged loss: some trainers round it to four digits."""
 
 RESET = "that of the steps since the epoch began, where what was summed up since the last log is reset"
 FILTERED = (
@@ -45,7 +54,7 @@ def mean_of_means(parts: Sequence[Sums]) -> float:
 
 
 def loss_cases(bench: Bench, job: Job) -> Cases:
-    """Return a case for every log: its loss must be the mean over all tokens since the last log."""
+    """Run a job, and return a case for every log that is due: its loss must be the token mean since the last log."""
     run = bench.run(job)
     require_forwards(run)
     losses, cases = logged(run.logs, "loss"), Cases()
@@ -57,7 +66,13 @@ def loss_cases(bench: Bench, job: Job) -> Cases:
 
 
 def _loss_case(run: Run, k: int, actual: float | None) -> Case:
-    """Compare the loss that is logged after step k with the mean over all tokens since the last log."""
+    """Compare the logged loss of step k with the mean over all tokens since the last log.
+
+    Args:
+        run: The run.
+        k: The step, from 1.
+        actual: The logged loss; None if there is none.
+    """
     steps = [run.batch_sums(i) for i in range(k - run.job.log_every, k)]
     batches = [batch for step in steps for batch in step]
     expected = token_mean(batches)
@@ -65,7 +80,7 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
         return Case(run, f"no loss is logged, {expected:.6g} is expected")
     if close(actual, expected, PRINTED):
         return Case(run)
-    totals = [_total(step) for step in steps]
+    totals = [_sum_total(step) for step in steps]
     mistakes = {
         "that of the last step": token_mean(totals[-1:]),
         "the mean of the steps' means": mean_of_means(totals),
@@ -73,7 +88,7 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
         "the sum over the tokens, not divided": sum(batch.nats for batch in batches),
         "the sum of the steps' means": sum(token_mean([step]) for step in totals),
     }
-    if any(len(step) > 1 for step in steps):  # else a step and its micro-batch are the same
+    if any(len(step) > 1 for step in steps):  # otherwise a step and its micro-batch are the same
         mistakes |= {
             "that of the last micro-batch": token_mean(batches[-1:]),
             "the mean of the micro-batches' means": mean_of_means(batches),
@@ -88,32 +103,36 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
         )
         mistakes[f"the mean of the steps' means, {FILTERED}"] = _filtered_mean(totals)
     per_epoch = planned_steps(run.job) // run.job.epochs
-    # A loop that resets its sums with each epoch logs another window wherever the last log was in another epoch.
+    # A loop that resets its sums with each epoch logs a wrong mean where the last log was in another epoch.
     begin, last = (k - 1) // per_epoch * per_epoch, k - run.job.log_every
     if begin != last:
         name = "the token mean of the epoch so far" if begin < last else RESET
-        mistakes[name] = token_mean([_total(run.batch_sums(i)) for i in range(begin, k)])
+        mistakes[name] = token_mean([_sum_total(run.batch_sums(i)) for i in range(begin, k)])
     if k > run.job.log_every:
-        before = [_total(run.batch_sums(i)) for i in range(k)]
+        before = [_sum_total(run.batch_sums(i)) for i in range(k)]
         mistakes["the loss since the last log / the tokens of the whole run"] = (
-            _total(batches).nats / _total(before).tokens
+            _sum_total(batches).nats / _sum_total(before).tokens
         )
         mistakes["the token mean of the whole run"] = token_mean(before)
     fault = f"{actual:.6g} is logged, the token mean is {expected:.6g}"
     broken = math.isnan(actual) and any(not total.tokens for total in totals)
-    causes = ("0/0, the mean of a step without scored tokens",) if broken else equal_to(actual, mistakes, PRINTED)
+    causes = (
+        ("0/0, the mean of a step without scored tokens",) if broken else matching_numbers(actual, mistakes, PRINTED)
+    )
     return Case(run, fault, causes)
 
 
 def _filtered_mean(totals: Sequence[Sums]) -> float:
+    """Return the mean of the steps' means as transformers computes it with `logging_nan_inf_filter`."""
     total = 0.0
     for done, sums_ in enumerate(totals):
-        # transformers adds tr_loss / (1 + steps since the last log) in place of a NaN loss.
+        # In place of a NaN loss, transformers adds tr_loss / (1 + steps since the last log).
         total += token_mean([sums_]) if sums_.tokens else total / (done + 1)
     return total / len(totals)
 
 
-def _total(parts: Sequence[Sums]) -> Sums:
+def _sum_total(parts: Sequence[Sums]) -> Sums:
+    """Return the loss and the tokens of several sums together, without their gradient."""
     return Sums(sum(part.nats for part in parts), sum(part.tokens for part in parts), {})
 
 
@@ -147,10 +166,10 @@ def falsify_logged_tokens(bench: Bench) -> None:
 
 
 def _tokens_case(run: Run) -> Case:
-    """Return whether the logged tokens are those scored since the run began, or since the last log."""
+    """Check that the logged numbers count the scored tokens since the start of the run, or since the last log."""
     actual = logged(run.logs, "tokens")
     require(actual, "`tokens` in its `logs`", "`features` has them")
-    rows = [[run.named(batch) for batch in step.batches] for step in run.steps]
+    rows = [[run.examples(batch) for batch in step.batches] for step in run.steps]
     counts: dict[str, list[int]] = {
         "": [sum(example.scored for batch in step for example in batch) for step in rows],
         "the tokens of the last micro-batches alone": [sum(example.scored for example in step[-1]) for step in rows],
@@ -168,16 +187,16 @@ def _tokens_case(run: Run) -> Case:
         ],
     }
     every = 1 if len(actual) == len(run.steps) else run.job.log_every
-    # The right count has the empty name; the others are mistakes.
-    same = [name for name, count in counts.items() if actual in _sums_of(count, every)]
+    # The correct count has the empty name; the others are known mistakes.
+    same = [name for name, count in counts.items() if actual in _token_sums(count, every)]
     if "" in same:
         return Case(run)
-    expected = _sums_of(counts[""], every)[0]
+    expected = _token_sums(counts[""], every)[0]
     return Case(run, f"the logged tokens are {actual}, {expected} are scored since the run began", tuple(same))
 
 
-def _sums_of(counts: Sequence[int], every: int) -> list[dict[int, float]]:
-    """Return the sums of the counts of steps at each log: since the run began, and since the last log."""
+def _token_sums(counts: Sequence[int], every: int) -> list[dict[int, float]]:
+    """Return the sums of the steps' counts by step of each log: since the start of the run, and since the last log."""
     at = range(every, len(counts) + 1, every)
     return [{k: float(sum(counts[:k])) for k in at}, {k: float(sum(counts[k - every : k])) for k in at}]
 
@@ -192,11 +211,11 @@ def falsify_empty_step_adds_nothing(bench: Bench) -> None:
 TRAINING_MODE = "an evaluation in training mode, with dropout"
 SEED = " (each pass over a DataLoader without a `generator` of its own draws a seed)"
 TOLERANCE = 1e-5
-"""Relative; trainers compute it in float32."""
+"""Relative tolerance of an evaluation loss, which trainers may compute in float32."""
 
 
 def evaluation_case(run: Run, k: int, actual: float) -> Case:
-    """Compare the loss of an evaluation after step k with the mean over all its tokens."""
+    """Compare the loss of the evaluation after step k with the mean over all tokens of the evaluated examples."""
     weights, size, evaluated = run.before(k), run.job.eval_batch, run.job.evaluated
 
     def parts(size: int) -> list[tuple[Sums, tuple[Example, ...]]]:
@@ -223,30 +242,31 @@ def evaluation_case(run: Run, k: int, actual: float) -> Case:
         name = "that of the running average, which the adapter is to turn off where `job.average` is None"
         mistakes[name] = token_mean([sums(run.average, evaluated)])
     fault = f"{actual:.6g} is reported, the token mean is {expected:.6g}"
-    causes = equal_to(actual, mistakes, TOLERANCE)
+    causes = matching_numbers(actual, mistakes, TOLERANCE)
     return Case(run, fault, causes or ((TRAINING_MODE,) if _evaluates_in_training_mode(run) else ()))
 
 
 def _evaluates_in_training_mode(run: Run) -> bool:
-    """Return whether evaluated examples have forwards in training mode, which drop a part of the hidden states."""
-    seen = {*chain(*run.untrained, *run.leftover)}
+    """Return whether evaluated examples have forwards in training mode, with dropout."""
+    seen = {*chain(*run.train_without_grad, *run.leftover)}
     return run.job.dropout > 0 and bool(seen.intersection(example.name for example in run.job.evaluated))
 
 
-def _off(run: Run, k: int, actual: float) -> bool:
-    """Return whether a loss differs from the loss of the weights before the step at index k."""
+def _differs_after(run: Run, k: int, actual: float) -> bool:
+    """Return whether an evaluation loss differs from the loss of the weights after step k."""
     rows = [sums(run.before(k), (example,)) for example in run.job.evaluated]
     return not close(actual, token_mean(rows), TOLERANCE)
 
 
 def evaluation_cases(bench: Bench, size: int) -> Cases:
-    """Return a case for every evaluation in batches of `size` rows."""
+    """Run a job with evaluations in batches of `size` rows, and return a case for each reported evaluation."""
     run = bench.run(replace(EVALUATING, eval_batch=size))
     evaluations = [(k, loss) for k, loss in run.evaluations if k <= len(run.steps)]
-    # A loop that counts steps from 0 reports the right loss under the wrong step: only one claim should fail for it.
+    # A loop that counts steps from 0 reports correct losses under wrong steps. Only TL-EVAL-007, which is about the
+    # steps, should fail then, so the steps are corrected here.
     later = [(k + 1, loss) for k, loss in evaluations if (k + 1) % run.job.eval_every == 0 and k < len(run.steps)]
-    if later and len(later) == len(evaluations) and not any(_off(run, k, loss) for k, loss in later):
-        evaluations = later  # steps are counted from 0, which TL-EVAL-007 is about
+    if later and len(later) == len(evaluations) and not any(_differs_after(run, k, loss) for k, loss in later):
+        evaluations = later
     if not evaluations:
         require(not run.evaluated, "`evaluations`", "and forwards in eval mode are seen")
         refute(f"no evaluation of {len(run.steps)} steps is reported, and three are due", run)
@@ -264,7 +284,7 @@ def falsify_evaluated_at_the_cadence(bench: Bench) -> None:
     if not expected:
         raise SkipTest(f"in {len(run.steps)} steps, no evaluation is due")
     at = [k for k, _ in run.evaluations]
-    if [k for k in at if k] != expected:  # one before the first step is allowed
+    if [k for k in at if k] != expected:  # an evaluation before the first step is allowed
         mistakes = {
             "one evaluation every 3 steps, where 2 are asked for": [3, 6],
             "one step late": [3, 5],
@@ -292,49 +312,59 @@ def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
 
 
 def falsify_evaluation_changes_nothing(bench: Bench) -> None:
-    plain = unchanged(bench, replace(EVALUATING, eval_every=1), "eval_every", "evaluations", _ungraded)
-    cases = {name: _of_mode(case) for name, case in plain.items()}
+    plain = side_effect_cases(bench, replace(EVALUATING, eval_every=1), "eval_every", "evaluations", _count_untrained)
+    cases = {name: _with_cause_of_mode(case) for name, case in plain.items()}
     if "average" not in bench.lacks:
-        with_average = unchanged(
+        # Without dropout, so that the oracle can compute the gradient of the step after an evaluation.
+        with_average = side_effect_cases(
             bench,
             replace(EVALUATING, eval_every=1, average=0.5, rate=40.0, dropout=0.0),
             "eval_every",
             "evaluations",
-            _ungraded,
+            _count_untrained,
         )
-        cases |= {f"with a running average, {name}": _of_average(bench, case) for name, case in with_average.items()}
+        cases |= {
+            f"with a running average, {name}": _with_cause_of_average(bench, case)
+            for name, case in with_average.items()
+        }
     judge(cases)
 
 
-def _ungraded(run: Run) -> int:
-    """Return how many forwards train nothing: they are in eval mode, or without gradients."""
-    return len(run.evaluated) + len(run.untrained)
+def _count_untrained(run: Run) -> int:
+    """Return the number of forwards that train nothing: they are in eval mode, or without gradients."""
+    return len(run.evaluated) + len(run.train_without_grad)
 
 
 def _require_evaluations(run: Run, *, between: bool = False) -> None:
-    """Raise SkipTest if a run evaluates nothing. between: also if it does so after its last step alone."""
-    if not _ungraded(run):
+    """Raise SkipTest if a run evaluates nothing.
+
+    Args:
+        run: The run.
+        between: Whether an evaluation between two steps is required.
+    """
+    if not _count_untrained(run):
         raise SkipTest("no forward in eval mode or without gradients is seen: nothing is evaluated")
     if between and not any(0 < step < len(run.steps) for step, _ in run.evaluations):
         require(run.evaluations, "`evaluations`", "and forwards in eval mode are seen")
         raise SkipTest("no step is taken after an evaluation")
 
 
-def _of_mode(case: Case) -> Case:
-    """Return the case with its cause: an evaluation in training mode, else one that draws random numbers."""
+def _with_cause_of_mode(case: Case) -> Case:
+    """Return the case with the cause that its evaluations are in training mode, or with its causes and a hint."""
     active = case.fault and _evaluates_in_training_mode(case.run)
     drawn = tuple(cause if cause.startswith("weights") else f"{cause}{SEED}" for cause in case.causes)
     return replace(case, causes=(TRAINING_MODE,) if active else drawn)
 
 
-def _of_average(bench: Bench, case: Case) -> Case:
-    """Return the case with its cause if the step after an evaluation begins with the running average of the weights."""
+def _with_cause_of_average(bench: Bench, case: Case) -> Case:
+    """Return the case, with its cause if an evaluation left the running average of the weights in the model."""
     run = case.run
-    k = next((step for step, _ in run.evaluations if step), 1)  # the first evaluation may be where an epoch ends
+    # The first evaluation after a step; it may come only at the end of an epoch.
+    k = next((step for step, _ in run.evaluations if step), 1)
     if not case.fault or len(run.steps) <= k:
         return case
-    mean = averaged(START, [step.weights for step in run.steps[:k]], decays(bench, run.job))
-    expected = sums(mean, run.named(run.steps[k].names)).mean
+    mean = running_average(START, [step.weights for step in run.steps[:k]], expected_decays(bench, run.job))
+    expected = sums(mean, run.examples(run.steps[k].names)).mean
     left = difference(run.steps[k].gradient, expected) < max(bench.trainer.tolerance, CLOSE)
     return replace(case, causes=("the running average left in the model after the evaluation",)) if left else case
 
@@ -344,9 +374,11 @@ def falsify_training_mode_after_an_evaluation(bench: Bench) -> None:
     for accumulate in (1, 2):
         run = bench.run(replace(EVALUATING, accumulate=accumulate))
         _require_evaluations(run, between=True)
-        used = Counter(consumed(run))  # one that is used in training mode may be in eval mode, too, to count operations
+        # Only examples with too few forwards in training mode count: some loops run an example in eval mode as well,
+        # for example to count operations. An evaluation of the training data has no gradients.
+        used = Counter(consumed(run))
         trained = {example.name for example in run.job.train if used[example.name] < run.job.epochs}
-        names = sorted(trained.intersection(chain(*run.graded)))  # an evaluation of the training data has none
+        names = sorted(trained.intersection(chain(*run.eval_with_grad)))
         fault = f"the training examples {names} have forwards in eval mode, with gradients" if names else ""
         causes = ("a model that stays in eval mode after an evaluation",)
         cases[f"accumulation {accumulate}"] = Case(run, fault, causes)
@@ -373,26 +405,30 @@ def falsify_each_example_evaluated_once(bench: Bench) -> None:
     run = bench.run(EVALUATING)
     if not run.evaluations:
         _require_evaluations(run)
-    names = _after_trial(run)
-    # Dropping or repeating examples is seen by counting forwards in eval mode.
+    names = _without_trial(run)
+    # Count the forwards in eval mode of each example: dropped and repeated examples have other counts.
     times = {example.name: names.count(example.name) for example in EVALUATED}
     if len(set(times.values())) > 1 or times[EVALUATED[0].name] < len(run.evaluations):
         n, rest = len(EVALUATED), len(EVALUATED) % run.job.eval_batch
         few, trained = max(times.values()) < len(run.evaluations), {example.name for example in run.job.train}
         mistakes = {
             "an evaluation of training examples": few and {*chain(*run.evaluated)} >= trained,
-            TRAINING_MODE: not any(times.values()) and {*chain(*run.untrained)} >= set(times),
+            TRAINING_MODE: not any(times.values()) and {*chain(*run.train_without_grad)} >= set(times),
             "an evaluation without the last, incomplete batch": not few
-            and [name for name, count in times.items() if not count] == [count.name for count in EVALUATED[n - rest :]],
+            and [name for name, count in times.items() if not count] == [row.name for row in EVALUATED[n - rest :]],
         }
         causes = tuple(name for name, holds in mistakes.items() if holds)
         refute(f"in {len(run.evaluations)} evaluations, forwards in eval mode by example: {times}", run, causes)
 
 
-def _after_trial(run: Run) -> list[int]:
-    """Return the evaluated examples in their order, without a trial of the first batches before the training."""
+def _without_trial(run: Run) -> list[int]:
+    """Return the names of the evaluated examples in order, without a trial of some batches before the training."""
     evaluated = {example.name for example in EVALUATED}
-    names, early = ([n for n in chain(*rows) if n in evaluated] for rows in (run.evaluated, run.evaluated[: run.early]))
-    # Lightning runs some batches before the training, as a sanity check.
+    names, early = (
+        [n for n in chain(*rows) if n in evaluated]
+        for rows in (run.evaluated, run.evaluated[: run.initial_evaluations])
+    )
+    # Lightning evaluates some batches before the training, as a sanity check. They make no full evaluation, so the
+    # number of names is no multiple of the number of examples.
     trial = len(names) % len(EVALUATED)
     return names[trial:] if trial == len(early) % len(EVALUATED) else names

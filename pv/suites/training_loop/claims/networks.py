@@ -1,4 +1,4 @@
-"""Claims about the network that the trainer makes when the suite gives it none: its logits, modes, steps and state."""
+"""Claims about the network that the trainer itself creates: its logits, modes, gradients, steps and saved state."""
 
 import io
 import math
@@ -23,30 +23,31 @@ from pv.suites.logits import (
     assert_no_later_token_is_seen,
     assert_nothing_is_drawn,
     assert_rows_are_as_alone,
-    off,
+    relative_difference,
     rows_of,
 )
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.checks import format_causes
 from pv.suites.training_loop.network import WithNetwork
-from pv.suites.training_loop.oracle import close, equal_to
+from pv.suites.training_loop.oracle import close, matching_numbers
 
 SAME, NEAR = 1e-5, 0.2
-"""How far gradients may be apart: relative to the largest element, and in bfloat16 to the norm."""
+"""Tolerances of gradients: relative to the largest element, and in bfloat16 relative to the norm."""
 
 
 NEAR_LOSS = 1e-4
-"""How far a loss may be off, relative; networks compute it in float32."""
+"""Relative tolerance of a loss; networks compute it in float32."""
 
 
 def network_adapter(bench: Bench) -> WithNetwork:
+    """Return the adapter of a bench, typed as one that provides a network."""
     return cast("WithNetwork", bench.trainer)
 
 
-def awake(network: nn.Module) -> nn.Module:
-    """Draw the trained parameters that are all zero, and return the network.
+def redraw_zeros(network: nn.Module) -> nn.Module:
+    """Replace trained parameters that are all zero by random numbers, and return the network.
 
-    A head, a gate or an adapter that begins with zeros hides from the logits, and from the gradient, all that is below.
+    A head, a gate or an adapter that starts with zeros hides everything below it from the logits and the gradient.
     """
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -57,9 +58,13 @@ def awake(network: nn.Module) -> nn.Module:
 
 
 def forward(bench: Bench) -> Logits:
-    """Return the forward of a new network. Raise SkipTest if its logits do not depend on the tokens."""
+    """Return a function that computes the logits of rows with a new network.
+
+    Raises:
+        SkipTest: The logits do not depend on the tokens.
+    """
     trainer = network_adapter(bench)
-    network = awake(trainer.network())
+    network = redraw_zeros(trainer.network())
 
     def logits(rows: Sequence[Row]) -> Sequence[Tensor]:
         return trainer.logits(network, rows)
@@ -67,7 +72,7 @@ def forward(bench: Bench) -> Logits:
     rows, last = rows_of(trainer.tokens), trainer.tokens[-1]
     changed_rows = [[trainer.tokens[0] if token == last else last for token in row] for row in rows]
     # Logits that ignore the tokens would pass every claim below.
-    if all(off(a, b) <= TOLERANCE for a, b in zip(logits(changed_rows), logits(rows), strict=True)):
+    if all(relative_difference(a, b) <= TOLERANCE for a, b in zip(logits(changed_rows), logits(rows), strict=True)):
         raise SkipTest("rows of other tokens have the same logits: what the network sees is not in them")
     return logits
 
@@ -78,24 +83,24 @@ def falsify_no_position_sees_later_tokens(bench: Bench) -> None:
 
 def falsify_padding_is_not_seen(bench: Bench) -> None:
     logits, rows = forward(bench), rows_of(network_adapter(bench).tokens)
-    assert_rows_are_as_alone(logits, logits, rows, lambda: _of_padding(bench))
+    assert_rows_are_as_alone(logits, logits, rows, lambda: _cause_of_padding(bench))
 
 
-def _of_padding(bench: Bench) -> str:
-    """Name the known mistake: change the embeddings of the padding, and see whether the logits change."""
+def _cause_of_padding(bench: Bench) -> str:
+    """Return the known mistake with padding that explains wrong logits."""
+    # Change only the embeddings of the padding: if the logits change, padding is attended to; if not, positions count
+    # the padding.
     trainer = network_adapter(bench)
     network, rows = trainer.network(), rows_of(trainer.tokens)
     changed = False
 
     def shift(module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
         nonlocal changed
-        padding = _padding(arguments[0], rows) if isinstance(module, nn.Embedding) else None
+        padding = _padding_mask(arguments[0], rows) if isinstance(module, nn.Embedding) else None
         if padding is None:
             return output
         changed = True
-        # Change only the embeddings of the padding: if the logits follow, padding is attended to; if not, positions
-        # count it.
-        other = torch.linspace(-1, 1, output.shape[-1]).to(output)  # a constant would be lost in a norm
+        other = torch.linspace(-1, 1, output.shape[-1]).to(output)  # a normalization would remove a constant
         return output + padding[..., None].to(output) * other
 
     before = torch.cat(list(trainer.logits(network, rows)))
@@ -103,11 +108,11 @@ def _of_padding(bench: Bench) -> str:
         after = torch.cat(list(trainer.logits(network, rows)))
     if not changed:
         return "padding is seen, or positions count it"
-    return "padding is seen" if off(after, before) > TOLERANCE else "positions count the padding"
+    return "padding is seen" if relative_difference(after, before) > TOLERANCE else "positions count the padding"
 
 
-def _padding(ids: Tensor, rows: Sequence[Row]) -> Tensor | None:
-    """Return where token ids [B, T] are padding; None if the ids do not contain the rows."""
+def _padding_mask(ids: Tensor, rows: Sequence[Row]) -> Tensor | None:
+    """Return a mask [B, T] that is True where token ids [B, T] are padding; None if the ids do not contain the rows."""
     if ids.dim() != 2 or len(ids) != len(rows):
         return None
     padding = torch.ones(ids.shape, dtype=torch.bool)
@@ -129,9 +134,9 @@ def falsify_frozen_part_needs_no_gradient(bench: Bench) -> None:
         raise NotClaimed("no frozen parts: `frozen` of the adapter is empty")
     named = dict(trainer.network().named_parameters())
     for pattern in trainer.frozen:
-        graded = [name for name in named if fnmatch(name, pattern)]
-        assert graded, f"no parameter is named {pattern!r}; there are {', '.join(named)}"
-        trained = [name for name in graded if named[name].requires_grad]
+        matching = [name for name in named if fnmatch(name, pattern)]
+        assert matching, f"no parameter is named {pattern!r}; there are {', '.join(named)}"
+        trained = [name for name in matching if named[name].requires_grad]
         assert not trained, f"{', '.join(trained)} is to be frozen, and has requires_grad True: it is trained"
 
 
@@ -141,8 +146,9 @@ OTHER = " of another network"
 def _parameter_names(network: nn.Module, optimizer: Optimizer) -> list[str]:
     """Return the names of the parameters that an optimizer holds, in its order.
 
-    A parameter that is none of the network has the name of the one with its shape and, if there is one, its values, and
-    `OTHER`: the optimizer was made for another network, such as a second one of the same kind.
+    A parameter that the network does not have belongs to another network, such as a second one of the same kind. It
+    gets the name of a parameter of the network with the same shape, and if possible the same values, followed by
+    `OTHER`.
     """
     named = dict(network.named_parameters())
     names = {id(parameter): name for name, parameter in named.items()}
@@ -171,7 +177,12 @@ def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
 
 
 def _assert_none(faults: Mapping[str, Sequence[str]], circumstance: str = "") -> None:
-    """Refute the claim if a parameter has a fault; the names by fault."""
+    """Refute the claim if any parameter has a fault.
+
+    Args:
+        faults: By fault: the names of the parameters that have it.
+        circumstance: The start of the message.
+    """
     wrong = [f"{', '.join(names)} {fault}" for fault, names in faults.items() if names]
     assert not wrong, f"{circumstance}{'; '.join(wrong)}"
 
@@ -190,7 +201,8 @@ def falsify_norms_and_biases_do_not_decay(bench: Bench) -> None:
 
 
 def falsify_order_of_the_parameters(bench: Bench) -> None:
-    networks = [network_adapter(bench).network() for _ in range(8)]  # together, so that no address is used twice
+    # Keep all networks alive: at reused addresses, an optimizer that orders parameters by address would hide the fault.
+    networks = [network_adapter(bench).network() for _ in range(8)]
     orders = [_parameter_names(network, network_adapter(bench).network_optimizer(network)) for network in networks]
     other_orders = [order for order in orders if order != orders[0]]
     assert not other_orders, (
@@ -201,10 +213,11 @@ def falsify_order_of_the_parameters(bench: Bench) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """A loss and its gradient by parameter. forwards: of modules, those in the backward included."""
+    """A loss and its gradient by parameter."""
 
     loss: Tensor
     gradient: Mapping[str, Tensor]
+    # The number of forwards of modules, including forwards that the backward recomputes.
     forwards: int
 
 
@@ -230,16 +243,21 @@ def falsify_loss_is_the_token_mean(bench: Bench) -> None:
     expected, mistakes = _losses(logits, rows)
     if not close(actual, expected, NEAR_LOSS):
         hint = "if the loss has further terms, name the claim in `not_claimed`"
-        causes = format_causes(equal_to(actual, mistakes, NEAR_LOSS)) or f"; {hint}"
+        causes = format_causes(matching_numbers(actual, mistakes, NEAR_LOSS)) or f"; {hint}"
         raise AssertionError(f"the loss is {actual:.6g}, the token mean of the cross-entropy is {expected:.6g}{causes}")
 
 
 def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[str, float]]:
-    """Return the mean loss over all predicted tokens, and the losses of known mistakes. logits: [T, V]."""
+    """Return the mean loss in nats over all predicted tokens, and the losses that known mistakes give.
 
-    def nats(skipped: int, of: int) -> list[Tensor]:
-        """Return the losses of the labels from `of` on at the positions of each row, without the last `skipped`."""
-        pairs = [(scores[: len(scores) - skipped], row[of:]) for scores, row in zip(logits, rows, strict=True)]
+    Args:
+        logits: The logits [T, V] of each row.
+        rows: The token ids of each row.
+    """
+
+    def nats(skipped: int, first: int) -> list[Tensor]:
+        """Return the losses of each row: its positions without the last `skipped`, with the labels from `first` on."""
+        pairs = [(scores[: len(scores) - skipped], row[first:]) for scores, row in zip(logits, rows, strict=True)]
         return [cross_entropy(s, torch.tensor(row[: len(s)]), reduction="none") for s, row in pairs]
 
     right = nats(1, 1)
@@ -260,7 +278,7 @@ def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[
 
 
 def falsify_trained_parameters_have_gradients(bench: Bench) -> None:
-    network = awake(network_adapter(bench).network())
+    network = redraw_zeros(network_adapter(bench).network())
     gradients = backward(bench, network).gradient
     trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
     missing = [name for name in trained if name not in gradients or not gradients[name].any()]
@@ -272,12 +290,13 @@ def falsify_trained_parameters_have_gradients(bench: Bench) -> None:
 def falsify_checkpointing_changes_no_gradient(bench: Bench) -> None:
     network = network_adapter(bench).network()
     plain, again = backward(bench, network), backward(bench, network, checkpointing=True)
+    # Activation checkpointing shows in the forwards: the backward runs some of them again.
     if again.forwards == plain.forwards and again.gradient.keys() == plain.gradient.keys():
         raise SkipTest("network_loss(checkpointing=True) computes nothing twice: turn checkpointing on in it")
     missing = sorted(plain.gradient.keys() - again.gradient.keys())
     assert not missing, f"with activation checkpointing, {', '.join(missing)} has no gradient"
     assert plain.gradient, "no parameter has a gradient"
-    apart, name = _apart(plain, again)
+    apart, name = _largest_gradient_difference(plain, again)
     assert apart < SAME, (
         f"with activation checkpointing, the gradient of {name} is off by {apart:.2g} of its largest element: other "
         "numbers are drawn when activations are computed again, or something is changed in place"
@@ -300,9 +319,12 @@ def _flat(run: Backward) -> Tensor:
     return torch.cat([tensor.flatten().double() for _, tensor in sorted(run.gradient.items())])
 
 
-def _apart(plain: Backward, other: Backward) -> tuple[float, str]:
-    """Return the largest difference of gradients, relative to the largest element, and the name of its parameter."""
-    return max((off(other.gradient[name], tensor), name) for name, tensor in plain.gradient.items())
+def _largest_gradient_difference(plain: Backward, other: Backward) -> tuple[float, str]:
+    """Return the largest relative difference of two gradients, and the name of the parameter that has it.
+
+    The difference is relative to the largest element of the parameter's gradient.
+    """
+    return max((relative_difference(other.gradient[name], tensor), name) for name, tensor in plain.gradient.items())
 
 
 def falsify_evaluation_leaves_the_modes(bench: Bench) -> None:
@@ -312,7 +334,7 @@ def falsify_evaluation_leaves_the_modes(bench: Bench) -> None:
     # A hook shows whether the network was evaluated at all.
     with register_module_forward_hook(lambda module, *_: called.append(module in parts)):
         network_adapter(bench).evaluate_network(network)
-    # The mode of the root and of every part: an evaluation must restore all of them.
+    # An evaluation must restore the mode of the network and of each of its modules.
     changed = {name or "the network": module.training for name, module in network.named_modules()}
     changed = {name: mode for name, mode in changed.items() if mode != before["" if name == "the network" else name]}
     modes = ", ".join(f"{name} is in {'training' if mode else 'eval'} mode" for name, mode in changed.items())
@@ -337,7 +359,7 @@ def falsify_frozen_parts_are_in_eval_mode(bench: Bench) -> None:
 
 
 def _is_frozen(bench: Bench, name: str, module: nn.Module) -> bool:
-    """Return whether a module has parameters, all of which the adapter calls frozen."""
+    """Return whether a module has parameters, and the adapter declares all of them as frozen."""
     names = [f"{name}.{parameter}" for parameter, _ in module.named_parameters()]
     return bool(names) and all(
         any(fnmatch(name, pattern) for pattern in network_adapter(bench).frozen) for name in names
@@ -346,18 +368,18 @@ def _is_frozen(bench: Bench, name: str, module: nn.Module) -> bool:
 
 Pairs = list[tuple[str, str]]
 STEP_RATE, STEPS = 0.01, 3
-"""Of the steps of a network, whatever rate a warm-up has at first."""
+"""Rate and number of the steps of a network. The rate replaces the optimizer's, which a warm-up may start at 0."""
 SMALL, DIRECTIONS = 0.01, 4
-"""Part of a weight by which it is changed to measure a derivative, and along how many directions."""
+"""Step size of a numerical derivative, as a fraction of the weights, and the number of directions."""
 RESTORED = 1e-3
-"""How far the change by a restored optimizer may be off, relative to the largest; the rest is rounding."""
+"""Tolerance of the change by a restored optimizer, relative to the largest change; it allows for rounding."""
 FEW, APART = 2e-3, 0.3
-"""The least derivative that can be measured in float32, and how far one may be off, relative."""
+"""Smallest derivative that can be measured in float32, and the relative tolerance of derivatives."""
 
 
 def falsify_tied_weights_are_one_parameter(bench: Bench) -> None:
     network = network_adapter(bench).network()
-    # Modules, parameters and uses are compared separately: a tie can break at any of the three.
+    # A tie can break in three places: at the start, in a use of the weight that is detached, or in a step.
     pairs = tied_pairs(bench, network)
     if not pairs:
         raise NotClaimed(
@@ -374,35 +396,39 @@ def falsify_tied_weights_are_one_parameter(bench: Bench) -> None:
 
 
 def tied_pairs(bench: Bench, network: nn.Module) -> Pairs:
-    """Return the pairs of names that must be one parameter: declared by the adapter, or equal at the start.
+    """Return the pairs of names that must be one parameter.
 
-    An embedding and a linear layer begin as one if they have the same values, which are not all equal.
+    They are declared in `tied` of the adapter; by default they are the weights of an embedding and a linear layer with
+    the same initial values, unless these are constant.
     """
     declared = getattr(bench.trainer, "tied", None)
     if declared is not None:
         return [(a, b) for a, b in declared]
     named = _named_with_duplicates(network)
-    # Also duplicates: a tied parameter has two names, and only the first is listed otherwise.
+    # Without duplicates, only the first name of a shared module would be listed.
     modules = dict(network.named_modules(remove_duplicate=False))
     weights = {
         kind: [f"{name}.weight" for name, module in modules.items() if isinstance(module, kind)]
         for kind in (nn.Embedding, nn.Linear)
     }
     pairs = product(weights[nn.Embedding], weights[nn.Linear])
-    return [(a, b) for a, b in pairs if _begin_as_one(named.get(a), named.get(b))]
+    return [(a, b) for a, b in pairs if _are_initially_equal(named.get(a), named.get(b))]
 
 
-def _begin_as_one(a: Tensor | None, b: Tensor | None) -> bool:
-    if a is None or b is None:  # computed, as by a parametrization
+def _are_initially_equal(a: Tensor | None, b: Tensor | None) -> bool:
+    """Return whether two weights are one parameter, or have the same values, which are not constant."""
+    if a is None or b is None:  # no parameter, but computed, as by a parametrization
         return False
     return a is b or (a.shape == b.shape and torch.equal(a, b) and len(a.unique()) > 1)
 
 
 def _named_with_duplicates(network: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters by name; a shared parameter has all of its names."""
     return dict(network.named_parameters(remove_duplicate=False))
 
 
 def _assert_one_parameter(bench: Bench, network: nn.Module, pairs: Pairs, when: str) -> None:
+    """Assert that the names of each pair are one parameter; `when` is the start of the message."""
     named = _named_with_duplicates(network)
     unknown = [name for pair in pairs for name in pair if name not in named]
     assert not unknown, f"no parameter is named {', '.join(unknown)}; there are {', '.join(named)}"
@@ -417,7 +443,7 @@ def _assert_one_parameter(bench: Bench, network: nn.Module, pairs: Pairs, when: 
 
 
 def _assert_all_uses_count(bench: Bench, network: nn.Module, name: str) -> None:
-    """Compare the gradient of a weight with differences of the loss, in eval mode."""
+    """Assert that the gradient of a weight contains all of its uses: compare it with differences of the loss."""
     network.eval()
     weight = _named_with_duplicates(network)[name]
     if not weight.requires_grad:
@@ -427,7 +453,8 @@ def _assert_all_uses_count(bench: Bench, network: nn.Module, name: str) -> None:
     gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad.clone()
     draw, scale = torch.Generator().manual_seed(1), weight.detach().std()
     directions = [torch.randn(weight.shape, generator=draw).to(weight) * scale for _ in range(DIRECTIONS)]
-    # Directional derivatives: cheaper than every element, and a missing use changes nearly all of them.
+    # Derivatives along a few random directions are cheaper than along each element, and a use that is missing in the
+    # gradient changes nearly all of them.
     slopes = torch.tensor([float((gradient * direction).sum()) for direction in directions])
     expected = torch.tensor([_slope(bench, network, weight, direction) for direction in directions])
     assert expected.norm() < FEW or (expected - slopes).norm() < APART * expected.norm(), (
@@ -442,13 +469,13 @@ def _short(numbers: Tensor) -> str:
 
 @torch.no_grad()
 def _slope(bench: Bench, network: nn.Module, weight: Tensor, direction: Tensor) -> float:
-    """Return the derivative of the loss along a direction, as a difference."""
-    kept, losses = weight.clone(), []
-    # Central difference: its error is of the order of the square of the change.
+    """Return the derivative of the loss along a direction, as a difference quotient."""
+    original, losses = weight.clone(), []
+    # A central difference, whose error is of second order in the step size.
     for sign in (1, -1):
-        weight.copy_(kept + sign * SMALL * direction)
+        weight.copy_(original + sign * SMALL * direction)
         losses.append(float(_network_loss(bench, network)))
-    weight.copy_(kept)
+    weight.copy_(original)
     return (losses[0] - losses[1]) / (2 * SMALL)
 
 
@@ -460,7 +487,7 @@ def _network_loss(bench: Bench, network: nn.Module, *, checkpointing: bool = Fal
 
 
 def _take_steps(bench: Bench, network: nn.Module, optimizer: Optimizer | None = None) -> None:
-    """Take steps with the loop's optimizer of the network, which is created unless it is passed."""
+    """Take `STEPS` steps in training mode with the loop's optimizer of the network; create it if it is None."""
     network.train()
     optimizer = network_adapter(bench).network_optimizer(network) if optimizer is None else optimizer
     for group in optimizer.param_groups:
@@ -478,7 +505,6 @@ def falsify_steps_change_the_trained_parameters(bench: Bench) -> None:
     changed = {name for name, parameter in network.named_parameters() if not torch.equal(parameter, before[name])}
     trained = {name for name, parameter in network.named_parameters() if parameter.requires_grad}
     faults = {
-        # Both directions: frozen parameters that move, and trained ones that do not.
         "has requires_grad False and changes: a forward or a step writes to it": sorted(changed - trained),
         "has requires_grad True and does not change": sorted(trained - changed),
     }
@@ -490,7 +516,7 @@ def falsify_state_dict_of_the_optimizer_is_whole(bench: Bench) -> None:
     optimizer = network_adapter(bench).network_optimizer(network)
     _take_steps(bench, network, optimizer)
     saved = io.BytesIO()
-    # Through a file, as a checkpoint: references that stay alive in memory would hide what is not saved.
+    # Save to a file, as a checkpoint does: references to live objects would hide state that is not saved.
     torch.save((network.state_dict(), optimizer.state_dict()), saved)
     saved.seek(0)
     weights, state = torch.load(saved, weights_only=False)
@@ -503,7 +529,9 @@ def falsify_state_dict_of_the_optimizer_is_whole(bench: Bench) -> None:
     _take_steps(bench, again, restored)
     moved = {name: (parameter.detach() - before[name], name) for name, parameter in network.named_parameters()}
     actual = {name: parameter.detach() - before[name] for name, parameter in again.named_parameters()}
-    apart, name = max((off(actual[name], change), name) for change, name in moved.values() if change.any())
+    apart, name = max(
+        (relative_difference(actual[name], change), name) for change, name in moved.values() if change.any()
+    )
     inside = "an empty `state`" if not state["state"] else "a `state`"
     assert apart < RESTORED, (
         f"with the restored optimizer, {STEPS} steps change {name} by other numbers, off by {apart:.2g} of the largest "

@@ -1,7 +1,8 @@
 """Claims about runs that are resumed, killed during a save, or prolonged.
 
-A run is cut after every step, and must end as the run that was not cut. A killed run must leave a complete checkpoint
-or none. A run in a folder with checkpoints of an earlier run must not mix the two.
+A run is cut after every step: it is resumed from the checkpoint of this step, and must continue and end like the
+uninterrupted run. A killed run must leave a complete checkpoint or none. A run in a folder with checkpoints of an
+earlier run must not confuse its checkpoints with them.
 """
 
 import shutil
@@ -19,51 +20,59 @@ from pv.suites.training_loop.cases import SAVED, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
-    due,
+    due_checkpoints,
     judge,
     on_disk,
     require,
     require_forwards,
-    with_saves,
+    with_several_saves,
 )
 from pv.suites.training_loop.diagnosis import (
-    different,
-    different_end,
+    differing_steps,
+    differing_tensors,
+    end_difference,
     explain_difference,
     explain_order,
     explain_rates,
     explain_set,
     first_difference,
     logged,
-    other_numbers,
-    present,
     same_rates,
+    without_none,
 )
 from pv.suites.training_loop.job import Job
-from pv.suites.training_loop.oracle import equal_to, token_mean
+from pv.suites.training_loop.oracle import matching_numbers, token_mean
 from pv.suites.training_loop.run import Run
 
 UNEVEN = (1, 2, 3)
-"""Micro-batches of a window; of the four of an epoch, 3 leave one for its last window."""
+"""Numbers of micro-batches in a window. An epoch has four, so with 3 its last window has one."""
 PRINTED = 1e-4
-"""Relative rounding of logged numbers that is allowed."""
+"""Relative tolerance of logged numbers, which may be rounded."""
+# Causes that several checks name.
 EARLY = "a batch that is fetched too early: before the random state is restored, or ahead, before it is saved"
 UNTIED = "a load that unties: embedding and head were one parameter, and the head has a parameter of its own after it"
 Check = Callable[[Run, Run, int], str | tuple[str, tuple[str, ...]]]
-"""Compare an uninterrupted run (first) with one resumed after a step of it (second): the fault, and its causes."""
+"""Compares an uninterrupted run with the run that was resumed after its step k; returns the fault, and its causes."""
 
 
 def cut_after_every_step(bench: Bench, check: Check, job: Job = SAVED, windows: tuple[int, ...] = (1, 2)) -> None:
-    """Check each resumed run against the uninterrupted one, for each number of micro-batches in a window."""
+    """Refute the claim if a run that is resumed after any step fails a check.
+
+    Args:
+        bench: The bench.
+        check: The check.
+        job: The job to cut.
+        windows: The numbers of micro-batches in a window to try.
+    """
     judge(cut_cases(bench, check, job, windows))
 
 
 def cut_cases(bench: Bench, check: Check, job: Job = SAVED, windows: tuple[int, ...] = (1, 2)) -> Cases:
-    """Return a case for the run that is resumed after every step."""
+    """Return a case for each step after which the run is cut; the arguments are those of `cut_after_every_step`."""
     cases: Cases = {}
     for accumulate in windows:
         uninterrupted = bench.run(replace(job, accumulate=accumulate))
-        for k in due(bench, uninterrupted):
+        for k in due_checkpoints(bench, uninterrupted):
             if k < len(uninterrupted.steps):
                 cases[f"accumulation {accumulate}, cut after step {k}"] = cut_case(bench, uninterrupted, k, check)
     return cases
@@ -78,14 +87,14 @@ def cut_case(bench: Bench, uninterrupted: Run, k: int, check: Check) -> Case:
     return Case(again, fault_and_causes) if isinstance(fault_and_causes, str) else Case(again, *fault_and_causes)
 
 
-def rest_of_epoch(uninterrupted: Run, k: int) -> int:
-    """Return how many steps of the epoch of a cut are left."""
+def steps_left_in_epoch(uninterrupted: Run, k: int) -> int:
+    """Return the number of steps that are left in the epoch that is cut after step k."""
     return -k % (len(uninterrupted.steps) // uninterrupted.job.epochs)
 
 
 def falsify_rest_of_the_epoch(bench: Bench) -> None:
     def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        rest = rest_of_epoch(uninterrupted, k)
+        rest = steps_left_in_epoch(uninterrupted, k)
         epoch, taken = divmod(sum(map(len, uninterrupted.order[:k])), len(uninterrupted.job.train))
         return order_fault(uninterrupted, again, k, slice(rest), taken, epoch)
 
@@ -97,23 +106,29 @@ def order_fault(
 ) -> tuple[str, tuple[str, ...]]:
     """Return how the examples in a part of the steps after step k differ, and the known orders that they equal.
 
-    taken: the examples that the uninterrupted run had used of the epoch. cut: the index of that epoch.
+    Args:
+        uninterrupted: The uninterrupted run.
+        again: The run that was resumed after step k.
+        k: The step.
+        part: The part of the steps after step k that is compared.
+        taken: The number of examples of the epoch that the uninterrupted run has used before this part.
+        cut: The index of the epoch that was cut; None if the part is in later epochs.
     """
     actual, expected = again.order[part], uninterrupted.order[k:][part]
     if actual == expected:
         return "", ()
     names, right = ([name for step in steps for name in step] for steps in (actual, expected))
     fault = f"examples {[list(step) for step in actual]}, not {[list(step) for step in expected]}"
-    # Named apart: a loop that forgets its position starts again with the first rows, whatever the epoch.
+    # This cause is named separately: a loop that forgets its position uses the first rows again in any epoch.
     anew = ("the order of the first step and those after it: the data start again",)
     causes = explain_order(names, uninterrupted, taken, cut) or explain_set(names, right)
     if not starts_again(uninterrupted, again):
         return fault, causes
-    return fault, anew if cut is None else (*anew, *causes)  # else the first epoch is named twice
+    return fault, anew if cut is None else (*anew, *causes)  # in later epochs, `causes` would name the same order again
 
 
 def starts_again(uninterrupted: Run, again: Run) -> bool:
-    """Return whether a resumed run has the examples of the first steps of the uninterrupted one."""
+    """Return whether a resumed run uses the examples of the first steps of the uninterrupted run."""
     return again.order == uninterrupted.order[: len(again.order)]
 
 
@@ -122,7 +137,7 @@ def falsify_steps_left(bench: Bench) -> None:
         expected, actual = len(uninterrupted.steps) - k, len(again.steps)
         if expected == actual:
             return "", ()
-        causes = _told_apart(bench, uninterrupted, k, _of_steps_left(uninterrupted, actual, k))
+        causes = _confirmed_causes(bench, uninterrupted, k, _causes_of_steps_left(uninterrupted, actual, k))
         return f"it takes {actual} steps more, not {expected}", causes
 
     cases = cut_cases(bench, check)
@@ -133,24 +148,24 @@ def falsify_steps_left(bench: Bench) -> None:
     judge(cases)
 
 
-def _told_apart(bench: Bench, uninterrupted: Run, k: int, causes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the causes that also explain a run of one epoch more, cut after step `k` or an epoch later."""
-    # Short runs make several mistakes look alike: a run of one epoch more separates them.
+def _confirmed_causes(bench: Bench, uninterrupted: Run, k: int, causes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the causes that also explain a run with one more epoch, cut after step `k` or an epoch later."""
+    # In a short run, several mistakes give the same number of steps; a longer run distinguishes them.
     if len(causes) < 2:
         return causes
     longer = bench.run(replace(uninterrupted.job, directory=Path(), epochs=uninterrupted.job.epochs + 1))
     for at in sorted({k, k + len(uninterrupted.steps) // uninterrupted.job.epochs} & {*longer.checkpoints}):
-        there = _of_steps_left(longer, len(bench.resume(longer, at).steps), at)
+        there = _causes_of_steps_left(longer, len(bench.resume(longer, at).steps), at)
         causes = tuple(cause for cause in causes if cause in there) or causes
     return causes
 
 
-def _of_steps_left(uninterrupted: Run, actual: int, k: int) -> tuple[str, ...]:
+def _causes_of_steps_left(uninterrupted: Run, actual: int, k: int) -> tuple[str, ...]:
     """Return the known mistakes by which a run resumed after step `k` takes exactly `actual` steps."""
     total, epoch = len(uninterrupted.steps), len(uninterrupted.steps) // uninterrupted.job.epochs
     last = max(
         (at for at in uninterrupted.checkpoints if at <= k),
-        # Sorting by name as text puts step-9 after step-10, a common mistake of rotation and resume.
+        # Sorted by name as text, step-9 comes after step-10: a common mistake of rotation and resume.
         key=lambda at: str(uninterrupted.checkpoints[at]),
         default=0,
     )
@@ -171,7 +186,7 @@ def falsify_resume_of_a_finished_run(bench: Bench) -> None:
     for accumulate in (1, 2):
         uninterrupted = bench.run(replace(SAVED, accumulate=accumulate))
         again = bench.resume(uninterrupted, len(uninterrupted.steps))
-        differing = different(again.weights, uninterrupted.weights)
+        differing = differing_tensors(again.weights, uninterrupted.weights)
         fault = f"{len(again.steps)} steps are taken" if again.steps else f"weights {differing}" if differing else ""
         causes = ("another epoch",) if len(again.steps) == len(uninterrupted.steps) // uninterrupted.job.epochs else ()
         causes = ("a new run",) if len(again.steps) == len(uninterrupted.steps) else causes
@@ -181,7 +196,7 @@ def falsify_resume_of_a_finished_run(bench: Bench) -> None:
 
 def falsify_orders_of_later_epochs(bench: Bench) -> None:
     def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        rest = rest_of_epoch(uninterrupted, k)
+        rest = steps_left_in_epoch(uninterrupted, k)
         taken = sum(map(len, uninterrupted.order[: k + rest])) % len(uninterrupted.job.train)
         return order_fault(uninterrupted, again, k, slice(rest, None), taken)
 
@@ -196,33 +211,33 @@ def falsify_rates_after_a_cut(bench: Bench) -> None:
             actual, uninterrupted, k
         )
 
-    # the state of the optimizer has the rate of the next epoch, but not those after it
-    cut_after_every_step(bench, check, with_saves(bench, SAVED, 3))
+    # Three epochs if checkpoints are saved per epoch: the saved optimizer has the rate of the next epoch alone.
+    cut_after_every_step(bench, check, with_several_saves(bench, SAVED, 3))
 
 
-def same_end(uninterrupted: Run, again: Run, k: int) -> str:
-    """Return how the weights at the end differ, and where the difference began."""
-    differing = different_end(again, uninterrupted, k)
+def end_fault(uninterrupted: Run, again: Run, k: int) -> str:
+    """Describe how the weights at the end differ, and the first step that differs; "" if the weights are equal."""
+    differing = end_difference(again, uninterrupted, k)
     return f"weights at the end: {differing}; {first_difference(again, uninterrupted, k)}" if differing else ""
 
 
 def falsify_weights_without_dropout(bench: Bench) -> None:
     def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        return same_end(uninterrupted, again, k), _of_state(uninterrupted, again, k)
+        return end_fault(uninterrupted, again, k), _causes_of_state(uninterrupted, again, k)
 
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, log_every=3))
 
 
-def _of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
-    """Return which part of a checkpoint is not restored, by the first step after it."""
+def _causes_of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
+    """Return which part of a checkpoint is not restored, as far as the first step after it shows."""
     if not again.steps:
         return ()
     if uninterrupted.tied and not again.tied:
         return (UNTIED,)
     step, right = again.steps[0], uninterrupted.steps[k]
-    # Weights first, then counts of the optimizer, then its hidden state: each is judged only if those before are
-    # right.
-    other = different(step.first, uninterrupted.before(k)) if step.first else ""
+    # State outside `optimizer.state` is not recorded. It is the cause if everything that is recorded of the step equals
+    # the uninterrupted run, and the new weights still differ.
+    other = differing_tensors(step.first, uninterrupted.before(k)) if step.first else ""
     counts = {name: tensor for name, tensor in step.state.items() if name.endswith(".step")}
     mistakes = {
         "the state of a new optimizer: its own is not restored": bool(counts)
@@ -230,47 +245,47 @@ def _of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
         f"weights that are not those of the checkpoint: {other}": bool(other),
         "state that the optimizer keeps outside `optimizer.state`, as in an attribute: it is not restored": (
             not other
-            and not different(present(step.gradient), present(right.gradient))
+            and not differing_tensors(without_none(step.gradient), without_none(right.gradient))
             and (step.names, step.rates) == (right.names, right.rates)
-            and not different(step.state, right.state)
-            and bool(different(step.weights, right.weights))
+            and not differing_tensors(step.state, right.state)
+            and bool(differing_tensors(step.weights, right.weights))
         ),
     }
     return tuple(name for name, holds in mistakes.items() if holds)
 
 
 def falsify_weights_with_dropout(bench: Bench) -> None:
-    require_forwards(bench.run(SAVED))  # without one in training mode, there is no dropout
-    cut_after_every_step(bench, same_end_with_draws)
+    require_forwards(bench.run(SAVED))  # without forwards in training mode, there is no dropout
+    cut_after_every_step(bench, end_fault_with_draws)
 
 
 def falsify_weights_with_random_data(bench: Bench) -> None:
     noisy, plain = (bench.run(replace(SAVED, dropout=0.0, noise=noise)) for noise in (True, False))
-    if noisy.order == plain.order and not different(noisy.weights, plain.weights):
+    if noisy.order == plain.order and not differing_tensors(noisy.weights, plain.weights):
         raise SkipTest("with `job.noise` the data draw no random numbers: the run is the same without; see `noise`")
-    cut_after_every_step(bench, partial(_fetched_early, bench), replace(SAVED, dropout=0.0, noise=True))
+    cut_after_every_step(bench, partial(_fault_with_early_fetch, bench), replace(SAVED, dropout=0.0, noise=True))
 
 
-def _fetched_early(bench: Bench, uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-    """Return how the weights at the end differ with data that draw random numbers, and why.
-
-    If a run with dropout is resumed as it should be, its random state is restored.
-    """
-    fault, causes = same_end_with_draws(uninterrupted, again, k)
+def _fault_with_early_fetch(bench: Bench, uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+    """Return how the weights at the end differ with data that draw random numbers, and why."""
+    fault, causes = end_fault_with_draws(uninterrupted, again, k)
     if causes:
+        # A run with dropout that resumes correctly shows that the random state is restored. Then the numbers differ
+        # because the data are fetched before that.
         dropping = bench.run(replace(uninterrupted.job, directory=Path(), noise=False, dropout=SAVED.dropout))
-        if not same_end(dropping, bench.resume(dropping, k), k):
+        if not end_fault(dropping, bench.resume(dropping, k), k):
             causes = (EARLY,)
     return fault, causes
 
 
-def same_end_with_draws(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+def end_fault_with_draws(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
     """Return how the weights at the end differ in a run that draws random numbers, and why."""
-    fault = same_end(uninterrupted, again, k)
-    other_noise = uninterrupted.job.noise and again.order != uninterrupted.order[k:]  # the order itself is a premise
+    fault = end_fault(uninterrupted, again, k)
+    # Without noise the order is correct by a premise, so another order with noise comes from other random numbers.
+    other_noise = uninterrupted.job.noise and again.order != uninterrupted.order[k:]
     drawn = fault and (other_noise or explain_difference(again, uninterrupted, k) == "random numbers")
     cause = "other random numbers: their state is not restored, or something is drawn after it is"
-    # The random state before the first forward is digested in each step, so a seed that is set again shows.
+    # Each step records a digest of the random state before its first forward, which shows a seed that is set again.
     if again.steps and again.steps[0].random == uninterrupted.steps[0].random:
         cause = "other random numbers, those of the start of the run: it is seeded, and no state is restored after that"
     return fault, (cause,) if drawn else ()
@@ -281,7 +296,7 @@ def falsify_tied_weights(bench: Bench) -> None:
         if not uninterrupted.tied:
             raise SkipTest("embedding and head are two parameters also at the end of the run that was not cut")
         apart = "" if again.tied else "embedding and head are no longer one parameter"
-        return same_end(uninterrupted, again, k) or apart, (UNTIED,) if apart else ()
+        return end_fault(uninterrupted, again, k) or apart, (UNTIED,) if apart else ()
 
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, tied=True))
 
@@ -291,6 +306,7 @@ def falsify_history_of_losses(bench: Bench) -> None:
 
 
 def _differing_logs(steps: Sequence[int], actual: Mapping[int, float], expected: Mapping[int, float]) -> str:
+    """Format the actual and the expected numbers of some steps."""
     shown = [[f"{rows[at]:.6g}" if at in rows else "none" for rows in (actual, expected)] for at in steps]
     return ", ".join(f"step {at}: {one}, not {other}" for at, (one, other) in zip(steps, shown, strict=True))
 
@@ -299,7 +315,7 @@ def history_fault(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[st
     """Return which logged losses of a resumed run differ, and why."""
     expected, actual = logged(uninterrupted.logs, "loss"), logged(again.logs, "loss")
     require(expected, "loss in its `logs`", "where the loop logs none, name `loss` as missing in `features`")
-    differing = other_numbers(actual, expected, PRINTED)
+    differing = differing_steps(actual, expected, PRINTED)
     seen = _differing_logs(differing, actual, expected)
     causes = (
         ["without the logs before the cut"]
@@ -308,7 +324,7 @@ def history_fault(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[st
     )
     if differing and differing[0] in actual and differing[0] > k:
         after = [sums_ for i in range(k, differing[0]) for sums_ in uninterrupted.batch_sums(i)]
-        causes += equal_to(
+        causes += matching_numbers(
             actual[differing[0]], {"the mean over the steps after the cut only": token_mean(after)}, PRINTED
         )
     return f"logged losses differ ({seen})" if seen else "", tuple(causes)
@@ -331,12 +347,15 @@ def falsify_other_logged_numbers(bench: Bench) -> None:
 
 
 def number_fault(uninterrupted: Run, again: Run, k: int, name: str) -> tuple[str, tuple[str, ...]]:
-    """Return in which logs after the cut a number differs, and why."""
+    """Return in which logs after the cut a number differs, and why.
+
+    A number that is lower by the scored tokens, or by all tokens, before the cut was counted from 0 again.
+    """
     steps = logged(again.logs, "step")
     expected = {at: number for at, number in logged(uninterrupted.logs, name).items() if at in steps}
     actual = {at: number for at, number in logged(again.logs, name).items() if at in expected}
-    differing = other_numbers(actual, expected, PRINTED)
-    rows = [example for step in uninterrupted.steps[:k] for example in uninterrupted.named(step.names)]
+    differing = differing_steps(actual, expected, PRINTED)
+    rows = [example for step in uninterrupted.steps[:k] for example in uninterrupted.examples(step.names)]
     counts = {sum(example.scored for example in rows), sum(len(example.tokens) for example in rows)}
     missing = {round(expected[at] - actual.get(at, expected[at]), 6) for at in differing}
     anew = len(missing) == 1 and missing <= counts
@@ -348,13 +367,16 @@ PARTLY = "a checkpoint that is written in place: it is there before it is comple
 
 
 def _job(bench: Bench) -> Job:
-    """Return a job with two checkpoints: where the second is saved, the first is complete."""
-    return with_saves(bench, replace(SAVED, train=unequal(4), epochs=1, dropout=0.0), 2)
+    """Return a job with two checkpoints, so that the first one is complete while the second one is written."""
+    return with_several_saves(bench, replace(SAVED, train=unequal(4), epochs=1, dropout=0.0), 2)
 
 
-def kills(bench: Bench, uninterrupted: Run) -> Iterator[tuple[int, Path, dict[int, Path]]]:
-    """Yield each operation on files, the directory of a run that was killed at it, and its checkpoints by step."""
-    # Every operation on files once: the last run is not killed, since it has no such operation.
+def killed_runs(bench: Bench, uninterrupted: Run) -> Iterator[tuple[int, Path, dict[int, Path]]]:
+    """Run a job again and again, killing it at one operation on files after the other.
+
+    Yields:
+        The number of the operation, from 1, the directory of the killed run, and its checkpoints by step.
+    """
     for operation in count():
         place = bench.kill(uninterrupted, operation)
         if place is None:
@@ -369,60 +391,66 @@ def falsify_kill_during_a_save(bench: Bench) -> None:
     uninterrupted, cases = bench.run(_job(bench)), Cases()
     left: tuple[Path, dict[int, Path]] = (Path(), {})
     refused: list[str] = []
-    for operation, place, saved in kills(bench, uninterrupted):
+    for operation, place, saved in killed_runs(bench, uninterrupted):
         if saved:
             left = max(left, (place, saved), key=lambda checkpoints: len(checkpoints[1]))
             name = f"killed at operation {operation} on files, resumed from step {max(saved)}"
-            cases[name] = _after_kill(bench, uninterrupted, place, max(saved), saved[max(saved)], refused)
+            cases[name] = _resume_after_kill(bench, uninterrupted, place, max(saved), saved[max(saved)], refused)
     judge(cases)
-    # A loop that refuses every checkpoint of a killed run may refuse any copied folder: try the complete one.
+    # A loop that refuses all these checkpoints may refuse any folder of a killed run, even with a complete checkpoint.
     if len(refused) == len(cases):
         _require_older(bench, uninterrupted, *left)
 
 
 def _require_older(bench: Bench, uninterrupted: Run, place: Path, saved: dict[int, Path]) -> None:
-    """Raise SkipTest if the oldest checkpoint that a killed run has left, which is complete, is refused, too."""
+    """Raise SkipTest if the trainer also refuses the oldest checkpoint of a killed run, which is complete."""
     try:
         bench.resume_run(uninterrupted, place, saved[min(saved)])
-    except Exception as error:  # whatever a trainer raises for a directory, or a checkpoint, that it does not take
+    except Exception as error:  # trainers raise different errors to refuse a directory or a checkpoint
         why = f"{type(error).__name__}: {error}"[:200]
         raise SkipTest(f"every checkpoint of a killed run is refused, also the oldest: {why}") from error
 
 
-def _after_kill(bench: Bench, uninterrupted: Run, place: Path, k: int, saved: Path, refused: list[str]) -> Case:
-    """Resume from the newest checkpoint of a killed run, which the trainer may refuse, and compare the end.
+def _resume_after_kill(bench: Bench, uninterrupted: Run, place: Path, k: int, saved: Path, refused: list[str]) -> Case:
+    """Resume from the newest checkpoint of a killed run, and compare the end with the end of the uninterrupted run.
 
-    refused: gets what is raised then.
+    Args:
+        bench: The bench.
+        uninterrupted: The uninterrupted run.
+        place: The directory of the killed run.
+        k: The step of the checkpoint.
+        saved: The checkpoint. The trainer may refuse it, since it may be incomplete.
+        refused: Gets the error if the trainer refuses the checkpoint.
     """
     try:
         again = bench.resume_run(uninterrupted, place, saved)
-    except Exception as error:  # whatever a trainer raises for a checkpoint that is not complete
+    except Exception as error:  # trainers raise different errors for an incomplete checkpoint
         refused.append(f"{type(error).__name__}: {error}")
         return Case(uninterrupted)
-    fault = same_end(uninterrupted, again, k)
+    fault = end_fault(uninterrupted, again, k)
     return Case(again, fault, (PARTLY,) if fault else ())
 
 
 def falsify_killed_run_goes_on(bench: Bench) -> None:
     newest = cast("WithNewest", bench.trainer).newest
     uninterrupted, cases = bench.run(_job(bench)), Cases()
-    for operation, place, saved in kills(bench, uninterrupted):
+    for operation, place, saved in killed_runs(bench, uninterrupted):
         name = f"killed at operation {operation} on files, with checkpoints of the steps {sorted(saved)}"
         if (path := newest(place)) is not None:
-            cases[name] = _from_newest(bench, uninterrupted, place, path)
+            cases[name] = _resume_from_newest(bench, uninterrupted, place, path)
         elif len(saved) > 1:
             cases[name] = Case(uninterrupted, "no checkpoint is found, and at least the first is complete")
     judge(cases)
 
 
-def _from_newest(bench: Bench, uninterrupted: Run, place: Path, path: Path) -> Case:
-    """Resume from the checkpoint that the trainer calls the newest, and compare the end."""
+def _resume_from_newest(bench: Bench, uninterrupted: Run, place: Path, path: Path) -> Case:
+    """Resume from the checkpoint that the trainer calls the newest, which must be complete, and compare the end."""
     try:
         again = bench.resume_run(uninterrupted, place, path, saves=False)
-    except Exception as error:  # whatever a trainer raises for a checkpoint that is not complete
+    except Exception as error:  # trainers raise different errors for an incomplete checkpoint
         why = f"the newest checkpoint is {path.name}, which cannot be loaded: {type(error).__name__}: {error}"
         return Case(uninterrupted, why[:300], (PARTLY,))
-    fault = same_end(uninterrupted, again, len(uninterrupted.steps) - len(again.steps))
+    fault = end_fault(uninterrupted, again, len(uninterrupted.steps) - len(again.steps))
     return Case(again, fault, (PARTLY,) if fault else ())
 
 
@@ -430,16 +458,16 @@ class WithNewest(Protocol):
     """An adapter with the feature `newest`."""
 
     def newest(self, folder: Path) -> Path | None:
-        """Return the checkpoint from which the loop would go on in a folder; None if there is none."""
+        """Return the checkpoint from which the loop would resume in a folder; None if there is none."""
 
 
-def _in_used_folder(bench: Bench, earlier: Run, job: Job) -> Run | None:
-    """Return the run of a job in the folder of an earlier one; None if the trainer refuses the folder."""
+def _run_in_used_folder(bench: Bench, earlier: Run, job: Job) -> Run | None:
+    """Return the run of a job in the folder of an earlier run; None if the trainer refuses the folder."""
     try:
         return bench.run_after(earlier, job)
     except SkipTest:
         raise
-    except (Exception, SystemExit):  # whatever a trainer raises for a folder that is not empty
+    except (Exception, SystemExit):  # trainers raise different errors for a folder that is not empty
         return None
 
 
@@ -448,10 +476,11 @@ def falsify_rotation_beside_an_earlier_run(bench: Bench) -> None:
     earlier = bench.run(replace(SAVED, keep=2, epochs=3))
     for keep in (1, 2):
         alone = bench.run(replace(SAVED, keep=keep, epochs=1))
-        expected = due(bench, alone)[-keep:]
-        if not expected or {*expected} & {*on_disk(earlier)}:  # they could not be told from those of the earlier run
+        expected = due_checkpoints(bench, alone)[-keep:]
+        # Checkpoints of the same steps could not be distinguished from the ones of the earlier run.
+        if not expected or {*expected} & {*on_disk(earlier)}:
             continue
-        run = _in_used_folder(bench, earlier, replace(SAVED, keep=keep, epochs=1))
+        run = _run_in_used_folder(bench, earlier, replace(SAVED, keep=keep, epochs=1))
         lost = [step for step in expected if run is not None and step not in on_disk(run)]
         names = f"{', '.join(map(str, lost))} of this run"
         fault = f"after it, the folder has the steps {on_disk(run or alone)}, and not {names}" if lost else ""
@@ -466,7 +495,7 @@ def falsify_rotation_beside_an_earlier_run(bench: Bench) -> None:
 def falsify_newest_beside_an_earlier_run(bench: Bench) -> None:
     newest = cast("WithNewest", bench.trainer).newest
     earlier, job = bench.run(SAVED), replace(SAVED, epochs=1, seed=2)
-    run = _in_used_folder(bench, earlier, job)
+    run = _run_in_used_folder(bench, earlier, job)
     if run is None:
         return
     judge({"in the folder of an earlier, longer run": _newest_case(bench, run, newest)})
@@ -479,7 +508,7 @@ def _newest_case(bench: Bench, run: Run, newest: Callable[[Path], Path | None]) 
     if path is None:
         return Case(run, "no checkpoint is found")
     again = bench.resume_run(run, place, path, saves=False)
-    differing = different_end(again, run, len(run.steps))
+    differing = end_difference(again, run, len(run.steps))
     fault = f"the newest checkpoint is {path.name}: a run that goes on from it ends with other weights, {differing}"
     causes = ("a checkpoint of the earlier run, whose step is larger",) if not again.steps else ()
     return Case(again, fault, causes) if differing else Case(again)
@@ -497,12 +526,18 @@ def falsify_finished_run_with_another_epoch(bench: Bench) -> None:
 
 
 def _prolonged_case(bench: Bench, uninterrupted: Run, longer: Run) -> Case:
-    """Return whether a finished run that is resumed for as many epochs as another one has its remaining examples."""
+    """Check that a finished run that is resumed with more epochs uses the remaining examples of a longer run.
+
+    Args:
+        bench: The bench.
+        uninterrupted: The finished run.
+        longer: A run with more epochs, which the finished run becomes.
+    """
     try:
         again = bench.resume(uninterrupted, len(uninterrupted.steps), epochs=longer.job.epochs)
     except SkipTest:
         raise
-    except (Exception, SystemExit):  # whatever a trainer raises that prolongs no run
+    except (Exception, SystemExit):  # a trainer may refuse to prolong a run, with any error
         return Case(uninterrupted)
     fault, causes = order_fault(longer, again, len(uninterrupted.steps), slice(None), 0)
     if fault and not again.steps:

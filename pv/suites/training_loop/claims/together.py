@@ -9,18 +9,41 @@ from unittest import SkipTest
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.cases import EVALUATED, TOGETHER, equal, unequal
-from pv.suites.training_loop.claims.checks import Case, Cases, decays, due, gradient_case, judge, refute, require_steps
+from pv.suites.training_loop.claims.checks import (
+    Case,
+    Cases,
+    due_checkpoints,
+    expected_decays,
+    gradient_case,
+    judge,
+    refute,
+    require_steps,
+)
 from pv.suites.training_loop.claims.losses import TOLERANCE, evaluation_case
-from pv.suites.training_loop.claims.resume import same_end, starts_again
+from pv.suites.training_loop.claims.resume import end_fault, starts_again
 from pv.suites.training_loop.claims.updates import schedule_of
-from pv.suites.training_loop.diagnosis import different, different_end, explain_set
+from pv.suites.training_loop.diagnosis import differing_tensors, end_difference, explain_set
 from pv.suites.training_loop.job import HEAD, Job
-from pv.suites.training_loop.oracle import START, averaged, close, equal_to, norm, scaled, sums, token_mean
+from pv.suites.training_loop.oracle import (
+    START,
+    close,
+    matching_numbers,
+    norm,
+    running_average,
+    scaled,
+    sums,
+    token_mean,
+)
 from pv.suites.training_loop.run import Run
 
 
 def both_ranks(bench: Bench, dropout: float = 0.0) -> tuple[Run, Run]:
-    """Return the runs of the two ranks of a job, with checkpoints and evaluations if the trainer has them."""
+    """Run a job in two ranks, with checkpoints and evaluations if the trainer has them, and return both runs.
+
+    Raises:
+        AssertionError: The ranks take different numbers of steps.
+        SkipTest: They take no step.
+    """
     saves = "save" not in bench.lacks
     job = Job(train=unequal(10), batch=1, accumulate=2, save_every=int(saves), dropout=dropout)
     if "evaluate" not in bench.lacks:
@@ -34,7 +57,7 @@ def both_ranks(bench: Bench, dropout: float = 0.0) -> tuple[Run, Run]:
 
 def falsify_examples_of_two_ranks(bench: Bench) -> None:
     first, second = both_ranks(bench)
-    # A loop that fills windows up uses some examples of the next epoch in its last window.
+    # In a loop that fills up windows from the next epoch, the last step of an epoch uses examples of the next one.
     last = len(first.job.train) // (2 * first.job.accumulate) if "short_windows" in bench.lacks else None
     times = Counter(name for run in (first, second) for step in run.order[:last] for name in step)
     expected = (
@@ -47,7 +70,7 @@ def falsify_examples_of_two_ranks(bench: Bench) -> None:
 def falsify_weights_of_two_ranks(bench: Bench) -> None:
     first, second = both_ranks(bench)
     for k, (a, b) in enumerate(zip(first.steps, second.steps, strict=True), 1):
-        if differing := different(b.weights, a.weights):
+        if differing := differing_tensors(b.weights, a.weights):
             refute(f"after step {k} the weights of the ranks differ: {differing}", first)
     if first.order == second.order:
         raise SkipTest("both ranks have the same examples: their weights are the same also if nothing is reduced")
@@ -56,7 +79,8 @@ def falsify_weights_of_two_ranks(bench: Bench) -> None:
 def falsify_gradient_of_two_ranks(bench: Bench) -> None:
     first, second = both_ranks(bench)
     pairs = zip(first.steps, second.steps, strict=True)
-    # Data parallelism must equal one process that has both ranks' micro-batches: judge the union by the same oracle.
+    # Data parallelism must give the gradient of one process with the micro-batches of both ranks, so the oracle judges
+    # the union.
     together = replace(
         first, steps=tuple(replace(a, batches=a.batches + b.batches, widths=a.widths + b.widths) for a, b in pairs)
     )
@@ -64,7 +88,7 @@ def falsify_gradient_of_two_ranks(bench: Bench) -> None:
     for k in range(len(together.steps)):
         case = gradient_case(bench, together, k)
         if case.fault:
-            case = replace(case, causes=(*_causes(bench, (first, second), k), *case.causes))
+            case = replace(case, causes=(*_causes_of_gradient(bench, (first, second), k), *case.causes))
         cases[f"step {k + 1}"] = Case(first, case.fault, case.causes)
     judge(cases)
 
@@ -77,12 +101,12 @@ def falsify_resume_of_two_ranks(bench: Bench) -> None:
             raise SkipTest(f"one epoch has no checkpoint but its last: no cadence: {why}")
         refute("two processes leave no checkpoint of step 1", uninterrupted[0])
     resumed = bench.resume_ranks(uninterrupted, 1)
-    for rank, (whole, again) in enumerate(zip(uninterrupted, resumed, strict=True)):
+    for rank, (run, again) in enumerate(zip(uninterrupted, resumed, strict=True)):
         name = f"resumed after step 1, rank {rank}"
-        if whole.order[1:] != again.order:
+        if run.order[1:] != again.order:
             causes = _causes_of_order(uninterrupted, resumed, rank)
-            refute(f"{name} goes on with the examples {again.order}, not {whole.order[1:]}", again, causes)
-        if differing := different_end(again, whole, 1):
+            refute(f"{name} goes on with the examples {again.order}, not {run.order[1:]}", again, causes)
+        if differing := end_difference(again, run, 1):
             refute(f"{name} ends with other weights: {differing}", again)
 
 
@@ -110,24 +134,25 @@ def falsify_evaluation_of_two_ranks(bench: Bench) -> None:
 
 
 def _evaluation_case(runs: tuple[Run, Run], rank: int, k: int, loss: float) -> Case:
+    """Compare the loss of an evaluation that a rank reports after step k with the mean over all evaluated tokens."""
     run = runs[rank]
     case = evaluation_case(run, k, loss)
-    parts = [run.named(chain(*part.evaluated[part.early :])) for part in runs]
+    parts = [run.examples(chain(*part.evaluated[part.initial_evaluations :])) for part in runs]
     means = [token_mean([sums(run.before(k), part)]) for part in parts]
     mistakes = {"the mean of the ranks' means": sum(means) / 2, "that of its own part": means[rank]}
-    return replace(case, causes=(*equal_to(loss, mistakes, TOLERANCE), *case.causes)) if case.fault else case
+    return replace(case, causes=(*matching_numbers(loss, mistakes, TOLERANCE), *case.causes)) if case.fault else case
 
 
 def falsify_no_example_is_never_used(bench: Bench) -> None:
-    # Seven examples on two ranks: one is left out or repeated in each epoch, but not the same one always.
+    # Two ranks cannot share seven examples evenly: each epoch leaves out or repeats one, but not always the same one.
     runs = bench.ranks(Job(train=unequal(7), batch=1, epochs=8), 2)
     used = {name for run in runs for step in run.order for name in step}
     if never := [example.name for example in runs[0].job.train if example.name not in used]:
         refute(f"in 8 epochs of two ranks, the examples {never} of 7 are never used", runs[0])
 
 
-def _causes(bench: Bench, runs: tuple[Run, Run], k: int) -> tuple[str, ...]:
-    """Return which mistakes with the ranks' sums give the gradient at index k."""
+def _causes_of_gradient(bench: Bench, runs: tuple[Run, Run], k: int) -> tuple[str, ...]:
+    """Return the known mistakes in combining the ranks' gradients that give the gradient of the step at index k."""
     a, b = (run.sums(k) for run in runs)
     mistakes = {
         "the mean of the ranks' means": (0.5, 0.5, a.tokens, b.tokens),
@@ -140,7 +165,7 @@ def _causes(bench: Bench, runs: tuple[Run, Run], k: int) -> tuple[str, ...]:
     actual, tolerance = runs[0].steps[k].gradient, max(bench.trainer.tolerance, 1e-6)
 
     def matches(one: float, other: float, ours: int, theirs: int) -> bool:
-        # A mistake is a pair of factors and divisors of the two ranks' summed gradients.
+        # A mistake has a factor and a divisor for the summed gradient of each rank.
         parts = {n: one * a.gradient[n] / max(ours, 1) + other * b.gradient[n] / max(theirs, 1) for n in a.gradient}
         return difference(actual, parts) < tolerance
 
@@ -148,19 +173,19 @@ def _causes(bench: Bench, runs: tuple[Run, Run], k: int) -> tuple[str, ...]:
 
 
 NEAR = 1e-4
-"""How far gradients may be off, relative; PyTorch adds 1e-6 to a norm."""
+"""Relative tolerance of gradients, which may be clipped: PyTorch adds 1e-6 to a norm."""
 
 
 def covering(features: Sequence[str]) -> list[tuple[str, ...]]:
     """Return sets of features that cover every combination of two: both, either without the other, and neither.
 
-    The algorithm is greedy, as in AETG (Cohen et al. 1997): take the set with the most combinations that no earlier set
-    has, the first of several. The first set has all features.
+    The first set has all features.
     """
     sets = [dict(zip(features, on, strict=True)) for on in product((True, False), repeat=len(features))]
     pairs = {frozenset(pair) for features in sets for pair in combinations(features.items(), 2)}
     chosen = []
-    # Greedy set cover: optimal covering arrays are hard to compute, and a few runs more do not matter.
+    # Greedy set cover as in AETG (Cohen et al. 1997): take the set with the most combinations that are not covered yet.
+    # Smallest covering arrays are hard to compute, and a few more runs do not matter.
     while pairs:
         best = max(
             sets, key=lambda features: sum(frozenset(pair) in pairs for pair in combinations(features.items(), 2))
@@ -176,19 +201,24 @@ def _features(bench: Bench) -> list[str]:
 
 
 def _job(bench: Bench, features: Sequence[str], batch: int = 2) -> Job:
-    """Return a job of two epochs of full windows, with checkpoints where the loop has them."""
+    """Return a job with some features: two epochs of full windows, with checkpoints if the loop has them."""
     job = Job(train=equal(8), epochs=2, batch=batch, save_every=0 if "save" in bench.lacks else 3)
-    # The settings of two features do not overlap, so their order does not matter.
+    # No two features change the same setting, so their order does not matter.
     for name in features:
         job = TOGETHER[name](job)
     return job
 
 
 def _judge(cases: Mapping[tuple[str, ...], Case]) -> None:
-    """Refute the claim if a run has a fault, and name the features that all runs with one have, and no other run."""
+    """Refute the claim if a run has a fault.
+
+    The cause is the feature, or the pair of features, that all faulty runs have and no other run has.
+
+    Args:
+        cases: The cases by the features of their runs.
+    """
     failed = [set(features) for features, case in cases.items() if case.fault]
     passed = [set(features) for features, case in cases.items() if not case.fault]
-    # A feature, or two together, that all failing runs have and no passing run has.
     common = sorted(set.intersection(*failed)) if failed else []
     sets = [*combinations(common, 1), *combinations(common, 2)]
     alone = next((candidate for candidate in sets if not any({*candidate} <= features for features in passed)), ())
@@ -197,6 +227,7 @@ def _judge(cases: Mapping[tuple[str, ...], Case]) -> None:
 
 
 def _runs(bench: Bench) -> dict[tuple[str, ...], Run]:
+    """Return the runs with covering sets of features, by their features."""
     runs = {features: bench.run(_job(bench, features)) for features in covering(_features(bench))}
     require_steps(*runs.values())
     return runs
@@ -207,12 +238,13 @@ def falsify_features_together(bench: Bench) -> None:
 
 
 def _fault(bench: Bench, run: Run) -> str:
-    """Return the first thing that is wrong with gradients, rates, average or evaluations; "" if nothing is."""
-    faults = (_of_gradient, _of_rates, _of_average, _of_evaluations)
+    """Return the first fault of gradients, rates, average or evaluations; "" if there is none."""
+    faults = (_gradient_fault, _rate_fault, _average_fault, _evaluation_fault)
     return next((text for check in faults if (text := check(bench, run))), "")
 
 
-def _of_gradient(bench: Bench, run: Run) -> str:
+def _gradient_fault(bench: Bench, run: Run) -> str:
+    """Return the first fault of a gradient; "" if there is none."""
     for k, step in enumerate(run.steps):
         plain = run.sums(k, smoothing=run.job.smoothing).mean
         scale = 1.0 if run.job.clip is None else min(1.0, run.job.clip / norm(plain))
@@ -223,7 +255,8 @@ def _of_gradient(bench: Bench, run: Run) -> str:
     return ""
 
 
-def _of_rates(bench: Bench, run: Run) -> str:
+def _rate_fault(bench: Bench, run: Run) -> str:
+    """Return the first fault of a learning rate; "" if there is none, or the trainer does not claim its schedule."""
     if run.job.schedule == "constant" or bench.missing("TL-RATE-001", ()):
         return ""
     scheduled = schedule_of(bench, run)
@@ -235,16 +268,18 @@ def _of_rates(bench: Bench, run: Run) -> str:
     return ""
 
 
-def _of_average(bench: Bench, run: Run) -> str:
+def _average_fault(bench: Bench, run: Run) -> str:
+    """Return the fault of the running average; "" if there is none."""
     if run.job.average is None:
         return ""
-    expected = averaged(START, [step.weights for step in run.steps], decays(bench, run.job))
+    expected = running_average(START, [step.weights for step in run.steps], expected_decays(bench, run.job))
     off = difference(run.average, expected) if run.average else 1.0
     return f"the running average is off by {off:.2g} of its largest element" if off > NEAR else ""
 
 
-def _of_evaluations(bench: Bench, run: Run) -> str:
-    for k, loss in run.evaluations[-1:]:  # the others are those of TL-EVAL-001
+def _evaluation_fault(bench: Bench, run: Run) -> str:
+    """Return the fault of the last evaluation; "" if there is none."""
+    for k, loss in run.evaluations[-1:]:  # TL-EVAL-001 is about the earlier evaluations
         expected = token_mean([sums(run.before(k), run.job.evaluated)]) if k <= len(run.steps) else loss
         if close(loss, expected, TOLERANCE):
             return ""
@@ -257,22 +292,22 @@ def _of_evaluations(bench: Bench, run: Run) -> str:
 def falsify_features_together_after_a_cut(bench: Bench) -> None:
     cases = {}
     for features, uninterrupted in _runs(bench).items():
-        steps = [k for k in due(bench, uninterrupted) if k < len(uninterrupted.steps)]
+        steps = [k for k in due_checkpoints(bench, uninterrupted) if k < len(uninterrupted.steps)]
         if steps:
             again = bench.resume(uninterrupted, steps[-1])
-            fault = _end(uninterrupted, again, steps[-1])
+            fault = _describe_end(uninterrupted, again, steps[-1])
             cases[features] = Case(again, f"cut after step {steps[-1]}, {fault}" if fault else "")
     _judge(cases)
 
 
-def _end(uninterrupted: Run, again: Run, k: int) -> str:
-    """Return how weights or average of a run that was resumed after step k end, where that differs."""
-    average = different_end(again, uninterrupted, k, "average") if uninterrupted.job.average is not None else ""
-    return same_end(uninterrupted, again, k) or (f"average at the end: {average}" if average else "")
+def _describe_end(uninterrupted: Run, again: Run, k: int) -> str:
+    """Describe how the weights or the average at the end of a run that was resumed after step k differ."""
+    average = end_difference(again, uninterrupted, k, "average") if uninterrupted.job.average is not None else ""
+    return end_fault(uninterrupted, again, k) or (f"average at the end: {average}" if average else "")
 
 
 def featured_ranks(bench: Bench) -> tuple[Run, Run]:
-    """Return the runs of two ranks with all features of the loop, but for those that its evaluations have."""
+    """Run a job with all features of the loop but evaluations in two ranks, and return both runs."""
     features = [name for name in _features(bench) if name != "evaluate"]
     first, second = bench.ranks(_job(bench, features, batch=1), 2)
     if len(first.steps) != len(second.steps):
@@ -283,11 +318,12 @@ def featured_ranks(bench: Bench) -> tuple[Run, Run]:
 def falsify_features_in_two_ranks(bench: Bench) -> None:
     runs = first, second = featured_ranks(bench)
     pairs = zip(first.steps, second.steps, strict=True)
+    # Judge every rank as one process with the micro-batches of both ranks.
     batches = [a.batches + b.batches for a, b in pairs]
-    whole = [
+    together = [
         replace(r, steps=tuple(replace(s, batches=b) for s, b in zip(r.steps, batches, strict=True))) for r in runs
     ]
-    judge({f"rank {rank}": Case(runs[rank], _fault(bench, run)) for rank, run in enumerate(whole)})
+    judge({f"rank {rank}": Case(runs[rank], _fault(bench, run)) for rank, run in enumerate(together)})
 
 
 def falsify_features_in_two_ranks_after_a_cut(bench: Bench) -> None:
@@ -297,8 +333,10 @@ def falsify_features_in_two_ranks_after_a_cut(bench: Bench) -> None:
         raise SkipTest("the run has no checkpoint but its last")
     cases: Cases = {}
     for rank, again in enumerate(bench.resume_ranks(uninterrupted, steps[-1])):
-        whole = uninterrupted[rank]
-        other = whole.order[steps[-1] :] != again.order
-        fault = f"examples {again.order}, not {whole.order[steps[-1] :]}" if other else _end(whole, again, steps[-1])
+        run = uninterrupted[rank]
+        other = run.order[steps[-1] :] != again.order
+        fault = (
+            f"examples {again.order}, not {run.order[steps[-1] :]}" if other else _describe_end(run, again, steps[-1])
+        )
         cases[f"rank {rank}, resumed after step {steps[-1]}"] = Case(again, fault)
     judge(cases)

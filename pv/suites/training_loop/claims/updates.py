@@ -1,4 +1,4 @@
-"""Claims about what happens between a gradient and the weights: clipping, gradient scaler, rate, weight decay."""
+"""Claims about the update of the weights from their gradient: clipping, gradient scaler, rate, weight decay."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,27 +25,31 @@ from pv.suites.training_loop.claims.checks import (
     require_steps,
 )
 from pv.suites.training_loop.claims.resume import cut_after_every_step
-from pv.suites.training_loop.diagnosis import logged, other_numbers, same_rates
+from pv.suites.training_loop.diagnosis import differing_steps, logged, same_rates
 from pv.suites.training_loop.features import planned_steps
 from pv.suites.training_loop.job import HEAD, Job
 from pv.suites.training_loop.mistakes import clipped_early, scale_of
-from pv.suites.training_loop.oracle import START, close, equal_arrays, equal_to, norm, scaled
+from pv.suites.training_loop.oracle import START, close, matching_arrays, matching_numbers, norm, scaled
 from pv.suites.training_loop.run import Run
 
 RATE, DECAY_TOLERANCE = 0.01, 1e-3
-"""Of a step whose weight decay is measured, and how far it may be off, relative."""
+"""The rate of a step whose weight decay is measured, and the relative tolerance of the decay."""
 NEAR = 1e-4
-"""How far clipped gradients may be off, relative."""
+"""Relative tolerance of clipped gradients."""
 DEFAULT_DECAY = 0.01
-"""Of a group of AdamW that names none."""
+"""The weight decay of a parameter group of AdamW that names none."""
 Schedule = Callable[[int, int], float]
-"""The rate of the next step, by the steps done and the steps planned."""
+"""Returns the rate of the next step from the number of steps done and the number of planned steps."""
 
 
 def linear(job: Job, done: int, planned: int, first: int = 0) -> float:
-    """Return the rate of the step after `done` steps: up to the peak in the warm-up, then to 0 at the end.
+    """Return the rate of the step after `done` steps: a linear warm-up to the peak, then a linear decay to 0.
 
-    first: 0 if the warm-up begins with the rate 0, 1 if it begins with the peak divided by its steps.
+    Args:
+        job: The job.
+        done: The number of steps done.
+        planned: The number of planned steps.
+        first: 0 if the warm-up starts with the rate 0, 1 if it starts with the peak divided by its steps.
     """
     if done < job.warmup:
         return job.rate * (done + first) / job.warmup
@@ -53,15 +57,15 @@ def linear(job: Job, done: int, planned: int, first: int = 0) -> float:
 
 
 def schedule_of(bench: Bench, run: Run) -> Schedule:
-    """Return the schedule that the trainer documents, or the job's with the beginning that the run has."""
+    """Return the schedule that the trainer documents; by default the linear schedule of the run's job."""
     documented: Callable[[Job, int, int], float] | None = getattr(bench.trainer, "expected_rate", None)
-    # Two conventions of a warm-up: it begins with 0, or with peak / steps; the first step shows which.
+    # A warm-up starts with 0 or with peak / steps; both are correct, and the first step of the run shows which.
     above = run.job.warmup > 0 and any(close(step.rate, run.job.rate / run.job.warmup) for step in run.steps[:1])
     return partial(documented, run.job) if documented else partial(linear, run.job, first=int(above))
 
 
 def scheduled(bench: Bench) -> Iterator[tuple[str, Run]]:
-    """Yield runs with schedules, by case."""
+    """Yield runs with schedules, each with the name of its case."""
     for accumulate, warmup, limit in product((1, 2), (0, 2), (None, 3)):
         candidate = Job(
             train=equal(7), epochs=2, accumulate=accumulate, schedule="linear", warmup=warmup, max_steps=limit
@@ -72,41 +76,49 @@ def scheduled(bench: Bench) -> Iterator[tuple[str, Run]]:
 def falsify_rate_of_each_step(bench: Bench) -> None:
     cases: Cases = {}
     for case, run in scheduled(bench):
-        # The schedule must span the steps that the run takes, not the epochs, if `max_steps` is set.
-        # Where windows span two epochs, the steps of all epochs are those taken.
+        # With `max_steps`, the schedule must span these steps, not the epochs. Where windows span two epochs, the
+        # number of steps cannot be planned from the epochs, so the steps of the run count.
         planned = run.job.max_steps or (len(run.steps) if "short_windows" in bench.lacks else planned_steps(run.job))
         actual = [step.rate for step in run.steps]
         expected = [schedule_of(bench, run)(k, planned) for k in range(planned)]
         right = len(actual) == planned and all(map(close, actual, expected))
         fault = "" if right else f"rates {_short(actual)}, not {_short(expected)}"
-        cases[case] = Case(run, fault, _causes(bench, run, actual, planned) if fault else ())
+        cases[case] = Case(run, fault, _causes_of_rates(bench, run, actual, planned) if fault else ())
     judge(cases)
 
 
-def _causes(bench: Bench, run: Run, actual: list[float], planned: int) -> tuple[str, ...]:
+def _causes_of_rates(bench: Bench, run: Run, actual: list[float], planned: int) -> tuple[str, ...]:
+    """Return the known mistakes of a schedule that give exactly the actual rates."""
     rate, micro = schedule_of(bench, run), planned * run.job.accumulate
     epoch = planned_steps(run.job) // run.job.epochs
-    # Each mistake: the number of steps that the schedule is asked for in step k, and the planned number.
+    # By mistake: the number of steps with which step k asks the schedule for its rate, and the planned number of steps.
     counts: dict[str, tuple[Callable[[int], int], int]] = {
         "the rate of the step before": (lambda k: max(k - 1, 0), planned),
         "the rate of the next step": (lambda k: k + 1, planned),
-        "a schedule that advances with every micro-batch": (lambda k: min(_passed(run, k), planned), planned),
+        "a schedule that advances with every micro-batch": (
+            lambda k: min(_micro_batches_before(run, k), planned),
+            planned,
+        ),
         "a schedule that advances twice in a step": (lambda k: min(2 * k, planned), planned),
-        "a schedule that advances before the step": (lambda k: min(_passed(run, k + 1), planned), planned),
+        "a schedule that advances before the step": (
+            lambda k: min(_micro_batches_before(run, k + 1), planned),
+            planned,
+        ),
         "a schedule that is planned for as many steps as there are micro-batches": (lambda k: k, micro),
         "a schedule of epochs that advances with every step": (lambda k: k * epoch, planned),
         "a schedule of steps that advances once an epoch": (lambda k: k // epoch, planned),
     }
-    still = bool(actual) and not actual[0] and rate(0, planned) > 0
+    starts_with_zero = bool(actual) and not actual[0] and rate(0, planned) > 0
 
     def same(count: Callable[[int], int], end: int) -> bool:
         try:
             rates = [max(0.0, rate(count(k), end)) for k in range(planned)]
-        except (ArithmeticError, LookupError, TypeError, ValueError):  # a schedule of its own, undefined after the end
+        # The documented schedule of a trainer may be undefined for such numbers of steps, as after its end.
+        except (ArithmeticError, LookupError, TypeError, ValueError):
             return False
         return len(actual) == planned and all(map(close, actual, rates))
 
-    first = ["0 in the first step, which then changes nothing"] if still else []
+    first = ["0 in the first step, which then changes nothing"] if starts_with_zero else []
     if warmup := _other_warmup(bench, run, actual, planned):
         return (f"a warm-up of {warmup} steps, where {run.job.warmup} are asked for",)
     if _decays_from_the_start(bench, run, actual, planned):
@@ -115,11 +127,9 @@ def _causes(bench: Bench, run: Run, actual: list[float], planned: int) -> tuple[
 
 
 def _other_warmup(bench: Bench, run: Run, actual: list[float], planned: int) -> int:
-    """Return the length of the warm-up that explains the rates exactly; 0 if there is none.
-
-    Its length follows from the first rise, and all rates are then compared with those of the schedule.
-    """
-    # A linear warm-up of w steps rises by rate / w in each step.
+    """Return another length of the warm-up, in steps, that explains all rates exactly; 0 if there is none."""
+    # A linear warm-up of w steps rises by rate / w in each step, so the first rise gives w. All rates are then compared
+    # with the schedule that has this warm-up.
     rise = actual[1] - actual[0] if len(actual) == planned > 1 else 0.0
     warmup = round(run.job.rate / rise) if rise > 0 else 0
     if warmup in (0, run.job.warmup):
@@ -129,14 +139,15 @@ def _other_warmup(bench: Bench, run: Run, actual: list[float], planned: int) -> 
 
 
 def _decays_from_the_start(bench: Bench, run: Run, actual: list[float], planned: int) -> bool:
+    """Return whether the rates after the warm-up equal the rates of the schedule without a warm-up."""
     warmup, rate = run.job.warmup, schedule_of(bench, run)
-    cold = schedule_of(bench, replace(run, job=replace(run.job, warmup=0)))
-    rates = (rate(k, planned) if k < warmup else cold(k, planned) for k in range(planned))
+    without_warmup = schedule_of(bench, replace(run, job=replace(run.job, warmup=0)))
+    rates = (rate(k, planned) if k < warmup else without_warmup(k, planned) for k in range(planned))
     return warmup > 0 and len(actual) == planned and all(map(close, actual, rates))
 
 
-def _passed(run: Run, steps: int) -> int:
-    """Return how many micro-batches the first steps had."""
+def _micro_batches_before(run: Run, steps: int) -> int:
+    """Return the number of micro-batches in the first `steps` steps."""
     return sum(len(step.batches) for step in run.steps[:steps])
 
 
@@ -145,7 +156,7 @@ def _short(rates: list[float]) -> str:
 
 
 GROUPED = replace(SAVED, groups=True, warmup=2, dropout=0.0)
-"""A job with a parameter group of the head."""
+"""A job in which the head has its own parameter group."""
 
 
 def falsify_rate_of_each_group(bench: Bench) -> None:
@@ -159,12 +170,12 @@ def falsify_rate_of_each_group(bench: Bench) -> None:
             expected = {name: rate * (HEAD if name.startswith("head.") else 1) for name in START}
             if step.rates.keys() != expected.keys() or not all(close(step.rates[n], expected[n]) for n in expected):
                 fault = fault or f"step {k + 1} has the rates {dict(step.rates)}, not {expected}"
-        cases[f"accumulation {accumulate}"] = Case(run, fault, _of_groups(run) if fault else ())
+        cases[f"accumulation {accumulate}"] = Case(run, fault, _causes_of_group_rates(run) if fault else ())
     judge(cases)
 
 
-def _of_groups(run: Run) -> tuple[str, ...]:
-    """Return the known mistakes that give the rates of the group of the head."""
+def _causes_of_group_rates(run: Run) -> tuple[str, ...]:
+    """Return the known mistakes that give the rates of the head's group."""
     head = [step.rates.get("head.weight") for step in run.steps]
     mistakes = {
         "the rate of the first group in every group": head == [step.rate for step in run.steps],
@@ -192,7 +203,7 @@ def _flat(rates: Iterable[Mapping[str, float]]) -> list[float]:
 
 def falsify_rates_do_not_depend_on_accumulation(bench: Bench) -> None:
     cases: Cases = {}
-    # Equally many steps for every accumulation, so rates must be equal step by step.
+    # The jobs have the same number of steps, so their rates must be equal step by step.
     plain = _rates(bench, _stepping_job(1))
     for accumulate in (2, 3):
         run = bench.run(_stepping_job(accumulate))
@@ -203,11 +214,16 @@ def falsify_rates_do_not_depend_on_accumulation(bench: Bench) -> None:
             continue
         first = next((k for k, pair in enumerate(zip(actual, plain, strict=False)) if not close(*pair)), 0)
         fault = f"rates {_short(actual)}, not {_short(plain)} as without accumulation, from step {first + 1} on"
-        cases[f"accumulation {accumulate}"] = Case(run, fault, _faster(bench, actual, plain, accumulate))
+        cases[f"accumulation {accumulate}"] = Case(
+            run, fault, _causes_of_accumulated_rates(bench, actual, plain, accumulate)
+        )
     judge(cases)
 
 
-def _faster(bench: Bench, actual: list[float], plain: list[float], accumulate: int) -> tuple[str, ...]:
+def _causes_of_accumulated_rates(
+    bench: Bench, actual: list[float], plain: list[float], accumulate: int
+) -> tuple[str, ...]:
+    """Return the known mistakes that give the actual rates; `plain` are the rates without accumulation."""
     longer = _rates(bench, replace(_stepping_job(1), epochs=2 * accumulate))
     mistakes = {
         "a schedule that advances with every micro-batch": plain[::accumulate],
@@ -221,7 +237,7 @@ def _rates(bench: Bench, job: Job) -> list[float]:
 
 
 def _stepping_job(accumulate: int) -> Job:
-    """Return a job of eight steps."""
+    """Return a job of eight steps, whatever the accumulation."""
     return Job(train=equal(4 * accumulate), batch=1, accumulate=accumulate, epochs=2, schedule="linear", warmup=2)
 
 
@@ -249,8 +265,8 @@ def falsify_biases_do_not_decay(bench: Bench) -> None:
 
 def falsify_decay_is_decoupled(bench: Bench) -> None:
     cases: Cases = {}
-    # The same first step without decay: the difference of the weights is the decay alone (Loshchilov and Hutter
-    # 2019).
+    # The first step without decay differs from the step with decay by rate * decay * weight alone, if the decay is
+    # decoupled (Loshchilov and Hutter 2019).
     without = bench.run(Job(train=equal(4), optimizer="adamw", rate=RATE, decay=0.0))
     for decay in (0.1, 0.5):
         run = bench.run(replace(without.job, decay=decay))
@@ -277,8 +293,8 @@ def falsify_logged_rate_is_the_one_used(bench: Bench) -> None:
         require(run.logs, "`logs`", "where the loop logs no rate, name `rate` as missing in `features`")
         require_steps(run)
         actual, used = logged(run.logs, "rate"), {k: step.rate for k, step in enumerate(run.steps, 1)}
-        # Loops log a rate in float32, or print it with some digits.
-        differing = other_numbers(actual, used, 1e-6)
+        # The tolerance allows a rate that is logged in float32.
+        differing = differing_steps(actual, used, 1e-6)
         late = differing and all(actual.get(k) == used[k + 1] for k in used if k + 1 in used)
         fault = f"logged {actual}, used {used}" if differing else ""
         cases[case] = Case(run, fault, ("the rate of the next step",) if late else ())
@@ -289,7 +305,7 @@ WINDOWS = 6
 
 
 def overflowing(window: int, accumulate: int) -> Job:
-    """Return a job of `WINDOWS` windows, in which one gradient is not finite."""
+    """Return a job of `WINDOWS` windows. The gradient of the first micro-batch of one window, from 0, is infinite."""
     return Job(
         train=equal(3 * accumulate),
         batch=1,
@@ -303,21 +319,21 @@ def overflowing(window: int, accumulate: int) -> Job:
 
 
 def require_scale(bench: Bench) -> None:
-    """Raise SkipTest if the loop scales no gradient although `job.scaler` is set."""
-    _scales(*_growing(bench, 1))
+    """Raise SkipTest if the loop scales no gradient, although `job.scaler` is set."""
+    _scales(*_runs_with_growing_scale(bench, 1))
 
 
-def _growing(bench: Bench, accumulate: int) -> tuple[Run, Run]:
-    """Return a run without a scaler, and one of the same steps in which the scale grows."""
+def _runs_with_growing_scale(bench: Bench, accumulate: int) -> tuple[Run, Run]:
+    """Return a run without a scaler, and a run of the same job with one, long enough for its scale to grow twice."""
     job = Job(train=equal(6 * accumulate), batch=1, accumulate=accumulate, epochs=2)
     plain, scaled = bench.run(job), bench.run(replace(job, scaler=True))
     return plain, scaled
 
 
 def _scales(plain: Run, scaled: Run) -> list[float]:
-    """Return the scale in each step that both runs take. Raise SkipTest if it is always 1."""
+    """Return the scale of each step that both runs take. Raise SkipTest if the scale is always 1."""
     pairs = zip(scaled.steps, plain.steps, strict=False)
-    # The loop reports no scale: it is the ratio of the gradients of hidden states with and without a scaler.
+    # A report has no scale, so compute it: the ratio of the gradients of the hidden states with and without a scaler.
     scales = [a.scaled[-1] / b.scaled[-1] for a, b in pairs if a.scaled and b.scaled and b.scaled[-1]]
     if all(close(scale, 1.0) for scale in scales):
         raise SkipTest("`features` has `scaler`, and no gradient is scaled where `job.scaler` is set")
@@ -335,7 +351,10 @@ def falsify_rate_after_an_overflow(bench: Bench) -> None:
 
 
 def _rates_case(bench: Bench, run: Run) -> Case:
-    """Check that the steps taken have the first rates of the schedule, and that weights are finite."""
+    """Check that the steps have the first rates of the schedule, since a skipped step must not count.
+
+    The weights must be finite at the end.
+    """
     broken = [name for name, weight in run.weights.items() if not weight.isfinite().all()]
     if broken:
         return Case(run, f"{', '.join(broken)} is not finite at the end", ("a step with an infinite gradient",))
@@ -348,6 +367,7 @@ def _rates_case(bench: Bench, run: Run) -> Case:
         inside = [scale for step in run.steps for scale in step.scaled]
         seen = len(actual) < WINDOWS or math.inf in inside
         return Case(run, untried="" if seen else "no gradient overflows, although that of a forward is infinite")
+    # If the skipped step counts, the rates are the ones of the schedule without one of them.
     every = [rate(k, WINDOWS) for k in range(WINDOWS + 1)]
     moved = any(all(map(close, actual, every[:k] + every[k + 1 :])) for k in range(WINDOWS + 1))
     causes = ("a schedule that moves on with the skipped step",) if moved else ()
@@ -357,12 +377,17 @@ def _rates_case(bench: Bench, run: Run) -> Case:
 def falsify_scale_grows_evenly(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate in (1, 2):
-        cases[f"accumulation {accumulate}"] = _growth_case(*_growing(bench, accumulate))
+        cases[f"accumulation {accumulate}"] = _growth_case(*_runs_with_growing_scale(bench, accumulate))
     judge(cases)
 
 
 def _growth_case(plain: Run, scaled: Run) -> Case:
-    """Check that the scale grows at even intervals; the run without a scaler gives the gradients to divide by."""
+    """Check that the scale grows at even intervals.
+
+    Args:
+        plain: The run without a scaler, whose gradients show the scales of the other run.
+        scaled: The run with a scaler.
+    """
     if len(plain.steps) != len(scaled.steps):
         return Case(scaled, f"{len(scaled.steps)} steps are taken, and without a scaler {len(plain.steps)}")
     scales = _scales(plain, scaled)
@@ -372,7 +397,7 @@ def _growth_case(plain: Run, scaled: Run) -> Case:
             f"in {len(scales)} steps the scale grows {len(grown)} times, which is too rarely: let the adapter set a "
             "growth interval of at most 4 where `job.scaler` is set, or name the claim in `not_claimed`"
         )
-    # The scale should grow at even intervals: a shorter one means that the count of good steps was not reset.
+    # A shorter interval than the first one means that the count of good steps was not reset when the scale grew.
     early = [k for last, k in pairwise(grown) if k - last < grown[0]]
     if not early:
         return Case(scaled)
@@ -392,7 +417,7 @@ def falsify_scale_after_a_cut(bench: Bench) -> None:
 
 
 def _scale_case(uninterrupted: Run, again: Run) -> Case:
-    """Return whether a resumed run scales its gradients as the run that was not cut."""
+    """Check that the gradients of a resumed run have the scales of the uninterrupted run."""
     expected = [scale for step in uninterrupted.steps for scale in step.scaled]
     actual = [scale for step in again.steps for scale in step.scaled]
     if not actual or actual == expected[-len(actual) :]:
@@ -422,27 +447,27 @@ def falsify_clipping_scales_the_window(bench: Bench) -> None:
 
 
 def _clipping_cases(bench: Bench, run: Run, name: str) -> Cases:
-    """Return a case of the number of steps where the job has a limit, and one of the gradient of every step."""
+    """Return a case about the gradient of each step, and one about the number of steps if the job has a limit."""
     require_forwards(run)
     cases, limit = ({} if run.job.clip is None else {name: _step_case(bench, run)}), run.job.clip or math.inf
     for k, step in enumerate(run.steps):
         right = run.sums(k)
         length = norm(right.mean)
-        # PyTorch divides by the norm + 1e-6, so a clipped gradient is exact to 1e-5 alone.
+        # PyTorch divides by the norm + 1e-6. The norms of clipped gradients are above 0.1, so they are exact to 1e-5.
         off = difference(step.gradient, scaled(right.mean, min(1.0, limit / length)))
         fault = (
             f"a gradient of norm {length:.6g}, clipped at {limit:g}, arrives with norm {norm(step.gradient):.6g}, "
             f"and differs by {off:.2g} of its largest element"
         )
         causes = causes_of_clipping(step.gradient, right.mean, limit, right.tokens, scale_of(run, k))
-        if difference(step.gradient, _clipped_in_parts(run, k, limit)) < NEAR:
+        if difference(step.gradient, _gradient_clipped_in_parts(run, k, limit)) < NEAR:
             causes = ("the sum of the micro-batches' gradients, clipped after each of them",)
         cases[f"{name}, step {k + 1}"] = Case(run, fault, causes) if off > NEAR else Case(run)
     return cases
 
 
 def _step_case(bench: Bench, run: Run) -> Case:
-    """Return whether a run with a limit takes as many steps as one without: a long gradient is clipped, not dropped."""
+    """Check that a run with a limit takes as many steps as one without: long gradients must be clipped, not dropped."""
     limit, free = run.job.clip, bench.run(replace(run.job, clip=None, directory=Path()))
     require_steps(free)
     if len(run.steps) >= len(free.steps):
@@ -454,12 +479,12 @@ def _step_case(bench: Bench, run: Run) -> Case:
     )
 
 
-def _clipped_in_parts(run: Run, k: int, limit: float) -> Mapping[str, Tensor]:
-    """Return the gradient at index k of a loop that clips what it has added up after each micro-batch."""
+def _gradient_clipped_in_parts(run: Run, k: int, limit: float) -> Mapping[str, Tensor]:
+    """Return the gradient of the step at index k in a loop that clips the sum of gradients after each micro-batch."""
     parts = run.batch_sums(k)
     tokens, total = sum(part.tokens for part in parts), dict.fromkeys(parts[0].gradient, torch.zeros(()))
     for part in parts:
-        # What a loop does that calls `clip_grad_norm_` after each backward, before the step.
+        # As in a loop that calls `clip_grad_norm_` after each backward.
         total = {name: tensor + part.gradient[name] / tokens for name, tensor in total.items()}
         total = scaled(total, min(1.0, limit / norm(total)))
     return total
@@ -472,9 +497,14 @@ def causes_of_clipping(
     tokens: int,
     scale: float | None = None,
 ) -> tuple[str, ...]:
-    """Return the known mistakes of clipping that give exactly the gradient `actual`.
+    """Return the known mistakes of clipping that give exactly a gradient.
 
-    scale: of the gradient scaler, where the gradient is multiplied by one.
+    Args:
+        actual: The gradient, by parameter.
+        plain: The correct gradient before clipping.
+        limit: The limit of the norm.
+        tokens: The number of scored tokens of the window.
+        scale: The scale of the gradient scaler; None if there is no scale.
     """
     largest = max(float(tensor.abs().max()) for tensor in plain.values())
     mistakes: dict[str, Mapping[str, Tensor]] = {
@@ -489,14 +519,14 @@ def causes_of_clipping(
     if scale is not None:
         mistakes[clipped_early(scale)] = scaled(plain, min(1.0, limit / (norm(plain) * scale)))
         mistakes[f"not divided by the scale of the gradient scaler, {scale:g}"] = scaled(plain, scale)
-    return equal_arrays(actual, mistakes, NEAR) or _left_out(actual, plain)
+    return matching_arrays(actual, mistakes, NEAR) or _cause_of_unclipped(actual, plain)
 
 
-def _left_out(actual: Mapping[str, Tensor | None], plain: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Return the parameters whose gradients are not scaled while the gradients of the others are."""
+def _cause_of_unclipped(actual: Mapping[str, Tensor | None], plain: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """Return the mistake that the gradients of some parameters are not clipped; () if it does not explain all."""
     ratios = {name: ratio({name: actual.get(name)}, {name: tensor}, NEAR) for name, tensor in plain.items()}
     left = [name for name, by in ratios.items() if by is not None and abs(by - 1) < NEAR]
-    # Every tensor must be a multiple of its right gradient, else it is another mistake.
+    # Every tensor must be a multiple of its correct gradient, otherwise the mistake is another one.
     if not left or None in ratios.values():
         return ()
     return (f"clipped, but for {', '.join(left)}, as where only some are handed to it",)
@@ -532,5 +562,5 @@ def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:
             mistakes[f"the norm before it is divided by the scale of the gradient scaler, {scale:g}"] = expected * scale
         wrong = abs(actual[k] - expected) > 1e-5 * max(1.0, expected)
         why = f"{actual[k]:.6g} is logged, the norm is {expected:.6g}" if wrong else ""
-        cases[f"step {k}"] = Case(run, why, equal_to(actual[k], mistakes, 1e-5) if wrong else ())
+        cases[f"step {k}"] = Case(run, why, matching_numbers(actual[k], mistakes, 1e-5) if wrong else ())
     judge(cases)

@@ -16,6 +16,7 @@ def text(equation: Definition, unit: str) -> Iterator[str]:
     """Yield the lines that show an equation.
 
     Args:
+        equation: The equation.
         unit: The unit of its value, or "".
     """
     yield f"  {equation.name}" + (f"  [{unit}]" if unit else "")
@@ -41,10 +42,10 @@ GREEK = frozenset(
 _SIGNS: Mapping[type, tuple[int, str]] = {
     ast.Add: (SUM, "+"), ast.Sub: (SUM, "-"), ast.Mult: (PRODUCT, r"\cdot"), ast.Mod: (PRODUCT, r"\bmod"),
 }  # fmt: skip
-_COMPARED: Mapping[type, str] = {
+_COMPARISONS: Mapping[type, str] = {
     ast.Lt: "<", ast.LtE: r"\le", ast.Gt: ">", ast.GtE: r"\ge", ast.Eq: "=", ast.NotEq: r"\ne",
 }  # fmt: skip
-_DELIMITED = {"abs": (r"\lvert", r"\rvert"), "floor": (r"\lfloor", r"\rfloor")}
+_DELIMITERS = {"abs": (r"\lvert", r"\rvert"), "floor": (r"\lfloor", r"\rfloor")}
 _PLAIN = frozenset({"exp", "log", "sin", "cos", "tanh"})
 _BIG = {"sum": r"\sum", "prod": r"\prod"}
 
@@ -87,8 +88,8 @@ def _name(name: str) -> str:
         base, index = numbered.groups()
     letter = _letter(base)
     if letter is None or not index:
-        return letter or rf"\mathrm{{{_escaped(name)}}}"
-    return rf"\hat{{{letter}}}" if index == "hat" else rf"{letter}_{{\mathrm{{{_escaped(index)}}}}}"
+        return letter or rf"\mathrm{{{_escape(name)}}}"
+    return rf"\hat{{{letter}}}" if index == "hat" else rf"{letter}_{{\mathrm{{{_escape(index)}}}}}"
 
 
 def _letter(name: str) -> str | None:
@@ -101,7 +102,7 @@ def _letter(name: str) -> str | None:
     return rf"\{last}" if name.islower() and last in GREEK else name
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     return name.replace("_", r"\_")
 
 
@@ -112,6 +113,7 @@ def _unary(node: ast.UnaryOp) -> tuple[int, str]:
 
 
 def _binary(node: ast.BinOp) -> tuple[int, str]:
+    """Return the binding strength and the LaTeX of an operation."""
     if isinstance(node.op, ast.Pow):
         return POWER, f"{_tex(node.left, ATOM)}^{{{_tex(node.right)}}}"
     if isinstance(node.op, ast.Div | ast.FloorDiv):
@@ -124,13 +126,13 @@ def _binary(node: ast.BinOp) -> tuple[int, str]:
     return level, f"{_tex(node.left, level)} {sign} {_tex(node.right, level + 1)}"
 
 
-def _compared(node: ast.Compare) -> tuple[int, str]:
+def _comparison(node: ast.Compare) -> tuple[int, str]:
     rest = zip(node.ops, node.comparators, strict=True)
-    sides = "".join(f" {_COMPARED[type(sign)]} {_tex(side, SUM)}" for sign, side in rest)
+    sides = "".join(f" {_COMPARISONS[type(sign)]} {_tex(side, SUM)}" for sign, side in rest)
     return COMPARISON, _tex(node.left, SUM) + sides
 
 
-def _joined(node: ast.BoolOp) -> tuple[int, str]:
+def _boolean(node: ast.BoolOp) -> tuple[int, str]:
     level, sign = (AND, r"\land") if isinstance(node.op, ast.And) else (OR, r"\lor")
     return level, f" {sign} ".join(_tex(operand, level + 1) for operand in node.values)
 
@@ -140,24 +142,25 @@ def _cases(test: ast.expr, yes: ast.expr, no: ast.expr) -> tuple[int, str]:
     return SUM, rf"\begin{{cases}} {rows} \end{{cases}}"
 
 
-def _picked(node: ast.Subscript) -> tuple[int, str]:
+def _selection(node: ast.Subscript) -> tuple[int, str]:
     return POWER, rf"{_tex(node.value, POWER)}\left[{_lines(node.slice)}\right]"
 
 
-def _called(node: ast.Call) -> tuple[int, str]:
+def _call(node: ast.Call) -> tuple[int, str]:
+    """Return the binding strength and the LaTeX of a call."""
     assert isinstance(node.func, ast.Name), "the parser admits only calls of names"
     name, first = node.func.id, node.args[0]
     if name == "where":
         return _cases(*node.args)
     if name == "sqrt":
         return POWER, rf"\sqrt{{{_tex(first)}}}"
-    if name in _DELIMITED:
-        left, right = _DELIMITED[name]
+    if name in _DELIMITERS:
+        left, right = _DELIMITERS[name]
         return ATOM, rf"\left{left} {_tex(first)} \right{right}"
     if name in _BIG:
-        return SUM, f"{_BIG[name]}{_over(node)} {_tex(first, PRODUCT)}"
+        return SUM, f"{_BIG[name]}{_axes_and_condition(node)} {_tex(first, PRODUCT)}"
     if name in REDUCTIONS or name in ("softmax", "log_softmax", "cumsum", "cumprod", "argmax"):
-        return POWER, rf"{_operator(name)}{_over(node)}\left({_tex(first)}\right)"
+        return POWER, rf"{_operator(name)}{_axes_and_condition(node)}\left({_tex(first)}\right)"
     if name in ("maximum", "minimum"):
         name = name[:3]  # written like the reduction; its arguments are several
     arguments = r",\, ".join(_tex(argument) for argument in node.args)
@@ -165,10 +168,10 @@ def _called(node: ast.Call) -> tuple[int, str]:
 
 
 def _operator(name: str) -> str:
-    return rf"\{name}" if name in _PLAIN or name in ("max", "min") else rf"\operatorname{{{_escaped(name)}}}"
+    return rf"\{name}" if name in _PLAIN or name in ("max", "min") else rf"\operatorname{{{_escape(name)}}}"
 
 
-def _over(node: ast.Call) -> str:
+def _axes_and_condition(node: ast.Call) -> str:
     """Return the axes of a reduction and its `where` condition, as an index."""
     parts = [",".join(_tex(axis) for axis in node.args[1:]), *(_tex(keyword.value) for keyword in node.keywords)]
     if not any(parts):
@@ -181,9 +184,9 @@ _WRITERS: Mapping[type, Callable[..., tuple[int, str]]] = {
     ast.Name: _variable,
     ast.UnaryOp: _unary,
     ast.BinOp: _binary,
-    ast.Compare: _compared,
-    ast.BoolOp: _joined,
+    ast.Compare: _comparison,
+    ast.BoolOp: _boolean,
     ast.IfExp: lambda node: _cases(node.test, node.body, node.orelse),
-    ast.Subscript: _picked,
-    ast.Call: _called,
+    ast.Subscript: _selection,
+    ast.Call: _call,
 }
