@@ -280,11 +280,15 @@ def groups(job: Job, model: nn.Module) -> list[dict[str, object]]:
     """
     # By identity: a tied head shares its parameter with the embedding.
     head = {id(parameter) for parameter in probe_of(model).head.parameters()} if job.groups else set()
-    rest = [parameter for parameter in trained_parameters(model) if id(parameter) not in head]
-    head_parameters = [parameter for parameter in trained_parameters(model) if id(parameter) in head]
+    parameters = trained_parameters(model)
+    head_rate = {"lr": job.rate * HEAD}
     if job.decay is not None:
-        return [{"params": [parameter], "weight_decay": decay_of(parameter, job.decay)} for parameter in rest]
-    return [{"params": rest}, *([{"params": head_parameters, "lr": job.rate * HEAD}] if head_parameters else [])]
+        return [
+            {"params": [p], "weight_decay": decay_of(p, job.decay), **(head_rate if id(p) in head else {})}
+            for p in parameters
+        ]
+    rest, of_head = ([p for p in parameters if (id(p) in head) is in_head] for in_head in (False, True))
+    return [{"params": rest}, *([{"params": of_head, **head_rate}] if of_head else [])]
 
 
 def make_optimizer(job: Job, model: nn.Module) -> Optimizer:
