@@ -190,7 +190,7 @@ class Process:
         return any(self.of("ddp"))
 
     @property
-    def averages(self) -> bool:
+    def averages_gradients(self) -> bool:
         """Return whether as many elements as the parameters have, or more, are reduced over ranks before every step."""
         events = [window.event for windows in self.windows.values() for window in windows if window.passes]
         return bool(events) and all(0 < e.get("elements", 0) <= e.get("reduced", 0) for e in events)

@@ -59,12 +59,12 @@ def clipped_last(run: Run, record: Record) -> None:
         clipped = {w.n for w in windows if w.passes and any(c["n"] > w.passes[-1].n for c in w.clips)}
         if len(useless) >= 2 and not clipped:
             effective = [(window, event) for window, event in useless if _shortened(event)]
-            note = record.hint
+            add = record.hint
             if len(effective) >= 2:
-                note, useless = record.falsify, effective
+                add, useless = record.falsify, effective
                 record.tried += len(useless)  # a clipping that changes nothing is no test of the claim
             window, event = useless[0]
-            note(
+            add(
                 event["at"],
                 f"the gradient is clipped at {event['limit']:g} after step {window.step - 1} and then cleared "
                 f"({len(useless)} times): no step uses a clipped gradient",
@@ -118,8 +118,8 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
         effective = any(event["parameters"] for events in by_line.values() for event in events)
         for at, events in by_line.items():
             if not effective and len(events) >= 2:
-                note = record.falsify if any(event["used_up"] for event in events) else record.hint
-                note(
+                add = record.falsify if any(event["used_up"] for event in events) else record.hint
+                add(
                     at,
                     f"all {len(events)} calls clip the gradients of 0 parameters: a generator, such as "
                     "model.parameters(), was used up before",
@@ -131,8 +131,8 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
             if len(without) < len(events) or len(events) < 4 or not _is_applied(process):
                 continue
             if not any(event["held"] for event in events):
-                note = record.falsify if run.complete else record.hint
-                note(
+                add = record.falsify if run.complete else record.hint
+                add(
                     at,
                     f"all {len(events)} calls clip {events[0]['parameters']} parameters that are in no optimizer and "
                     "have no gradient: they belong to another model, or to a copy",

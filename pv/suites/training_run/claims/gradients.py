@@ -18,7 +18,7 @@ def cleared_between_steps(run: Run, record: Record) -> None:
     judged, from which the script copies them.
     """
     for process, optimizer, windows in windows_of(run):
-        _masters(record, process, optimizer, windows)
+        _judge_master_weights(record, process, optimizer, windows)
         pairs = [window for _, window in pairwise(windows) if window.passes and not window.modified]
         record.tried += len(pairs)
         wrong = [window for window in pairs if window.carried]
@@ -34,7 +34,7 @@ def cleared_between_steps(run: Run, record: Record) -> None:
             )
 
 
-def _masters(record: Record, process: Process, optimizer: int, windows: list[Window]) -> None:
+def _judge_master_weights(record: Record, process: Process, optimizer: int, windows: list[Window]) -> None:
     """Judge whether gradients that are copied to master weights are new in every step."""
     pairs = [(a, b) for a, b in pairwise(windows) if _is_copy(a) and _is_copy(b) and not b.passes]
     firsts = [
@@ -139,8 +139,8 @@ def none_thrown_away(run: Run, record: Record) -> None:
         # At least two passes and a quarter of all: fewer may be occasional measurements of a gradient.
         if len(lost) * 4 >= len(reaching) and len(lost) >= 2:
             divided = _divided_by(windows, reaching)
-            note = record.falsify if divided else record.hint
-            note(
+            add = record.falsify if divided else record.hint
+            add(
                 lost[0]["at"],
                 f"the gradients of {len(lost)} of {len(reaching)} backward passes are cleared before a step uses them"
                 + (f"; the loss is divided by the {divided} backward passes of a step" if divided else ""),
@@ -263,8 +263,8 @@ def samples_carry_gradients(run: Run, record: Record) -> None:
             record.tried += source["samples"] + source["rsamples"]
             if source["rsamples"] or source["log_probs"] or source["samples"] < 3:
                 continue
-            note = record.falsify if source["arrived"] else record.hint
-            note(
+            add = record.falsify if source["arrived"] else record.hint
+            add(
                 source["sampled_at"],
                 f"{source['kind']}.sample() has no gradient with respect to the parameters of the distribution "
                 f"constructed at {source['at']}: {source['used']} backward passes through layers that use the sample "
@@ -293,22 +293,22 @@ def every_loss_is_used(run: Run, record: Record) -> None:
                 shown = any(loss["shown"] for loss in rows)
                 passes[key, at].append((len(before) if overwritten else 0, shown, event))
         for (_, at), rows_of in passes.items():
-            looked = rows_of[:LOOKED_AT]
-            if len(looked) < 4:
+            examined = rows_of[:EXAMINED_PASSES]
+            if len(examined) < 4:
                 continue
-            record.tried += len(looked)
-            ((count, times),) = Counter(count for count, *_ in looked).most_common(1)
+            record.tried += len(examined)
+            ((count, times),) = Counter(count for count, *_ in examined).most_common(1)
             # That the last of `count + 1` losses is the chosen one each time must be no chance.
-            if count and times >= 4 and 5 * times >= 4 * len(looked) and (count + 1) ** times >= 200:
-                note = record.hint if any(shown for _, shown, _ in looked) else record.falsify
-                note(
+            if count and times >= 4 and 5 * times >= 4 * len(examined) and (count + 1) ** times >= 200:
+                add = record.hint if any(shown for _, shown, _ in examined) else record.falsify
+                add(
                     at,
-                    f"before {times} of {len(looked)} backward passes this line computes {count + 1} losses, of "
-                    f"different inputs: the pass at {looked[-1][-1]['at']} takes the last, and {count} are overwritten "
-                    "without a gradient",
+                    f"before {times} of {len(examined)} backward passes this line computes {count + 1} losses, of "
+                    f"different inputs: the pass at {examined[-1][-1]['at']} takes the last, and {count} are "
+                    "overwritten without a gradient",
                     "call backward() on every loss, inside the loop, or add them up first",
                 )
 
 
-LOOKED_AT = 12
-"""Backward passes whose losses are looked at: they are noted only in the first steps."""
+EXAMINED_PASSES = 12
+"""Backward passes whose losses are examined at: they are noted only in the first steps."""

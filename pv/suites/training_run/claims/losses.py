@@ -110,8 +110,8 @@ def operands_have_one_shape(run: Run, record: Record) -> None:
             # [N, 1] and [N] have equally many elements and broadcast to N x N.
             one, two = facts["shapes"]
             if "broadcast" in facts and _size(one) == _size(two) < facts["broadcast"]:
-                note = record.hint if facts["pairs"] else record.falsify
-                note(
+                add = record.hint if facts["pairs"] else record.falsify
+                add(
                     at,
                     f"{function} broadcasts the shapes {one} and {two}: it averages {facts['broadcast']} differences, "
                     "of every prediction with every target",

@@ -182,8 +182,8 @@ def parameters_move(run: Run, record: Record) -> None:
             # torch updates parameters in place. An update of a copy shows as parameters none of which is contiguous.
             builtin = any(e["builtin"] for e in process.of("optimizer") if e["optimizer"] == optimizer)
             strided = all(not w.event["moved"]["unmoved_contiguous"] for w in checked)
-            note = record.falsify if builtin or strided else record.hint
-            note(
+            add = record.falsify if builtin or strided else record.hint
+            add(
                 checked[0].at,
                 f"{len(names)} parameters have a gradient but do not change in {len(checked)} compared steps, bit for "
                 f"bit: {', '.join(names[:4])}",
@@ -206,8 +206,8 @@ def frozen_parameters_stay(run: Run, record: Record) -> None:
         if wrong:
             names = wrong[0].event["moved"]["moved_frozen"]
             builtin = any(e["builtin"] for e in process.of("optimizer") if e["optimizer"] == optimizer)
-            note = record.falsify if builtin else record.hint
-            note(
+            add = record.falsify if builtin else record.hint
+            add(
                 wrong[0].at,
                 f"step {wrong[0].step} moves {len(names)} parameters that are frozen (requires_grad is False): "
                 f"{', '.join(names[:4])}; their gradient is 0, so momentum or weight decay moves them",
@@ -329,8 +329,8 @@ def steps_change_weights(run: Run, record: Record) -> None:
         still = checked and not any(w.event["moved"]["moved"] for w in checked)
         if rates and not any(rates) and still and run.complete:
             scheduled = creation is not None and any(creation["rates"])
-            note = record.falsify if scheduled else record.hint
-            note(
+            add = record.falsify if scheduled else record.hint
+            add(
                 windows[0].at,
                 f"the learning rate is 0 in all {len(windows)} steps, and no weight changes"
                 + (
@@ -342,8 +342,8 @@ def steps_change_weights(run: Run, record: Record) -> None:
             )
         elif still and len(checked) >= 3 and all(w.event["moved"]["unmoved"] for w in checked) and rates and any(rates):
             builtin = creation is not None and creation["builtin"]
-            note = record.falsify if builtin else record.hint
-            note(
+            add = record.falsify if builtin else record.hint
+            add(
                 windows[0].at,
                 f"{len(with_gradient)} steps of {creation['kind'] if creation else 'an optimizer'} have gradients and "
                 f"learning rates up to {max(rates):.4g}, but no parameter changes, bit for bit",

@@ -21,9 +21,9 @@ def autocast_reaches_the_layers(run: Run, record: Record) -> None:
             # Work is counted in multiplications, so that many small layers do not outweigh one large layer.
             share = facts["single_work"] / max(facts["work"], 1e-300)
             most = share >= 0.75 and 2 * facts["single"] > facts["layers"] and facts["half_after"]
-            note = record.falsify if facts["stock"] or most else record.hint
+            add = record.falsify if facts["stock"] or most else record.hint
             first = next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
-            note(
+            add(
                 first,
                 f"{facts['single']} of {facts['layers']} layers of {process.kinds.get(event['model'])} run inside an "
                 f"autocast region but multiply in float32, which is {share:.0%} of all multiplications: "

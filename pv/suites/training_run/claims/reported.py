@@ -32,7 +32,7 @@ MAX_BATCHES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ReportedNumber:
     """A number in a report.
 
     Attributes:
@@ -54,7 +54,7 @@ class Shown:
         return abs(self.value - value) <= self.half
 
 
-def _shown(event: Event) -> Iterator[Shown]:
+def _reported_numbers(event: Event) -> Iterator[ReportedNumber]:
     for name, number in event["numbers"].items():
         text = number if isinstance(number, str) else repr(float(number))
         value = float(text)
@@ -64,7 +64,7 @@ def _shown(event: Event) -> Iterator[Shown]:
         decimals = len(digits.partition(".")[2]) - int(exponent or 0)
         # Half a unit of the last digit, and a little for ties; a number with all its digits is as exact as float32.
         half = max(0.501 * 10.0**-decimals, ROUNDING * abs(value))
-        yield Shown(event["n"], event["at"], (event["key"], name), text, value, half)
+        yield ReportedNumber(event["n"], event["at"], (event["key"], name), text, value, half)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,11 +340,11 @@ def wrong_readings(one: Evaluation) -> dict[Reading, list[float]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowingReport:
     """An evaluation, a number reported after it, and whether the line also reports after the last batch but one."""
 
     evaluation: Evaluation
-    shown: Shown
+    shown: ReportedNumber
     listed: bool
 
 
@@ -361,7 +361,7 @@ class Match:
         proper: Whether every evaluation is one pass over the batches of a loader, of a loss or an accuracy.
     """
 
-    shown: Shown
+    shown: ReportedNumber
     reading: Reading
     evaluation: Evaluation
     value: float
@@ -384,13 +384,13 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
     groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
     for one in evaluations_of(process):
         groups[one.function, one.key].append(one)
-    reports = [shown for event in process.of("report") for shown in _shown(event)]
+    reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
     tried: dict[str, int] = defaultdict(int)
     matches: list[Match] = []
     for group in groups.values():
         candidates = []
         readings = 0
-        for pairs in _followed(group, reports):
+        for pairs in _following_reports(group, reports):
             for reading in dict.fromkeys(name for pair in pairs for name in pair.evaluation.wrong):
                 readings += 1
                 candidates += _matches(reading, pairs)
@@ -410,13 +410,13 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
     return tried, list(best.values())
 
 
-def _followed(group: Sequence[Evaluation], reports: Sequence[Shown]) -> list[list[Followed]]:
+def _following_reports(group: Sequence[Evaluation], reports: Sequence[ReportedNumber]) -> list[list[FollowingReport]]:
     """Return the numbers reported after evaluations, one list per line of code.
 
     Lines that report batches or steps are left out.
     """
     positions = [shown.n for shown in reports]
-    pairs: dict[tuple[int, str], list[Followed]] = defaultdict(list)
+    pairs: dict[tuple[int, str], list[FollowingReport]] = defaultdict(list)
     often: set[tuple[int, str]] = set()
     for position, one in enumerate(group):
         until = group[position + 1].start if position + 1 < len(group) else math.inf
@@ -431,11 +431,11 @@ def _followed(group: Sequence[Evaluation], reports: Sequence[Shown]) -> list[lis
                 often.add(shown.source)
             seen.add(shown.source)
             listed = any(other.shows(before_last) for other in after if other.source != shown.source)
-            pairs[shown.source].append(Followed(one, shown, listed))
+            pairs[shown.source].append(FollowingReport(one, shown, listed))
     return [rows for source, rows in pairs.items() if source not in often]
 
 
-def _matches(reading: Reading, pairs: Sequence[Followed]) -> list[Match]:
+def _matches(reading: Reading, pairs: Sequence[FollowingReport]) -> list[Match]:
     """Return the matches of a reading with all numbers from one line of code; [] if one number contradicts it."""
     matches: dict[int, Match] = {}
     failed: set[int] = set()
@@ -513,13 +513,13 @@ def reported_mean_is_over_elements(run: Run, record: Record) -> None:
             if name not in (MEAN_OF_MEANS, PLANNED) or match.evaluation.loader is None:
                 continue
             sure = match.chance < SURE and match.proper and match.error >= VISIBLE
-            note = record.falsify if sure else record.hint
+            add = record.falsify if sure else record.hint
             wrong = (
                 "the mean of the means of batches of unequal sizes"
                 if name == MEAN_OF_MEANS
                 else "the sum divided by (number of batches) x (size of the largest batch)"
             )
-            note(match.evaluation.at, _seen(match, _applied(match) + wrong), RIGHT)
+            add(match.evaluation.at, _seen(match, _applied(match) + wrong), RIGHT)
 
 
 @claim("TR-EVAL-002", "no reported number is the mean of an evaluation of several batches")
@@ -536,8 +536,8 @@ def reported_mean_is_over_batches(run: Run, record: Record) -> None:
         record.tried += tried[LAST]
         for match in matches:
             if match.reading[0] == LAST_OF_ALL and match.evaluation.loader is not None:
-                note = record.falsify if match.chance < SURE and match.proper else record.hint
-                note(
+                add = record.falsify if match.chance < SURE and match.proper else record.hint
+                add(
                     match.evaluation.at,
                     _seen(match, "the sum over the last batch only, divided by the size of all batches"),
                     RIGHT,
@@ -548,8 +548,8 @@ def reported_mean_is_over_batches(run: Run, record: Record) -> None:
             sure = match.chance < SURE and match.proper and match.alone and match.shown.source[0] in not_worst
             if not sure and (match.evaluation.loader is None or not match.alone or match.hits < 2):
                 continue  # such as the second of two sets, a list of all batches, or one number that is equal by chance
-            note = record.falsify if sure else record.hint
-            note(match.evaluation.at, _seen(match, f"{_applied(match)}the value of the last batch only"), RIGHT)
+            add = record.falsify if sure else record.hint
+            add(match.evaluation.at, _seen(match, f"{_applied(match)}the value of the last batch only"), RIGHT)
 
 
 @claim("TR-EVAL-004", "no reported number is the mean of an evaluation after an earlier one")
@@ -564,10 +564,8 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
         record.tried += tried[NOT_RESET]
         for match in matches:
             if match.reading[0] == NOT_RESET and match.evaluation.loader is not None:
-                note = (
-                    record.falsify if match.chance < SURE and match.proper and match.error >= VISIBLE else record.hint
-                )
-                note(
+                add = record.falsify if match.chance < SURE and match.proper and match.error >= VISIBLE else record.hint
+                add(
                     match.evaluation.at,
                     _seen(match, f"{_applied(match)}the mean over all evaluations so far"),
                     "set the sums to 0, or call metric.reset(), before each evaluation",
@@ -630,7 +628,7 @@ def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
     the batch, divided once more. All passes must agree, so often that chance is ruled out.
     """
     for process in run.processes if len(run.processes) == 1 else ():
-        reports = [shown for event in process.of("report") for shown in _shown(event)]
+        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
         lengths = {event["loader"]: event["batches"] for event in process.of("pass_end")}
         groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
         for one in [*training_epochs(process), *evaluations_of(process)]:
@@ -638,12 +636,12 @@ def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
                 groups[one.function, one.key].append(one)
         for group in groups.values():
             # Several numbers of one mistake, such as a line and a file, are one finding.
-            any(_compare_divisors(record, pairs, lengths, len(reports)) for pairs in _followed(group, reports))
+            any(_compare_divisors(record, pairs, lengths, len(reports)) for pairs in _following_reports(group, reports))
 
 
-def _compare_divisors(record: Record, pairs: Sequence[Followed], lengths: dict[int, int], reports: int) -> bool:
+def _compare_divisors(record: Record, pairs: Sequence[FollowingReport], lengths: dict[int, int], reports: int) -> bool:
     """Compare the numbers from one line of code with wrongly divided sums; return whether there is a finding."""
-    hits: dict[str, list[tuple[float, Followed, float]]] = defaultdict(list)
+    hits: dict[str, list[tuple[float, FollowingReport, float]]] = defaultdict(list)
     for pair in pairs:
         one, shown = pair.evaluation, pair.shown
         assert one.loader is not None
@@ -670,8 +668,8 @@ def _compare_divisors(record: Record, pairs: Sequence[Followed], lengths: dict[i
         _, pair, value = matches[0]
         one, shown = pair.evaluation, pair.shown
         total, count = math.fsum(batch.mean for batch in one.batches), len(one.batches)
-        note = record.falsify if chance < SURE else record.hint
-        note(
+        add = record.falsify if chance < SURE else record.hint
+        add(
             shown.at,
             f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
             + f" is the sum of the means of {count} batches ({total:.6g}) divided by {name}: {value:.6g}; their mean "
@@ -695,16 +693,16 @@ def reported_mean_is_over_ranks(run: Run, record: Record) -> None:
         for one in evaluations_of(process):
             parts[-1][one.function, one.key].append(one)
     for rank, process in enumerate(ranks):
-        reports = [shown for event in process.of("report") for shown in _shown(event)]
+        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
         for name, group in parts[rank].items():
             if any(len(part.get(name, ())) != len(group) for part in parts):
                 continue
             columns = dict(zip(map(id, group), zip(*(part[name] for part in parts), strict=True), strict=True))
-            for pairs in _followed(group, reports):
+            for pairs in _following_reports(group, reports):
                 _compare_ranks(record, rank, [(columns[id(pair.evaluation)], pair.shown) for pair in pairs])
 
 
-def _compare_ranks(record: Record, rank: int, pairs: Sequence[tuple[tuple[Evaluation, ...], Shown]]) -> None:
+def _compare_ranks(record: Record, rank: int, pairs: Sequence[tuple[tuple[Evaluation, ...], ReportedNumber]]) -> None:
     """Compare the numbers from one line of code with the mean of one rank, the mean of all ranks' means, and of all."""
     readings = {f"the mean over the part of rank {rank} only": 0, "the mean of the means of ranks of unequal parts": 0}
     contradicted, example = set(), None
@@ -735,14 +733,14 @@ def _compare_ranks(record: Record, rank: int, pairs: Sequence[tuple[tuple[Evalua
 
 
 def _training_reports(
-    process: Process, windows: Sequence[Window], reports: Sequence[Shown]
-) -> list[list[tuple[Window, Shown]]]:
+    process: Process, windows: Sequence[Window], reports: Sequence[ReportedNumber]
+) -> list[list[tuple[Window, ReportedNumber]]]:
     """Return the numbers that are reported after the last backward pass of a step, by line of code.
 
     Lines that also report between the backward passes of a step are left out: they report micro-batches.
     """
     positions = [shown.n for shown in reports]
-    pairs: dict[tuple[int, str], list[tuple[Window, Shown]]] = defaultdict(list)
+    pairs: dict[tuple[int, str], list[tuple[Window, ReportedNumber]]] = defaultdict(list)
     between: set[tuple[int, str]] = set()
     windows = [window for window in windows if window.passes]
     for position, window in enumerate(windows):
@@ -764,7 +762,7 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
     reported complete.
     """
     for process, _, windows in windows_of(run):
-        reports = [shown for event in process.of("report") for shown in _shown(event)]
+        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
         for pairs in _training_reports(process, windows, reports):
             hits, chance, first = 0, 1.0, None
             for window, shown in pairs:
@@ -784,8 +782,8 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
                 continue
             shown, values = first
             count = len(values)
-            note = record.falsify if hits > 2 and count > 2 and chance * len(pairs) < SURE else record.hint
-            note(
+            add = record.falsify if hits > 2 and count > 2 and chance * len(pairs) < SURE else record.hint
+            add(
                 shown.at,
                 f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
                 + f" is the loss of the last micro-batch ({values[-1]:.6g}) divided by the {count} micro-batches of a "
@@ -812,9 +810,9 @@ def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
     Always a hint: the applied norm may be of interest. A number that is the limit itself does not count.
     """
     for process, _, windows in windows_of(run):
-        reports = [shown for event in process.of("report") for shown in _shown(event)]
+        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
         for pairs in _training_reports(process, windows, reports):
-            clipped: list[tuple[Shown, float, float]] = []
+            clipped: list[tuple[ReportedNumber, float, float]] = []
             varies = failed = False
             for window, shown in pairs:
                 norm, applied = window.clips[-1]["norm"] if window.clips else None, window.event["norm"]

@@ -89,8 +89,8 @@ def schedule_advances(run: Run, record: Record) -> None:
                     for other in _schedules(process)
                 )
                 due = begun or planned & {passes, len(schedule.windows)}
-                note = record.falsify if passes >= 2 and due and not instead else record.hint
-                note(
+                add = record.falsify if passes >= 2 and due and not instead else record.hint
+                add(
                     schedule.event["at"],
                     f"{seen} and {passes} passes over the data",
                     "call scheduler.step() after each optimizer.step(), or once per epoch",
@@ -212,9 +212,9 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
             if planned == len(steps) >= 2 * calls and once_a_pass:
                 in_steps = schedule.event["kind"] == "OneCycleLR" or "num_training_steps" in schedule.event["planned"]
                 sure = in_steps or not process.evaluations
-                note = record.falsify if sure else record.hint
+                add = record.falsify if sure else record.hint
                 rates = [max(w.event["rates"], default=0.0) for w in schedule.windows]
-                note(
+                add(
                     schedule.event["at"],
                     f"{seen}, once in {len(steps) // calls} steps: it is planned in the {len(steps)} steps of the run, "
                     f"but advances once per epoch; the rate only goes from {rates[0]:.4g} to {rates[-1]:.4g}",
@@ -230,8 +230,8 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
                 epochs = max(1, sum(e["loader"] == ended[0]["loader"] for e in ended)) if ended else 1
                 early = bool(process.evaluations) and planned % max(1, round(calls / epochs)) == 0
                 whole = ended and len(ended) == len(begun) and by_step and not early
-                note = record.falsify if whole else record.hint
-                note(
+                add = record.falsify if whole else record.hint
+                add(
                     schedule.event["at"],
                     f"{seen}: it is planned in micro-batches, but advances once per step of {full} micro-batches",
                     f"plan it for {calls} advances",
@@ -288,8 +288,8 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
             right,
         )
     elif kind in ("StepLR", "ExponentialLR") and rates[-1] < 1e-2 * rates[0]:
-        note = record.falsify if rates[-1] < 1e-4 * rates[0] else record.hint
-        note(
+        add = record.falsify if rates[-1] < 1e-4 * rates[0] else record.hint
+        add(
             schedule.calls[0]["at"],
             f"{seen}: the rate falls from {rates[0]:.4g} to {rates[len(steps) // epochs]:.4g} in the first epoch, and "
             f"to {rates[-1]:.4g} at the end",

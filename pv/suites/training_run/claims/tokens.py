@@ -91,10 +91,10 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
             seen = f"in {len(facts)} batches, {100 * share[offset]:.4g} % of the labels at t are the token at t"
             if offset == 2:
                 sure = all(fact["delivered"] and fact["embeddings_train"] for fact in facts) and share[2] >= 0.98
-                note = record.falsify if sure else record.hint
+                add = record.falsify if sure else record.hint
                 already = "; the script already has the next tokens, and shifts them again" if sure else ""
                 seen += f" + 2 of the input, and {100 * share[1]:.3g} % the token at t + 1{already}"
-                note(at, seen, "shift labels once: compare logits[:, :-1] with tokens[:, 1:]")
+                add(at, seen, "shift labels once: compare logits[:, :-1] with tokens[:, 1:]")
             elif offset == 0:
                 probe = probes.get(batches[key][0]["model"])
                 if probe is None:
@@ -295,9 +295,9 @@ def no_token_sees_the_future(run: Run, record: Record) -> None:
         full = sum(kind["full"] for kind in kinds)
         causal = sum(kind["causal"] for kind in kinds)
         local = probe["local"] and probe["own"] > 10 * VISIBLE
-        note = record.falsify if local or (full and not causal) else record.hint
+        add = record.falsify if local or (full and not causal) else record.hint
         how_far = f"the {probe['reach']} logits" if local else "logits"
-        note(
+        add(
             probe["at"],
             f"{process.kinds.get(probe['model'])} sees the tokens it predicts: when the tokens from position "
             f"{probe['token']} on change, {how_far} before it change by {probe['early']:.2g} of their spread; {full} "

@@ -170,8 +170,8 @@ def short_windows(run: Run, record: Record) -> None:
                 else:
                     cause = f"{divider.title() or 'the script'} divides by the planned {full} micro-batches"
                 sure = not added and _ends_of_epochs(process, windows, [w for _, _, w, _ in short])
-                note = record.falsify if sure else record.hint
-                note(
+                add = record.falsify if sure else record.hint
+                add(
                     losses[0].at,
                     f"the weights of scored elements sum to {level:.4g} in steps of {full} micro-batches, and to "
                     f"{total:.4g} in step {window.step}, which has {count}: {cause}",
@@ -286,7 +286,7 @@ def _over_ranks(run: Run, *, by_hand: bool) -> Iterator[tuple[str, list[tuple[Wi
     """Yield every key of a loss with the common steps of all ranks, if gradients are averaged over ranks."""
     ranks = run.ranks
     if len(ranks) < 2 or not all(
-        process.has_ddp or (process.averages and (by_hand or _is_sharded(process))) for process in ranks
+        process.has_ddp or (process.averages_gradients and (by_hand or _is_sharded(process))) for process in ranks
     ):
         return
     for optimizers in run.replicas:
@@ -417,8 +417,8 @@ def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
                 several = all(len(window.passes) > 1 and _distinct(window) for row, _ in steps for window in row)
                 kind = next((e["kind"] for e in first.of("optimizer") if e["optimizer"] == optimizers[0]), "")
                 clips = [clip for row, _ in steps for clip in row[0].clips if clip["limit"] < (clip["norm"] or 0)]
-                note = record.falsify if several and (kind == "SGD" or clips) else record.hint
-                note(
+                add = record.falsify if several and (kind == "SGD" or clips) else record.hint
+                add(
                     windows[0].at,
                     f"the gradients of {world} ranks are summed and not divided: the loss at {at} is a mean on every "
                     f"rank (its weights sum to 1), but in the applied gradient the weights sum to {totals[0]:.4g} "
