@@ -6,20 +6,22 @@ from itertools import pairwise
 from pv.suites.training_run.claim import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window, largest_ratio
 
-LIMITS = 1e3
-"""A larger limit only measures the norm."""
+LARGEST_LIMIT = 1e3
+"""With a larger limit, a script only measures the norm."""
 
 
 @claim("TR-CLIP-001", "no gradient was clipped", premises=("TR-GRAD-001", "TR-GRAD-003"))
 def clipped_last(run: Run, record: Record) -> None:
-    """A gradient is clipped, and a later backward pass of the same step adds to it.
+    """A gradient is clipped too early or too late to have an effect on its step.
 
-    Or the gradient is clipped after the step that used it and cleared before the next step, and no other clipping has
-    an effect.
+    1. The gradient is clipped, and a later backward pass of the same step adds to it.
+    2. The gradient is clipped after the step that used it and cleared before the next step, and no other clipping has
+       an effect.
 
     A limit above the norm, which only measures the norm, is no fault. Early clippings are no fault if one follows after
     the last backward pass, unless the gradient is clipped after every pass. At least two steps must show the fault,
-    since one may be the last of an epoch. It is a hint if no norm of the run exceeds the limit.
+    since one may be the last of an epoch. In the second case, the finding is a hint if no norm of the run exceeds the
+    limit.
     """
     for _process, _optimizer, windows in windows_of(run):
         wrong: list[tuple[Window, Event]] = []
@@ -49,7 +51,7 @@ def clipped_last(run: Run, record: Record) -> None:
             for before, window in pairwise(windows)
             for event in window.clips
             if event["parameters"]
-            and (_shortened(event) or event["limit"] <= LIMITS)
+            and (_shortened(event) or event["limit"] <= LARGEST_LIMIT)
             and window.passes
             and event["n"] < window.passes[0].n
             and not window.carried
@@ -192,9 +194,10 @@ def clipped_by_the_whole_norm(run: Run, record: Record) -> None:
 
 @claim("TR-SCALE-001", "no loss was scaled by a GradScaler")
 def scaled_gradient_not_applied(run: Run, record: Record) -> None:
-    """The optimizer steps with a gradient that is still scaled. A division by hand shows as a modified gradient.
+    """The optimizer steps with a gradient that is still multiplied by the loss scale.
 
-    An update that is written by hand may divide in the expression that uses the gradient, which is not seen.
+    If the script divides the gradients itself, they count as modified, and the step is left out. A handwritten update
+    may divide in the expression that uses the gradient, which is not observed, so such updates are not judged.
     """
     for process, optimizer, windows in windows_of(run):
         if any(e.get("by_hand") for e in process.of("optimizer") if e["optimizer"] == optimizer):

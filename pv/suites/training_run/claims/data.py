@@ -185,24 +185,29 @@ class Overlap:
     is_partial: bool
     """Whether neither set of examples contains the other."""
     is_from_earlier_fold: bool
-    """Whether the last training before has none of them, and an earlier one by the same line has."""
+    """Whether an earlier training at the same line has read some evaluated examples, and the last training none."""
     copies: int = 0
-    """Rows that are equal to rows at other indices which are trained on, if they are many."""
+    """Number of evaluated rows that equal training rows at other indices; 0 if there are few."""
     is_in_every_source: bool
-    """Whether all trainings before have read all of them."""
+    """Whether all earlier trainings have read all evaluated examples."""
 
 
 @claim("TR-DATA-002", "no model was evaluated on a data loader after a training on another one")
 def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
     """Evaluated examples were trained on before, by the same model.
 
-    A pass over all training examples, over a part of them, or over all data may be meant (accuracy on training
-    examples, pseudo-labels, pruning): that is at most a hint. It is no failure that evaluated examples are trained on
-    *later* (a last training on everything). Falsified are: neither contains the other, and a loss is computed, or no
-    other evaluation reads untouched examples (a pool for pseudo-labels has no loss, and a test beside it); folds of
-    one loop whose model is not set back; and a part of `random_split` of which every training reads the whole set.
-    A restart that evaluates other rows than the run before is one more, if the run before has trained on them.
-    Rows that are equal by chance are allowed for: pairs of equal rows inside the training say how many to expect.
+    An evaluation of all or some training examples, or of all data, may be intended (accuracy on the training set,
+    pseudo-labels, pruning), and is at most a hint. Training on evaluated examples *later*, such as a last training on
+    all data, is no fault. Four cases falsify the claim:
+
+    1. Each of both sets has examples that the other lacks. In addition, a loss is computed, or no other evaluation
+       reads untouched examples. A pool for pseudo-labels has no loss, and a separate test set.
+    2. The evaluated examples were trained on in an earlier fold of the same loop, and the model was not reset.
+    3. The evaluated part of a `random_split` is in the data of every training, which reads the whole set, and no other
+       evaluation reads untouched examples.
+    4. A restarted process evaluates other rows than the process before, and that process has trained on some of them.
+
+    Rows may be equal by chance: the number of equal rows within the training data shows how many to expect.
     """
     for process in run.processes:
         history = history_of(process)
@@ -380,10 +385,10 @@ def _histories(run: Run) -> Iterable[tuple[LoaderHistory, set[int]]]:
 def workers_draw_different_numbers(run: Run, record: Record) -> None:
     """Two workers, or one worker in two passes, draw the same random numbers while they fetch batches.
 
-    The generator must be in use: its state changes with the first batch, and the states agree after it, too. For a
-    stream it is a hint, since all workers may need the same order to divide the stream. In two passes, the same numbers
-    are a failure only if the order of the examples is random: the numbers are then used for different examples, which
-    rules out a fixed augmentation.
+    The generator must be in use: the first batch changes its state, and the states also agree after this batch. For a
+    stream the finding is a hint, since all workers may need the same order to divide the stream. In two passes, the
+    same numbers falsify the claim only if the order of the examples is random: the numbers are then used for different
+    examples, which rules out a fixed augmentation.
     """
     for history, trains in _histories(run):
         earlier: dict[tuple[object, ...], tuple[int, str]] = {}
@@ -547,12 +552,16 @@ def every_example_is_read(run: Run, record: Record) -> None:
 
 @claim("TR-DATA-007", "no loader without shuffling whose labels are known was trained on")
 def batches_have_several_labels(run: Run, record: Record) -> None:
-    """Labels are sorted over a pass, so most batches have one label. A sequence in time may be meant: a hint.
+    """Labels are sorted over a pass, so most batches have one label.
 
-    It is sure where the same examples come in several whole passes of several steps, by the sampler of torch that does
-    not shuffle, from a data set with a length, and three labels or more are the targets of a cross-entropy with one
-    label a row: classes that are learned one after the other come once, and a sequence in time does not return to its
-    first class with every epoch, after each of the others has come once.
+    This is a hint, since the data may be a time series. The claim is falsified if all of these hold:
+
+    - The same examples are read in several whole passes, by torch's sequential sampler, from a data set with a length.
+    - Each pass has several steps.
+    - The labels are the targets of a cross-entropy with one label per row, and there are at least three.
+
+    Classes that are learned one after the other would be read only once, and a time series would not return to its
+    first class in every epoch.
     """
     for process in run.processes:
         history, trains = history_of(process), training_loaders(process)

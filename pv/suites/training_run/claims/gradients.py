@@ -191,10 +191,13 @@ def finite_gradients(run: Run, record: Record) -> None:
 def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
     """The step of a generator contains the gradient of its critic's loss.
 
-    An encoder that two losses train jointly looks alike, so it must be a game: the critic's step tells data from what
-    is generated (its outputs for both are pulled apart), the generator's loss pulls the critic's output for what is
-    generated the other way, and the gradient which that loss leaves in the critic is thrown away. Nobody means the
-    generator to follow both.
+    An encoder that two losses train jointly looks similar. The two models count as adversaries only if
+
+    - the critic's loss has opposite gradients at the critic's outputs for data and for generated samples,
+    - the generator's loss has a gradient at the outputs for generated samples that is opposite to the critic's, and
+    - the gradient of the generator's loss in the critic is discarded.
+
+    A generator that follows both losses cannot be intended.
     """
     for process in run.processes:
         forwards = {event["n"]: event for event in process.of("forward")} if len(process.windows) > 1 else {}
@@ -223,7 +226,7 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
                     continue
                 for model in {forwards[position]["model"] for position in last.pulls}:
                     data, fake = (pulls(step.passes, generated, model) for generated in (False, True))
-                    # Where the critic's loss does not reach the generator, what is generated is detached: no graph.
+                    # If the critic's loss does not reach the generator, generated samples are detached.
                     mine = pulls([last], True, model)
                     games += bool(mine and data)
                     # The critic pulls its outputs for data and for generated samples apart: opposite signs of the
@@ -249,11 +252,11 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
 
 @claim("TR-GRAD-006", "no loss used a sample of a distribution whose parameters need a gradient")
 def samples_carry_gradients(run: Run, record: Record) -> None:
-    """`sample()` is used where `rsample()` is meant: what the loss says of the sample does not reach the parameters.
+    """`sample()` is used in place of `rsample()`: the loss gives no gradient to the parameters of the distribution.
 
-    A score-function estimator (REINFORCE, wake-sleep) calls `log_prob` on distributions of the same line. Sampling for
-    an environment or for a picture is used by no layer through which a backward pass comes. Parameters that get no
-    other gradient may be left unused on purpose: that is a hint.
+    Not a fault: a score-function estimator (REINFORCE, wake-sleep), which calls `log_prob` of distributions of the same
+    line; and samples for an environment or a picture, which are the input of no layer with a backward pass. If the
+    parameters get no other gradient, they may be unused on purpose: this is a hint.
     """
     for process in run.processes:
         last = next((event for event in reversed(list(process.of("distributions")))), None)
@@ -278,9 +281,10 @@ def samples_carry_gradients(run: Run, record: Record) -> None:
 def every_loss_is_used(run: Run, record: Record) -> None:
     """One line computes losses of several batches, and only the last loss gets a backward pass.
 
-    A loss that is chosen among candidates or skipped is not the last one each time, their number varies, or it comes
-    with the inputs of another one; losses of one batch at several depths have the same inputs. It is sure where all
-    others are gone without a gradient, and no number was read since the backward pass before: nothing can be meant.
+    A loss that is selected among candidates, or skipped, is not the last one every time, or the number of losses
+    varies. Losses of one batch at several depths have the same inputs. All losses but the last must have been freed
+    without a gradient. If the script has read a number from a loss since the previous backward pass, the finding is a
+    hint.
     """
     for process in run.processes:
         passes: dict[tuple[int, str], list[tuple[int, bool, Event]]] = defaultdict(list)
@@ -298,7 +302,7 @@ def every_loss_is_used(run: Run, record: Record) -> None:
                 continue
             record.tried += len(examined)
             ((count, times),) = Counter(count for count, *_ in examined).most_common(1)
-            # That the last of `count + 1` losses is the chosen one each time must be no chance.
+            # By chance, the last of `count + 1` losses would be used `times` times with probability (count + 1)^-times.
             if count and times >= 4 and 5 * times >= 4 * len(examined) and (count + 1) ** times >= 200:
                 add = record.hint if any(shown for _, shown, _ in examined) else record.falsify
                 add(
@@ -311,4 +315,4 @@ def every_loss_is_used(run: Run, record: Record) -> None:
 
 
 EXAMINED_PASSES = 12
-"""Backward passes whose losses are examined at: they are noted only in the first steps."""
+"""Number of first backward passes that are examined; the observer records losses only in the first steps."""

@@ -33,7 +33,7 @@ MAX_BATCHES = 2_000
 
 @dataclass(frozen=True, slots=True)
 class ReportedNumber:
-    """A number in a report.
+    """A number that a script has reported.
 
     Attributes:
         n: The position of the report among the events.
@@ -447,11 +447,11 @@ def _matches(reading: Reading, pairs: Sequence[FollowingReport]) -> list[Match]:
             if not shown.shows(value):
                 failed.add(unit)
             elif not value or (one.kind == "accuracy" and value in (1.0, 100.0)):
-                continue  # none, or all, is right in many ways
+                continue  # 0 and 100 % are equal in many readings
             elif distance > 3 * shown.half:
                 match = matches.setdefault(unit, Match(shown, reading, one, value, _mean_over_all(one, reading, unit)))
                 width = 2 * shown.half
-                if one.kind == "accuracy":  # shares of rows are few: the mean of shares is one of about n^2
+                if one.kind == "accuracy":  # fractions of n rows have few values, and their means about n^2
                     percent = 100 if reading[1].startswith("100") else 1
                     rows = sum(batch.weights[2] for batch in one.batches)
                     width = max(width, percent / (rows if reading[0] == LAST else rows**2))
@@ -467,10 +467,10 @@ def _matches(reading: Reading, pairs: Sequence[FollowingReport]) -> list[Match]:
                 match.alone |= not pair.listed
                 match.proper &= one.is_of_batches() and one.kind != "number"
     kept = [match for unit, match in matches.items() if unit not in failed]
-    if reading[0] == NOT_RESET:  # several sets, whose total is reported, come from several loaders
+    if reading[0] == NOT_RESET:  # a total over several data sets may be intended; it comes from several loaders
         for match in kept:
             match.proper &= match.apart
-    if reading[0] == LAST:  # the share so far may be whole in rows by chance, in one of two batches
+    if reading[0] == LAST:  # a running accuracy may be a whole number of rows by chance
         for match in kept:
             match.proper &= match.evaluation.ended is not None
             match.proper &= match.evaluation.kind != "accuracy" or len(match.evaluation.batches) * match.hits >= 8
@@ -500,9 +500,9 @@ def _applied(match: Match) -> str:
 def reported_mean_is_over_elements(run: Run, record: Record) -> None:
     """A reported loss or accuracy is the mean of the means of unequal batches.
 
-    Intended readings, and the facts that rule them out: the mean over tokens, rows or labels differs visibly from the
-    number; batches that are units by themselves (a document, a task, a graph) do not come from a loader with one batch
-    size; equal batches have one mean. An error below 0.1 % is a hint, and so is the sum divided by batches times their
+    These facts rule out other explanations: the means over tokens, rows and labels differ visibly from the number; the
+    batches come from a loader with one batch size, so a batch is no unit by itself (a document, a task, a graph); and
+    the batches have different sizes. An error below 0.1 % is a hint, and so is the sum divided by batches times their
     size.
     """
     for process in run.processes:
@@ -526,10 +526,13 @@ def reported_mean_is_over_elements(run: Run, record: Record) -> None:
 def reported_mean_is_over_batches(run: Run, record: Record) -> None:
     """A reported loss or accuracy is the value of the last batch of an evaluation.
 
-    Intended readings, and what rules them out: a report of every batch comes between batches, or names the others too;
-    a loop that is left early may stop at the batch that is meant; the worst batch is not always the last, in this
-    number or in one that is reported beside it; batches that are tasks or documents do not come from a loader of one
-    batch size; a running mean is not a loss of the batch.
+    These facts rule out other explanations:
+
+    - A report of every batch would come between batches, or list the other batches too.
+    - A loop that is left early may stop at the intended batch, so the pass must have ended.
+    - The last batch is not always the worst one, in this number or in another number of the same line.
+    - Batches that are tasks or documents do not come from a loader with one batch size.
+    - A running mean differs from the loss of the last batch.
     """
     for process in run.processes:
         tried, matches = compare(process)
@@ -556,8 +559,8 @@ def reported_mean_is_over_batches(run: Run, record: Record) -> None:
 def reported_mean_starts_anew(run: Run, record: Record) -> None:
     """A reported loss or accuracy is the mean over all evaluations so far.
 
-    Intended readings, and what rules them out: the mean over several sets of data comes from several loaders, and no
-    optimizer has taken a step in between; the mean of this evaluation differs from what is reported.
+    A mean over several data sets is excluded: all evaluations read one loader, with optimizer steps in between. The
+    mean of the last evaluation alone must differ from the reported number.
     """
     for process in run.processes:
         tried, matches = compare(process)
@@ -623,9 +626,9 @@ def training_epochs(process: Process) -> list[Evaluation]:
 def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
     """A reported sum of the means of batches is divided by the batches of another loader, or by the examples.
 
-    Intended readings, and what rules them out: no mean over batches, rows or labels is the number; the other loader has
-    neither as many batches as this one nor as many as steps were taken; a loss per example is not a mean over
-    the batch, divided once more. All passes must agree, so often that chance is ruled out.
+    These facts rule out other explanations: no mean over batches, rows or labels equals the number; the other loader
+    has neither the number of batches of this loader nor the number of steps; and the losses are not divided a second
+    time by the batch size, as in a loss per example. All passes must agree, so often that chance is ruled out.
     """
     for process in run.processes if len(run.processes) == 1 else ():
         reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
@@ -754,12 +757,12 @@ def _training_reports(
 
 @claim("TR-LOG-001", "no number is reported after steps of several micro-batches")
 def reported_loss_is_not_divided(run: Run, record: Record) -> None:
-    """A reported training loss is divided by the number of micro-batches, as its gradient has to be.
+    """A reported training loss is divided by the number of micro-batches, like the loss of the backward pass.
 
-    Intended readings, and what rules them out: the loss of the last micro-batch, of all, or their sum or mean differ by
-    a large factor; a factor of the loss itself, such as 1/2 for a square, is not the number of micro-batches from three
-    on (two are a hint), and the gradient was divided by the same number; a sum that is added up over micro-batches is
-    reported complete.
+    These facts rule out other explanations: the loss of the last micro-batch, and the sum and the mean of all losses,
+    differ from the number by a large factor; and the loss of the backward pass is divided by the same number. With two
+    micro-batches the finding is a hint, since a factor of 1/2 may belong to the loss, as in half of a square. A sum
+    that is accumulated over micro-batches is reported when it is complete.
     """
     for process, _, windows in windows_of(run):
         reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]

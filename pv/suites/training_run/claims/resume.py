@@ -575,7 +575,7 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
             right,
         )
     elif by_loader and len(whole) == 1 and left > 0 and len(mine) != left and len(mine) < len(c.steps):
-        # A whole pass in another order is how a script resumes that keeps no place in the epoch.
+        # A script that saves no position in the epoch resumes with a whole pass in another order: this is a hint.
         add = record.hint if {len(mine)} == whole or len(lengths) < 2 else record.falsify
         add(
             c.line(),

@@ -41,11 +41,12 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
 def equal_weights(run: Run, record: Record) -> None:
     """A step is the mean of the means of micro-batches with different numbers of scored elements.
 
-    Mixtures of data sets and mixup weigh rows on purpose, but not by exactly 1/n in a micro-batch of n elements.
+    Mixtures of data sets and mixup weight rows on purpose, but not by exactly 1/n in a micro-batch of n elements. Two
+    kinds of steps may be intended, and give a hint:
 
-    Two kinds of steps may be meant, and give a hint. In the first, the means of tasks or resolutions have the same
-    weight: the micro-batches of a step come from several loaders, or those at the same positions are the larger ones in
-    all steps. In the second, rows have the same weight: all rows of a micro-batch may have the same number of elements.
+    1. The means of tasks or resolutions have the same weight: the micro-batches of a step come from several loaders, or
+       the micro-batches at the same positions are the larger ones in all steps.
+    2. Rows have the same weight: all rows of a micro-batch may have the same number of elements.
     """
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
@@ -81,7 +82,7 @@ def equal_weights(run: Run, record: Record) -> None:
                 f"have {[round(n, 2) if n % 1 else int(n) for n in elements]} scored elements{by_class} with weights "
                 f"{numbers(weights)}"
             )
-            # One row a micro-batch: its mean may be meant, since each example then counts once.
+            # With one row per micro-batch, the mean of means may be intended: each example then counts once.
             tokens = any(loss.labels > loss.rows > 1 for loss in losses)
             even = all(loss.rows and loss.labels % loss.rows == 0 for _, row in unequal for loss in row)
             tasks = any(len({p.loader for p in w.passes}) > 1 for w, _ in unequal) or _ordered(unequal)
@@ -110,7 +111,7 @@ def _whole(backward: Pass, key: str) -> list[Loss]:
 def _ordered(steps: list[tuple[Window, list[Loss]]]) -> bool:
     """Return whether the micro-batches at some positions of a step, or of groups within it, are always the larger ones.
 
-    So it is where tasks or views take turns. Steps of random micro-batches rarely agree in it by chance.
+    This is the case if tasks or views alternate. Random micro-batches rarely have such an order in all steps by chance.
     """
     rows = [[loss.elements for loss in losses] for _, losses in steps]
     most = max(map(len, rows))
