@@ -88,7 +88,7 @@ def test_a_line_that_reports_often_is_recorded_a_few_times_between_two_steps(
 
 def test_rows_of_a_table_are_recorded_by_the_names_of_its_first_row(observer: Recorded, reports: Reports) -> None:
     file = io.StringIO()
-    writer: Any = reports._rows("writer", csv.writer, False)(file)
+    writer: Any = reports._wrap_writer("writer", csv.writer, False)(file)
     writer.writerow(name for name in ("epoch", "loss"))
     writer.writerows([[1, 0.5], [2, "0.2500"]])
     assert observer.numbers == [{"loss": "0.5"}, {"loss": "0.2500"}]
@@ -102,7 +102,7 @@ def test_a_logger_is_recorded_with_its_tags_and_what_it_prints_is_not(observer: 
     def log_metrics(metrics: dict[str, Any], step: int) -> None:
         print("logged 1.2345", file=stream)
 
-    log = reports._record("log_metrics", log_metrics, False)
+    log = reports._wrap_recorder("log_metrics", log_metrics, False)
     log({"val": {"loss": torch.tensor(0.5), "rows": 30, "nan": float("nan")}}, 3)
     (numbers,) = observer.numbers
     assert {name: float(value) for name, value in numbers.items()} == {"val.loss": 0.5}
