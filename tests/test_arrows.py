@@ -1,4 +1,4 @@
-"""Imports point one way. Prose alone drifts; this file is the enforced copy."""
+"""Check the directions of imports between packages, which docs/architecture.md describes."""
 
 import ast
 import sys
@@ -13,8 +13,8 @@ from tests.support.processes import python
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "hypothesis", "pytest", "_pytest", "numpy", "matplotlib", "tensorboard")
 
-# The rooms of pv, each with the rooms that it may import. A room imports only rooms above it.
-ROOMS: dict[str, str] = {
+# The packages of pv, each with the packages that it may import, which are above it in this table.
+PACKAGES: dict[str, str] = {
     "errors": "",
     "contract": "errors",
     "source": "errors contract",
@@ -47,8 +47,8 @@ THIRD_PARTIES: dict[str, str] = {
     "cli": "click",
 }
 
-# The rooms of the trainer, likewise. `storage` reads and writes the models, `training` reads batches from `data`.
-TRAINER_ROOMS: dict[str, str] = {
+# The same for the packages of the trainer. `storage` reads and writes the models, `training` reads batches from `data`.
+TRAINER_PACKAGES: dict[str, str] = {
     "errors": "",
     "interrupts": "",
     "distillation": "errors",
@@ -119,17 +119,17 @@ def test_a_package_does_not_know_others(package: str) -> None:
     assert knowing == []
 
 
-@pytest.mark.parametrize(("package", "rooms"), [("pv", ROOMS), ("reference_trainer", TRAINER_ROOMS)])
-def test_a_room_imports_only_the_rooms_above_it(package: str, rooms: dict[str, str]) -> None:
-    found, order = layers(package), list(rooms)
+@pytest.mark.parametrize(("package", "imports"), [("pv", PACKAGES), ("reference_trainer", TRAINER_PACKAGES)])
+def test_package_imports_only_packages_above(package: str, imports: dict[str, str]) -> None:
+    found, order = layers(package), list(imports)
     assert sorted(found) == sorted(order)
     for name in order:
-        assert arrows(found[name], package) - {name} <= set(rooms[name].split()), name
-        assert all(order.index(other) < order.index(name) for other in rooms[name].split()), name
+        assert arrows(found[name], package) - {name} <= set(imports[name].split()), name
+        assert all(order.index(other) < order.index(name) for other in imports[name].split()), name
 
 
-@pytest.mark.parametrize("name", sorted(ROOMS))
-def test_a_room_imports_only_the_third_parties_it_is_for(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(PACKAGES))
+def test_package_imports_only_its_third_parties(name: str) -> None:
     assert foreign(layers()[name]) <= set(THIRD_PARTIES.get(name, "").split())
 
 

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from pv.cli.options import CHECK
 from pv.cli.validate import print_and_exit
-from pv.commands.terminal import folder, live, output, print_whole, write
+from pv.commands.terminal import folder, live, output, print_text, write
 from pv.report import formats, render
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _print_run(
     remaining = [(kind, file) for kind, file in files if kind != "text"]
     if form != "text":
         print_and_exit(observed.report, form, remaining, verbose)
-    print_whole(render_run(observed, verbose=verbose, hints=hints))
+    print_text(render_run(observed, verbose=verbose, hints=hints))
     for kind, file in remaining:
         write(file, render(observed.report, kind, verbose=verbose, folder=folder()))
     sys.exit(observed.exit_code)

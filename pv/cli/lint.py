@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pv.cli.options import PATHS, SUBJECT, VERBOSE, form, taking
-from pv.commands.terminal import columns, pairs, print_whole, uncollected
+from pv.commands.terminal import columns, pairs, print_text, without_garbage_collection
 from pv.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ EQUATION_CODES = ("PV180", "PV181", "PV182", "PV183")
 )
 def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, verbose: bool, codes: bool) -> None:
     """Check contracts and the code they name. Nothing is imported or run."""
-    with uncollected():
+    with without_garbage_collection():
         from pv.commands.plan import check
         from pv.linting import CODES
 
@@ -42,7 +42,7 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, verbose: boo
 
         from pv.results.saved.report import to_json
 
-        print_whole(json.dumps([to_json(finding) for finding in findings], indent=1, ensure_ascii=False) + "\n")
+        print_text(json.dumps([to_json(finding) for finding in findings], indent=1, ensure_ascii=False) + "\n")
     else:
         from pv.contract.wording import count
         from pv.report.wrapping import excerpt, hanging
@@ -68,7 +68,7 @@ def list_(paths: Sequence[Path], form: str, verbose: bool) -> None:
 
     contracts, findings = _named(paths, linted=False)
     refused = _print_refused(finding for finding in findings if finding.severity.value == "refusal")
-    print_whole(render(contracts, form, width=columns(), verbose=verbose))
+    print_text(render(contracts, form, width=columns(), verbose=verbose))
     sys.exit(ExitCode.worst(refused=refused, undecided=not contracts))
 
 
@@ -81,7 +81,7 @@ def show(paths: Sequence[Path], form: str) -> None:
     contracts, findings = _named(paths)
     refused = _print_refused(f for f in findings if f.code.startswith("PV0") or f.code in EQUATION_CODES)
     text = render_formulas([_select_equations(contract, paths) for contract in contracts], form)
-    print_whole(text)
+    print_text(text)
     if not text and contracts and not refused:
         ids = ", ".join(claim.id for contract in contracts[:1] for claim in contract.claims[:1])
         click.echo(f"no executable equation; `pv explain {ids}` shows a claim, `pv list -v` all of them", err=True)
@@ -136,9 +136,9 @@ def schema(name: str, form: str) -> None:
     if form == "json":
         import json
 
-        print_whole(json.dumps(published(name), indent=2, ensure_ascii=False) + "\n")
+        print_text(json.dumps(published(name), indent=2, ensure_ascii=False) + "\n")
     elif name == "contract":
-        print_whole(markdown(published(name)))
+        print_text(markdown(published(name)))
     else:
         raise click.UsageError("only the schema 'contract' has a reference in Markdown")
 

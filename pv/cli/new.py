@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from pv.cli.options import NAME, SPAWN
-from pv.commands.terminal import columns, print_whole, uncollected
+from pv.commands.terminal import columns, print_text, without_garbage_collection
 from pv.errors import ExitCode
 
 
@@ -40,7 +40,7 @@ def new(name: str, subject: str, trainer: str, trace: Path | None) -> None:
         raise click.UsageError("--trace has no effect without --trainer")
     written = new_adapter(trainer, trace=trace) if trainer else write(name, subject=subject)
     lines = [f"wrote {path}" for path in written.files] + list(written.advice)
-    print_whole("".join(f"{line}\n" for line in [*lines, f"next: {written.commands[0]}"]))
+    print_text("".join(f"{line}\n" for line in [*lines, f"next: {written.commands[0]}"]))
 
 
 @click.command(short_help="Explain a lint code, a claim or a contract.")
@@ -57,17 +57,17 @@ def explain(name: str, report: Path | None) -> None:
     A code is shown with a wrong and a right example, a claim with its test, its mutants and its recorded results. NAME
     may be a pattern of ids, such as 'TL-RESUME-*'.
     """
-    with uncollected():
+    with without_garbage_collection():
         from pv.commands.explain import explain as collect
         from pv.contract.codes import explanation
         from pv.linting import CODES
         from pv.report import explanation as texts
 
         if (code := name.upper()) in CODES:
-            print_whole(texts.code(code, CODES[code], explanation(code)))
+            print_text(texts.code(code, CODES[code], explanation(code)))
             return
         subjects = collect(name, report=report)
-    print_whole("\n".join(texts.text(subject, columns()) for subject in subjects))
+    print_text("\n".join(texts.text(subject, columns()) for subject in subjects))
 
 
 @click.command()
@@ -86,7 +86,7 @@ def doctor(spawn: bool) -> None:
     levels = [check.level for check in checks]
     lines = [line for check in checks for line in check.lines]
     lines += ["", f"{count(levels.count(Level.PROBLEM), 'problem')}, {count(levels.count(Level.NOTE), 'note')}"]
-    print_whole("".join(f"{hanging(line, columns(), 12)}\n" for line in lines))
+    print_text("".join(f"{hanging(line, columns(), 12)}\n" for line in lines))
     sys.exit(ExitCode.worst(failed=Level.PROBLEM in levels))
 
 

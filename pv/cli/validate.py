@@ -14,16 +14,16 @@ from pv.commands.terminal import (
     live,
     output,
     pairs,
-    print_whole,
+    print_text,
     terminal_width,
-    uncollected,
     uses_color,
+    without_garbage_collection,
     write,
 )
 from pv.report import COMPARISON_FORMATS, MAX_BYTES, formats, render
 
 if TYPE_CHECKING:
-    from pv.results.saved.changes import Compared
+    from pv.results.saved.changes import BaseComparison
     from pv.results.verdict import Report
 
 
@@ -57,7 +57,7 @@ def validate(
     from pv.commands.validate import Interrupted
     from pv.commands.validate import validate as run
 
-    with live() as on_progress, uncollected():
+    with live() as on_progress, without_garbage_collection():
         try:
             report = run(subjects=pairs(subjects), on_progress=on_progress, **options)
         except Interrupted as stop:
@@ -76,7 +76,7 @@ def _base(baseline: str | None, paths: Sequence[Path]) -> "Report | None":
     return read(baseline, paths, project_of(paths).root)
 
 
-def _compared(base: "Report | None", report: "Report", fail_on: str, paths: Sequence[Path]) -> "Compared | None":
+def _compared(base: "Report | None", report: "Report", fail_on: str, paths: Sequence[Path]) -> "BaseComparison | None":
     if base is None:
         return None
     from pv.commands.base_report import compared
@@ -90,7 +90,7 @@ def print_and_exit(
     form: str,
     files: Sequence[tuple[str, Path]],
     verbose: bool,
-    compared: "Compared | None" = None,
+    compared: "BaseComparison | None" = None,
     max_bytes: int = MAX_BYTES,
 ) -> NoReturn:
     """Print a report, write its files, and exit.
@@ -104,7 +104,7 @@ def print_and_exit(
         max_bytes: Maximum size of Markdown.
     """
     text = partial(render, report, verbose=verbose, folder=folder(), compared=compared, max_bytes=max_bytes)
-    print_whole(text(form, color=uses_color(), width=terminal_width()))
+    print_text(text(form, color=uses_color(), width=terminal_width()))
     for kind, file in files:
         write(file, text(kind))
     sys.exit(report.exit_code if compared is None else compared.exit_code(report))
@@ -126,7 +126,7 @@ def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], option
         mutants=options["mutants"],
         shard=options["shard"],
     )
-    print_whole(dry_run_json(result) if form == "json" else dry_run_text(result))
+    print_text(dry_run_json(result) if form == "json" else dry_run_text(result))
     sys.exit(result.exit_code)
 
 
@@ -168,7 +168,7 @@ def compare(
             spawn=spawn,
             on_progress=on_progress,
         )
-    print_whole(render(comparison, form, width=terminal_width()))
+    print_text(render(comparison, form, width=terminal_width()))
     for kind, file in files:
         write(file, render(comparison, kind))
     sys.exit(comparison.exit_code)
@@ -215,7 +215,7 @@ def mutate(
             on_progress=on_progress,
         )
     seconds = time.monotonic() - started
-    print_whole(summary.data(results, seconds) if form == "json" else summary.text(results, seconds))
+    print_text(summary.data(results, seconds) if form == "json" else summary.text(results, seconds))
     sys.exit(summary.exit_code(results))
 
 

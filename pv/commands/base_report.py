@@ -18,7 +18,7 @@ from pv.errors import UsageError
 from pv.results import worktree
 from pv.results.definitions import definitions
 from pv.results.saved import report as saved
-from pv.results.saved.changes import Change, ChangeKind, Compared, FailOn, Hunk, compare, parse_diff
+from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn, Hunk, compare, parse_diff
 from pv.results.saved.merge import merge
 from pv.results.verdict import ContractVerdict, Report, Status
 from pv.source import resolve
@@ -47,7 +47,7 @@ LIMIT_S = 600
 SUFFIXES = (".yaml", ".yml")
 
 
-def compared(base: Report, now: Report, fail_on: str, start: Path | None = None) -> Compared:
+def compared(base: Report, now: Report, fail_on: str, start: Path | None = None) -> BaseComparison:
     """Compare a report with its base.
 
     Args:

@@ -102,7 +102,7 @@ def _write_replay(project: Project, trial: Trial) -> Trial:
         return trial
     path = project.root / FOLDER / f"{trial.falsifier}-{trial.device}.json"
     with suppress(OSError):  # the report then prints the example itself
-        store.write_whole(path, text)
+        store.write_atomically(path, text)
         example = replace(example, file=str(shown_path(path)))
         return (
             replace(trial, counterexample=example)

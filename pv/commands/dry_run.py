@@ -11,7 +11,7 @@ from pv.engines.registry import engine_of
 from pv.errors import PvError
 from pv.execution.attempt import Attempt, Attempts
 from pv.linting import MUTANT_STALE, RUNNABLE
-from pv.results.dry_run import Built, DryRun
+from pv.results.dry_run import DryRun, PlannedTask
 from pv.results.verdict import parse_shard
 from pv.source.project import Project
 from pv.workers import tasks
@@ -51,7 +51,7 @@ def dry_run(
     return DryRun(
         findings=tuple(f for f in plan.findings if f.severity is not Severity.NOTICE and f.code not in harmless),
         devices=tuple(dict.fromkeys(devices)) or ("cpu",),
-        tasks={c.id: tuple(_built(plan, attempts, c)) for c in runnable},
+        tasks={c.id: tuple(_planned_tasks(plan, attempts, c)) for c in runnable},
         automatic={c.id: sum(not claim.kills for claim in _on_mutants(plan, c)) for c in runnable},
     )
 
@@ -67,7 +67,7 @@ def _on_mutants(plan: Plan, contract: Contract) -> list[Falsifier]:
     return [claim for claim in _claims(plan, contract) if on_cpu and "cpu" in claim.devices]
 
 
-def _built(plan: Plan, attempts: Attempts, contract: Contract) -> Iterator[Built]:
+def _planned_tasks(plan: Plan, attempts: Attempts, contract: Contract) -> Iterator[PlannedTask]:
     """Yield every task of a contract: reference runs and claims on each device, then declared mutants on the CPU."""
     executed = set[tuple[str, str]]()
     for claim in _claims(plan, contract):
@@ -76,14 +76,14 @@ def _built(plan: Plan, attempts: Attempts, contract: Contract) -> Iterator[Built
             if run is not None and (run.name, device) not in executed:
                 executed.add((run.name, device))
                 problem = _problem(attempts.run, contract, claim, device)
-                yield Built(device=device, kind="reference run", claim=run.name, problem=problem)
+                yield PlannedTask(device=device, kind="reference run", claim=run.name, problem=problem)
             problem = _problem(attempts.clean, contract, claim, device)
-            yield Built(device=device, kind=engine_of(claim).name, claim=claim.id, problem=problem)
+            yield PlannedTask(device=device, kind=engine_of(claim).name, claim=claim.id, problem=problem)
     for claim in _on_mutants(plan, contract):
         for mutant in map(contract.mutant, claim.kills):
             problem = _problem(attempts.mutated, contract, claim, mutant)
             kind = engine_of(claim).name
-            yield Built(device="cpu", kind=kind, claim=claim.id, mutant=mutant.id, problem=problem)
+            yield PlannedTask(device="cpu", kind=kind, claim=claim.id, mutant=mutant.id, problem=problem)
 
 
 def _problem(build: Callable[..., Attempt | None], *arguments: object) -> str:

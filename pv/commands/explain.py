@@ -159,7 +159,7 @@ def _hint(id_: str, loaded: Loaded) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
+class ReuseStatus:
     """Whether the cached result of one claim would be reused, and why not.
 
     Attributes:
@@ -175,7 +175,7 @@ class Why:
     reasons: tuple[str, ...] = ()
 
 
-def why(names: list[str], project: Project | None = None) -> list[Why]:
+def why(names: list[str], project: Project | None = None) -> list[ReuseStatus]:
     """Return for every matching claim whether its result would be reused.
 
     Args:
@@ -200,20 +200,22 @@ def why(names: list[str], project: Project | None = None) -> list[Why]:
         ]
 
 
-def _why(attempts: Attempts, cache: ResultCache, contract: Contract, claim: Falsifier) -> Why:
+def _why(attempts: Attempts, cache: ResultCache, contract: Contract, claim: Falsifier) -> ReuseStatus:
     """Return whether the result of one claim would be reused, and the reasons if not."""
     entry = cache.newest(claim.id)
     if entry is None:
-        return Why(claim=claim.id, reused=False, reasons=("no usable result is cached",))
+        return ReuseStatus(claim=claim.id, reused=False, reasons=("no usable result is cached",))
     key = cache.key(attempts.clean(contract, claim).task)
     if cache.lookup(key) is not None:
         # The lookup makes its result the newest entry: the entry above may be the result of another branch.
         entry = cache.newest(claim.id) or entry
-        return Why(claim=claim.id, reused=True, when=_when(entry))
+        return ReuseStatus(claim=claim.id, reused=True, when=_when(entry))
     reasons = [*(f"another {name}" for name in entry.environment), *map(_describe, entry.changed)]
     if entry.task != key and not entry.environment:
         reasons.insert(0, "its clause in the contract, or an option of the validation")
-    return Why(claim=claim.id, reused=False, when=_when(entry), reasons=tuple(reasons) or ("its result is damaged",))
+    return ReuseStatus(
+        claim=claim.id, reused=False, when=_when(entry), reasons=tuple(reasons) or ("its result is damaged",)
+    )
 
 
 def _when(entry: CacheEntry) -> str:

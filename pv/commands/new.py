@@ -53,7 +53,7 @@ TO_FILL_IN = """\
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenFiles:
     """The result of `pv new`.
 
     Attributes:
@@ -72,7 +72,7 @@ def template(name: str) -> str:
     return resources("pv.commands").joinpath("templates", f"{name}.txt").read_text(encoding="utf-8")
 
 
-def new(name: str = "", *, subject: str = "") -> Written:
+def new(name: str = "", *, subject: str = "") -> WrittenFiles:
     """Write a contract with a falsifier and a mutant, and the missing files of the project around it.
 
     Args:
@@ -217,7 +217,7 @@ def _to_fill_in(test: Path, text: str, function: FunctionUnderContract) -> str:
     return f"write strategies for {names} in {test}, in place of FILL_IN; until then the claim is undecided"
 
 
-def _write(project: Project, files: Mapping[Path, str], name: str, *to_do: str) -> Written:
+def _write(project: Project, files: Mapping[Path, str], name: str, *to_do: str) -> WrittenFiles:
     """Write the files and the missing files of the project. Raise UsageError if one of the files exists."""
     for path in files:
         if os.path.lexists(path):
@@ -242,7 +242,7 @@ def _write(project: Project, files: Mapping[Path, str], name: str, *to_do: str) 
     elif copy.read_bytes() != text.encode():
         advice.append(f"{shown_path(copy)} is of another version: renew it with `pv schema > {shown_path(copy)}`")
     create({**shared, **files})
-    return Written(
+    return WrittenFiles(
         files=tuple(map(shown_path, {**shared, **files})),
         advice=(*advice, *to_do),
         commands=(f"pv validate {name}", f"pv explain {name}"),

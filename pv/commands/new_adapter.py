@@ -10,7 +10,7 @@ from string import Template
 
 from pv.commands.function_under_contract import class_fields, with_defaults
 from pv.commands.naming import same_claims
-from pv.commands.new import Written, create, template
+from pv.commands.new import WrittenFiles, create, template
 from pv.commands.observed import ObservedRun, check_run
 from pv.contract.load import shown_path
 from pv.contract.model import Target, hyphen_hint
@@ -431,7 +431,7 @@ _REPORTED = {
 _BY_SETTING = {"clip": "clip", "warmup": "schedule"}
 
 
-def new_adapter(trainer: str, *, trace: Path | None = None) -> Written:
+def new_adapter(trainer: str, *, trace: Path | None = None) -> WrittenFiles:
     """Write an adapter beside the module of a training loop. The module is read, not imported.
 
     Args:
@@ -461,7 +461,7 @@ def new_adapter(trainer: str, *, trace: Path | None = None) -> Written:
     ]
     if blanks:
         shown.append("fill in what the source does not tell; until then the claims that need it are undecided:")
-    return Written(
+    return WrittenFiles(
         files=(shown_path(path),),
         advice=(*shown, *blanks),
         commands=(f"pv check {module_name(project, path)}:Adapter",),

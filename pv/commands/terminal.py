@@ -42,7 +42,7 @@ def folder() -> str:
     return here.relative_to(root).as_posix() if here != root and here.is_relative_to(root) else ""
 
 
-def print_whole(text: str) -> None:
+def print_text(text: str) -> None:
     """Write a report to standard output. A reader that closes it early does not change the exit code."""
     try:
         sys.stdout.write(text)
@@ -83,7 +83,7 @@ def write(file: Path, text: str) -> None:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Pause garbage collection, then exempt all objects created meanwhile: syntax trees live until the command ends."""
     enabled = gc.isenabled()
     gc.disable()

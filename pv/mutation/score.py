@@ -84,7 +84,7 @@ def write(project: Project, result: MutationResult, seed: int) -> Path:
         "clause": rests.clause,
         "files": {**store.digests_of(project, result.files), **rests.files},
     }
-    store.write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    store.write_atomically(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return path
 
 

@@ -1,4 +1,4 @@
-"""Runs a command and records it: `python -m pv.observe [OPTIONS] -- COMMAND`."""
+"""Run a command and record it: `python -m pv.observe [OPTIONS] -- COMMAND`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m pv.observe", description=__doc__)
     parser.add_argument("--trace", type=Path, default=Path("pv-trace"), metavar="DIR", help="folder of the traces")
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="end the command after N optimizer steps")
-    parser.add_argument("--sample", type=int, default=1, metavar="K", help="note the losses of every K-th step only")
+    parser.add_argument("--sample", type=int, default=1, metavar="K", help="record the losses only in every K-th step")
     parser.add_argument("--keep-compile", action="store_true", help="leave torch.compile on")
     parser.add_argument("--no-probes", action="store_true", help="run no probes in a copy of the process")
     words = parser.parse_args(arguments[:mark])

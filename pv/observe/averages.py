@@ -27,9 +27,9 @@ class Averages:
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
         self._copies: weakref.WeakKeyDictionary[nn.Module, list[int]] = weakref.WeakKeyDictionary()
-        """By copy: its number (0 before its first update), and the result of `_version` at the last look."""
+        """By copy: its number (0 before its first update), and the result of `_version` at the last search."""
         self._last = ""
-        """The argument `now` of the last look: "backward" or "step"."""
+        """The argument `now` of the last search: "backward" or "step"."""
 
     def add_copy(self, module: nn.Module) -> None:
         """Add a module that was copied or unpickled."""
@@ -43,8 +43,8 @@ class Averages:
         """Return whether a module is a copy that the script has updated as an average."""
         return bool(self._copies.get(module, [0])[0])
 
-    def look(self, now: str) -> None:
-        """Record the copies that the script has updated since the last look.
+    def record_updates(self, now: str) -> None:
+        """Record the copies that the script has updated since the last search.
 
         Args:
             now: "backward" for the beginning or end of a backward pass, "step" for the end of a step.
@@ -89,7 +89,7 @@ def install(observer: Callable[[], Observer]) -> None:
     """
     utils = importlib.import_module("torch.optim.swa_utils")
 
-    def wrap(owner: object, name: str, part: str, note: Callable[..., None]) -> None:
+    def wrap(owner: object, name: str, part: str, record: Callable[..., None]) -> None:
         original = getattr(owner, name)
 
         @frames.wraps(original)
@@ -98,15 +98,15 @@ def install(observer: Callable[[], Observer]) -> None:
             active = observer()
             if active.is_active():
                 with active.observing(part):
-                    note(*args, **kwargs)
+                    record(*args, **kwargs)
             return result
 
         setattr(owner, name, call)
 
-    def note_copy(module: nn.Module, state: object) -> None:
+    def record_copy(module: nn.Module, state: object) -> None:
         observer().averages.add_copy(module)
 
-    def note_update(average: nn.Module, model: nn.Module) -> None:
+    def record_update(average: nn.Module, model: nn.Module) -> None:
         custom = [getattr(average, name, None) for name in ("avg_fn", "multi_avg_fn")]
         observer().add(
             "averaged_model",
@@ -115,9 +115,9 @@ def install(observer: Callable[[], Observer]) -> None:
             at=observer().at(),
         )
 
-    def note_statistics(*args: object, **kwargs: object) -> None:
+    def record_statistics(*args: object, **kwargs: object) -> None:
         observer().add("update_bn", at=observer().at())
 
-    wrap(nn.Module, "__setstate__", "copy", note_copy)
-    wrap(utils.AveragedModel, "update_parameters", "average", note_update)
-    wrap(utils, "update_bn", "update_bn", note_statistics)
+    wrap(nn.Module, "__setstate__", "copy", record_copy)
+    wrap(utils.AveragedModel, "update_parameters", "average", record_update)
+    wrap(utils, "update_bn", "update_bn", record_statistics)

@@ -111,7 +111,7 @@ class Capture:
         """Return whether the script still references the result, or its first tensor."""
         return self.state() is not None or (self.first is not None and self.first() is not None)
 
-    def note_use(self, step: int) -> dict[str, object]:
+    def record_use(self, step: int) -> dict[str, object]:
         """Record that the result is saved or loaded at a step.
 
         Return the facts that show whether an old state is used on purpose, such as the best one so far.
@@ -276,7 +276,7 @@ def _is_written(observer: Observer, module: nn.Module) -> bool:
     )
 
 
-def _note_load(
+def _record_load(
     module: nn.Module, state: Any, strict: bool, tied: list[list[str]], written: bool, version: int, at: str
 ) -> None:
     """Record a load after the call.
@@ -315,7 +315,7 @@ def _note_load(
         and observer.asked[module] < observer.steps
     ):
         taken = observer.asked[module]  # built from tensors of a state of that step, or of an earlier one
-    source = capture.note_use(observer.steps) if capture is not None else None
+    source = capture.record_use(observer.steps) if capture is not None else None
     changed = capture is not None and version != capture.version
     prefix, renamed = _renamed(mine, state) if missing and unexpected else ("", 0)
     observer.add(
@@ -359,7 +359,7 @@ def _wrap_load(original: Callable[..., object]) -> Callable[..., object]:
             tied, written = tied_names(self), _is_written(observer, self)
         result = original(self, state_dict, strict=strict, **kwargs)
         with observer.observing("load"):
-            _note_load(self, state_dict, bool(strict), tied, written, version, observer.sites.find(2)[0])
+            _record_load(self, state_dict, bool(strict), tied, written, version, observer.sites.find(2)[0])
         return result
 
     return load_state_dict
@@ -423,7 +423,7 @@ def _wrap_save(original: Callable[..., object]) -> Callable[..., object]:
         with observer.observing("save"):
             at = observer.sites.find(2)[0]
             captures = [_capture_of(observer, state) for state in _states_in(obj)]
-            sources = [capture.note_use(observer.steps) for capture in captures if capture is not None]
+            sources = [capture.record_use(observer.steps) for capture in captures if capture is not None]
             observer.add("save", step=observer.steps, at=at, sources=sources, **_facts(obj))
             observer.saves[str(f) if isinstance(f, (str, os.PathLike)) else at] = Saved(obj)
         result = original(obj, f, *args, **kwargs)
@@ -654,7 +654,7 @@ def _change(before: list[float], after: list[float]) -> tuple[float, float, floa
     return same, zeros / len(after) if lost else 0.0, product / sizes**0.5 if sizes > 0 else 0.0
 
 
-def note_first_forward(observer: Observer, module: nn.Module, sample: Callable[[Tensor], Tensor]) -> None:
+def record_first_forward(observer: Observer, module: nn.Module, sample: Callable[[Tensor], Tensor]) -> None:
     """Add `after_load` events at the first forward of loaded modules: how parameters changed since the load.
 
     Args:

@@ -158,7 +158,7 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
                         place = result.untyped_storage()
                         samples.stored[place._cdata] = (StorageWeakRef(place), source)
                         for p in parameters:
-                            p.register_hook(functools.partial(_note_arrival, source))
+                            p.register_hook(functools.partial(_record_arrival, source))
             return result
 
         return call
@@ -171,6 +171,6 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
                     setattr(kind, name, make(name, vars(kind)[name]))
 
 
-def _note_arrival(source: Source, gradient: Optional[Tensor]) -> None:
+def _record_arrival(source: Source, gradient: Optional[Tensor]) -> None:
     if gradient is not None and len(source.arrived) < 100:
         source.arrived.append((gradient.detach() != 0).any().double().cpu())

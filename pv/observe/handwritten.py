@@ -21,7 +21,7 @@ FRAMES = 12
 """Number of frames of the script that are searched for optimizers."""
 SEARCHES = 40
 """Number of first backward passes at which handwritten optimizers and updates by statements are searched."""
-COMPARED = 4
+COMPARED_PARAMETERS = 4
 """Number of parameters whose values are compared to detect an update."""
 
 
@@ -81,7 +81,7 @@ class Updates:
         Args:
             frame: The frame that calls the backward pass.
         """
-        self.note()
+        self.record_statements()
         if self.searches >= SEARCHES:
             return
         self.searches += 1
@@ -103,14 +103,14 @@ class Updates:
                 hand = HandWritten(mine)
                 self.statements.append(hand)
                 state = self.observer.state_of(hand)
-                state.last_look = {id(p): self.waiting[id(p)][2:] for p in mine}
+                state.last_versions = {id(p): self.waiting[id(p)][2:] for p in mine}
                 moved -= ids
 
     def after_backward(self) -> None:
         """Store the versions and samples of parameters, to detect later changes."""
         sample = self.observer.sample
         for hand in self.statements:
-            hand.seen = [(p._version, sample(p).clone()) for p in hand.parameters[:COMPARED]]
+            hand.seen = [(p._version, sample(p).clone()) for p in hand.parameters[:COMPARED_PARAMETERS]]
             self.observer.before_step(hand)
             self.observer.state_of(hand).gradients = self.observer.norm(hand)
         self.waiting = {}
@@ -141,7 +141,7 @@ class Updates:
             self.observer.optimizers.pop(hand, None)
             self.objects.pop(id(hand.holder), None)
 
-    def note(self) -> None:
+    def record_statements(self) -> None:
         """Record a step if statements have changed parameters since the last backward pass."""
         for hand in self.statements:
             pairs = zip(hand.parameters, hand.seen)

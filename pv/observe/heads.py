@@ -71,7 +71,7 @@ def install(observer: Callable[[], Observer]) -> None:
     setattr(checkpoints, "checkpoint", wrapped(checkpoints.checkpoint))  # noqa: B010 (an imported module has no known names)
 
 
-def note_layer(observer: Observer, outputs: object) -> None:
+def record_layer(observer: Observer, outputs: object) -> None:
     """Store the last linear layer of a model that returns a single number: it may be the head of a handwritten loss."""
     layer, observer.last_layer = observer.last_layer, None
     if layer is None or layer.out_features < MIN_CLASSES:
@@ -139,7 +139,7 @@ def _hook(observer: Observer, hidden: Tensor, weight: Tensor, bias: Optional[Ten
     width = hidden.shape[-1]
     rows = hidden.detach().reshape(-1, width)
     if labels is not None and hidden.dim() == 2:  # all these losses ignore negative labels
-        tokens.note_labels(observer, at, key, labels.detach().reshape(-1), labels.detach().reshape(-1) >= 0, hidden)
+        tokens.record_labels(observer, at, key, labels.detach().reshape(-1), labels.detach().reshape(-1) >= 0, hidden)
     # `topk` chooses labelled rows without waiting for the device; the factor spreads them over the batch.
     labelled = torch.ones(len(rows), device=rows.device) if labels is None else (labels.reshape(-1) >= 0).float()
     order = labelled * (1 + torch.arange(len(rows), device=rows.device) * 7919 % 997)

@@ -1,4 +1,4 @@
-"""Runs a command with an observer in each of its Python processes. Needs only the standard library."""
+"""Run a command with an observer in each of its Python processes. Needs only the standard library."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Options:
         probes: Probe models in a forked copy of the process.
         cut: Number of optimizer steps after which the process kills itself with SIGKILL; 0 for never.
         cut_in_save: Kill the process inside the first save after `cut` steps, with half of the file written.
-        comparing: Record in every step what a comparison with another run needs.
+        comparing: Record weights, optimizer states and examples in every step, to compare the run with another one.
     """
 
     steps: int = 0

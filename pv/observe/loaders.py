@@ -273,10 +273,10 @@ class LoaderHooks:
         active = self.observer()
         tensors = list(active.tensors_in(batch))
         active.batches.append((state.loader, references(tensors)))
-        tokens.note_batch(active, batch)
+        tokens.record_batch(active, batch)
         state.take(tensors)
         if state.columns and state.batches <= 4:
-            self._note_columns(state, batch)
+            self._record_columns(state, batch)
         processes = getattr(iterator, "_workers", ())
         if state.batches == 1:
             self.worker_pids.update(process.pid for process in processes)
@@ -339,7 +339,7 @@ class LoaderHooks:
         )
         return record
 
-    def _note_columns(self, state: PassState, batch: Any) -> None:
+    def _record_columns(self, state: PassState, batch: Any) -> None:
         """Record the removed columns of the data set for which the collator has filled in its own values."""
         for name, removed in state.columns.items():
             column = batch[name] if name in batch else None

@@ -140,14 +140,14 @@ def _wrapped(name: str, original: Callable[..., object], observer: Callable[[], 
             names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
             in_training = active.in_module and torch.is_grad_enabled()
             with active.observing(name):
-                _note(active, name, {**dict(zip(names, args)), **kwargs}, out, in_training)
+                _record_call(active, name, {**dict(zip(names, args)), **kwargs}, out, in_training)
         return out
 
     vars(loss)["__prepare_scriptable__"] = lambda: original  # for `torch.jit.script`
     return loss
 
 
-def _note(observer: Observer, name: str, arguments: dict[str, Any], out: Tensor, in_training: bool) -> None:
+def _record_call(observer: Observer, name: str, arguments: dict[str, Any], out: Tensor, in_training: bool) -> None:
     """Record a call of a loss function: count the scored elements, and register a hook that measures their weight.
 
     Args:
@@ -197,18 +197,18 @@ def _note(observer: Observer, name: str, arguments: dict[str, Any], out: Tensor,
         facts = event["operands"] = _operands(name, arguments)
         if name in ("nll_loss", "kl_div") and arguments["input"].requires_grad:
             dim = 1 if name == "nll_loss" else -1
-            arguments["input"].register_hook(functools.partial(_note_row_sums, observer, facts, dim))
+            arguments["input"].register_hook(functools.partial(_record_row_sums, observer, facts, dim))
     if scored is not None:
-        tokens.note_labels(observer, at, key, target, scored, scores)
+        tokens.record_labels(observer, at, key, target, scored, scores)
     if out.requires_grad:
         if out.dim() == 0:
             observer.terms.add_loss(observer, key, at, out)
-        out.register_hook(lambda gradient: _note_weight(observer, event, gradient, scored))
+        out.register_hook(lambda gradient: _record_weight(observer, event, gradient, scored))
     elif not in_training:
         observer.add("evaluation_loss", rows=observer.rows, **event)
 
 
-def _note_weight(observer: Observer, event: Event, gradient: Optional[Tensor], scored: Optional[Tensor]) -> None:
+def _record_weight(observer: Observer, event: Event, gradient: Optional[Tensor], scored: Optional[Tensor]) -> None:
     """Add the loss and the weight of its elements to the running backward pass.
 
     A hook gets None as the gradient of a tensor that does not affect the loss, such as an unused output of a
@@ -450,7 +450,7 @@ def _flattened_from(tensor: Tensor) -> Optional[list[int]]:
     return list(base.shape)
 
 
-def _note_row_sums(observer: Observer, facts: Event, dim: int, gradient: Optional[Tensor]) -> None:
+def _record_row_sums(observer: Observer, facts: Event, dim: int, gradient: Optional[Tensor]) -> None:
     """Record whether the gradients of the classes cancel at least partly.
 
     They cancel entirely if another term of the loss contains the normalizer.

@@ -30,7 +30,7 @@ class Copies:
 
     def __init__(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
         self.pairs = [(weakref.ref(weight), weakref.ref(master)) for weight, master in pairs]
-        self.last_look: dict[int, tuple[object, int]] = {}
+        self.last_versions: dict[int, tuple[object, int]] = {}
         """By id of a weight: its gradient after the last backward pass, as a weak reference and a version number."""
 
     def live(self) -> list[tuple[Tensor, Tensor]]:
@@ -102,7 +102,7 @@ class Masters:
         for number, copies in self.copies.items():
             weights = [weight for weight, _ in copies.live()]
             # The next pass adds to gradients that were not cleared. Zeros count as cleared.
-            kept = weights and all(is_as_before(p, copies.last_look) for p in weights)
+            kept = weights and all(is_as_before(p, copies.last_versions) for p in weights)
             carried[str(number)] = (
                 torch.stack([few(p.grad).any() for p in weights if p.grad is not None]).any() if kept else False
             )
@@ -113,9 +113,11 @@ class Masters:
         reached = {}
         for number, copies in self.copies.items():
             weights = [weight for weight, _ in copies.live()]
-            if str(number) in carried and any(not is_as_before(p, copies.last_look) for p in weights):
+            if str(number) in carried and any(not is_as_before(p, copies.last_versions) for p in weights):
                 reached[str(number)] = carried[str(number)]
-            copies.last_look = {id(p): (weakref.ref(p.grad), version(p.grad)) for p in weights if p.grad is not None}
+            copies.last_versions = {
+                id(p): (weakref.ref(p.grad), version(p.grad)) for p in weights if p.grad is not None
+            }
         return reached
 
 

@@ -29,9 +29,9 @@ NORM = importlib.import_module("torch.nn.modules.batchnorm")._NormBase
 DROPOUT = importlib.import_module("torch.nn.modules.dropout")._DropoutNd
 SPECTRAL = importlib.import_module("torch.nn.utils.spectral_norm").SpectralNorm
 DROPOUT_FUNCTIONS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
-MEASURED = 3
+MEASURED_FORWARDS = 3
 """Number of forwards in which the inputs of a shared normalization layer, or a spectral norm, are measured."""
-LOOK_AGAIN = 50
+SEARCH_INTERVAL = 50
 """Number of calls of a model between two searches for frozen parts, after the first calls."""
 GRAPH_NODES = 5_000
 """Largest number of autograd nodes that a search visits."""
@@ -62,11 +62,11 @@ class Request(NamedTuple):
 class FrozenPart:
     """A part of a model without trainable parameters, and its parameters and running statistics when first seen.
 
-    The model may no longer exist when the process ends, so `look` stores the facts that the last event needs.
+    The model may no longer exist when the process ends, so `update` stores the facts that the last event needs.
 
     Attributes:
-        frozen: Whether the part still had no trainable parameter at the last `look`.
-        written: Whether parameters of the part had changed at the last `look`.
+        frozen: Whether the part still had no trainable parameter at the last `update`.
+        written: Whether parameters of the part had changed at the last `update`.
         trained: Whether a parameter of the part had a gradient at a step.
     """
 
@@ -79,10 +79,10 @@ class FrozenPart:
         # Version counters miss changes through `.data`, so samples are compared as well.
         self.before = [sample(p).clone() for p in part.parameters()]
         self.frozen, self.written, self.trained = True, False, False
-        self.noted: object = None
+        self.last_key: object = None
         """The facts of the last event, without counts."""
 
-    def look(self, trained: set[int]) -> None:
+    def update(self, trained: set[int]) -> None:
         """Update the facts, if the part still exists.
 
         Args:
@@ -142,7 +142,7 @@ class Modes:
         """By root: number of its requests."""
         self._early: weakref.WeakKeyDictionary[nn.Module, list[dict[str, object]]] = weakref.WeakKeyDictionary()
         """Requests to modules that the script has not called yet."""
-        self._looked: dict[int, int] = {}
+        self._searched: dict[int, int] = {}
         """By model: the number of the last request before the last search for frozen parts."""
         self._parts: dict[tuple[int, str], FrozenPart] = {}
         """By number of the model, and name of the part."""
@@ -156,10 +156,10 @@ class Modes:
         self._shared: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         """By normalization layer: number of forwards with several calls of the layer, minus one."""
         self._spectral: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
-        """By module with a spectral norm: number of measurements; `MEASURED` once the module ran in training mode."""
+        """By module with a spectral norm: number of measured forwards; the limit after a forward in training mode."""
         self._froze: list[tuple[list[weakref.ref[Tensor]], Event]] = []
         """Requests that may have frozen parameters: the frozen parameters, and the fields of the `froze` event."""
-        self._noted: dict[tuple[object, ...], int] = {}
+        self._unreached_counts: dict[tuple[object, ...], int] = {}
         """By line and kind of a layer: number of `unreached` events, including those above the limit."""
         self._inputs: list[Tensor] = []
         """The tensors in the arguments of the running forward."""
@@ -179,7 +179,7 @@ class Modes:
         self._count += 1
         self._roots[module] = self._roots.get(module, 0) + 1
         self._request = Request(self._count, mode, at, self.forwards, by_user, weakref.ref(module))
-        self.note_request(module)
+        self.record_request(module)
         fields = {"training": mode, "before": module.training, "at": at}
         if module in observer.models:
             observer.add("mode", model=observer.models[module].number, **fields)
@@ -187,7 +187,7 @@ class Modes:
             self._early.setdefault(module, []).append(fields)
             del self._early[module][:-4]
 
-    def note_request(self, module: nn.Module) -> None:
+    def record_request(self, module: nn.Module) -> None:
         """Record that the running request has reached a module."""
         if self._request is not None and isinstance(module, (NORM, DROPOUT)):
             request = self._request
@@ -239,16 +239,16 @@ class Modes:
         """
         self.forwards += 1
         self._model, self.previous, self._inputs = model, 0, inputs
-        if model.noted and not (model.is_trained and grad):
-            self._look(module, model, self._trained())
+        if model.network_fields and not (model.is_trained and grad):
+            self._record_network(module, model, self._trained())
         # The search for frozen parts visits all modules, so it runs only in the first calls, after a request, and in
         # every 50th call.
         if grad and model.layers and (model.calls <= 3 or self._is_due(model)):
-            self._looked[model.number] = self._count
-            self._note_parts(model, module)
+            self._searched[model.number] = self._count
+            self._record_parts(model, module)
 
     def _is_due(self, model: Model) -> bool:
-        return bool(model.calls % LOOK_AGAIN == 0 or self._looked.get(model.number) != self._count)
+        return bool(model.calls % SEARCH_INTERVAL == 0 or self._searched.get(model.number) != self._count)
 
     def end_forward(self) -> None:
         """End the forward of an outermost module, and record its normalization layers that ran several times."""
@@ -256,7 +256,7 @@ class Modes:
         for norm, calls in runs.items():
             if len(calls) > 1:
                 with self.observer.observing("shared normalization"):
-                    self._note_shared(norm, calls)
+                    self._record_shared(norm, calls)
 
     @frames.hidden
     def call(self, module: nn.Module, original: Callable[..., object], args: Any, kwargs: Any) -> Any:
@@ -267,7 +267,7 @@ class Modes:
             return original(module, *args, **kwargs)
         if not root["training"] and not root["grad"] and observer.is_active():
             with observer.observing("layer"):
-                self._note_unreached(self._model, module)
+                self._record_unreached(self._model, module)
             self._dropout_depth += 1
             try:
                 return original(module, *args, **kwargs)
@@ -279,20 +279,20 @@ class Modes:
             calls = self._runs.get(module)
             if calls is None:
                 calls = self._runs[module] = []
-            measured = args and self._shared and self._shared.get(module, MEASURED) < MEASURED
+            measured = args and self._shared and self._shared.get(module, MEASURED_FORWARDS) < MEASURED_FORWARDS
             place = observer.at() if calls else ""
             calls.append((self.previous, result.grad_fn, args[0] if measured else None, place))
         return result
 
     # Layers that a request does not reach.
 
-    def _note_unreached(self, model: Model, module: nn.Module) -> None:
+    def _record_unreached(self, model: Model, module: nn.Module) -> None:
         """Record a layer that runs in training mode inside a model in eval mode, unless it is a layer of the model."""
         if getattr(module, "p", 1) and (not isinstance(module, NORM) or has_statistics(module)):
             if not any(layer is module for layer in model.layers):
                 self._add_unreached(model, type(module).__name__, getattr(module, "p", None), False, False)
 
-    def note_function(self, name: str, rate: float, explicit: bool, operand: Any) -> None:
+    def record_function(self, name: str, rate: float, explicit: bool, operand: Any) -> None:
         """Record a dropout function that is active in the forward of a model in eval mode.
 
         Args:
@@ -312,8 +312,8 @@ class Modes:
 
     def _add_unreached(self, model: Model, kind: str, rate: Optional[float], explicit: bool, on_input: bool) -> None:
         at = self.observer.at()
-        self._noted[at, kind] = self._noted.get((at, kind), 0) + 1
-        if self._noted[at, kind] <= 8:
+        self._unreached_counts[at, kind] = self._unreached_counts.get((at, kind), 0) + 1
+        if self._unreached_counts[at, kind] <= 8:
             self.observer.add(
                 "unreached",
                 model=model.number,
@@ -327,7 +327,7 @@ class Modes:
 
     # Frozen parts.
 
-    def _note_parts(self, model: Model, module: nn.Module) -> None:
+    def _record_parts(self, model: Model, module: nn.Module) -> None:
         for name, part, fixed in frozen_parts(module):
             norms = [layer for layer in part.modules() if has_statistics(layer) and layer.momentum != 0]
             if not norms:
@@ -350,16 +350,16 @@ class Modes:
                 "reached_by_training": any(r.mode for r in requests),
                 "last": {"at": last.at, "training": last.mode, "forwards": last.forwards} if last else None,
             }
-            noted = (len(on), request and request.at, last and (last.at, last.mode))
-            if noted != state.noted:
-                state.noted = noted
-                state.look(self._trained())
+            key = (len(on), request and request.at, last and (last.at, last.mode))
+            if key != state.last_key:
+                state.last_key = key
+                state.update(self._trained())
                 at = self.observer.last_forward["at"]
                 self.observer.add("frozen_part", model=model.number, part=name, at=at, **facts)
 
     def describe(self) -> None:
         """Add events on the running statistics of models and frozen parts, and on parameters that requests froze."""
-        self.look()
+        self.record_training()
         had = self._trained()
         for module, state in list(self.observer.models.items()):
             norms = [layer for layer in module.modules() if has_statistics(layer)]
@@ -370,19 +370,19 @@ class Modes:
             still = all(p is None or not p.requires_grad for p in (reference() for reference in references))
             self.observer.add("froze", still=still, **facts)
         for (model, name), part in self._parts.items():
-            part.look(had)
+            part.update(had)
             facts = {"frozen": part.frozen, "written": part.written, "trained": part.trained}
             self.observer.add("frozen_statistics", model=model, part=name, moved=part.moved(), **facts)
 
-    def look(self) -> None:
+    def record_training(self) -> None:
         """Record which models and frozen parts have been trained, or changed by the script."""
         had = self._trained()
         for module, state in list(self.observer.models.items()):
-            self._look(module, state, had)
+            self._record_network(module, state, had)
         for part in self._parts.values():
-            part.look(had)
+            part.update(had)
 
-    def _look(self, module: nn.Module, state: Any, had: set[int]) -> None:
+    def _record_network(self, module: nn.Module, state: Any, had: set[int]) -> None:
         parameters = list(module.parameters())
         state.is_trained = state.is_trained or any(id(p) in had for p in parameters)
         facts = {
@@ -391,16 +391,16 @@ class Modes:
             "version": sum(p._version for p in parameters),
             "shapes": zlib.crc32(repr([list(p.shape) for p in parameters]).encode()),
         }
-        if facts != state.noted:
-            state.noted = facts
+        if facts != state.network_fields:
+            state.network_fields = facts
             self.observer.add("network", model=state.number, **facts)
 
     # Normalization layers that run several times in one forward.
 
-    def _note_shared(self, norm: nn.Module, calls: list[tuple[int, object, Optional[Tensor], str]]) -> None:
+    def _record_shared(self, norm: nn.Module, calls: list[tuple[int, object, Optional[Tensor], str]]) -> None:
         count = self._shared.get(norm)
         self._shared[norm] = 0 if count is None else count + 1
-        if self._shared[norm] > MEASURED:
+        if self._shared[norm] > MEASURED_FORWARDS:
             return
         inputs = [x for _, _, x, _ in calls if x is not None]
         # Of the calls after the same layer, only the first counts: the outputs of different layers are compared.
@@ -432,7 +432,7 @@ class Modes:
 
     # Spectral norms.
 
-    def note_hooks(self, module: nn.Module, *, outermost: bool = False) -> None:
+    def record_hooks(self, module: nn.Module, *, outermost: bool = False) -> None:
         """Record a spectral norm that is used in eval mode before the module has run in training mode.
 
         Args:
@@ -441,15 +441,15 @@ class Modes:
         """
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, SPECTRAL):
-                looks = self._spectral.get(module, 0)
+                measured = self._spectral.get(module, 0)
                 if module.training:
-                    self._spectral[module] = MEASURED
-                elif looks < MEASURED and (outermost or self.observer.is_active()):
-                    self._spectral[module] = looks + 1
+                    self._spectral[module] = MEASURED_FORWARDS
+                elif measured < MEASURED_FORWARDS and (outermost or self.observer.is_active()):
+                    self._spectral[module] = measured + 1
                     with self.observer.observing("spectral norm"):
-                        self._note_spectral(module, hook)
+                        self._record_spectral(module, hook)
 
-    def _note_spectral(self, module: nn.Module, hook: Any) -> None:
+    def _record_spectral(self, module: nn.Module, hook: Any) -> None:
         weight = hook.reshape_weight_to_matrix(getattr(module, hook.name + "_orig").detach()).double()
         u, v = (getattr(module, f"{hook.name}_{part}").double() for part in "uv")
         # The layer divides its weight W by u W v. Power iterations from u and v give the largest singular value of W to
@@ -584,7 +584,7 @@ def _request(original: Callable[..., object], observer: Callable[[], Observer], 
         modes = active.modes
         # `train` calls `train` of every child, and `eval` calls `train`: only the outermost call is a request.
         if modes._request is not None:
-            modes.note_request(self)
+            modes.record_request(self)
             return original(self, *args, **kwargs)
         if not active.is_active():
             return original(self, *args, **kwargs)
@@ -621,7 +621,7 @@ def _dropout(name: str, original: Callable[..., object], observer: Callable[[], 
             training = kwargs.get("training", args[2] if len(args) > 2 else default)
             rate = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
             if training and rate:
-                active.modes.note_function(name, float(rate), explicit, kwargs.get("input", (args or (None,))[0]))
+                active.modes.record_function(name, float(rate), explicit, kwargs.get("input", (args or (None,))[0]))
         return original(*args, **kwargs)
 
     vars(dropout)["__prepare_scriptable__"] = lambda: original  # for `torch.jit.script`
@@ -635,7 +635,7 @@ def _attention(original: Callable[..., object], observer: Callable[[], Observer]
         if _is_evaluated(active):
             rate = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
             if rate:
-                active.modes.note_function("scaled_dot_product_attention", float(rate), False, None)
+                active.modes.record_function("scaled_dot_product_attention", float(rate), False, None)
         return original(*args, **kwargs)
 
     return scaled_dot_product_attention

@@ -3,9 +3,10 @@
 The observer judges nothing, does not change weights, random numbers or the exit status, and does not wait for a device
 between two flushes. An error in the observer becomes an event of kind `trouble`, and never reaches the script.
 
-Terms: the *gradients* of an optimizer are `p.grad` of its parameters. They are *left over* at a backward pass if any of
-a few of them (`sentinels`) is not zero. Changes that the script makes to gradients between the backward pass and the
-step are detected by version counters: torch counts every in-place change of a tensor.
+Terms: the *gradients* of an optimizer are `p.grad` of its parameters. A few of its parameters, the *sentinels*, stand
+for all: gradients are *left over* at a backward pass if the gradient of a sentinel is not zero. Changes that the
+script makes to gradients between the backward pass and the step are detected by version counters: torch counts every
+in-place change of a tensor.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ from .launch import DEFAULTS, Options
 from .sharding import Shards, is_as_before, is_partial, is_shard, local, version
 from .trace import CallSites, Event, Late, Trace
 
-FLUSH_STEPS = 10
+FLUSH_INTERVAL = 10
 """Number of steps between two flushes of the trace. It is also flushed after each of the first two steps."""
 EAGER_STEPS = 3
 """Number of first steps in which every module call and every parameter is examined."""
-CHECKED_STEPS = 50
+CHECK_INTERVAL = 50
 """Number of steps between two examinations of every parameter, after the first steps."""
 MAX_PULL = 65_536
 """Largest number of elements of a model output whose gradient is summed, in a process with several optimizers."""
@@ -65,7 +66,7 @@ COMPARED_STEPS = 10
 """Number of first steps in which gradients are compared before and after a reduction in the script's own code."""
 SENTINELS = 12
 """Number of gradients of an optimizer that are examined, as a sample of all of them."""
-SAMPLED = 256
+SAMPLE_SIZE = 256
 """Approximate number of elements in the sample of a tensor."""
 
 
@@ -79,8 +80,8 @@ class OptimizerState:
         self.number = number
         self.steps = 0
         self.modified = False
-        """Whether the script itself changed gradients since the backward pass."""
-        self.last_look: dict[int, tuple[object, int]] = {}
+        """Whether the script changed gradients between the backward pass and the step."""
+        self.last_versions: dict[int, tuple[object, int]] = {}
         """By id of a parameter: its gradient, as a weak reference and a version number."""
         self.is_accumulating = False
         """Whether a backward pass has reached the optimizer since its last step."""
@@ -99,13 +100,13 @@ class OptimizerState:
         self.began = 0
         """Number of steps, of all optimizers, that had ended when the last step of this optimizer began."""
         self.touched = False
-        """Whether the script changed gradients before a clipping."""
+        """Whether the script changed gradients between the backward pass and a clipping."""
         self.written = 0
         """The sum of the version counters of the parameters after the last step."""
         self.scale: Optional[Tensor] = None
         """The loss scale that the gradients are still multiplied by."""
         self.clipped: dict[int, tuple[object, int]] = {}
-        """Like `last_look`, but only the gradients that were clipped since the previous step."""
+        """Like `last_versions`, but only the gradients that were clipped since the previous step."""
         self.gradients: Optional[tuple[Optional[Late], int]] = None
         """The norm and the number of gradients, if they were computed before the end of the step.
 
@@ -114,7 +115,7 @@ class OptimizerState:
         self.frozen = 0
         """Number of parameters without `requires_grad` at the last step. If it changes, all parameters are examined."""
         self.idle = 0
-        """Number of examined steps in which all rates were 0, as in a warm-up. The same number of steps is added."""
+        """Number of examined steps in which all rates were 0, as in a warm-up. As many further steps are examined."""
         self.copied: Optional[Tensor] = None
         """[2]: how the gradients of master weights differ from the model's gradients; see `Masters.before_step`."""
         self.local: list[tuple[Tensor, Tensor]] = []
@@ -164,8 +165,8 @@ def _differ_in_decay_alone(groups: list[dict[str, object]]) -> bool:
     )
 
 
-def gathered(parts: list[Tensor]) -> list[Tensor]:
-    """Stack tensors of one shape into a single tensor, if all are on one device; else return them unchanged."""
+def stack_on_one_device(parts: list[Tensor]) -> list[Tensor]:
+    """Stack tensors of one shape into one tensor if all are on one device; otherwise return them unchanged."""
     return [torch.stack(parts)] if len({part.device for part in parts}) == 1 else parts
 
 
@@ -173,7 +174,7 @@ def sample(tensor: Tensor) -> Tensor:
     """Return about 256 evenly spaced elements of a tensor, as a view if possible; all elements of a small tensor."""
     flat = local(tensor.detach())
     size = flat.numel()
-    if size <= SAMPLED:
+    if size <= SAMPLE_SIZE:
         return flat.reshape(-1)
     stride = _stride(size)
     if type(flat) is Tensor and flat.is_contiguous():  # one operation instead of two
@@ -193,7 +194,7 @@ def _stride(size: int) -> int:
 
     With a stride that divides a dimension, all sampled elements could be at the same position of a kernel or an image.
     """
-    stride = size // SAMPLED
+    stride = size // SAMPLE_SIZE
     while math.gcd(stride, size) > 1:
         stride -= 1
     return stride
@@ -214,7 +215,7 @@ class Model:
         self.calls = 0
         self.calls_by_grad = [0, 0]
         self.is_trained = False
-        self.noted: object = None
+        self.network_fields: object = None
         """The fields of the last `network` event of the model."""
         self.refresh(module)
 
@@ -259,7 +260,7 @@ class Observing:
 
 
 class Observer:
-    """Records what the script of one process does.
+    """Records the actions of the script of one process.
 
     Args:
         folder: The folder that the trace is written to.
@@ -405,7 +406,7 @@ class Observer:
     # Optimizers.
 
     def state_of(self, optimizer: torch.optim.Optimizer) -> OptimizerState:
-        """Return the state of an optimizer. Add an `optimizer` event for a new optimizer."""
+        """Return the recorded state of an optimizer. Add an `optimizer` event for a new optimizer."""
         state = self.optimizers.get(optimizer)
         if state is None:
             state = self.optimizers[optimizer] = OptimizerState(self.number())
@@ -456,7 +457,7 @@ class Observer:
         if self.options.comparing:
             state.weights_before = checkpoints.weights_sums(parameters, sample)
         # A sentinel gradient that was replaced, or has another version, was changed by the script itself.
-        state.modified = state.touched or any(not is_as_before(p, state.last_look) for p in sentinels(parameters))
+        state.modified = state.touched or any(not is_as_before(p, state.last_versions) for p in sentinels(parameters))
         # The gradient that this rank computed, and the gradient that it applies. From both, the claims estimate the
         # factor of a reduction in the script's own code.
         if state.local:
@@ -472,7 +473,7 @@ class Observer:
             state.frozen, state.checks = frozen, EAGER_STEPS
         # A sample costs two small copies per parameter, so samples are taken only in the first steps and in every 50th.
         # A step with a rate of 0 moves nothing; another one is sampled in its place.
-        if state.steps < EAGER_STEPS + state.idle or state.steps % CHECKED_STEPS == 0 or state.checks:
+        if state.steps < EAGER_STEPS + state.idle or state.steps % CHECK_INTERVAL == 0 or state.checks:
             state.checks = max(0, state.checks - 1)
             rates = [group.get("lr") for group in optimizer.param_groups]
             if state.idle < EAGER_STEPS and all(isinstance(rate, float) and rate == 0 for rate in rates):
@@ -484,7 +485,7 @@ class Observer:
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Add the event of a step, and flush the trace if a flush is due."""
         state = self.state_of(optimizer)
-        self.averages.look("step")
+        self.averages.record_updates("step")
         state.steps += 1
         parameters = parameters_of(optimizer)
         # The norm is computed after the step: optimizers of torch do not change gradients, and clipping comes earlier.
@@ -532,7 +533,7 @@ class Observer:
             at=self.at(),
             **fields,
         )
-        self.look(optimizer)
+        self.store_versions(optimizer)
         state.scale, state.clipped, state.touched, state.is_accumulating = None, {}, False, False
         self.ended_steps += 1
         state.written = sum(p._version for p in parameters)
@@ -545,8 +546,8 @@ class Observer:
             self.describe()
         if state.steps == EAGER_STEPS:
             probes.run(self)
-        if state.steps <= 2 or state.steps % FLUSH_STEPS == 0:
-            self.modes.look()
+        if state.steps <= 2 or state.steps % FLUSH_INTERVAL == 0:
+            self.modes.record_training()
             self.trace.flush()
 
     @staticmethod
@@ -560,12 +561,12 @@ class Observer:
         parts = [local(gradient) for gradient in gradients if not gradient.is_sparse]
         if not parts:
             return None
-        norms = gathered(list(torch._foreach_norm(parts)))
+        norms = stack_on_one_device(list(torch._foreach_norm(parts)))
         return Late(norms, lambda *lists: math.hypot(*(value for part in lists for value in part)))
 
     @staticmethod
     def digest(optimizer: torch.optim.Optimizer) -> Optional[Late]:
-        """Return the sum over some elements of some parameters."""
+        """Return the sum over a few elements of a few parameters, to compare weights between ranks and runs."""
         parameters = parameters_of(optimizer)
         # Small parameters are cheap; the first and the last parameter are in different layers.
         small = sorted(parameters, key=Tensor.numel)[:4] + parameters[:1] + parameters[-1:]
@@ -634,14 +635,14 @@ class Observer:
                 ][:40],
             }
 
-        return Late(gathered(rows), build)
+        return Late(stack_on_one_device(rows), build)
 
-    def look_closely(self) -> None:
+    def check_next_steps(self) -> None:
         """Compare every parameter before and after the next steps."""
         for state in self.optimizers.values():
             state.checks = EAGER_STEPS
 
-    def look(self, optimizer: torch.optim.Optimizer, among: Optional[set[int]] = None) -> None:
+    def store_versions(self, optimizer: torch.optim.Optimizer, among: Optional[set[int]] = None) -> None:
         """Store references to the sentinel gradients and their versions, to detect later changes.
 
         Args:
@@ -651,13 +652,13 @@ class Observer:
         state = self.optimizers[optimizer]
         for p in sentinels(parameters_of(optimizer)):
             if p.grad is not None and (among is None or id(p) in among):
-                state.last_look[id(p)] = (weakref.ref(p.grad), version(p.grad))
+                state.last_versions[id(p)] = (weakref.ref(p.grad), version(p.grad))
 
     # Backward passes.
 
     def begin_backward(self) -> dict[str, object]:
         """Record which gradients are left over, and return the record of the pass for `end_backward`."""
-        self.averages.look("backward")
+        self.averages.record_updates("backward")
         self.updates.before_backward(sys._getframe(2))
         current: Event = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
         current["pulls"], current["retained"] = {}, True
@@ -668,10 +669,10 @@ class Observer:
         for optimizer, state in list(self.optimizers.items()):
             parameters = parameters_of(optimizer)
             chosen = sentinels(parameters)
-            looks = [is_as_before(p, state.last_look) for p in chosen]
-            left, kept = _any_left(chosen, looks)
+            unchanged = [is_as_before(p, state.last_versions) for p in chosen]
+            left, kept = _any_left(chosen, unchanged)
             # Gradients may be 0 although they are accumulated, such as behind a head that is initialized with zeros.
-            held = [is_kept for p, is_kept in zip(chosen, looks) if p.grad is not None]
+            held = [is_kept for p, is_kept in zip(chosen, unchanged) if p.grad is not None]
             adds = state.is_accumulating and bool(held) and all(held)
             if adds or (waiting and any(id(p) in waiting for p in parameters)):
                 left = kept = True
@@ -707,12 +708,12 @@ class Observer:
                 reached[str(state.number)] = {"left_over": left, "kept": kept, "written": written, "onto_clipped": onto}
                 state.scale = current["scale"]
                 state.is_accumulating = True
-                self.look(optimizer)
+                self.store_versions(optimizer)
                 if _has_ranks() and not self.wrappers and state.steps < COMPARED_STEPS:
                     chosen = sentinels(parameters_of(optimizer))
                     state.local = [(p, few(p.grad).clone()) for p in chosen if p.grad is not None and local(p) is p]
-        if self.facts.looks < parameters.BACKWARD_PASSES:
-            self.facts.look(list(self.models), self.ended_steps)
+        if self.facts.samplings < parameters.BACKWARD_PASSES:
+            self.facts.sample_parameters(list(self.models), self.ended_steps)
         self.updates.after_backward()
         root = {} if current.get("root") is None else {"root": current["root"]}
         if any(loss["gone"] for loss in current.get("dropped", ())):
@@ -741,9 +742,9 @@ class Observer:
 
     def run_again(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], grad: bool) -> None:
         """Record a call by gradient checkpointing as a call inside the last model, not of a separate model."""
-        self._note_inputs(module, self.last_forward["model"], list(tensors_in((args, kwargs))), grad)
+        self._record_inputs(module, self.last_forward["model"], list(tensors_in((args, kwargs))), grad)
 
-    def _note_inputs(self, module: nn.Module, model: int, tensors: list[Tensor], grad: bool) -> None:
+    def _record_inputs(self, module: nn.Module, model: int, tensors: list[Tensor], grad: bool) -> None:
         if self.steps < EAGER_STEPS:
             self.facts.inputs = loaders.storages(tensors)
             if module._parameters:
@@ -764,17 +765,17 @@ class Observer:
                 return None
             model = self.models[inner] = Model(self.number(), inner)
             self.add("model", model=model.number, kind=type(inner).__name__)
-            reports.look_for_libraries()
-            self.facts.looks = self.updates.searches = 0
+            reports.wrap_libraries()
+            self.facts.samplings = self.updates.searches = 0
             self.modes.add_model(inner, model.number)
         model.calls += 1
         if self.loaded:
-            checkpoints.note_first_forward(self, inner, sample)
+            checkpoints.record_first_forward(self, inner, sample)
         if model.calls % 100 == 0:
             model.refresh(inner)
         tensors = list(tensors_in((args, kwargs)))
         self.sampled_inputs = self.samples.of(tensors) if grad and self.samples.stored else []
-        self._note_inputs(inner, model.number, tensors, grad)
+        self._record_inputs(inner, model.number, tensors, grad)
         training = sum(layer.training for layer in model.layers)
         fields: Event = {
             "model": model.number,
@@ -788,7 +789,7 @@ class Observer:
             "from_graph": grad and any(t.requires_grad for t in tensors),
             "at": self.at(),
         }
-        tokens.note_call(self, inner, model.number, args, kwargs, grad, fields["at"])
+        tokens.record_call(self, inner, model.number, args, kwargs, grad, fields["at"])
         self.rows = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
         self.evaluated_rows = 0 if grad or fields["loader"] is None else self.rows
         # Successive forwards with equal fields, such as in an evaluation, are one event with a count.
@@ -848,7 +849,7 @@ class Observer:
     def describe(self) -> None:
         """Add events on the parameters of every model, and on the parameters that every optimizer holds."""
         held = {id(p): s.number for o, s in self.optimizers.items() for p in parameters_of(o)}
-        self.facts.look(list(self.models), self.ended_steps)
+        self.facts.sample_parameters(list(self.models), self.ended_steps)
         had = set().union(self.facts.arrived, *(state.had_gradient for state in self.optimizers.values()))
         names = self.names()
         for module, model in list(self.models.items()):
@@ -909,7 +910,7 @@ class Observer:
 
     # Gradients between the backward pass and the step.
 
-    def note_clip(
+    def record_clip(
         self, kind: str, parameters: list[Tensor], limit: object, result: object, scaled: object, used_up: bool, at: str
     ) -> None:
         """Record a clipping after the call.
@@ -944,7 +945,7 @@ class Observer:
             at=at,
         )
         for optimizer, state in self.optimizers.items():
-            self.look(optimizer, ids)
+            self.store_versions(optimizer, ids)
             for p in parameters_of(optimizer):
                 if id(p) in ids and p.grad is not None:
                     state.clipped[id(p)] = (weakref.ref(p.grad), version(p.grad))
@@ -959,15 +960,15 @@ class Observer:
         pending = None
         for optimizer, state in self.optimizers.items():
             covered = [p for p in sentinels(parameters_of(optimizer)) if id(p) in ids]
-            if any(not is_as_before(p, state.last_look) for p in covered):
+            if any(not is_as_before(p, state.last_versions) for p in covered):
                 state.touched = True
             elif covered and state.scale is not None:
                 pending = state.scale
         return pending
 
-    def note_zero(self, target: Union[torch.optim.Optimizer, nn.Module]) -> None:
+    def record_zero(self, target: Union[torch.optim.Optimizer, nn.Module]) -> None:
         """Record that the gradients of an optimizer or a module are about to be cleared."""
-        self.updates.note()
+        self.updates.record_statements()
         if isinstance(target, torch.optim.Optimizer):
             hit = [self.state_of(target).number]
         else:
@@ -979,7 +980,7 @@ class Observer:
         """Add the final events and write the trace. Called when the process ends; a second call adds no events."""
         if self.steps and self.is_same_process():
             with self.observing("finish"):
-                self.updates.note()
+                self.updates.record_statements()
                 self.describe()
                 checkpoints.describe_saves(self)
                 for optimizer, state in self.optimizers.items():
@@ -995,7 +996,7 @@ def _any_left(parameters: list[Tensor], kept: list[bool]) -> tuple[object, objec
 
     Args:
         parameters: The parameters whose gradients are checked.
-        kept: For every parameter, whether its gradient is unchanged since the last look.
+        kept: For every parameter, whether its gradient is unchanged since its version was stored.
 
     Returns:
         Two booleans, or tensors on the device of the gradients.
@@ -1089,7 +1090,7 @@ def row_fingerprints(tensor: Tensor) -> Any:
     ):
         return []
     rows = local(tensor.detach()).reshape(tensor.shape[0], -1)
-    rows = rows[:, :: max(1, rows.shape[1] // SAMPLED)]
+    rows = rows[:, :: max(1, rows.shape[1] // SAMPLE_SIZE)]
     if rows.is_floating_point():
         rows = rows.contiguous().float().view(torch.int32)
     rows = rows.long()
@@ -1104,15 +1105,15 @@ reports: reported.Reports
 """The wrappers of functions that report numbers."""
 
 
-def _observe_after(part: str, note: Callable[..., None]) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Return a wrapper that calls `note(self, *args, **kwargs)` after the original has returned."""
+def _observe_after(part: str, record: Callable[..., None]) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    """Return a wrapper that calls `record(self, *args, **kwargs)` after the original has returned."""
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
         def call(self: object, *args: object, **kwargs: object) -> object:
             result = original(self, *args, **kwargs)
             if current.is_active():
                 with current.observing(part):
-                    note(self, *args, **kwargs)
+                    record(self, *args, **kwargs)
             return result
 
         return call
@@ -1120,14 +1121,14 @@ def _observe_after(part: str, note: Callable[..., None]) -> Callable[[Callable[.
     return make
 
 
-def _observe_before(part: str, note: Callable[..., None]) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Return a wrapper that calls `note(self, *args, **kwargs)` before the original."""
+def _observe_before(part: str, record: Callable[..., None]) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    """Return a wrapper that calls `record(self, *args, **kwargs)` before the original."""
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
         def call(self: object, *args: object, **kwargs: object) -> object:
             if current.is_active():
                 with current.observing(part):
-                    note(self, *args, **kwargs)
+                    record(self, *args, **kwargs)
             return original(self, *args, **kwargs)
 
         return call
@@ -1172,7 +1173,7 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
         if observer.in_module:
             inner = original
             if self._forward_pre_hooks:
-                observer.modes.note_hooks(self)
+                observer.modes.record_hooks(self)
             if isinstance(self, LAYERS):
 
                 def inner(module: nn.Module, *args: object, **kwargs: object) -> object:
@@ -1204,7 +1205,7 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
             else:
                 model = observer.begin_module(self, args, kwargs, grad)
             if model is not None and self._forward_pre_hooks:
-                observer.modes.note_hooks(self, outermost=True)
+                observer.modes.record_hooks(self, outermost=True)
         observer.in_module = model is not None or is_again
         try:
             result = original(self, *args, **kwargs)
@@ -1213,14 +1214,14 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
             observer.modes.end_forward()
         if model is not None and grad:
             with observer.observing("output"):
-                heads.note_layer(observer, result)
+                heads.record_layer(observer, result)
                 observer.watch_outputs(result)
-                tokens.note_outputs(observer, result)
+                tokens.record_outputs(observer, result)
                 logits = getattr(result, "logits", None)
                 tensors = [logits] if isinstance(logits, Tensor) else list(tensors_in(result))[:4]
                 output = next((t for t in tensors if t.requires_grad and t.is_floating_point() and t.dim() >= 2), None)
                 if output is not None and model.calls_by_grad[True] <= 2:
-                    parameters.note_head(observer, output, model.number)
+                    parameters.record_head(observer, output, model.number)
                 if output is not None and observer.is_sampled:
                     losses.watch_logits(observer, output, model=model.number)
         return result
@@ -1251,7 +1252,7 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Calla
                 observer._clip_depth -= 1
             with observer.observing("clip"):
                 most: Any = limit.detach().clone() if isinstance(limit, Tensor) else float(limit)
-                observer.note_clip(kind, parameters, most, result, scaled, used_up, observer.sites.find(2)[0])
+                observer.record_clip(kind, parameters, most, result, scaled, used_up, observer.sites.find(2)[0])
             return result
 
         return clip
@@ -1283,23 +1284,23 @@ def _scaler_scale(original: Callable[..., object]) -> Callable[..., object]:
                 factor = self._scale.detach().clone()  # private: `get_scale` would wait for the device
                 for tensor in tensors_in(result):
                     if tensor.requires_grad:
-                        tensor.register_hook(functools.partial(_note_scale, factor))
+                        tensor.register_hook(functools.partial(_record_scale, factor))
         return result
 
     return scale
 
 
-def _note_scale(factor: Tensor, gradient: Optional[Tensor]) -> None:
+def _record_scale(factor: Tensor, gradient: Optional[Tensor]) -> None:
     """Record the loss scale of the running backward pass: its gradient reached the scaled loss."""
     if gradient is not None and current.backward is not None and current.is_same_process():
         current.backward["scale"] = factor
 
 
-def _note_unscale(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+def _record_unscale(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
     if scaler.is_enabled() and optimizer in current.optimizers:
         current.add("unscale", optimizer=current.state_of(optimizer).number)
         current.state_of(optimizer).scale = None
-        current.look(optimizer)
+        current.store_versions(optimizer)
 
 
 def _after_fork() -> None:
@@ -1347,16 +1348,16 @@ def _exit(original: Callable[..., object]) -> Callable[..., object]:
     return _exit
 
 
-def _note_ddp(self: Any, *args: object, **kwargs: object) -> None:
+def _record_ddp(self: Any, *args: object, **kwargs: object) -> None:
     current.wrappers.add(self)
     current.add("ddp", group=torch.distributed.get_world_size(self.process_group), at=current.at())
 
 
-def _note_hook(self: object, *args: object, **kwargs: object) -> None:
+def _record_hook(self: object, *args: object, **kwargs: object) -> None:
     current.add("communication_hook", at=current.at())
 
 
-def _note_optimizer(self: torch.optim.Optimizer, *args: object, **kwargs: object) -> None:
+def _record_optimizer(self: torch.optim.Optimizer, *args: object, **kwargs: object) -> None:
     current.state_of(self)
 
 
@@ -1378,7 +1379,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     loaders.install(lambda: current)
     checkpoints.install(lambda: current)
     reports = reported.install(lambda: current)
-    reports.look_for_libraries()
+    reports.wrap_libraries()
     parameters.install(lambda: current)
     distributions.install(lambda: current, EAGER_STEPS)
     modes.install(lambda: current)
@@ -1388,7 +1389,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     frames.wrap(
         importlib.import_module("torch._jit_internal"), "createResolutionCallbackFromClosure", _resolve_original
     )
-    frames.wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _note_optimizer))
+    frames.wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _record_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name
 
     def before_step(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
@@ -1405,7 +1406,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     hooks.register_optimizer_step_post_hook(after_step)
     hooks.register_optimizer_step_post_hook(_cut_after_step)
     hooks.register_optimizer_step_post_hook(lambda optimizer, args, kwargs: current.end_at_limit())
-    zero = _observe_before("zero", lambda target, *args, **kwargs: current.note_zero(target))
+    zero = _observe_before("zero", lambda target, *args, **kwargs: current.record_zero(target))
     frames.wrap(torch.optim.Optimizer, "zero_grad", zero)
     frames.wrap(nn.Module, "zero_grad", zero)
     frames.wrap(nn.Module, "__call__", _module_call)
@@ -1415,11 +1416,11 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     scaler = importlib.import_module("torch.amp.grad_scaler").GradScaler if _has_amp() else torch.cuda.amp.GradScaler
     frames.wrap(scaler, "step", _scaler_step)
     frames.wrap(scaler, "scale", _scaler_scale)
-    frames.wrap(scaler, "unscale_", _observe_after("unscale", _note_unscale))
+    frames.wrap(scaler, "unscale_", _observe_after("unscale", _record_unscale))
     if torch.distributed.is_available():
         collectives.install(lambda: current)
-        frames.wrap(nn.parallel.DistributedDataParallel, "__init__", _observe_after("ddp", _note_ddp))
-        frames.wrap(nn.parallel.DistributedDataParallel, "register_comm_hook", _observe_after("ddp", _note_hook))
+        frames.wrap(nn.parallel.DistributedDataParallel, "__init__", _observe_after("ddp", _record_ddp))
+        frames.wrap(nn.parallel.DistributedDataParallel, "register_comm_hook", _observe_after("ddp", _record_hook))
     atexit.register(lambda: current.finish())
     frames.wrap(os, "_exit", _exit)
     os.register_at_fork(after_in_child=_after_fork)

@@ -73,7 +73,7 @@ class Layer:
         self.order = 0
         """Position of this call among all calls of layers inside autocast regions, from 1."""
 
-    def note_autocast(self, module: nn.Module, result: Tensor, facts: Facts) -> None:
+    def record_autocast(self, module: nn.Module, result: Tensor, facts: Facts) -> None:
         """Record the number of multiplications and the precision of a call inside an autocast region."""
         weight = module.weight
         assert isinstance(weight, Tensor)
@@ -96,14 +96,14 @@ class Facts:
         self.drawn: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         """By id of a parameter: a weak reference to the parameter, and a sample of the drawn values."""
         self.first: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
-        """By id of a parameter: a weak reference to the parameter, and a sample of its values at the first `look`."""
+        """By id of a parameter: a weak reference to the parameter, and a sample of its values at its first sampling."""
         self.seen_at: dict[int, int] = {}
         """By id of a parameter: number of steps that had ended when the sample in `first` was taken."""
         self.outputs: dict[int, tuple[Any, Any]] = {}
         """By address of a storage: a weak reference to the storage, and the layer whose output it contains."""
         self.arrived: set[int] = set()
         """Ids of parameters that had a gradient after a backward pass."""
-        self.looks = self.calls = self.layer_calls = 0
+        self.samplings = self.calls = self.layer_calls = 0
         self.heads: dict[int, weakref.ref[nn.Linear]] = {}
         """By number of a model: a weak reference to the layer whose output is the model's output."""
         self.inputs: set[int] = set()
@@ -126,14 +126,14 @@ class Facts:
                     wrong[id(p)] = mark
         return wrong
 
-    def look(self, modules: list[nn.Module], steps: int) -> None:
+    def sample_parameters(self, modules: list[nn.Module], steps: int) -> None:
         """Sample new parameters, and record which parameters have a gradient.
 
         Args:
             modules: The models.
             steps: Number of steps that have ended.
         """
-        self.looks += 1
+        self.samplings += 1
         for module in modules:
             for p in module.parameters():
                 if id(p) not in self.first and not p.is_meta:
@@ -172,7 +172,7 @@ class _Attribute:
                 if old is not None and old.holder() is holder and old.value == mark.value:
                     mark.read = old.read
                 else:
-                    observer.look_closely()
+                    observer.check_next_steps()
 
     def __delete__(self, holder: object) -> None:
         if self.name not in holder.__dict__:
@@ -295,11 +295,11 @@ def call_layer(
             place = result.untyped_storage()
             facts.outputs[place._cdata] = (StorageWeakRef(place), layer)
         if in_region and layer is not None and isinstance(result, Tensor) and last["grad"] and grad:
-            layer.note_autocast(module, result, facts)
+            layer.record_autocast(module, result, facts)
     return result
 
 
-def note_head(observer: Observer, output: Tensor, model: int) -> None:
+def record_head(observer: Observer, output: Tensor, model: int) -> None:
     """Store the linear layer that computed the output of a model, up to reshaping.
 
     Args:

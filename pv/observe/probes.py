@@ -30,16 +30,16 @@ from .trace import Event
 if TYPE_CHECKING:
     from .observer import Observer
 
-LIMIT = 20.0
+LIMIT_SECONDS = 20.0
 """Seconds after which the copy is killed. Results that it sent before are used."""
 HARMLESS_THREADS = ("TMonitor", "QueueFeederThread", "_AsyncWriterThread")
 """Threads that are nearly always idle, so forking is safe.
 
 They are the monitor of tqdm, the feeder of a queue to data workers, and a TensorBoard writer.
 """
-VISIBLE = 1e-3
+VISIBLE_CHANGE = 1e-3
 """Smallest change of an output that rounding does not explain, relative to the standard deviation of the outputs."""
-EQUAL = 1e-6
+EQUAL_TOLERANCE = 1e-6
 """Largest difference of outputs that count as equal, relative and absolute."""
 Head = tuple[int, Optional[int]]
 """The number of classes, and the position of the logits among the outputs of the model (None if it is not known)."""
@@ -121,14 +121,14 @@ def _in_copy(function: Callable[[Callable[[object], None]], None]) -> tuple[list
     if child == 0:
         try:
             os.close(reader)
-            _calm()
+            _isolate()
             function(lambda value: _send(writer, value))
             _send(writer, None)
         finally:
             os._exit(0)  # neither `atexit` functions nor a flush of buffers that both processes have
     os.close(writer)
     # A forward in the copy may hang, such as at a lock that another thread held at the fork: kill it after a timeout.
-    data, end = b"", time.monotonic() + LIMIT
+    data, end = b"", time.monotonic() + LIMIT_SECONDS
     while True:
         left = end - time.monotonic()
         if left <= 0 or not select.select([reader], [], [], left)[0]:
@@ -143,7 +143,7 @@ def _in_copy(function: Callable[[Callable[[object], None]], None]) -> tuple[list
     lines = [json.loads(line) for line in data.split(b"\n")[:-1]]
     if lines and lines[-1] is None:
         return lines[:-1], ""
-    return lines, f"the copy of the process did not end by itself within {LIMIT:g} s"
+    return lines, f"the copy of the process did not end by itself within {LIMIT_SECONDS:g} s"
 
 
 def _send(writer: int, value: object) -> None:
@@ -152,13 +152,13 @@ def _send(writer: int, value: object) -> None:
         data = data[os.write(writer, data) :]
 
 
-def _calm() -> None:
+def _isolate() -> None:
     """Isolate the copy: no observation, no output, no garbage collection, one thread, and a timeout of its own."""
     from . import observer
 
     observer.current._busy += 1
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(int(LIMIT) + 5)
+    signal.alarm(int(LIMIT_SECONDS) + 5)
     gc.disable()  # collecting a data loader would stop the workers of the parent
     logging.disable()
     null = os.open(os.devnull, os.O_RDWR)
@@ -173,10 +173,10 @@ def _probe(calls: list[Call], send: Callable[[object], None]) -> None:
         for module in call.module.modules():
             if isinstance(module, NORM):
                 module.eval()  # in training mode, batch statistics make every row depend on the others
-        base: Optional[_Base] = None
+        base: Optional[_BaseForward] = None
         for probe in (_attention, _future, _padding, _rows):
             try:
-                base = base or _Base(call)
+                base = base or _BaseForward(call)
                 facts: Optional[Event] = probe(call, base)
             except Exception as error:
                 facts = {"failed": f"{type(error).__name__}: {error}"[:200]}
@@ -185,7 +185,7 @@ def _probe(calls: list[Call], send: Callable[[object], None]) -> None:
                 send({"probe": name, "model": call.model, "at": call.at, "failed": None, **facts})
 
 
-class _Watched(TorchFunctionMode):
+class _Recorder(TorchFunctionMode):
     """Records the operations of a forward that mix positions, and optionally changes the embeddings of some tokens.
 
     Args:
@@ -221,26 +221,26 @@ class _Watched(TorchFunctionMode):
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
             arguments = {**dict(zip(names, args)), **kwargs}
             query, key = arguments["query"].shape[-2], arguments["key"].shape[-2]
-            self._note_attention(query, key, arguments.get("attn_mask"), bool(arguments.get("is_causal")))
-            self._note_masks(arguments.get("attn_mask"))
+            self._record_attention(query, key, arguments.get("attn_mask"), bool(arguments.get("is_causal")))
+            self._record_masks(arguments.get("attn_mask"))
         elif name == "multi_head_attention_forward":
-            self._note_attention(args[0].shape[0], args[1].shape[0], kwargs.get("attn_mask"), False)
-            self._note_masks(kwargs.get("attn_mask"), kwargs.get("key_padding_mask"))
+            self._record_attention(args[0].shape[0], args[1].shape[0], kwargs.get("attn_mask"), False)
+            self._record_masks(kwargs.get("attn_mask"), kwargs.get("key_padding_mask"))
         elif name == "softmax" and isinstance(result, Tensor) and result.dim() >= 3:
             if result.shape[-1] == result.shape[-2] >= 4:
-                self._note_attention(result.shape[-2], result.shape[-1], result > 0, False)
+                self._record_attention(result.shape[-2], result.shape[-1], result > 0, False)
         elif name in ("embedding", "__getitem__") and self.tokens is not None and isinstance(result, Tensor):
             self._change(args, kwargs, result)
         return result
 
-    def _note_masks(self, *masks: Optional[Tensor]) -> None:
+    def _record_masks(self, *masks: Optional[Tensor]) -> None:
         for mask in masks:
             if mask is not None and mask.is_floating_point() and not mask.requires_grad:
                 zeros, ones = mask == 0, mask == 1
                 self.masks += mask.dim() < 2 or bool((mask > -1e4).triu(1).any())
                 self.masks_of_ones += bool((zeros | ones).all()) and bool(zeros.any()) and bool(ones.any())
 
-    def _note_attention(self, query: int, key: int, mask: Optional[Tensor], causal: bool) -> None:
+    def _record_attention(self, query: int, key: int, mask: Optional[Tensor], causal: bool) -> None:
         if query != key or query < 4:
             return
         if mask is not None and mask.dim() >= 2 and mask.shape[-2:] == (query, key):
@@ -263,49 +263,49 @@ class _Watched(TorchFunctionMode):
                     return
 
 
-def _forward(call: Call, watched: _Watched) -> list[Tensor]:
+def _forward(call: Call, recorded: _Recorder) -> list[Tensor]:
     """Run the call with fixed seeds, and return the float tensors in the outputs of the model."""
     torch.manual_seed(0)
     random.seed(0)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(0)
-    with watched:
+    with recorded:
         outputs = list(floats_in(call.module(*call.args, **call.kwargs)))
-    watched.states = (torch.get_rng_state().tolist(), random.getstate())
+    recorded.states = (torch.get_rng_state().tolist(), random.getstate())
     return outputs
 
 
-class _Base:
+class _BaseForward:
     """The forward of an unchanged call, run once for all probes.
 
     Attributes:
         outputs: The float tensors in the outputs.
-        watched: The recorded operations of the forward.
+        recorded: The recorded operations of the forward.
         recurrent: Number of recurrent layers that ran, by direction.
         repeats: Whether a second forward has the same outputs.
     """
 
     def __init__(self, call: Call) -> None:
         self.recurrent = _watch_recurrent(call)
-        self.watched = _Watched()
-        self.outputs = _forward(call, self.watched)
+        self.recorded = _Recorder()
+        self.outputs = _forward(call, self.recorded)
         self.recurrent = dict(self.recurrent)
-        self.repeats = _same(self.outputs, _forward(call, _Watched()))
+        self.repeats = _same(self.outputs, _forward(call, _Recorder()))
 
 
-def _with(tensor: Tensor, changed: Tensor, call: Call, watched: _Watched) -> list[Tensor]:
+def _forward_with(tensor: Tensor, changed: Tensor, call: Call, recorded: _Recorder) -> list[Tensor]:
     """Run the forward with other values in one of its arguments, then restore the argument.
 
     Args:
         tensor: An argument of the call; it is changed in place.
         changed: The other values.
         call: The call.
-        watched: Records the operations.
+        recorded: Records the operations.
     """
     before = tensor.clone()
     tensor.copy_(changed)
     try:
-        return _forward(call, watched)
+        return _forward(call, recorded)
     finally:
         tensor.copy_(before)
 
@@ -320,7 +320,8 @@ def _change_of(before: Tensor, after: Tensor) -> Tensor:
 def _same(one: list[Tensor], two: list[Tensor]) -> bool:
     """Return whether two forwards have the same outputs; NaN equals NaN."""
     return len(one) == len(two) and all(
-        a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=EQUAL, atol=EQUAL, equal_nan=True)
+        a.shape == b.shape
+        and torch.allclose(a.double(), b.double(), rtol=EQUAL_TOLERANCE, atol=EQUAL_TOLERANCE, equal_nan=True)
         for a, b in zip(one, two)
     )
 
@@ -328,7 +329,7 @@ def _same(one: list[Tensor], two: list[Tensor]) -> bool:
 NOT_REPEATABLE = {"failed": "two equal forwards have different outputs, or random numbers depend on the inputs"}
 
 
-def _others(tokens: Tensor, kept: Optional[int] = None) -> Optional[Tensor]:
+def _replace_tokens(tokens: Tensor, kept: Optional[int] = None) -> Optional[Tensor]:
     """Return a batch in which every token except `kept` is replaced by another token of the batch.
 
     Return None if the batch has fewer than two different tokens besides `kept`.
@@ -374,14 +375,14 @@ def _language(call: Call, offset: int = 1) -> list[tuple[Tensor, Tensor, Tensor,
     return texts
 
 
-def _logits(outputs: list[Tensor], watched: _Watched, tokens: Tensor, labels: Tensor, head: Head) -> Optional[Tensor]:
+def _logits(outputs: list[Tensor], recorded: _Recorder, tokens: Tensor, labels: Tensor, head: Head) -> Optional[Tensor]:
     """Return the logits of the labels, [R, C, V]; None if no single tensor has their size.
 
     Outputs of the model are tried before inputs of its losses.
     """
     rows, columns = labels.shape
     classes, output = head
-    for group in (outputs if output is None else outputs[output : output + 1], watched.scores):
+    for group in (outputs if output is None else outputs[output : output + 1], recorded.scores):
         sizes = (tokens.numel() * classes, labels.numel() * classes)
         if any(t.dim() > 2 and t.shape[1] == t.shape[-1] == classes for t in group):
             return None  # ambiguous: either dimension may be the classes
@@ -397,15 +398,15 @@ def _logits(outputs: list[Tensor], watched: _Watched, tokens: Tensor, labels: Te
     return None
 
 
-def _attention(call: Call, base: _Base) -> Optional[dict[str, object]]:
+def _attention(call: Call, base: _BaseForward) -> Optional[dict[str, object]]:
     """Return the numbers of attentions that see later positions, and of masks that hide nothing."""
-    watched = base.watched
-    if not sum(watched.attention.values()) and not watched.masks_of_ones:
+    recorded = base.recorded
+    if not sum(recorded.attention.values()) and not recorded.masks_of_ones:
         return None
-    return {"attention": watched.attention, "masks": watched.masks, "masks_of_ones": watched.masks_of_ones}
+    return {"attention": recorded.attention, "masks": recorded.masks, "masks_of_ones": recorded.masks_of_ones}
 
 
-def _future(call: Call, base: _Base) -> Optional[Event]:
+def _future(call: Call, base: _BaseForward) -> Optional[Event]:
     """Change all tokens of a row from one position on, and return the changes of the logits before this position."""
     texts = [(1, text) for text in _language(call)] or [(0, text) for text in _language(call, 0)[:1]]
     facts = [fact for fact in (_future_of(call, base, offset, *text) for offset, text in texts) if fact is not None]
@@ -415,10 +416,10 @@ def _future(call: Call, base: _Base) -> Optional[Event]:
 
 
 def _future_of(
-    call: Call, base: _Base, offset: int, tokens: Tensor, labels: Tensor, scored: Tensor, head: Head, axis: int
+    call: Call, base: _BaseForward, offset: int, tokens: Tensor, labels: Tensor, scored: Tensor, head: Head, axis: int
 ) -> Optional[Event]:
-    watched = base.watched
-    before = _logits(base.outputs, watched, tokens, labels, head)
+    recorded = base.recorded
+    before = _logits(base.outputs, recorded, tokens, labels, head)
     if before is None:
         return {"failed": "no single output has the shape of the logits"}
     if not base.repeats:
@@ -427,7 +428,7 @@ def _future_of(
     row = int(used.sum(1).argmax())
     positions = used[row].nonzero().reshape(-1).tolist()
     pad = _pad_of(tokens if axis else tokens.t())
-    other = _others(tokens, pad)
+    other = _replace_tokens(tokens, pad)
     if other is None or len(positions) < 3:
         return None
     # `at` is after the middle of the scored positions. Logits before `at` predict tokens up to `at`, whose left context
@@ -436,11 +437,11 @@ def _future_of(
     changed = tokens.clone()
     line, new = (changed, other) if axis else (changed.t(), other.t())
     line[row, at:] = new[row, at:]
-    again = _Watched()
-    after = _logits(_with(tokens, changed, call, again), again, tokens, labels, head)
+    again = _Recorder()
+    after = _logits(_forward_with(tokens, changed, call, again), again, tokens, labels, head)
     if after is None or after.shape != before.shape:
         return {"failed": "the shape of the logits depends on the tokens"}
-    if again.states != watched.states:
+    if again.states != recorded.states:
         return NOT_REPEATABLE
     change = _change_of(before, after).amax(-1)
     change = (change if axis else change.t())[row]
@@ -448,7 +449,7 @@ def _future_of(
     # If only logits near the changed tokens change, a window reaches too far, such as in a convolution with wrong
     # padding. An encoder of the whole text would change all logits.
     clean = 0
-    while clean < len(early) and early[clean] <= EQUAL:
+    while clean < len(early) and early[clean] <= EQUAL_TOLERANCE:
         clean += 1
     return {
         "offset": offset,
@@ -459,8 +460,8 @@ def _future_of(
         "late": float(change[at:].max()) if at < len(change) else 0.0,
         "clean": clean,
         "reach": len(early) - clean,
-        "local": clean >= 2 and all(value > EQUAL for value in early[clean:]),
-        "attention": watched.attention,
+        "local": clean >= 2 and all(value > EQUAL_TOLERANCE for value in early[clean:]),
+        "attention": recorded.attention,
         "recurrent": base.recurrent,
     }
 
@@ -469,16 +470,16 @@ def _watch_recurrent(call: Call) -> dict[str, int]:
     """Register hooks that count the recurrent layers that run, and return the counts by direction."""
     counts = {"causal": 0, "full": 0}
 
-    def note(module: nn.Module, args: object) -> None:
+    def count(module: nn.Module, args: object) -> None:
         counts["full" if getattr(module, "bidirectional", False) else "causal"] += 1
 
     for module in call.module.modules():
         if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
-            module.register_forward_pre_hook(note)
+            module.register_forward_pre_hook(count)
     return counts
 
 
-def _padding(call: Call, base: _Base) -> Optional[Event]:
+def _padding(call: Call, base: _BaseForward) -> Optional[Event]:
     """Change the embeddings of padding, then the mask, and return the changes of the outputs of real tokens."""
     matrices = call.matrices()
     tokens = next((t for t in matrices if t.dtype in INTEGERS and is_text(t)), None)
@@ -501,9 +502,9 @@ def _padding(call: Call, base: _Base) -> Optional[Event]:
             return None
     if not base.repeats:
         return NOT_REPEATABLE
-    changed = _Watched(tokens, ~real)
+    changed = _Recorder(tokens, ~real)
     after = _forward(call, changed)
-    if changed.states != base.watched.states:
+    if changed.states != base.recorded.states:
         return NOT_REPEATABLE
     if not changed.lookups:
         return {"failed": "the lookup of the tokens' embeddings was not seen"}
@@ -516,22 +517,22 @@ def _padding(call: Call, base: _Base) -> Optional[Event]:
         "mask": mask is not None,
         "pooled": pooled,
         "real": _largest(change[padded] if pooled else change[real & padded[:, None]]),
-        "attention": base.watched.attention,
+        "attention": base.recorded.attention,
         "mask_used": None,
         "other_tokens": None,
     }
     if mask is not None:
         # First mark all positions as real, then invert the mask. If neither changes the outputs, the mask is not used.
         everything = mask[real].reshape(-1)[0].expand_as(mask)
-        unmasked = _with(mask, everything, call, _Watched())
-        opposite = _with(mask, 1 - mask if mask.dtype != torch.bool else ~mask, call, _Watched())
+        unmasked = _forward_with(mask, everything, call, _Recorder())
+        opposite = _forward_with(mask, 1 - mask if mask.dtype != torch.bool else ~mask, call, _Recorder())
         facts["mask_used"] = not _same(base.outputs, unmasked) or not _same(base.outputs, opposite)
     if not pooled:
         # Change one real token of every padded row. The outputs of the other real tokens change unless it is masked.
         first = real.long().argmax(1)
         one = torch.zeros_like(real)
         one[torch.arange(len(one)), first] = True
-        seen = _by_position(base.outputs, _forward(call, _Watched(tokens, one & padded[:, None])), tokens)
+        seen = _by_position(base.outputs, _forward(call, _Recorder(tokens, one & padded[:, None])), tokens)
         if seen is not None:
             facts["other_tokens"] = _largest(seen[0][real & ~one & padded[:, None]])
     return facts
@@ -566,24 +567,24 @@ def _largest(change: Tensor) -> float:
     return float(finite.max()) if finite.numel() else 0.0
 
 
-def _rows(call: Call, base: _Base) -> Optional[Event]:
+def _rows(call: Call, base: _BaseForward) -> Optional[Event]:
     """Change row 0 of the batch, and return the changes of the outputs of all rows."""
     language = _language(call)
-    watched = base.watched
+    recorded = base.recorded
     if len({axis for *_, axis in language}) > 1:
         return None  # successive windows of one text, shifted by one token: both axes are time
     if language:
         tokens, labels, _, head, axis = language[-1]
         if tokens.shape[1 - axis] < 3:
             return None
-        other = _others(tokens, _pad_of(tokens if axis else tokens.t()))
+        other = _replace_tokens(tokens, _pad_of(tokens if axis else tokens.t()))
         if other is None:
             return None
         changed = tokens.clone()
         (changed if axis else changed.t())[0] = (other if axis else other.t())[0]
-        before = _logits(base.outputs, watched, tokens, labels, head)
-        again = _Watched()
-        after = _logits(_with(tokens, changed, call, again), again, tokens, labels, head)
+        before = _logits(base.outputs, recorded, tokens, labels, head)
+        again = _Recorder()
+        after = _logits(_forward_with(tokens, changed, call, again), again, tokens, labels, head)
         if before is None or after is None or before.shape != after.shape:
             return None
         change = _change_of(before, after).amax(-1)
@@ -598,8 +599,8 @@ def _rows(call: Call, base: _Base) -> Optional[Event]:
         changed[0] = tokens[1].flip(0) if tokens.is_floating_point() else tokens[1]
         if bool((changed[0] == tokens[0]).all()):
             return None
-        again = _Watched()
-        after_all = _with(tokens, changed, call, again)
+        again = _Recorder()
+        after_all = _forward_with(tokens, changed, call, again)
         rows = len(tokens)
         pairs = [
             (a, b) for a, b in zip(base.outputs, after_all) if a.dim() >= 2 and a.shape == b.shape and len(a) == rows
@@ -607,15 +608,15 @@ def _rows(call: Call, base: _Base) -> Optional[Event]:
         if not pairs or (pairs[0][0].dim() == 2 and pairs[0][0].shape[1] == rows):
             return None
         change = _change_of(*pairs[0]).reshape(rows, -1).amax(-1)
-    if again.states != watched.states or not base.repeats:
+    if again.states != recorded.states or not base.repeats:
         return NOT_REPEATABLE
     return {
         "language": bool(language),
         "rows": len(change),
         "same": _largest(change[:1]),
         "others": _largest(change[1:]),
-        "changed_rows": int((change[1:] > VISIBLE).sum()),
-        "routed": sorted(watched.names & {"topk", "sort", "argsort", "argmax", "bincount", "one_hot"}),
+        "changed_rows": int((change[1:] > VISIBLE_CHANGE).sum()),
+        "routed": sorted(recorded.names & {"topk", "sort", "argsort", "argmax", "bincount", "one_hot"}),
         "rows_as_time": _rows_as_time(call, tokens, bool(language)) if axis else None,
     }
 
@@ -653,7 +654,7 @@ def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
         return None
     layers: list[str] = []
 
-    def note(name: str) -> Callable[[object, object, object], None]:
+    def make_hook(name: str) -> Callable[[object, object, object], None]:
         def hook(module: Any, args: Any, kwargs: Any) -> None:
             inputs = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
             if inputs and inputs[0].dim() == 3 and inputs[0].shape[:2] == (rows, width):
@@ -663,6 +664,6 @@ def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
 
     for name, module in call.module.named_modules():
         if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and not module.batch_first:
-            module.register_forward_pre_hook(note(name), with_kwargs=True)
-    _forward(call, _Watched())
+            module.register_forward_pre_hook(make_hook(name), with_kwargs=True)
+    _forward(call, _Recorder())
     return layers[0] if layers else None

@@ -30,7 +30,7 @@ MAX_NUMBERS, MAX_PARTS, MAX_NAME = 20, 100, 40
 """Limits: numbers in a report, visited parts of a list or a dictionary, and characters in the name of a number."""
 MAX_REPEATS = 3
 """Largest number of recorded reports of one line of code between two steps, or between two passes over loaders."""
-MAX_REPORTS, MAX_READS, MAX_LOOKS = 5_000, 20_000, 50_000
+MAX_REPORTS, MAX_READS, MAX_SEARCHES = 5_000, 20_000, 50_000
 """Limits for a process: `report` events, `read` events, and reports whose line of code is searched."""
 
 RECORDERS: dict[str, tuple[tuple[str, str], ...]] = {
@@ -59,7 +59,7 @@ class Reports:
         """Whether an observed function is running. Its own output is not a separate report."""
         self._wrapped: set[str] = set()
         self._repeats: dict[tuple[object, ...], int] = {}
-        self._reports = self._reads = self._looks = 0
+        self._reports = self._reads = self._searches = 0
 
     def is_active(self) -> bool:
         """Return whether a call comes from the script, in the main thread, and is not part of another report."""
@@ -69,7 +69,7 @@ class Reports:
             and (self._observer().is_active())
         )
 
-    def note(self, kind: str, numbers: Mapping[str, object]) -> None:
+    def record(self, kind: str, numbers: Mapping[str, object]) -> None:
         """Record a report, unless a limit is reached.
 
         Args:
@@ -77,8 +77,8 @@ class Reports:
             numbers: By name or position: a number as text, which shows its digits, or a tensor.
         """
         observer = self._observer()
-        self._looks += bool(numbers)
-        if not numbers or self._looks > MAX_LOOKS:
+        self._searches += bool(numbers)
+        if not numbers or self._searches > MAX_SEARCHES:
             return
         with observer.observing("report"):
             at, key = observer.sites.find()
@@ -91,9 +91,9 @@ class Reports:
                 self._reports += 1
                 observer.add("report", by=kind, at=at, key=key, numbers=numbers)
 
-    def note_line(self, kind: str, line: str) -> None:
+    def record_line(self, kind: str, line: str) -> None:
         """Record the numbers in a line of text."""
-        self.note(kind, _numbers_in(line))
+        self.record(kind, _numbers_in(line))
 
     def watch_stream(self, stream: Any) -> None:
         """Record the numbers with decimals in the lines that are written to a stream.
@@ -117,7 +117,7 @@ class Reports:
             with self._observer().observing("report"):
                 for line in lines[:MAX_NUMBERS]:
                     if "." in line:
-                        self.note_line("print", line)
+                        self.record_line("print", line)
             return result
 
         try:
@@ -125,7 +125,7 @@ class Reports:
         except (AttributeError, TypeError):  # a stream whose attributes cannot be replaced
             return
 
-    def look_for_libraries(self) -> None:
+    def wrap_libraries(self) -> None:
         """Wrap the functions of `RECORDERS` in modules that the script has imported since the last call."""
         for name, functions in RECORDERS.items():
             module = sys.modules.get(name)
@@ -136,16 +136,16 @@ class Reports:
                 owner = getattr(module, owner_name, None) if owner_name else module
                 original = getattr(owner, function, None)
                 if original is not None:
-                    make = self._rows if function == "writer" else self._record
+                    make = self._wrap_writer if function == "writer" else self._wrap_recorder
                     setattr(owner, function, make(function, original, bool(owner_name)))
 
-    def _record(self, name: str, original: Callable[..., object], is_method: bool) -> Callable[..., object]:
+    def _wrap_recorder(self, name: str, original: Callable[..., object], is_method: bool) -> Callable[..., object]:
         @frames.wraps(original)
         def record(*args: object, **kwargs: object) -> object:
             if not self.is_active():
                 return original(*args, **kwargs)
             with self._observer().observing("report"):
-                self.note(name, _numbers_of([*(args[1:] if is_method else args), *kwargs.values()]))
+                self.record(name, _numbers_of([*(args[1:] if is_method else args), *kwargs.values()]))
             self._inside = True
             try:
                 return original(*args, **kwargs)
@@ -154,21 +154,21 @@ class Reports:
 
         return record
 
-    def _rows(self, name: str, original: Callable[..., object], is_method: bool) -> Callable[..., object]:
+    def _wrap_writer(self, name: str, original: Callable[..., object], is_method: bool) -> Callable[..., object]:
         @frames.wraps(original)
         def writer(*args: object, **kwargs: object) -> object:
-            return _Rows(original(*args, **kwargs), self)
+            return _RecordingWriter(original(*args, **kwargs), self)
 
         return writer
 
     def watch_read(self, name: str) -> None:
-        """Wrap a method of `Tensor` to record the numbers that the script reads by it; see `note_number`."""
+        """Wrap a method of `Tensor` to record the numbers that the script reads by it; see `record_number`."""
         original = getattr(Tensor, name)
 
         @frames.wraps(original)
         def read(tensor: Tensor) -> object:
             value = original(tensor)
-            self.note_number(name, tensor, lambda: float(value))
+            self.record_number(name, tensor, lambda: float(value))
             return value
 
         setattr(Tensor, name, read)
@@ -177,7 +177,7 @@ class Reports:
         """Wrap `Tensor.__float__` or `Tensor.__int__` to record the numbers that the script reads by it."""
         setattr(Tensor, name, _Conversion(name, self))
 
-    def note_number(self, name: str, tensor: Tensor, value: Callable[[], object]) -> None:
+    def record_number(self, name: str, tensor: Tensor, value: Callable[[], object]) -> None:
         """Record a number that the script reads from a tensor.
 
         Args:
@@ -191,7 +191,7 @@ class Reports:
                 observer.terms.add_number(observer, tensor, value())
         elif observer.terms.computed and type(tensor) is Tensor and observer.is_active():
             with observer.observing("term"):
-                observer.terms.note_look(tensor)
+                observer.terms.record_read(tensor)
         if observer.evaluated_rows and self._reads < MAX_READS and self.is_active():
             with observer.observing("read"):
                 at, key = observer.sites.find()
@@ -211,11 +211,11 @@ class _Conversion:
 
     def __get__(self, tensor: Optional[Tensor], owner: object = None) -> object:
         if tensor is not None and tensor.numel() == 1:
-            self._reports.note_number(self._name, tensor, lambda: tensor.detach().reshape(()).clone())
+            self._reports.record_number(self._name, tensor, lambda: tensor.detach().reshape(()).clone())
         return self._original.__get__(tensor, owner)
 
 
-class _Rows:
+class _RecordingWriter:
     """A writer of `csv` that records the numbers in its rows. The strings in the first row are the names."""
 
     def __init__(self, writer: Any, reports: Reports) -> None:
@@ -230,7 +230,7 @@ class _Rows:
         row = list(row) if isinstance(row, Iterator) else row  # `csv.DictWriter` passes a generator
         if isinstance(row, (list, tuple)) and self._reports.is_active():
             with self._reports._observer().observing("report"):
-                self._note(row)
+                self._record_row(row)
         return self._writer.writerow(row)
 
     def writerows(self, rows: Iterable[Any]) -> None:
@@ -240,14 +240,14 @@ class _Rows:
             self.writerow(row)
         self._writer.writerows(remaining)
 
-    def _note(self, row: Sequence[object]) -> None:
+    def _record_row(self, row: Sequence[object]) -> None:
         if not self._names:
             self._names = [str(part) if isinstance(part, str) else "" for part in row]
         names = self._names + [""] * len(row)
         numbers: dict[str, object] = {}
         for position, part in enumerate(row[:MAX_PARTS]):
             numbers.update(_numbers(names[position] or f"column {position + 1}", part, 1))
-        self._reports.note("csv", dict(itertools.islice(numbers.items(), MAX_NUMBERS)))
+        self._reports.record("csv", dict(itertools.islice(numbers.items(), MAX_NUMBERS)))
 
 
 def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, object]]:
@@ -295,7 +295,7 @@ def install(observer: Callable[[], Observer]) -> Reports:
         observer: Returns the observer of this process.
 
     Returns:
-        The reports. The caller must call `look_for_libraries` after the script may have imported modules.
+        The reports. The caller must call `wrap_libraries` after the script may have imported modules.
     """
     reports = Reports(observer)
     # stdout and stderr may be the same object, or None in a program without a console.
@@ -312,7 +312,7 @@ def install(observer: Callable[[], Observer]) -> Reports:
         if not reports.is_active():
             return original(logger, record)
         with observer().observing("report"):
-            reports.note_line("logging", record.getMessage())
+            reports.record_line("logging", record.getMessage())
         reports._inside = True
         try:
             return original(logger, record)

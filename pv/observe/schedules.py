@@ -78,7 +78,7 @@ class Schedules:
         )
         return number
 
-    def note_step(self, schedule: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    def record_step(self, schedule: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """Record an advance of a schedule after the call. For a call by the constructor, only record the schedule.
 
         Args:
@@ -136,7 +136,7 @@ def install(observer: Callable[[], Observer]) -> None:
                 schedules.depth -= 1
                 if not schedules.depth and active.is_active():
                     with active.observing("schedule"):
-                        schedules.note_step(self, args, kwargs)
+                        schedules.record_step(self, args, kwargs)
 
         return step
 

@@ -28,15 +28,15 @@ def version(tensor: Tensor) -> int:
     return tensor._version if part is tensor else tensor._version + part._version
 
 
-def is_as_before(p: Tensor, look: dict[int, tuple[Any, int]]) -> bool:
-    """Return whether a parameter still has the same gradient tensor as at an earlier look, with the same version.
+def is_as_before(p: Tensor, versions: dict[int, tuple[Any, int]]) -> bool:
+    """Return whether a parameter still has the gradient tensor whose version was stored, with the same version.
 
     Args:
         p: The parameter.
-        look: By id of a parameter: its gradient at the look, as a weak reference and a `version`.
+        versions: By id of a parameter: its gradient at that time, as a weak reference, and the gradient's `version`.
     """
-    seen = look.get(id(p))
-    return seen is not None and p.grad is not None and seen[0]() is p.grad and seen[1] == version(p.grad)
+    stored = versions.get(id(p))
+    return stored is not None and p.grad is not None and stored[0]() is p.grad and stored[1] == version(p.grad)
 
 
 def is_shard(tensor: Tensor) -> bool:

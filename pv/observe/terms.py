@@ -29,7 +29,7 @@ MAX_TERMS, MAX_NODES = 16, 64
 # elements unchanged.
 FACTORS = ("MulBackward", "DivBackward", "NegBackward")
 MOVES = ("SumBackward", "StackBackward", "View", "ReshapeAlias", "Squeeze", "Unsqueeze", "ToCopy")
-NAME = "pv.observe"
+METADATA_KEY = "pv.observe"
 """The key of an entry in the metadata of a node of a graph."""
 
 
@@ -86,7 +86,7 @@ class Terms:
         if loss.grad_fn is not None and observer.steps < STEPS and len(self.losses) < MAX_TERMS:
             # The mark is freed with the node. This shows later that a graph was freed without a backward pass.
             metadata: Any = loss.grad_fn.metadata  # a property, which torch declares as a method
-            metadata[NAME] = mark = Mark(self, len(self.losses))
+            metadata[METADATA_KEY] = mark = Mark(self, len(self.losses))
             self.losses.append((key, at, loss.detach()))
             last = observer._last_forward
             source = last["inputs"][-1] if last is not None and last["grad"] and last["inputs"] else 0
@@ -107,7 +107,7 @@ class Terms:
             self.numbers.append((key, at, value))
             tensor.register_hook(functools.partial(self._add_gradient, key))
 
-    def note_look(self, tensor: Tensor) -> None:
+    def record_read(self, tensor: Tensor) -> None:
         """Record that the script takes a number from a tensor without a gradient, such as a detached loss.
 
         Args:
@@ -171,7 +171,7 @@ class Terms:
             if not waiting:
                 return leaves, with_number
             node = waiting.pop()
-            mark = node.metadata.get(NAME)
+            mark = node.metadata.get(METADATA_KEY)
             if mark is not None and mark.owner is self:
                 leaves.add(mark.position)
                 continue

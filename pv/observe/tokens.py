@@ -74,24 +74,24 @@ def matrices_in(value: Any) -> list[Tensor]:
     return list(sources.values())[:6]
 
 
-def copied(value: object) -> Any:
+def with_copies(value: object) -> Any:
     """Return arguments with copies of their tensors."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(copied, value))
+        return type(value)(*map(with_copies, value))
     if isinstance(value, (list, tuple)):
-        return type(value)(map(copied, value))
+        return type(value)(map(with_copies, value))
     if type(value) is dict:
-        return {key: copied(part) for key, part in value.items()}
+        return {key: with_copies(part) for key, part in value.items()}
     if isinstance(value, MutableMapping):  # such as a batch of a tokenizer
         new = copy.copy(value)
-        new.update({key: copied(part) for key, part in value.items()})
+        new.update({key: with_copies(part) for key, part in value.items()})
         return new
     return value
 
 
-def note_call(
+def record_call(
     observer: Observer,
     module: nn.Module,
     model: int,
@@ -101,18 +101,18 @@ def note_call(
     at: str,
 ) -> None:
     """Store the arguments of the last call for the next loss, and copies of the first call of a model for probes."""
-    from .observer import FLUSH_STEPS, tensors_in
+    from .observer import FLUSH_INTERVAL, tensors_in
 
-    observer.call = Call(module, model, args, kwargs, at) if grad and observer.steps < FLUSH_STEPS else None
+    observer.call = Call(module, model, args, kwargs, at) if grad and observer.steps < FLUSH_INTERVAL else None
     if grad and model not in observer.first_calls and len(observer.first_calls) < MODELS and observer.options.probes:
         tensors = list(tensors_in((args, kwargs)))
         if tensors and sum(tensor.numel() for tensor in tensors) <= MAX_CALL:
-            first = observer.first_calls[model] = Call(module, model, copied(args), copied(kwargs), at)
+            first = observer.first_calls[model] = Call(module, model, with_copies(args), with_copies(kwargs), at)
             call = observer.call = observer.call or Call(module, model, args, kwargs, at)
             call.losses = first.losses
 
 
-def note_outputs(observer: Observer, outputs: object) -> None:
+def record_outputs(observer: Observer, outputs: object) -> None:
     """Store the addresses of the outputs of the last call, to find the output that a loss scores."""
     if observer.call is not None:
         tensors = (t for t in floats_in(outputs) if t.layout == torch.strided)
@@ -134,17 +134,17 @@ def floats_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
             yield from floats_in(part, depth + 1)
 
 
-def note_batch(observer: Observer, batch: object) -> None:
+def record_batch(observer: Observer, batch: object) -> None:
     """Store the matrices of a batch. They may contain the labels before the script's loss shifts them."""
-    from .observer import FLUSH_STEPS
+    from .observer import FLUSH_INTERVAL
 
-    if observer.steps < FLUSH_STEPS:
+    if observer.steps < FLUSH_INTERVAL:
         observer.matrices.append(matrices_in(batch))
     elif observer.matrices:
         observer.matrices.clear()
 
 
-def note_labels(observer: Observer, at: str, key: int, labels: Tensor, scored: Tensor, scores: Tensor) -> None:
+def record_labels(observer: Observer, at: str, key: int, labels: Tensor, scored: Tensor, scores: Tensor) -> None:
     """Record how the labels of a loss relate to the tokens of the last call, in the first batches of a line.
 
     Args:

@@ -21,13 +21,13 @@ from . import examples, frames
 if TYPE_CHECKING:
     from .observer import Observer
 
-STATES = 3
+STATE_BATCHES = 3
 """Number of batches of a pass after which the states of random generators are recorded."""
-ROWS = 64
+ROW_BATCHES = 64
 """Number of batches of a pass over an iterable data set whose rows are recorded."""
 
 
-class WorkerNotes:
+class WorkerRecorder:
     """Writes the records of one worker process.
 
     Args:
@@ -57,9 +57,9 @@ class WorkerNotes:
         if self._pass > 4:
             return
         fields: dict[str, object] = {}
-        if self._batches <= STATES:
+        if self._batches <= STATE_BATCHES:
             fields["states"] = examples.generators(self._dataset)
-        if self._batches <= ROWS and isinstance(self._fetcher, fetch._IterableDatasetFetcher):
+        if self._batches <= ROW_BATCHES and isinstance(self._fetcher, fetch._IterableDatasetFetcher):
             rows = examples.row_tensor(list(self._tensors_in(batch)))
             fields["rows"] = [] if rows is None else examples.row_numbers([examples.columns(rows)])[0]
         if fields:
@@ -105,25 +105,25 @@ def install(observer: Callable[[], Observer]) -> None:
         with observer().observing("worker"):
             arguments = signature.bind(*args, **kwargs).arguments
             path = path_of(observer().folder, os.getpid())
-            notes = WorkerNotes(path, arguments["dataset"], arguments["worker_id"], observer().tensors_in)
+            recorder = WorkerRecorder(path, arguments["dataset"], arguments["worker_id"], observer().tensors_in)
             kinds: tuple[Any, ...] = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)
             for kind in kinds:
-                kind.fetch = _noted(kind.fetch, notes, observer)
+                kind.fetch = _wrap_fetch(kind.fetch, recorder, observer)
         return original(*args, **kwargs)
 
     worker._worker_loop = _worker_loop
 
 
-def _noted(
-    original: Callable[..., object], notes: WorkerNotes, observer: Callable[[], Observer]
+def _wrap_fetch(
+    original: Callable[..., object], recorder: WorkerRecorder, observer: Callable[[], Observer]
 ) -> Callable[..., object]:
     @frames.wraps(original)
     def fetch_batch(self: object, index: object) -> object:
         with observer().observing("worker"):
-            notes.begin(self)
+            recorder.begin(self)
         batch = original(self, index)
         with observer().observing("worker"):
-            notes.end(batch)
+            recorder.end(batch)
         return batch
 
     return fetch_batch

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pv.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from pv.results.saved.changes import Compared
+    from pv.results.saved.changes import BaseComparison
     from pv.results.verdict import Report
 
 __all__ = ["COMPARISON_FORMATS", "FORMATS", "MAX_BYTES", "View", "formats", "render"]
@@ -42,7 +42,7 @@ class View(NamedTuple):
     color: bool = False
     width: int = 100
     verbose: bool = False
-    compared: "Compared | None" = None
+    compared: "BaseComparison | None" = None
     max_bytes: int = MAX_BYTES
     folder: str = ""
 
@@ -58,7 +58,7 @@ def render(
     color: bool = False,
     width: int = 100,
     verbose: bool = False,
-    compared: "Compared | None" = None,
+    compared: "BaseComparison | None" = None,
     max_bytes: int = MAX_BYTES,
     folder: str = "",
 ) -> str:

@@ -10,7 +10,7 @@ from pv.report import View, details, phrases
 from pv.report.text import plain
 from pv.results import gates
 from pv.results.outcome import Outcome
-from pv.results.saved.changes import ChangeKind, Compared
+from pv.results.saved.changes import BaseComparison, ChangeKind
 from pv.results.verdict import ContractVerdict, Report, Status
 
 MAX_ANNOTATIONS = 10  # GitHub shows no more of one kind from one step
@@ -56,14 +56,14 @@ def annotations(report: Report, view: View) -> Iterator[Annotation]:
     for verdict in report.contracts:
         if verdict.status is Status.UNDECIDED and not phrases.is_unjudged(verdict):
             title = f"undecided: {phrases.title(verdict)}"
-            message = "; ".join(gates.unmet(verdict))
+            message = "; ".join(gates.unmet_requirements(verdict))
             yield Annotation(level="warning", title=title, message=message, location=verdict.contract.location)
     ended_early = [phrases.unfinished_sentence(*group) for group in phrases.unfinished_claims(report)]
-    for text in (*ended_early, *gates.unmet_overall(report)):
+    for text in (*ended_early, *gates.unmet_by_report(report)):
         yield Annotation(level="warning", title="pv", message=text)
 
 
-def _changes(compared: Compared, view: View) -> Iterator[Annotation]:
+def _changes(compared: BaseComparison, view: View) -> Iterator[Annotation]:
     """Yield an annotation for every requirement that became weaker, at its location."""
     for change in compared.changes:
         if change.kind in (ChangeKind.WEAKER, ChangeKind.WAIVED, ChangeKind.LESS, ChangeKind.STALE):

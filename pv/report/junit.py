@@ -40,7 +40,7 @@ def render(report: Report, view: View) -> str:
         cases = [_case(result, verdict, view) for result in verdict.results]
         seconds = sum(result.trial.seconds for result in verdict.results if result.trial is not None)
         _suite(root, phrases.name(verdict), [*cases, _gate(verdict, cases)], seconds)
-    overall = gates.unmet_overall(report)
+    overall = gates.unmet_by_report(report)
     if view.compared is not None and view.compared.failing:
         _suite(root, "baseline", [_weaker(change) for change in view.compared.failing], 0.0)
     if overall:
@@ -96,10 +96,10 @@ def _gate(verdict: ContractVerdict, cases: Sequence[ET.Element]) -> ET.Element:
     """Return the case of the gate; it is skipped if the claims that keep it from passing are failed cases."""
     gate = verdict.contract.gate
     name = f"gate {gate.id}".strip()
-    reasons = gates.unmet(verdict)
+    reasons = gates.unmet_requirements(verdict)
     case = ET.Element("testcase", classname=clean(phrases.name(verdict)), name=clean(name), time="0.000")
     shown = any(case.find("failure") is not None or case.find("error") is not None for case in cases)
-    if reasons and shown and not gates.unmet_by_the_whole(verdict):
+    if reasons and shown and not gates.unmet_by_contract(verdict):
         ET.SubElement(case, "skipped", message=clean("; ".join(reasons)), type=verdict.status.value)
     elif reasons:
         case = _failed(phrases.name(verdict), name, "; ".join(reasons), verdict.status.value)

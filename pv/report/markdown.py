@@ -10,7 +10,7 @@ from pv.report import View, details, phrases
 from pv.report.summary import sentence
 from pv.results import steps
 from pv.results.outcome import Result
-from pv.results.saved.changes import Compared
+from pv.results.saved.changes import BaseComparison
 from pv.results.steps import ObservedStep
 from pv.results.trial import UNFINISHED
 from pv.results.verdict import ContractVerdict, Report
@@ -67,7 +67,7 @@ def _row(verdict: ContractVerdict) -> str:
     return f"| {MARKS[status]} | {name} | **{status}** | {escape(sentence(verdict))} |"
 
 
-def _changes(compared: Compared) -> list[str]:
+def _changes(compared: BaseComparison) -> list[str]:
     """Return the section of the differences from the base: a weaker contract is as visible as a failure."""
     changes = compared.changes
     notes = [f"> {escape(note)}" for note in (*compared.notes, phrases.weakened(compared)) if note]

@@ -8,7 +8,7 @@ from pv.engines.registry import engine_of
 from pv.report import View
 from pv.results import gates
 from pv.results.outcome import GOOD, Outcome, Result
-from pv.results.saved.changes import Compared
+from pv.results.saved.changes import BaseComparison
 from pv.results.trial import UNFINISHED, TrialStatus
 from pv.results.verdict import FAILING, ContractVerdict, Report, Shard, Status, find_missing_shards
 
@@ -237,7 +237,7 @@ def refusals_and_errors(report: Report) -> list[Finding]:
     return [finding for finding in report.findings if finding.severity is not Severity.NOTICE]
 
 
-def weakened(compared: Compared) -> str:
+def weakened(compared: BaseComparison) -> str:
     """Return a text about the weaker requirements that fail the comparison, and how to accept them; "" if none."""
     if not compared.failing:
         return ""
@@ -286,7 +286,7 @@ def unfinished_claims(report: Report) -> Iterator[tuple[str, list[tuple[Contract
 def is_unjudged(verdict: ContractVerdict) -> bool:
     """Return whether a contract is undecided only because the validation ended early."""
     needed = [result for result in verdict.results if result.required or result.trial is not None]
-    another_reason = any(result.reason not in UNFINISHED for result in needed) or gates.unmet_by_the_whole(verdict)
+    another_reason = any(result.reason not in UNFINISHED for result in needed) or gates.unmet_by_contract(verdict)
     return verdict.status is Status.UNDECIDED and not another_reason
 
 

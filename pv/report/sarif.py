@@ -16,7 +16,7 @@ from pv.results.verdict import ContractVerdict, Report, Status
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 SHOWN = (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED)
-Found = tuple[dict[str, object], dict[str, object], Location | None]  # rule, result, place
+RuleResult = tuple[dict[str, object], dict[str, object], Location | None]  # rule, result, place
 MAX_RESULTS = 5000  # GitHub's code scanning shows no more, and takes at most 25,000
 
 
@@ -39,7 +39,7 @@ def render(report: Report, view: View) -> str:
 
 def _invocation(report: Report, view: View) -> dict[str, object]:
     notes = [{"level": "note", "message": {"text": plain(note)}} for note in phrases.notes(report) if note]
-    failed = [{"level": "warning", "message": {"text": plain(text)}} for text in gates.unmet_overall(report)]
+    failed = [{"level": "warning", "message": {"text": plain(text)}} for text in gates.unmet_by_report(report)]
     return {
         "executionSuccessful": report.exit_code in (0, 1, 2),
         "exitCode": view.exit_code(report),
@@ -55,14 +55,14 @@ def _results(report: Report, view: View) -> Iterator[tuple[dict[str, object], di
         yield rule, result | {"locations": places_of_result}
 
 
-def _findings(report: Report) -> Iterator[Found]:
+def _findings(report: Report) -> Iterator[RuleResult]:
     for finding in phrases.refusals_and_errors(report):
-        rule = _described(finding.code, f"{finding.code}, which `pv lint --codes` describes")
+        rule = _make_rule(finding.code, f"{finding.code}, which `pv lint --codes` describes")
         message = f"{finding.message}; {finding.hint}" if finding.hint else finding.message
         yield rule, _result(finding.code, "error", message, {"finding": str(finding)}), finding.location
 
 
-def _failures(report: Report, view: View) -> Iterator[Found]:
+def _failures(report: Report, view: View) -> Iterator[RuleResult]:
     for outcome in SHOWN:
         for verdict in report.contracts:
             for result in verdict.results:
@@ -76,10 +76,10 @@ def _rule(result: Result, verdict: ContractVerdict) -> dict[str, object]:
     explained = f"`pv explain {claim.id}` says what it looks for." if claim.is_of_script else ""
     parts = (claim.rule, claim.prediction and f"Predicted: {claim.prediction}", details.guess(result), explained)
     text = "\n\n".join(part for part in parts if part)
-    return _described(f"{verdict.contract.id}/{claim.id}", claim.rule or claim.id, text)
+    return _make_rule(f"{verdict.contract.id}/{claim.id}", claim.rule or claim.id, text)
 
 
-def _described(id_: str, short: str, text: str = "") -> dict[str, object]:
+def _make_rule(id_: str, short: str, text: str = "") -> dict[str, object]:
     """Return a rule with the descriptions that GitHub requires."""
     full = _message(text or short)
     return {"id": id_, "shortDescription": _message(short), "fullDescription": full, "help": full}
@@ -100,7 +100,7 @@ def _failure(result: Result, verdict: ContractVerdict, folder: str) -> dict[str,
     return _result(id_, level, "\n".join(lines), names) | {"relatedLocations": shown, "properties": commands}
 
 
-def _weaker(view: View) -> Iterator[Found]:
+def _weaker(view: View) -> Iterator[RuleResult]:
     """Yield a result for each requirement that is weaker than in the base, also where a waiver accepts it."""
     for change in view.compared.changes if view.compared is not None else ():
         if change.kind in (ChangeKind.WEAKER, ChangeKind.WAIVED) and change.location is not None and view.compared:
@@ -108,20 +108,20 @@ def _weaker(view: View) -> Iterator[Found]:
             id_ = f"{change.contract}/weaker"
             names = {"contract": change.contract, "weaker": change.name, "text": change.text}
             message = f"{change.kind.value}: {change.claim or change.name} ({change.place}): {change.text}"
-            rule = _described(id_, f"The contract {change.contract} asks for as much as in the base")
+            rule = _make_rule(id_, f"The contract {change.contract} asks for as much as in the base")
             yield rule, _result(id_, level, message, names), details.change_location(change, view) or change.location
 
 
-def _gates(report: Report) -> Iterator[Found]:
+def _gates(report: Report) -> Iterator[RuleResult]:
     """Yield a result for every gate that fails for a reason other than its claims and findings."""
     for verdict in report.contracts:
-        if verdict.status is not Status.PASS and (reasons := gates.unmet_by_the_whole(verdict)):
+        if verdict.status is not Status.PASS and (reasons := gates.unmet_by_contract(verdict)):
             gate, contract = verdict.contract.gate, verdict.contract
             level = "error" if verdict.status is Status.FAIL else "warning"
             id_ = f"{contract.id}/gate"
             message = f"{phrases.title(verdict)}: {verdict.status.value}: {'; '.join(reasons)}"
             names = {"gate": contract.id, "subject": verdict.subject}
-            rule = _described(id_, f"The gate of {contract.id} {gate.name}".strip())
+            rule = _make_rule(id_, f"The gate of {contract.id} {gate.name}".strip())
             yield rule, _result(id_, level, message, names), gate.location or contract.location
 
 

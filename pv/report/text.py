@@ -13,7 +13,7 @@ from pv.report import View, details, phrases
 from pv.report.summary import contract_lines, sentence
 from pv.report.wrapping import parts
 from pv.results.outcome import Result
-from pv.results.saved.changes import Compared
+from pv.results.saved.changes import BaseComparison
 from pv.results.trial import UNFINISHED
 from pv.results.verdict import ContractVerdict, Report
 
@@ -76,7 +76,7 @@ def _lines(report: Report, view: View) -> Iterator[Text]:
     yield Text(phrases.closing(report, view))
 
 
-def _changes(compared: Compared) -> Iterator[Text]:
+def _changes(compared: BaseComparison) -> Iterator[Text]:
     """Yield the differences from the base with their locations, notes, and the weaker requirements that fail."""
     for change in compared.changes:
         name = " ".join(filter(None, (change.contract, change.claim, change.place)))

@@ -87,7 +87,7 @@ def _keys(
 ) -> Iterator[tuple[str, str]]:
     for key in {**before, **after}:
         old, new = before.get(key), after.get(key)
-        if key != sharing.NOT_IN_LANGUAGE and not _same(old, new, code=code) and not _asks_more(key, old, new):
+        if key != sharing.NOT_IN_LANGUAGE and not _same(old, new, code=code) and not _is_stricter(key, old, new):
             yield key, f"{key}{place} changed: {_format_value(new, old)}, was {_format_value(old, new)}"
 
 
@@ -123,18 +123,18 @@ def _layout_free(text: str) -> str:
         return " ".join(TOKEN.findall(text))
 
 
-def _asks_more(key: str, old: Any, new: Any) -> bool:
+def _is_stricter(key: str, old: Any, new: Any) -> bool:
     longer = key in ASKING and all(item in (new or ()) for item in old or ())
-    return longer or (key == "requires" and new is None) or (key == "domain" and wider(old or {}, new or {}))
+    return longer or (key == "requires" and new is None) or (key == "domain" and is_wider(old or {}, new or {}))
 
 
-def wider(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+def is_wider(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
     """Return whether the new bounds are equal to the old ones or contain them, as `real 0..2` contains `real 0..1`."""
     same = old.keys() == new.keys()
-    return same and all(is_same_text(text, new[name]) or _holds(new[name], text) for name, text in old.items())
+    return same and all(is_same_text(text, new[name]) or _contains(new[name], text) for name, text in old.items())
 
 
-def _holds(new: str, old: str) -> bool:
+def _contains(new: str, old: str) -> bool:
     outer, inner = RANGE.fullmatch(new), RANGE.fullmatch(old)
     if outer is None or inner is None or any(outer[part] != inner[part] for part in ("before", "after")):
         return False

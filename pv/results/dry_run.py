@@ -8,7 +8,7 @@ from pv.errors import ExitCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class PlannedTask:
     """One task that a validation would run.
 
     Attributes:
@@ -39,7 +39,7 @@ class DryRun:
 
     findings: tuple[Finding, ...]
     devices: tuple[str, ...]
-    tasks: Mapping[str, tuple[Built, ...]]
+    tasks: Mapping[str, tuple[PlannedTask, ...]]
     automatic: Mapping[str, int]
 
     @property

@@ -10,21 +10,21 @@ from pv.results.verdict import FAILING, ContractVerdict, Report, Status
 NOTHING_MEASURED = "nothing that the gate requires was measured"
 
 
-def unmet(verdict: ContractVerdict) -> tuple[str, ...]:
+def unmet_requirements(verdict: ContractVerdict) -> tuple[str, ...]:
     """Return the reasons why a contract does not pass, worst first; () if it passes."""
     if verdict.status is Status.PASS:
         return ()
     return (*_result_reasons(verdict), *_contract_reasons(verdict)) or (NOTHING_MEASURED,)
 
 
-def unmet_by_the_whole(verdict: ContractVerdict) -> tuple[str, ...]:
+def unmet_by_contract(verdict: ContractVerdict) -> tuple[str, ...]:
     """Return the reasons why a contract does not pass, without its results and findings.
 
     Formats that list every result and every finding use this function, so that no fault is listed twice.
     """
     if verdict.status is Status.PASS or any(_result_reasons(verdict)):
         return tuple(_contract_reasons(verdict))
-    return unmet(verdict)
+    return unmet_requirements(verdict)
 
 
 def _result_reasons(verdict: ContractVerdict) -> Iterator[str]:
@@ -72,7 +72,7 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
         yield f"{requirement}, the recorded one is {score.percent}"
 
 
-def unmet_overall(report: Report) -> tuple[str, ...]:
+def unmet_by_report(report: Report) -> tuple[str, ...]:
     """Return the reasons why a validation does not pass, without the reasons of single contracts."""
     reasons = ["interrupted: what had not run is undecided"] if report.interrupted else []
     reasons += [f"shard {shard} is in none of the reports" for shard in report.missing]

@@ -134,7 +134,7 @@ def write(
         "renew": f"pv validate --contract {contract.id} {'' if device == PROOFS else f'--device {device} '}--record",
         "results": sorted(results, key=lambda result: str(result["falsifier"])),
     }
-    write_whole(path, json.dumps(evidence, indent=1, ensure_ascii=False) + "\n")
+    write_atomically(path, json.dumps(evidence, indent=1, ensure_ascii=False) + "\n")
     return path
 
 
@@ -178,7 +178,7 @@ def refuse_unwritable(project: Project) -> None:
     probe = project.evidence / f".tmp{os.getpid()}"
     created = [folder for folder in (project.evidence, *project.evidence.parents) if not folder.exists()]
     try:
-        write_whole(probe, "")
+        write_atomically(probe, "")
         probe.unlink()
     except OSError as error:
         raise UsageError(f"cannot record results below {project.evidence}: {error.strerror}") from error
@@ -188,7 +188,7 @@ def refuse_unwritable(project: Project) -> None:
                 folder.rmdir()
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Write a file atomically. Raise OSError with the name of the file, which the error of a full disk lacks."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Write beside the target, flush to the disk, then rename: a reader sees the old file or the new one.

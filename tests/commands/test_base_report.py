@@ -13,7 +13,7 @@ from pv.contract.suites import applied, is_suite, suites
 from pv.errors import UsageError
 from pv.report import render
 from pv.results.outcome import Selection
-from pv.results.saved.changes import ChangeKind, Compared, changes
+from pv.results.saved.changes import BaseComparison, ChangeKind, find_differences
 from pv.results.saved.report import parse
 from pv.results.trial import Evidence
 from pv.results.verdict import Report, decide
@@ -62,7 +62,7 @@ def weaker(name: str = "main") -> list[tuple[str, str]]:
     return [(change.place, change.text) for change in difference(name).failing]
 
 
-def difference(name: str = "main") -> Compared:
+def difference(name: str = "main") -> BaseComparison:
     base = read(name)
     return compared(base, tree(), "weaker")
 
@@ -194,7 +194,7 @@ def test_unchanged_contracts_are_not_weaker_than_a_report_or_a_commit(whole: tup
     assert len(fresh.contracts) > len(commit.contracts) > len(suites())
     for base in (saved, fresh, commit):
         for now in (fresh, saved):
-            differences = [change for change in changes(base, now) if change.kind is not ChangeKind.ADDED]
+            differences = [change for change in find_differences(base, now) if change.kind is not ChangeKind.ADDED]
             assert [(change.contract, change.text) for change in differences] == []
 
 

@@ -430,8 +430,8 @@ def test_process_that_cannot_be_probed_is_left_alone_and_the_reason_is_given(
 def test_a_probe_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pv.observe import probes
 
-    monkeypatch.setattr(probes, "LIMIT", 0.2)
-    monkeypatch.setattr(probes, "_calm", lambda: None)
+    monkeypatch.setattr(probes, "LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(probes, "_isolate", lambda: None)
 
     def hang(send: Callable[[Any], None]) -> None:
         send({"a": 1})

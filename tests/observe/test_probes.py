@@ -15,7 +15,7 @@ def test_logits_are_read_by_their_classes_unless_positions_are_as_many(
     logits = torch.randn(3, positions, classes)
     output = logits.transpose(1, 2) if is_first else logits
     tokens, labels = torch.zeros(3, positions), torch.zeros(3, positions - 1)
-    read = probes._logits([output], probes._Watched(), tokens, labels, (classes, 0))
+    read = probes._logits([output], probes._Recorder(), tokens, labels, (classes, 0))
     assert (read is not None) == is_found
     if read is not None:
         assert torch.equal(read, logits[:, :-1])

@@ -1,4 +1,4 @@
-"""Which numbers the observer notes of what a script prints, logs, and writes."""
+"""Which numbers the observer records of what a script prints, logs, and writes."""
 
 import csv
 import io
@@ -17,8 +17,8 @@ from pv.observe.terms import Terms
 from pv.observe.trace import CallSites
 
 
-class Noted:
-    """An observer that only keeps what is added."""
+class Recorded:
+    """An observer that only keeps the events that are added."""
 
     def __init__(self) -> None:
         self.sites, self.ended_steps, self.passes, self.evaluated_rows = CallSites(), 0, 0, 0
@@ -41,78 +41,82 @@ class Noted:
 
 
 @pytest.fixture
-def noted() -> Noted:
-    return Noted()
+def observer() -> Recorded:
+    return Recorded()
 
 
 @pytest.fixture
-def reports(noted: Noted) -> Reports:
-    return Reports(lambda: noted)
+def reports(observer: Recorded) -> Reports:
+    return Reports(lambda: observer)
 
 
-def test_printed_numbers_are_noted_by_the_text_before_them(noted: Noted, reports: Reports) -> None:
+def test_printed_numbers_are_recorded_by_the_text_before_them(observer: Recorded, reports: Reports) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), "ascii", line_buffering=True)
     reports.watch_stream(stream)
     print("epoch", 3, f"val loss {1.25:.4f}, 97.50%, rate {1e-5:.1e}", file=stream)
     print("version 2.1.0, 12 rows", file=stream)
-    assert noted.numbers == [
+    assert observer.numbers == [
         {"epoch # val loss": "1.2500", "epoch # val loss #,": "97.50", "epoch # val loss #, #%, rate": "1.0e-05"}
     ]
     assert (stream.encoding, stream.isatty(), stream.line_buffering) == ("ascii", False, True)
     assert stream.buffer.getvalue().endswith(b"12 rows\n")
 
 
-def test_lines_of_a_progress_bar_are_not_reports(noted: Noted, reports: Reports) -> None:
+def test_lines_of_a_progress_bar_are_not_reports(observer: Recorded, reports: Reports) -> None:
     stream = io.TextIOWrapper(io.BytesIO())
     reports.watch_stream(stream)
     stream.write("\r 50% loss 1.2345")
     stream.write("\r100% loss 1.3456")
     stream.write("\n")
-    assert noted.events == []
+    assert observer.events == []
     stream.write("\r 10% loss 1.4567")
     print("val", 2.5, file=stream)
-    assert noted.numbers == [{"val": "2.5"}]
+    assert observer.numbers == [{"val": "2.5"}]
 
 
-def test_a_line_that_reports_often_is_noted_a_few_times_between_two_steps(noted: Noted, reports: Reports) -> None:
+def test_a_line_that_reports_often_is_recorded_a_few_times_between_two_steps(
+    observer: Recorded, reports: Reports
+) -> None:
     stream = io.TextIOWrapper(io.BytesIO())
     reports.watch_stream(stream)
     for _ in range(2):
         for value in range(10):
             print(value / 4, file=stream)
-        noted.ended_steps += 1
-    assert len(noted.events) == 2 * MAX_REPEATS
+        observer.ended_steps += 1
+    assert len(observer.events) == 2 * MAX_REPEATS
 
 
-def test_rows_of_a_table_are_noted_by_the_names_of_its_first_row(noted: Noted, reports: Reports) -> None:
+def test_rows_of_a_table_are_recorded_by_the_names_of_its_first_row(observer: Recorded, reports: Reports) -> None:
     file = io.StringIO()
-    writer: Any = reports._rows("writer", csv.writer, False)(file)
+    writer: Any = reports._wrap_writer("writer", csv.writer, False)(file)
     writer.writerow(name for name in ("epoch", "loss"))
     writer.writerows([[1, 0.5], [2, "0.2500"]])
-    assert noted.numbers == [{"loss": "0.5"}, {"loss": "0.2500"}]
+    assert observer.numbers == [{"loss": "0.5"}, {"loss": "0.2500"}]
     assert file.getvalue() == "epoch,loss\r\n1,0.5\r\n2,0.2500\r\n"
 
 
-def test_a_recorder_is_noted_with_its_tags_and_what_it_prints_is_not(noted: Noted, reports: Reports) -> None:
+def test_a_logger_is_recorded_with_its_tags_and_what_it_prints_is_not(observer: Recorded, reports: Reports) -> None:
     stream = io.TextIOWrapper(io.BytesIO())
     reports.watch_stream(stream)
 
     def log_metrics(metrics: dict[str, Any], step: int) -> None:
         print("logged 1.2345", file=stream)
 
-    log = reports._record("log_metrics", log_metrics, False)
+    log = reports._wrap_recorder("log_metrics", log_metrics, False)
     log({"val": {"loss": torch.tensor(0.5), "rows": 30, "nan": float("nan")}}, 3)
-    (numbers,) = noted.numbers
+    (numbers,) = observer.numbers
     assert {name: float(value) for name, value in numbers.items()} == {"val.loss": 0.5}
 
 
-def test_reads_are_noted_only_in_an_evaluation(noted: Noted, reports: Reports, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_are_recorded_only_in_an_evaluation(
+    observer: Recorded, reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.Tensor, "item", torch.Tensor.item)  # restored after the test
     reports.watch_read("item")
     assert torch.tensor(2.5).item() == 2.5
-    noted.evaluated_rows = 7
+    observer.evaluated_rows = 7
     assert torch.tensor(3).item() == 3
-    assert [(event["value"], event["rows"]) for event in noted.events] == [(3.0, 7)]
+    assert [(event["value"], event["rows"]) for event in observer.events] == [(3.0, 7)]
 
 
 def test_a_stream_that_takes_no_attributes_is_left_alone(reports: Reports) -> None:

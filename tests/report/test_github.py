@@ -11,7 +11,7 @@ from pv.contract.finding import Location
 from pv.report import View, details, github, render
 from pv.results.outcome import Result
 from pv.results.saved import report as saved
-from pv.results.saved.changes import Change, ChangeKind, Compared, FailOn, Hunk
+from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn, Hunk
 from pv.results.trial import Code
 from pv.results.verdict import Report
 from tests.report.handmade import HOSTILE, NASTY, PLAIN, many
@@ -75,7 +75,7 @@ def test_at_most_ten_annotations_are_shown_worst_first() -> None:
 
 RAISED, SPAN = Code("tiny.py", 4, 4, "double"), Code("tiny.py", 2, 9, "double")
 HUNKS = {"tiny.py": (Hunk(old=8, removed=1, new=8, added=1),), "c.yaml": (Hunk(old=20, removed=3, new=19, added=0),)}
-COMPARED = Compared(changes=(), fail_on=FailOn.WEAKER, hunks=HUNKS)
+COMPARED = BaseComparison(changes=(), fail_on=FailOn.WEAKER, hunks=HUNKS)
 
 
 def failing(*code: Code) -> tuple[Report, Result]:

@@ -14,7 +14,7 @@ from pv.report.html import charts
 from pv.report.html.markup import tag
 from pv.report.html.page import kill_matrix, section
 from pv.results.outcome import Selection
-from pv.results.saved.changes import Change, ChangeKind, Compared, FailOn, compare
+from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn, compare
 from pv.results.trial import RunTrace, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, decide
 from tests.report.handmade import HOSTILE, NASTY, PLAIN, REPORTS
@@ -82,7 +82,7 @@ def test_landmarks_headings_and_names_are_there_for_screen_readers() -> None:
 def test_weakenings_that_fail_the_comparison_are_counted_beside_the_verdicts() -> None:
     weaker = Change(kind=ChangeKind.WEAKER, contract="c", text="t")
     for fail_on, extra in ((FailOn.WEAKER, ["1 ✗ weaker"]), (FailOn.NEVER, [])):
-        root = page(PLAIN, compared=Compared(changes=(weaker,), fail_on=fail_on))
+        root = page(PLAIN, compared=BaseComparison(changes=(weaker,), fail_on=fail_on))
         (tiles,) = [element for element in root.iter("ul") if element.get("class") == "tiles"]
         assert ["".join(tile.itertext()) for tile in tiles][3:] == extra
         (title,) = ["".join(element.itertext()) for element in root.iter("title")]

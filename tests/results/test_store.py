@@ -77,7 +77,7 @@ def test_write_that_fails_names_the_file_and_leaves_none(tmp_path: Path) -> None
     resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
     try:
         with pytest.raises(OSError) as caught:
-            store.write_whole(tmp_path / "evidence.json", "more than eight bytes")
+            store.write_atomically(tmp_path / "evidence.json", "more than eight bytes")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.filename == str(tmp_path / "evidence.json")

@@ -64,7 +64,7 @@ def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
 
 
 def _gate(verdict: ContractVerdict) -> Html:
-    reasons = gates.unmet(verdict)
+    reasons = gates.unmet_requirements(verdict)
     if not reasons:
         return join(None)
     items = [tag("li", reason) for reason in reasons]
@@ -252,7 +252,7 @@ def _counts(report: Report, view: View) -> list[tuple[int, str]]:
 
 def _header(report: Report, view: View) -> Html:
     tiles = [tag("li", tag("strong", str(number)), " ", badge(word)) for number, word in _counts(report, view)]
-    unmet = [tag("li", text) for text in gates.unmet_overall(report)]
+    unmet = [tag("li", text) for text in gates.unmet_by_report(report)]
     return tag(
         "header",
         tag("h1", phrases.title_of(report)),

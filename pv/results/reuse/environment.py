@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pv.results.own_code import PACKAGE, ROOMS
+from pv.results.own_code import DECIDING_PACKAGES, PACKAGE
 from pv.source.digest import digest_bytes
 
 DROPPED = frozenset(
@@ -44,7 +44,7 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
 def environment() -> list[str]:
     """Return the description of this environment."""
     packages = sorted({line for folder in sys.path for line in _packages(Path(folder))})
-    deciding = (path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py")))
+    deciding = (path for package in DECIDING_PACKAGES for path in sorted((PACKAGE / package).rglob("*.py")))
     counted = {name: value for name, value in inherited(os.environ).items() if name not in OWN}
     variables = [f"variable {name}={digest_bytes(value.encode())}" for name, value in sorted(counted.items())]
     source = [f"pv/{path.relative_to(PACKAGE)}={digest_bytes(path.read_bytes())}" for path in deciding]

@@ -18,7 +18,7 @@ from pv.contract.model import Contract, Edit, Falsifier, Harness, Mutant, Swap, 
 from pv.contract.wording import FEW, listed
 from pv.errors import ExitCode
 from pv.results import gates
-from pv.results.definitions import find_changes, is_same_text, short, wider
+from pv.results.definitions import find_changes, is_same_text, is_wider, short
 from pv.results.outcome import GOOD, Outcome, Result, in_gate, killed
 from pv.results.verdict import FAILING, ContractVerdict, Report, Status
 
@@ -80,7 +80,7 @@ CALLED = re.compile(r"(?!zip\()[A-Za-z_][\w.]*(?=\()")
 NAME = re.compile(r"[^\W\d]\w*")
 
 
-def weaker(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
+def find_weakenings(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
     """Yield every requirement of a contract that is weaker than in the base."""
     yield from _claims(old.contract, new)
     yield from _definitions(old, new)
@@ -131,7 +131,7 @@ def _claim(old: Falsifier, new: Falsifier) -> Iterator[tuple[str, str]]:
         yield "test", f"tried by {new.test or new.equation or 'prose'}, was {old.test or old.equation or 'prose'}"
     if isinstance(old, Harness) and isinstance(new, Harness):
         as_free = not new.requires or is_same_text(old.requires, new.requires)
-        if not (as_free and wider(old.bounds, new.bounds)):
+        if not (as_free and is_wider(old.bounds, new.bounds)):
             yield "bounds", f"proved over {new.box}, was {old.box}"
 
 
@@ -140,7 +140,7 @@ def _attack(claim: Falsifier) -> tuple[str | None, ...]:
     return (claim.test.name if claim.test is not None else None, claim.equation, claim.run)
 
 
-def reworded(old: Contract, new: ContractVerdict) -> Iterator[tuple[str, str, Location]]:
+def find_rewordings(old: Contract, new: ContractVerdict) -> Iterator[tuple[str, str, Location]]:
     """Yield id, difference and location of the claims whose rule or prediction changed."""
     after = {claim.id: claim for claim in new.contract.claims}
     for claim in (claim for claim in old.claims if claim.id in after):
@@ -400,7 +400,7 @@ def changed_lines(hunks: Hunks, path: str, first: int, last: int) -> Iterator[in
             yield max(hunk.first, first)
 
 
-def changes(base: Report, now: Report) -> tuple[Change, ...]:
+def find_differences(base: Report, now: Report) -> tuple[Change, ...]:
     """Return the differences of a report from its base, worst first. Contracts that were not selected are left out."""
     before, after = (
         {f"{v.contract.id} on {v.subject}" if v.subject else v.contract.id: v for v in report.contracts}
@@ -428,9 +428,12 @@ def _changed(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[
     if not old.absent:
         yield from _results(name, old, new)
     if not new.absent:
-        yield from (replace(weakening, contract=name) for weakening in weaker(old, new))
-        yield from (Change(kind=ChangeKind.LESS, contract=name, claim=c, text=text) for c, text in less(old, new))
-        for claim, text, place in reworded(old.contract, new):
+        yield from (replace(weakening, contract=name) for weakening in find_weakenings(old, new))
+        yield from (
+            Change(kind=ChangeKind.LESS, contract=name, claim=c, text=text)
+            for c, text in find_smaller_measurements(old, new)
+        )
+        for claim, text, place in find_rewordings(old.contract, new):
             yield Change(kind=ChangeKind.REWORDED, contract=name, claim=claim, text=text, location=place)
         # The claims and mutants that the base does not have.
         claims, mutants = {claim.id for claim in old.contract.claims}, {mutant.id for mutant in old.contract.mutants}
@@ -448,7 +451,7 @@ def _results(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[
     explained = {ChangeKind.FAILING, ChangeKind.STALE, ChangeKind.UNDECIDED} & {change.kind for change in differences}
     if old.status is Status.PASS and new.status is not Status.PASS and not explained:
         kind = ChangeKind.FAILING if new.status is Status.FAIL else ChangeKind.UNDECIDED
-        yield Change(kind=kind, contract=name, text="; ".join(gates.unmet(new)))
+        yield Change(kind=kind, contract=name, text="; ".join(gates.unmet_requirements(new)))
 
 
 def _outcomes(name: str, before: Mapping[tuple[str, str], Result], new: ContractVerdict) -> Iterator[Change]:
@@ -495,7 +498,7 @@ def _kind(old: Result | None, new: Result) -> ChangeKind | None:
     return ChangeKind.FIXED if new.outcome in GOOD and old.outcome in FAILING and not unknown else None
 
 
-def less(old: ContractVerdict, new: ContractVerdict) -> Iterator[tuple[str, str]]:
+def find_smaller_measurements(old: ContractVerdict, new: ContractVerdict) -> Iterator[tuple[str, str]]:
     """Yield claim id ("" for the contract) and text of every measurement that is smaller than in the base."""
     before = {(result.falsifier.id, result.device): result for result in old.results}
     for result in new.results:
@@ -531,7 +534,7 @@ class FailOn(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class BaseComparison:
     """A comparison of a report with its base.
 
     Attributes:
@@ -567,7 +570,7 @@ def compare(
     today: date,
     is_gone: Callable[[Target], bool] = lambda _: False,
     further: Iterable[Change] = (),
-) -> Compared:
+) -> BaseComparison:
     """Compare a report with its base and apply the waivers of its contracts.
 
     1. Find the differences.
@@ -584,7 +587,7 @@ def compare(
         further: Changes that the reports do not show.
     """
     waivers = [(v.contract.id, waiver) for v in now.contracts for waiver in v.contract.waivers]
-    renamed = (_renamed(change, is_gone) for change in (*changes(base, now), *further))
+    renamed = (_renamed(change, is_gone) for change in (*find_differences(base, now), *further))
     judged = [_waived(change, waivers, today) for change in renamed]
     judged += [_expired(contract, waiver) for contract, waiver in waivers if not _counts(waiver, today)]
     judged.sort(key=lambda change: list(ChangeKind).index(change.kind))
@@ -592,7 +595,7 @@ def compare(
     refused = [finding for finding in base.findings if finding.severity is Severity.REFUSAL]
     first = {finding.location.path: finding for finding in reversed(refused)}
     notes = tuple(f"the base's {path} is not compared: {first[path].message}" for path in sorted(first))
-    return Compared(changes=tuple(judged), fail_on=fail_on, notes=notes)
+    return BaseComparison(changes=tuple(judged), fail_on=fail_on, notes=notes)
 
 
 def _renamed(change: Change, is_gone: Callable[[Target], bool]) -> Change:

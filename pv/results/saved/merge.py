@@ -218,7 +218,7 @@ def merge_verdicts(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
         runs=tuple({(run.run, run.device): run for verdict in verdicts for run in verdict.runs}.values()),
         absent="",
     )
-    return _decided(verdict)
+    return _with_status(verdict)
 
 
 def with_missing_claims(verdict: ContractVerdict, reason: str) -> ContractVerdict:
@@ -241,10 +241,10 @@ def with_missing_claims(verdict: ContractVerdict, reason: str) -> ContractVerdic
         results.append(
             Result(falsifier=claim, device=device, outcome=Outcome.UNDECIDED, reason=reason, required=required)
         )
-    return _decided(replace(verdict, results=_in_order(contract, results), partial=False))
+    return _with_status(replace(verdict, results=_in_order(contract, results), partial=False))
 
 
-def _decided(verdict: ContractVerdict) -> ContractVerdict:
+def _with_status(verdict: ContractVerdict) -> ContractVerdict:
     whole = not verdict.partial
     status = status_of(
         verdict.contract, verdict.results, verdict.findings, verdict.score, verdict.unclaimed, whole=whole

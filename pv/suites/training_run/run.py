@@ -65,7 +65,7 @@ class Pass:
     at: str
     fresh: bool
     touched: bool
-    """Whether gradients were left over that the script had changed."""
+    """Whether gradients were left over before the pass, and the script had changed them."""
     onto_clipped: int
     """Number of clipped gradients that the pass has added to."""
     scale: float
@@ -190,8 +190,8 @@ class Process:
         return any(self.of("ddp"))
 
     @property
-    def averages(self) -> bool:
-        """Return whether as many elements as the parameters have, or more, are reduced over ranks before every step."""
+    def averages_gradients(self) -> bool:
+        """Return whether at least as many elements as the parameters have are reduced over ranks before every step."""
         events = [window.event for windows in self.windows.values() for window in windows if window.passes]
         return bool(events) and all(0 < e.get("elements", 0) <= e.get("reduced", 0) for e in events)
 
@@ -264,7 +264,7 @@ class Comparison:
         kind: "cut" for a run interrupted after a step; "save", inside a save; "extended", resumed after its end;
             "against", the run of another command.
         uncut: The uninterrupted run.
-        again: A repetition of the uninterrupted run, which shows what does not depend on chance; None without one.
+        again: A repetition of the uninterrupted run; facts that differ between both depend on chance. None without one.
         parts: The run up to the interruption, then its continuations; or the run of the other command.
         status: The exit status of the last part.
     """
@@ -436,7 +436,7 @@ def process_of(events: Sequence[Event]) -> Process:
             number = event["optimizer"]
             last = used_until[number]
             passes = since_fresh[number]
-            # If losses were recorded in some passes only, drop them: else this would look like a step with few losses.
+            # If losses were recorded in only some passes, drop them: the step would seem to have fewer losses.
             if not all(backward.is_sampled for backward in passes):
                 passes = [replace(backward, losses=()) for backward in passes]
             # A step without a backward pass since the previous step has an empty window.

@@ -9,7 +9,7 @@ import pytest
 from pv.contract.finding import Location
 from pv.contract.model import Gate
 from pv.results.outcome import Outcome, Result
-from pv.results.saved.changes import ChangeKind, changes
+from pv.results.saved.changes import ChangeKind, find_differences
 from pv.results.verdict import ContractVerdict, Report, Status
 from tests.report.handmade import PLAIN
 from tests.results.handmade import HELD, decided, falsifier, recorded
@@ -27,7 +27,7 @@ def result(outcome: Outcome, **fields: Any) -> Result:
 
 def between(old: Result, new: Result) -> list[tuple[ChangeKind, str]]:
     base, now = (report(replace(GOOD, results=(state,))) for state in (old, new))
-    return [(change.kind, change.text) for change in changes(base, now)]
+    return [(change.kind, change.text) for change in find_differences(base, now)]
 
 
 KINDS = {
@@ -62,7 +62,7 @@ def test_stale_evidence_is_a_kind_of_change() -> None:
     claim = falsifier(devices=("cpu", "cuda"))
     records = (recorded(), recorded(changed=("a.py",)))
     fresh, stale = (decided(*HELD, claims=(claim,), recorded=(record,)) for record in records)
-    (change,) = changes(report(fresh), report(stale))
+    (change,) = find_differences(report(fresh), report(stale))
     assert (change.kind, change.claim) == (ChangeKind.STALE, "F")
     assert change.text == "undecided on cuda, was held: stale, changed: a.py"
 
@@ -70,14 +70,14 @@ def test_stale_evidence_is_a_kind_of_change() -> None:
 def test_a_removed_contract_is_weaker_and_one_that_was_not_selected_is_no_change() -> None:
     other = replace(GOOD, contract=replace(GOOD.contract, id="d", location=Location(Path("d.yaml"))))
     base = report(GOOD, other, project=("c", "d"))
-    (change,) = changes(base, report(GOOD, project=("c",)))
+    (change,) = find_differences(base, report(GOOD, project=("c",)))
     assert (change.kind, change.contract, change.text) == (ChangeKind.WEAKER, "d", "contract removed, with 1 claims")
-    assert changes(base, report(GOOD, project=("c", "d"))) == ()
+    assert find_differences(base, report(GOOD, project=("c", "d"))) == ()
 
 
 def test_a_verdict_that_changed_without_a_result_is_listed_with_its_reason() -> None:
     gated = decided(*HELD, gate=Gate(mutation_score=0.9))
     assert gated.status is Status.UNDECIDED
-    (change,) = changes(report(GOOD), report(gated))
+    (change,) = find_differences(report(GOOD), report(gated))
     text = "the gate requires a mutation score of 90 %, none is recorded"
     assert (change.kind, change.text) == (ChangeKind.UNDECIDED, text)

@@ -7,7 +7,16 @@ from pathlib import Path
 
 from pv.contract.model import Contract, Waiver
 from pv.results.outcome import Selection
-from pv.results.saved.changes import ChangeKind, Compared, FailOn, Hunk, changed_lines, compare, line_now, parse_diff
+from pv.results.saved.changes import (
+    BaseComparison,
+    ChangeKind,
+    FailOn,
+    Hunk,
+    changed_lines,
+    compare,
+    line_now,
+    parse_diff,
+)
 from pv.results.verdict import Report, Status, decide
 from tests.report.handmade import PLAIN
 from tests.results.handmade import HELD, HERE, contract, evidence, falsifier, judged
@@ -23,7 +32,7 @@ def report(given: Contract) -> Report:
     return replace(PLAIN, contracts=(replace(verdict, status=Status.PASS),), findings=(), project={"c": "c.yaml"})
 
 
-def against(now: Contract, fail_on: FailOn = FailOn.WEAKER) -> Compared:
+def against(now: Contract, fail_on: FailOn = FailOn.WEAKER) -> BaseComparison:
     return compare(report(BASE), report(now), fail_on=fail_on, today=DAY)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pv.contract.model import Binding, Contract, Edit, Equation, Falsifier, Gate, Harness, MutationScope, Name, Target
 from pv.results.outcome import Selection
-from pv.results.saved.changes import less, reworded, weaker
+from pv.results.saved.changes import find_rewordings, find_smaller_measurements, find_weakenings
 from pv.results.trial import Trial
 from pv.results.verdict import ContractVerdict, decide
 from tests.results.handmade import HELD, HERE, contract, decided, evidence, falsifier, judged, trial
@@ -19,7 +19,7 @@ BASE = replace(contract(CLAIM), harnesses=(BOX,))
 
 
 def said(old: Contract, new: Contract) -> list[tuple[str, str]]:
-    return [(found.claim, found.text) for found in weaker(verdict(old), verdict(new))]
+    return [(found.claim, found.text) for found in find_weakenings(verdict(old), verdict(new))]
 
 
 def verdict(given: Contract, **fields: Any) -> ContractVerdict:
@@ -54,7 +54,7 @@ def test_a_weaker_clause_is_found_and_a_stronger_one_is_not(new: Contract, id_: 
 def test_a_changed_definition_is_weaker_unless_a_report_does_not_hold_it() -> None:
     moved = replace(BASE, subject=Target("worse"))
     assert said(replace(BASE, subject=Target("tiny")), moved) == [("", "subject changed: 'worse', was 'tiny'")]
-    assert list(weaker(verdict(BASE, definitions=None), verdict(moved))) == []
+    assert list(find_weakenings(verdict(BASE, definitions=None), verdict(moved))) == []
 
 
 def test_a_gate_with_a_lower_score_fewer_devices_or_more_equivalents_and_a_smaller_scope_are_weaker() -> None:
@@ -79,7 +79,7 @@ def test_a_moved_test_and_a_larger_box_are_not_weaker_and_other_words_are_only_s
     moved = with_claim(test=Binding("other.py", "falsify_double"), rule="q")
     larger = replace(moved, harnesses=(replace(BOX, bounds={"n": "-1..9"}),))
     assert said(BASE, larger) == []
-    changes = [(claim, text) for claim, text, _ in reworded(BASE, verdict(larger))]
+    changes = [(claim, text) for claim, text, _ in find_rewordings(BASE, verdict(larger))]
     assert changes == [("F", "rule changed: 'q', was 'r'")]
 
 
@@ -100,7 +100,7 @@ def test_a_renamed_function_is_named_while_its_mutants_are_killed() -> None:
     moved = replace(BASE, mutants=tuple(replace(m, change=replace(m.change, function=OTHER)) for m in BASE.mutants))
 
     def renamed(before: Contract, after: Contract, *trials: Trial) -> set[str]:
-        changes = weaker(verdict(before), decide(after, evidence(*trials), Selection()))
+        changes = find_weakenings(verdict(before), decide(after, evidence(*trials), Selection()))
         return {" ".join(map(str, text.renamed)) for text in changes}
 
     killed = (*HELD, judged(mutant="n"))
@@ -111,11 +111,11 @@ def test_a_renamed_function_is_named_while_its_mutants_are_killed() -> None:
 
 def test_fewer_valid_examples_and_mutants_that_are_no_longer_tried_are_less_measured() -> None:
     many, few = (decided(trial(valid=n), judged()) for n in (100, 40))
-    assert list(less(many, few)) == [("F", "fewer valid examples: 40, was 100")]
-    assert list(less(few, many)) == []
+    assert list(find_smaller_measurements(many, few)) == [("F", "fewer valid examples: 40, was 100")]
+    assert list(find_smaller_measurements(few, many)) == []
     tried, untried = decided(*HELD), decided(trial(), mutants=False)
-    assert list(less(tried, untried)) == [("F", "no longer tried on mutants")]
-    assert list(less(untried, tried)) == list(less(untried, untried)) == []
+    assert list(find_smaller_measurements(tried, untried)) == [("F", "no longer tried on mutants")]
+    assert list(find_smaller_measurements(untried, tried)) == list(find_smaller_measurements(untried, untried)) == []
 
 
 def tolerant(**given: Any) -> Contract:

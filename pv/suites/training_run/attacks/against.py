@@ -1,4 +1,4 @@
-"""Attacks on the claims about two commands whose steps are meant to be the same."""
+"""Attacks on the claims about two commands whose steps should be equal."""
 
 from collections.abc import Callable
 from types import ModuleType

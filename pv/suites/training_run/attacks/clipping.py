@@ -11,7 +11,13 @@ from pv.suites.training_run.attacks.drawn import Events, Plan, attack, numbered,
 
 
 def move_clips(events: Events, place: Callable[[Events, int, int], int]) -> None:
-    """Move every clipping: `place(events, first backward pass, step)` is where it goes, by position."""
+    """Move every clipping.
+
+    Args:
+        events: The trace.
+        place: Returns the new position. It gets the events, and the positions of the step's first backward pass and of
+            the step.
+    """
     start = 0
     for clip in of(events, "clip"):
         events.remove(clip)
@@ -45,7 +51,7 @@ def falsify_clipped_gradient_is_unscaled(subject: ModuleType, plan: Plan) -> Non
 
 @given(plans(), st.integers(0, 2))
 def falsify_clipping_covers_parameters(subject: ModuleType, plan: Plan, kind: int) -> None:
-    """Of a generator that is used up, of another model, or before the backward pass."""
+    """Clip an exhausted generator, the parameters of another model, or before the backward pass."""
 
     def empty(events: Events) -> None:
         for event in of(events, "clip"):

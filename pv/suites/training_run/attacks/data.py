@@ -9,6 +9,7 @@ from pv.suites.training_run.attacks.drawn import TEST, TRAIN, Events, Plan, atta
 
 
 def of_loader(events: Events, number: int, *kinds: str) -> Events:
+    """Return the events of these kinds of one loader."""
     return [event for event in of(events, *kinds) if event["loader"] == number]
 
 

@@ -1,8 +1,8 @@
-"""The attacks on the claims: Hypothesis draws traces of correct runs, which the claim must accept, and edits them.
+"""Traces of correct runs, drawn by Hypothesis, and the attack: a claim must accept the trace, and detect an edit of it.
 
-A drawn run accumulates gradients over micro-batches of unequal sizes, with a short last window in every epoch, perhaps
-under a loss scaler, with clipping, a schedule, an evaluation after every epoch, and on several ranks. Each edit of the
-trace is what the observer would have noted of one mistake.
+A drawn run accumulates gradients over micro-batches of unequal sizes, with a short last window in every epoch, a
+schedule, and an evaluation after every epoch. It may have a loss scaler, clipping, and several ranks. An edit changes
+the trace as one mistake in the script would change it.
 """
 
 import base64
@@ -20,16 +20,15 @@ Event = dict[str, Any]
 Events = list[Event]
 LOSS = "cross_entropy"
 TRAIN, TEST = 11, 12
-"""Numbers of the loaders of a drawn run; its model has the number 2, its optimizer 1, its schedule 3."""
+"""Numbers of the loaders of a drawn run. Its model has number 2, its optimizer 1, its schedule 3."""
 TEACHER, AVERAGE, PLATEAU = 4, 6, 33
-"""Numbers of a frozen model, which gets the inputs of the trained one, of an average of its weights, and of
-a schedule that advances by a loss."""
+"""Numbers of a frozen model with the inputs of the trained model, an average of weights, and a ReduceLROnPlateau."""
 
 
 TEST_ROWS = (4, 4, 4, 2)
-"""The rows of the batches of an evaluation; every row has two scored elements."""
+"""Numbers of rows in the batches of an evaluation. Every row has two scored elements."""
 TESTED = range(80, 80 + sum(TEST_ROWS))
-"""The examples that the evaluation reads, of a data set whose examples 0 to 79 are trained on."""
+"""Indices of the evaluated examples. Examples 0 to 79 of the same data set are trained on."""
 
 
 def evaluated_losses(epoch: int, rank: int = 0) -> list[float]:
@@ -47,11 +46,11 @@ class Plan:
     """A correct run.
 
     Attributes:
-        epochs: By epoch, by step, by micro-batch: the scored elements on every rank.
+        epochs: Numbers of scored elements, by epoch, step, micro-batch and rank.
         scale: The factor of the loss scaler; 1 without one.
-        clip: Whether gradients are clipped, once they are complete and unscaled.
+        clip: Whether gradients are clipped, after they are complete and unscaled.
         logits: Whether losses are known only by their logits.
-        stream: Whether two workers divide a stream; else a sampler draws the order of the examples.
+        stream: Whether two workers divide a stream; otherwise a sampler draws the order of the examples.
     """
 
     epochs: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...]
@@ -66,9 +65,9 @@ def plans(draw: st.DrawFn, *, ranks: int = 1, least: int = 2) -> Plan:
     """Draw a run of two or three epochs; the last step of an epoch has fewer micro-batches.
 
     Args:
-        draw: Hypothesis's.
+        draw: Draws a value from a strategy.
         ranks: Number of ranks.
-        least: The least number of micro-batches of the other steps, 2 or 3.
+        least: Smallest number of micro-batches of the other steps, 2 or 3.
     """
     full = draw(st.integers(least, 3))
     sizes = st.tuples(*[st.integers(5, 60)] * ranks)
@@ -85,12 +84,12 @@ def plans(draw: st.DrawFn, *, ranks: int = 1, least: int = 2) -> Plan:
 
 
 def traces(plan: Plan, ranks: int = 1) -> list[Events]:
-    """Return what the observer notes of a run, one list of events a rank."""
+    """Return the traces of a run, one list of events per rank."""
     return [_trace(plan, rank, ranks) for rank in range(ranks)]
 
 
 def _trace(plan: Plan, rank: int, ranks: int) -> Events:
-    """Return the events of one rank; `_Run` writes those of each topic."""
+    """Return the events of one rank."""
     run = _Run(plan, rank, ranks)
     run.construct()
     run.construct_loaders()
@@ -106,11 +105,11 @@ def _trace(plan: Plan, rank: int, ranks: int) -> Events:
 
 
 class _Run:
-    """The events of one rank of a correct run, written in the order in which they happen.
+    """Builds the trace of one rank of a correct run; its methods append events in their order.
 
     Attributes:
-        step: The number of the step that is written; 0 before the first.
-        forwards: The number of the micro-batch that is written, in the whole run.
+        step: Number of the current step; 0 before the first.
+        forwards: Number of micro-batches so far in the run.
     """
 
     def __init__(self, plan: Plan, rank: int, ranks: int) -> None:
@@ -145,7 +144,7 @@ class _Run:
         )
 
     def construct(self) -> None:
-        """Write what exists before the first epoch: optimizer, models and schedules."""
+        """Add the optimizer, the models and the schedules."""
         self.add(
             "optimizer",
             optimizer=1,
@@ -186,7 +185,7 @@ class _Run:
         )
 
     def construct_loaders(self) -> None:
-        """Write the loaders of the training and of the evaluation."""
+        """Add the loaders of training and evaluation."""
         plan, ranks = self.plan, self.ranks
         loader: Event = {"at": "t.py:3", "made_at": "t.py:2", "split": None, "batch": 4, "weights": None}
         loader.update(drop_last=False, replacement=False, set_epoch=ranks > 1)
@@ -229,7 +228,7 @@ class _Run:
             self.add("ddp", group=ranks, at="t.py:2")
 
     def train_step(self, window: tuple[tuple[int, ...], ...]) -> None:
-        """Write a step: its micro-batches, clipping, the update, the schedule and the report."""
+        """Add a step: its micro-batches, clipping, update, advance of the schedule, and report."""
         self.step += 1
         self.add("zero", optimizers=[1], at="t.py:3")
         for position, sizes in enumerate(window):
@@ -245,12 +244,12 @@ class _Run:
         self.add("report", by="add_scalar", at="t.py:8", key=8, numbers=shown)
 
     def micro_batch(self, position: int, size: int, total: int) -> None:
-        """Write a forward and backward pass.
+        """Add a forward and a backward pass.
 
         Args:
-            position: The number of the micro-batch in its step, from 0.
-            size: The scored elements of this rank.
-            total: The scored elements of the step on all ranks.
+            position: Number of the micro-batch in its step, from 0.
+            size: Number of scored elements on this rank.
+            total: Number of scored elements in the step, on all ranks.
         """
         self.forwards += 1
         plan, ranks, step, forwards = self.plan, self.ranks, self.step, self.forwards
@@ -266,7 +265,7 @@ class _Run:
             reached = {"asked_training": False, "reached_by_training": False, "last": last}
             part = {"model": 2, "part": "body", "layers": 2, "training": 0, "fixed_inputs": True}
             self.add("frozen_part", asked_eval=asked, at="t.py:3", **part, **reached)
-        # Divided by the elements of the step on all ranks, times the ranks: DDP takes the mean over ranks.
+        # The factor `ranks` compensates for the mean over ranks that DDP takes.
         weight = ranks * plan.scale / total
         operands = {"made_by": "AddmmBackward0", "shapes": [[4, 9], [4]]} if step == 1 and not position else None
         counts = {"reduction": "mean", "elements": size, "labels": size}
@@ -293,7 +292,7 @@ class _Run:
         )
 
     def clip(self) -> None:
-        """Write that the gradients are unscaled and clipped, where the plan says so."""
+        """Unscale and clip the gradients, if the plan has a loss scaler or clipping."""
         plan, ranks, step = self.plan, self.ranks, self.step
         if plan.scale > 1:
             self.add("unscale", optimizer=1)
@@ -314,7 +313,7 @@ class _Run:
             )
 
     def update(self) -> None:
-        """Write the step of the optimizer."""
+        """Add the step of the optimizer."""
         plan, rank, ranks, step = self.plan, self.rank, self.ranks, self.step
         moved = {"checked": 8, "moved": 8, "unmoved": [], "unmoved_contiguous": 0, "moved_frozen": [], "frozen": 1}
         moved |= {"marks": 1, "marked": [], "zero_matrices": [["lora.b", [8, 2]]]}
@@ -340,7 +339,7 @@ class _Run:
         )
 
     def end_pass(self, index: int, batches: int) -> None:
-        """Write what the workers and the rows of an epoch of training were."""
+        """End a training epoch: add the records of workers, the rows, and the end of the pass."""
         stream = self.plan.stream
         self.add("averaged_model", equal=True, statistics=2, at="t.py:8")
         # Two workers with states of generators that differ, and change with the first batch.
@@ -368,7 +367,7 @@ class _Run:
         )
 
     def evaluate(self, index: int) -> None:
-        """Write the evaluation after an epoch, its report, and the schedule that follows it."""
+        """Add the evaluation after an epoch, its report, and the advance of ReduceLROnPlateau."""
         rank, ranks = self.rank, self.ranks
         self.add("mode", model=2, training=False, before=True, at="t.py:9")
         self.add("pass", loader=TEST, index=index, epoch=None, direct=True, at="t.py:9")
@@ -395,13 +394,13 @@ class _Run:
         summed = sum(count * value for part in parts for count, value in part)
         numbers = {"loss": f"{summed / sum(TEST_ROWS) / ranks:.5f}", "rate": "0.001"}
         self.add("report", by="print", at="t.py:10", key=7, numbers=numbers)
-        # The metric of a plateau: the loss of this rank, and the exponential of it, which some scripts pass.
+        # ReduceLROnPlateau gets the loss of this rank, and then its exponential, which some scripts pass instead.
         rank_loss = sum(map(math.prod, zip(TEST_ROWS, evaluated_losses(index, rank), strict=True))) / sum(TEST_ROWS)
         for watched in (rank_loss, math.exp(rank_loss)):
             self.add("schedule", scheduler=PLATEAU, explicit=True, epoch=index, metric=watched, at="t.py:9")
 
     def save_and_load(self) -> None:
-        """Write a save and two loads: of all weights by the trained model, and of a part by another one."""
+        """Add a save and two loads: of all weights into the trained model, and of a part into another model."""
         step, taken = self.step, self.step - 1
         source = {"taken_at_step": taken, "taken_at": "t.py:9", "captures": 2, "uses": 1, "unused": 0, "shared": True}
         kept = ["model", "optimizer", "scheduler"]
@@ -418,7 +417,7 @@ class _Run:
         self.add("mode", model=2, training=True, before=False, at="t.py:9")
 
     def end(self) -> None:
-        """Write the average of the weights, and the facts that describe the run as a whole."""
+        """Add the average of the weights, and the events that describe the whole run."""
         self.add("model", model=AVERAGE, kind="AveragedModel")
         self.add("update_bn", at="t.py:9")
         self.frozen_forward(AVERAGE, 0)
@@ -462,7 +461,7 @@ class _Run:
 
 
 def _labels(batch: int) -> dict[str, object]:
-    """Return what is noted of a batch of texts: labels are next tokens, and padding, the end token, is ignored."""
+    """Return the facts about a batch of texts: labels are next tokens, and padding with the end token is ignored."""
     counts = {"-1": [1, 54], "0": [2, 60], "1": [60, 60], "2": [3, 54]}
     padding = {
         "token": 1,
@@ -495,7 +494,7 @@ def _labels(batch: int) -> dict[str, object]:
 
 
 def _probes() -> Events:
-    """Return what the probes of a causal language model note."""
+    """Return the events of the probes of a causal language model."""
     base = {"event": "probe", "model": 2, "at": "t.py:3", "failed": None}
     seen = {"attention": {"causal": 2, "full": 0}, "recurrent": {"causal": 0, "full": 0}}
     reach = {"offset": 1, "token": 7, "early": 0.0, "own": 0.0, "same": 1.0, "late": 1.0, "clean": 7, "reach": 0}
@@ -510,11 +509,11 @@ def _probes() -> Events:
 
 
 CRITIC, GENERATOR = 21, 22
-"""Numbers of the optimizers of a game; its models have the numbers 23 and 24."""
+"""Numbers of the optimizers of an adversarial training. Its models have the numbers 23 and 24."""
 
 
 def game() -> Events:
-    """Return what the observer notes of four rounds of a critic and a generator."""
+    """Return the trace of four rounds of a critic and a generator."""
     events: Events = [{"event": "start", "schema": "pv-trace/1", "rank": 0, "world_size": 1}]
     for number, kind in ((CRITIC, "SGD"), (GENERATOR, "Adam")):
         fields = {"kind": kind, "builtin": True, "parameters": 2, "rates": [0.1], "at": "t.py:11"}
@@ -542,13 +541,13 @@ def game() -> Events:
 
 
 def readable(numbers: Iterable[int]) -> str:
-    """Return the bitmap of examples that a loader can read."""
+    """Return indices of examples as the bitmap in the field `readable` of a `loader` event."""
     bits = sum(1 << number for number in numbers)
     return base64.b64encode(bits.to_bytes(12, "little")).decode()
 
 
 def numbered(events: Events) -> Events:
-    """Renumber the events of a trace after an edit."""
+    """Renumber the events of a trace after an edit, and adapt the references to them. Return the same list."""
     new = {event["n"]: position - 1 for position, event in enumerate(events) if "n" in event}
     for position, event in enumerate(events):
         event["n"] = position - 1
@@ -577,21 +576,21 @@ def attack(
     hint: bool = False,
     in_game: bool = False,
 ) -> None:
-    """Check that a claim accepts a correct run, and that it finds an edit of its trace.
+    """Assert that a claim accepts a correct run and detects an edit of its trace.
 
-    Other claims are not judged, so that the mutants on which an attack is tried are mutants of its claim and of what
-    this uses.
+    Other claims are not judged, so that only mutants of code that this claim executes are tried on the attack.
 
     Args:
         subject: The module with `judge` and `run_of`.
-        claim: The id that must be falsified, or have a hint with `hint`.
+        claim: The id of the claim.
         plan: The correct run.
         edit: Changes the trace of the last rank.
         ranks: Number of ranks of the run.
-        in_game: Edit a run in which a critic and a generator are trained, not the planned run.
+        hint: Whether the finding must be a hint; otherwise it must falsify the claim.
+        in_game: Edit the trace of `game`, not of the planned run.
     """
 
-    def run() -> list[Events]:  # written again, since a deep copy takes longer
+    def run() -> list[Events]:  # built again for every use, since a deep copy takes longer
         return [game()] if in_game else traces(plan, ranks)
 
     accepted = subject.judge(subject.run_of(run(), complete=True), claim)
@@ -606,10 +605,11 @@ def attack(
 
 
 MAX_DIFFERENCES = 6
+"""Largest number of differences in a message."""
 
 
 def missed(claim: str, record: Record, correct: Events, edited: Events) -> str:
-    """Return what a claim should have found in an edited trace: the events that differ from a correct run."""
+    """Return the message for an undetected edit: how the edited trace differs from the correct one."""
     lines = list(_differences(correct, edited))
     left = f"; and {len(lines) - MAX_DIFFERENCES} more" if len(lines) > MAX_DIFFERENCES else ""
     says = f"was not reached: {record.not_reached}" if record.not_reached else f"tried {record.tried} and found nothing"
@@ -619,7 +619,7 @@ def missed(claim: str, record: Record, correct: Events, edited: Events) -> str:
 
 
 def _differences(correct: Events, edited: Events) -> Iterator[str]:
-    """Yield how two traces differ. Events are paired by kind and order; of kinds that lack some, the numbers differ."""
+    """Yield the differences of two traces: numbers of events by kind, changed fields, and the first changed order."""
     kinds = dict.fromkeys(event["event"] for event in (*correct, *edited))
     for kind in kinds:
         before, after = of(correct, kind), of(edited, kind)
@@ -636,7 +636,7 @@ def _differences(correct: Events, edited: Events) -> Iterator[str]:
 
 
 def _changes(old: object, new: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object, object]]:
-    """Yield the path and both values of what differs in two JSON values."""
+    """Yield path, old value and new value of every difference between two JSON values."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys((*old, *new)):
             yield from _changes(old.get(key), new.get(key), (*path, str(key)))

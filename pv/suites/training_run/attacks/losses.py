@@ -10,7 +10,7 @@ from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of
 
 
 def operands(function: str, **facts: object) -> Callable[[Events], None]:
-    """Return an edit of what the observer notes of the arguments of a loss function."""
+    """Return an edit that sets the facts about the arguments of a loss function."""
 
     def edit(events: Events) -> None:
         first(events, "evaluation_loss").update(function=function, operands={"shapes": [[4, 9], [4]], **facts})

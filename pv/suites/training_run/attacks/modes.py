@@ -10,7 +10,7 @@ from pv.suites.training_run.attacks.drawn import TEACHER, Events, Plan, attack, 
 
 @given(plans(), st.booleans())
 def falsify_training_is_in_training_mode(subject: ModuleType, plan: Plan, new: bool) -> None:
-    """Eval mode stays after the first evaluation, or is on from the first step, with the statistics of new layers."""
+    """Keep eval mode after the first evaluation, or from the first step with the statistics of new layers."""
 
     def stay(events: Events) -> None:
         evaluated = new
@@ -45,7 +45,7 @@ def falsify_eval_mode_reaches_every_layer(subject: ModuleType, plan: Plan) -> No
 
 @given(plans(), st.booleans())
 def falsify_frozen_statistics_stay(subject: ModuleType, plan: Plan, by_itself: bool) -> None:
-    """The part is put into eval mode and back by its parent, or no call reaches it."""
+    """Undo the eval mode of a frozen part by a call on its parent, or let no call reach the part."""
 
     def move(events: Events) -> None:
         for event in of(events, "frozen_part"):

@@ -28,7 +28,7 @@ def falsify_optimizer_holds_the_model(subject: ModuleType, plan: Plan, twin: str
 
 
 def lacking(**facts: object) -> Callable[[Events], None]:
-    """Return an edit of what the observer notes of the parameters of the model."""
+    """Return an edit that sets fields of the first `parameters` event."""
     return lambda events: first(events, "parameters").update(facts)
 
 
@@ -45,7 +45,7 @@ def falsify_layers_belong_to_the_model(subject: ModuleType, plan: Plan) -> None:
 
 @given(plans(), st.sampled_from(["no_grad", "detached", "checkpoint"]), st.sampled_from(["", "drawn", "dropout"]))
 def falsify_no_part_is_cut_off(subject: ModuleType, plan: Plan, way: str, lacks: str) -> None:
-    """A part without random weights or without dropout may be a fixed encoder, and gives a hint at most."""
+    """Cut off a part. Without random weights or without dropout it may be a fixed encoder, which is a hint."""
     kind = {"detached": "grad"}.get(way, way)
     part: dict[str, object] = {"how": kind, "names": ["encoder.weight"], "parameters": 1, "weights": 1, "drawn": 1}
     part |= {"changed": 0, "dropout": True, "training": True, "detached": way == "detached", "at": "t.py:3"}
@@ -57,7 +57,7 @@ def falsify_no_part_is_cut_off(subject: ModuleType, plan: Plan, way: str, lacks:
 
 
 def moving(**facts: object) -> Callable[[Events], None]:
-    """Return an edit of what the observer notes of the parameters that steps move."""
+    """Return an edit that sets facts about the parameters that steps change."""
 
     def edit(events: Events) -> None:
         for event in of(events, "step"):
@@ -93,7 +93,7 @@ def falsify_new_head_is_trained(subject: ModuleType, plan: Plan, frozen: int) ->
 
 @given(plans())
 def falsify_moments_are_kept(subject: ModuleType, plan: Plan) -> None:
-    """Every step is taken by a new optimizer of the same parameters."""
+    """Take every step by a new optimizer of the same parameters."""
 
     def anew(events: Events) -> None:
         optimizer, digest = first(events, "optimizer"), 0.0

@@ -21,7 +21,7 @@ def falsify_ranks_have_the_same_weights(subject: ModuleType, plan: Plan, wrapped
 
 @given(plans(ranks=2))
 def falsify_gradients_are_reduced_before_the_step(subject: ModuleType, plan: Plan) -> None:
-    """Both ranks hold shards: the ranks of drawn runs hold whole parameters."""
+    """Give both ranks shards, since the ranks of a drawn run hold whole parameters."""
     sharded = traces(plan, 2)
     for events in sharded:
         for event in of(events, "held"):

@@ -20,7 +20,7 @@ from pv.suites.training_run.attacks.drawn import (
 
 
 def reported(number: Callable[[list[float]], float]) -> Callable[[Events], None]:
-    """Return an edit after which this number of the batches' losses is reported."""
+    """Return an edit that replaces the printed loss by `number` of the losses of the batches."""
 
     def edit(events: Events) -> None:
         reports = [event for event in of(events, "report") if event["by"] == "print"]

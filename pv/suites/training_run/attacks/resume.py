@@ -1,7 +1,7 @@
 """Attacks on the claims about runs that were interrupted and resumed.
 
-A drawn run is uncut, uncut once more, and interrupted with a continuation: the events of the same run from a save on.
-Or there is no uncut run, and the continuation is a second process of the same folder of traces.
+A drawn run has two uninterrupted runs, and one that is interrupted and continued: the continuation has the events of
+the same run from a save on. Or there is no uninterrupted run, and the continuation is a second process in the folder.
 """
 
 import pickle
@@ -16,7 +16,7 @@ from pv.suites.training_run.claim import Record
 
 
 def compared(plan: Plan) -> Events:
-    """Return the trace of a run that is compared: with sums over weights and state, and fingerprints of rows."""
+    """Return the trace of a run for comparisons: it has sums over weights and state, and hashes of rows."""
     (events,) = traces(plan)
     for number, forward in enumerate(of(events, "forward")):
         if forward["grad"]:
@@ -85,7 +85,7 @@ def _interrupted(events: Events, saved: int, killed: int) -> tuple[Events, Event
 
 
 def _place(events: Events) -> int:
-    """Return the number of steps of a run to the first of its last epoch."""
+    """Return the number of steps of a run up to the first step of its last epoch."""
     last = events.index([event for event in of(events, "pass") if event["loader"] == TRAIN][-1])
     return len(of(events[:last], "step")) + 1
 
@@ -100,7 +100,7 @@ def _attack(
     kind: str = "cut",
     status: int = 0,
 ) -> None:
-    """Check that a claim accepts a continuation, and that it finds an edit of its trace."""
+    """Assert that a claim accepts a continuation and detects an edit of its trace."""
     uncut = compared(plan)
     saved = _place(uncut)
     before, after = _interrupted(uncut, saved, saved + 1)
@@ -129,8 +129,8 @@ def _attack(
 
 
 def _attack_restart(subject: ModuleType, claim: str, plan: Plan, edit: Callable[[Events], None]) -> None:
-    """Check that a claim accepts a second process, and that it finds an edit of its trace."""
-    # A restart shows a schedule only where the optimizer has no other one.
+    """Assert that a claim accepts a restart without an uninterrupted run, and detects an edit of its trace."""
+    # The schedule of a restart is judged only if the optimizer has one schedule.
     uncut = [event for event in compared(plan) if event.get("scheduler") != PLATEAU]
     saved = _place(uncut) + 1
     before, after = _interrupted(uncut, saved, saved)

@@ -10,7 +10,7 @@ from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans
 
 
 def probed(name: str, **facts: object) -> Callable[[Events], None]:
-    """Return an edit of what a probe has seen."""
+    """Return an edit that sets facts of a probe."""
 
     def edit(events: Events) -> None:
         for event in of(events, "probe"):
@@ -21,7 +21,7 @@ def probed(name: str, **facts: object) -> Callable[[Events], None]:
 
 
 def shifted(events: Events, offset: int) -> None:
-    """Make all labels the token at t + offset."""
+    """Change the counts of equal tokens so that all labels are the token at t + offset."""
     for event in of(events, "labels"):
         for shift in event["facts"]["shift"]:
             for name, pair in shift["counts"].items():
@@ -47,7 +47,7 @@ def falsify_padding_is_not_scored(subject: ModuleType, plan: Plan, real: int, in
             event["facts"]["padding"].update(scored=12, used=12, label=0, same_label_elsewhere=real)
 
     def text(events: Events) -> None:
-        """A language model, with padding that no text contains."""
+        """Score padding in a language model whose texts do not contain the padding token."""
         for event in of(events, "labels"):
             padding = event["facts"]["padding"]
             padding.update(scored=8, used=8, label=padding["token"], same_label_elsewhere=0, in_texts=0, ends=[2])

@@ -11,7 +11,12 @@ from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans
 
 
 def reweigh(events: Events, weight: Callable[[int, int, float], float]) -> None:
-    """Set the weights of all losses: `weight(micro-batches of the step, elements, weight)` is the new one."""
+    """Replace the weights of all losses.
+
+    Args:
+        events: The trace.
+        weight: Returns the new weight from the micro-batches of the step, the scored elements, and the old weight.
+    """
     waiting: Events = []
     for event in of(events, "backward", "step"):
         if event["event"] == "backward":
@@ -35,7 +40,7 @@ def falsify_elements_weigh_alike(subject: ModuleType, plan: Plan) -> None:
     windows = [[sum(sizes) for sizes in window] for epoch in plan.epochs for window in epoch if len(window) > 1]
     unequal = [window for window in windows if max(window) > 1.1 * min(window)]
     assume(2 * len(unequal) >= len(windows) and len(unequal) >= 2)
-    # Not as tasks in a fixed order.
+    # The larger micro-batches must not always be at the same positions, as with alternating tasks: this gives a hint.
     assume(len({window[0] > window[1] for window in unequal}) == 2)
     longer = [window for window in unequal if len(window) > 2]
     assume(not longer or all(len({w.index(choose(w)) for w in longer}) > 1 for choose in (min, max)))
@@ -54,6 +59,7 @@ def falsify_short_window_has_its_weight(subject: ModuleType, plan: Plan) -> None
 
 
 def whole_windows(plan: Plan) -> Plan:
+    """Return a plan without the short last step of every epoch."""
     return replace(plan, epochs=tuple(epoch[:-1] for epoch in plan.epochs))
 
 
@@ -89,7 +95,7 @@ def falsify_ranks_weigh_alike(subject: ModuleType, plan: Plan) -> None:
 
 @given(plans(ranks=2))
 def falsify_world_size_divides_once(subject: ModuleType, plan: Plan) -> None:
-    """Both ranks are edited: the weights of one already sum to less than 2."""
+    """Edit both ranks, so that the weights of all ranks sum to 1."""
     correct = traces(plan, 2)
     for events in correct:
         reweigh(events, lambda _, __, weight: weight / 2)
@@ -100,7 +106,7 @@ def falsify_world_size_divides_once(subject: ModuleType, plan: Plan) -> None:
 
 @given(plans(ranks=2))
 def falsify_reduced_gradients_are_averaged(subject: ModuleType, plan: Plan) -> None:
-    """Every rank takes a mean, and the sum over ranks is applied: both ranks are edited."""
+    """Edit both ranks: every rank takes a mean, and the sum over ranks is applied."""
     plan = replace(whole_windows(plan), clip=True)
     accepted = subject.judge(subject.run_of(traces(plan, 2), complete=True), "TR-WEIGHT-007")["TR-WEIGHT-007"]
     assert accepted.tried and not accepted.findings

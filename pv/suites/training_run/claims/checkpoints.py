@@ -121,20 +121,20 @@ def something_is_loaded(run: Run, record: Record) -> None:
             ]
             if filtered:
                 read, name = filtered
-                note = (
+                add = (
                     record.hint
                     if any(e["file"] or e["missing_count"] < e["tensors"] for e in later)
                     else record.falsify
                 )
-                note(
+                add(
                     event["at"],
                     f"{event['kind']} loads its own {event['tensors']} tensors, and none of the file read at "
                     f"{read}: names in the file are like {name!r}, names in the model like {event['first_name']!r}",
                     "rename the keys, and load the file itself with strict=True",
                 )
             elif event["missing_count"] == event["tensors"] and event["unexpected_count"]:
-                note = record.hint if any(e["missing_count"] < e["tensors"] for e in later) else record.falsify
-                note(
+                add = record.hint if any(e["missing_count"] < e["tensors"] for e in later) else record.falsify
+                add(
                     event["at"],
                     f"none of the {event['tensors']} tensors of {event['kind']} is loaded: names in the file are like "
                     f"{event['unexpected'][0]!r}, names in the model like {event['missing'][0]!r}",
@@ -142,8 +142,8 @@ def something_is_loaded(run: Run, record: Record) -> None:
                 )
             elif event["missing_count"] and event["unexpected_count"]:
                 most = event["renamed"] >= 2 and 2 * event["renamed"] >= event["tensors"]
-                note = record.falsify if most and not later else record.hint
-                note(
+                add = record.falsify if most and not later else record.hint
+                add(
                     event["at"],
                     f"{event['missing_count']} of {event['tensors']} tensors are not loaded, and "
                     f"{event['unexpected_count']} tensors of the file have no place in the model"

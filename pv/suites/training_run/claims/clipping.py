@@ -6,20 +6,22 @@ from itertools import pairwise
 from pv.suites.training_run.claim import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window, largest_ratio
 
-LIMITS = 1e3
-"""A larger limit only measures the norm."""
+LARGEST_LIMIT = 1e3
+"""With a larger limit, a script only measures the norm."""
 
 
 @claim("TR-CLIP-001", "no gradient was clipped", premises=("TR-GRAD-001", "TR-GRAD-003"))
 def clipped_last(run: Run, record: Record) -> None:
-    """A gradient is clipped, and a later backward pass of the same step adds to it.
+    """A gradient is clipped too early or too late to have an effect on its step.
 
-    Or the gradient is clipped after the step that used it and cleared before the next step, and no other clipping has
-    an effect.
+    1. The gradient is clipped, and a later backward pass of the same step adds to it.
+    2. The gradient is clipped after the step that used it and cleared before the next step, and no other clipping has
+       an effect.
 
     A limit above the norm, which only measures the norm, is no fault. Early clippings are no fault if one follows after
     the last backward pass, unless the gradient is clipped after every pass. At least two steps must show the fault,
-    since one may be the last of an epoch. It is a hint if no norm of the run exceeds the limit.
+    since one may be the last of an epoch. In the second case, the finding is a hint if no norm of the run exceeds the
+    limit.
     """
     for _process, _optimizer, windows in windows_of(run):
         wrong: list[tuple[Window, Event]] = []
@@ -49,7 +51,7 @@ def clipped_last(run: Run, record: Record) -> None:
             for before, window in pairwise(windows)
             for event in window.clips
             if event["parameters"]
-            and (_shortened(event) or event["limit"] <= LIMITS)
+            and (_shortened(event) or event["limit"] <= LARGEST_LIMIT)
             and window.passes
             and event["n"] < window.passes[0].n
             and not window.stale_passes
@@ -59,12 +61,12 @@ def clipped_last(run: Run, record: Record) -> None:
         clipped = {w.n for w in windows if w.passes and any(c["n"] > w.passes[-1].n for c in w.clips)}
         if len(useless) >= 2 and not clipped:
             effective = [(window, event) for window, event in useless if _shortened(event)]
-            note = record.hint
+            add = record.hint
             if len(effective) >= 2:
-                note, useless = record.falsify, effective
+                add, useless = record.falsify, effective
                 record.tried += len(useless)  # a clipping that changes nothing is no test of the claim
             window, event = useless[0]
-            note(
+            add(
                 event["at"],
                 f"the gradient is clipped at {event['limit']:g} after step {window.step - 1} and then cleared "
                 f"({len(useless)} times): no step uses a clipped gradient",
@@ -118,8 +120,8 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
         effective = any(event["parameters"] for events in by_line.values() for event in events)
         for at, events in by_line.items():
             if not effective and len(events) >= 2:
-                note = record.falsify if any(event["used_up"] for event in events) else record.hint
-                note(
+                add = record.falsify if any(event["used_up"] for event in events) else record.hint
+                add(
                     at,
                     f"all {len(events)} calls clip the gradients of 0 parameters: a generator, such as "
                     "model.parameters(), was used up before",
@@ -131,8 +133,8 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
             if len(without) < len(events) or len(events) < 4 or not _is_applied(process):
                 continue
             if not any(event["held"] for event in events):
-                note = record.falsify if run.complete else record.hint
-                note(
+                add = record.falsify if run.complete else record.hint
+                add(
                     at,
                     f"all {len(events)} calls clip {events[0]['parameters']} parameters that are in no optimizer and "
                     "have no gradient: they belong to another model, or to a copy",
@@ -192,9 +194,10 @@ def clipped_by_the_whole_norm(run: Run, record: Record) -> None:
 
 @claim("TR-SCALE-001", "no loss was scaled by a GradScaler")
 def scaled_gradient_not_applied(run: Run, record: Record) -> None:
-    """The optimizer steps with a gradient that is still scaled. A division by hand shows as a modified gradient.
+    """The optimizer steps with a gradient that is still multiplied by the loss scale.
 
-    An update that is written by hand may divide in the expression that uses the gradient, which is not seen.
+    If the script divides the gradients itself, they count as modified, and the step is left out. A handwritten update
+    may divide in the expression that uses the gradient, which is not observed, so such updates are not judged.
     """
     for process, optimizer, windows in windows_of(run):
         if any(e.get("by_hand") for e in process.of("optimizer") if e["optimizer"] == optimizer):

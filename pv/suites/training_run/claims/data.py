@@ -16,7 +16,7 @@ from pv.suites.training_run.run import Event, Process, Run, Window
 
 
 @dataclass(slots=True, kw_only=True)
-class Pass:
+class LoaderPass:
     """One pass over a loader; `end` is None unless the pass is whole."""
 
     begin: Event
@@ -28,15 +28,15 @@ class Pass:
 
 
 @dataclass(slots=True, kw_only=True)
-class Reading:
+class LoaderHistory:
     """The loaders of a process, and their passes in the order of the events."""
 
     loaders: dict[int, Event]
-    passes: list[Pass]
+    passes: list[LoaderPass]
     rows: dict[int, Event]
     """By number of a data set: the rows of a whole pass over it."""
 
-    def running(self, loader: int, n: int) -> Pass | None:
+    def running(self, loader: int, n: int) -> LoaderPass | None:
         """Return the last pass over a loader that began before a position."""
         return next((p for p in reversed(self.passes) if p.loader["loader"] == loader and p.begin["n"] < n), None)
 
@@ -51,21 +51,21 @@ class Reading:
         return loader["data"] if rows is None else tuple(sorted(rows["prints"]))
 
 
-def reading_of(process: Process) -> Reading:
+def history_of(process: Process) -> LoaderHistory:
     """Return the loaders and passes of a process."""
-    reading = Reading(loaders={}, passes=[], rows={})
-    by_index: dict[tuple[int, int], Pass] = {}
+    history = LoaderHistory(loaders={}, passes=[], rows={})
+    by_index: dict[tuple[int, int], LoaderPass] = {}
     for event in process.of("loader", "pass", "pass_end", "pass_left", "rows", "worker"):
         number = event["loader"]
         if event["event"] == "loader":
-            reading.loaders[number] = event
-        elif number not in reading.loaders:
+            history.loaders[number] = event
+        elif number not in history.loaders:
             continue
         elif event["event"] == "pass":
-            one = by_index[number, event["index"]] = Pass(begin=event, loader=reading.loaders[number])
-            reading.passes.append(one)
+            one = by_index[number, event["index"]] = LoaderPass(begin=event, loader=history.loaders[number])
+            history.passes.append(one)
         elif event["event"] == "rows":
-            reading.rows[reading.loaders[number]["data"]] = event
+            history.rows[history.loaders[number]["data"]] = event
         elif (number, event["index"]) in by_index:
             one = by_index[number, event["index"]]
             if event["event"] == "worker":
@@ -74,7 +74,7 @@ def reading_of(process: Process) -> Reading:
                 one.left = event
             else:
                 one.end = event
-    return reading
+    return history
 
 
 def _has_all(left: Event, loader: Event) -> bool:
@@ -117,25 +117,25 @@ def epochs_have_different_orders(run: Run, record: Record) -> None:
     permutation in every pass, or has `set_epoch`.
     """
     for process in run.processes:
-        reading = reading_of(process)
+        history = history_of(process)
         for windows in process.windows.values():
-            groups: dict[tuple[object, ...], list[Pass]] = defaultdict(list)
+            groups: dict[tuple[object, ...], list[LoaderPass]] = defaultdict(list)
             # Passes are compared only within one training: restarts cut it into segments.
             cuts = restarts(process, windows)
             for taken in (p for window in windows for p in window.passes if p.loader is not None):
-                current = reading.running(taken.loader or 0, taken.n)
+                current = history.running(taken.loader or 0, taken.n)
                 if current is None:
                     continue
                 segment = sum(cut <= taken.n for cut in cuts)
                 kind = (current.loader["sampler"], current.begin["at"])
-                group = groups[segment, reading.identity(current.loader), kind]
+                group = groups[segment, history.identity(current.loader), kind]
                 if current not in group:
                     group.append(current)
             for group in groups.values():
                 _compare_orders(group, record)
 
 
-def _compare_orders(group: list[Pass], record: Record) -> None:
+def _compare_orders(group: list[LoaderPass], record: Record) -> None:
     whole = [(p, p.end) for p in group if p.end is not None and p.end["rows"] >= 10 and p.end["batches"] >= 2]
     if len(whole) < 2 or any(end["n"] > after.begin["n"] for (_, end), (after, _) in pairwise(whole)):
         return
@@ -185,27 +185,32 @@ class Overlap:
     is_partial: bool
     """Whether neither set of examples contains the other."""
     is_from_earlier_fold: bool
-    """Whether the last training before has none of them, and an earlier one by the same line has."""
+    """Whether an earlier training at the same line has read some evaluated examples, and the last training none."""
     copies: int = 0
-    """Rows that are equal to rows at other indices which are trained on, if they are many."""
+    """Number of evaluated rows that equal training rows at other indices; 0 if there are few."""
     is_in_every_source: bool
-    """Whether all trainings before have read all of them."""
+    """Whether all earlier trainings have read all evaluated examples."""
 
 
 @claim("TR-DATA-002", "no model was evaluated on a data loader after a training on another one")
 def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
     """Evaluated examples were trained on before, by the same model.
 
-    A pass over all training examples, over a part of them, or over all data may be meant (accuracy on training
-    examples, pseudo-labels, pruning): that is at most a hint. It is no failure that evaluated examples are trained on
-    *later* (a last training on everything). Falsified are: neither contains the other, and a loss is computed, or no
-    other evaluation reads untouched examples (a pool for pseudo-labels has no loss, and a test beside it); folds of
-    one loop whose model is not set back; and a part of `random_split` of which every training reads the whole set.
-    A restart that evaluates other rows than the run before is one more, if the run before has trained on them.
-    Rows that are equal by chance are allowed for: pairs of equal rows inside the training say how many to expect.
+    An evaluation of all or some training examples, or of all data, may be intended (accuracy on the training set,
+    pseudo-labels, pruning), and is at most a hint. Training on evaluated examples *later*, such as a last training on
+    all data, is no fault. Four cases falsify the claim:
+
+    1. Each of both sets has examples that the other lacks. In addition, a loss is computed, or no other evaluation
+       reads untouched examples. A pool for pseudo-labels has no loss, and a separate test set.
+    2. The evaluated examples were trained on in an earlier fold of the same loop, and the model was not reset.
+    3. The evaluated part of a `random_split` is in the data of every training, which reads the whole set, and no other
+       evaluation reads untouched examples.
+    4. A restarted process evaluates other rows than the process before, and that process has trained on some of them.
+
+    Rows may be equal by chance: the number of equal rows within the training data shows how many to expect.
     """
     for process in run.processes:
-        reading = reading_of(process)
+        history = history_of(process)
         trained_by: dict[int, list[Event]] = defaultdict(list)
         for forward, _ in process.training_forwards:
             trained_by[forward["model"]].append(forward)
@@ -220,17 +225,17 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
             evaluations: dict[int, list[tuple[Event, bool]]] = defaultdict(list)
             for forward, has_loss in process.evaluations:
                 number = forward["loader"]
-                if forward["model"] == model and number in reading.loaders and number not in taught:
+                if forward["model"] == model and number in history.loaders and number not in taught:
                     evaluations[number].append((forward, has_loss))
             # Within each segment between two restarts, the last evaluation counts: it has the most training before it.
             results: dict[int, Overlap] = {}
             for number, forwards in evaluations.items():
                 for last in {sum(cut < f["n"] for cut in cuts): f["n"] for f, _ in forwards}.values():
                     since = max((cut for cut in cuts if cut < last), default=-1)
-                    before = [f["loader"] for f in trained if since < f["n"] < last and f["loader"] in reading.loaders]
-                    sources = [reading.loaders[n] for n in dict.fromkeys(before)]
+                    before = [f["loader"] for f in trained if since < f["n"] < last and f["loader"] in history.loaders]
+                    sources = [history.loaders[n] for n in dict.fromkeys(before)]
                     if sources:
-                        overlap = _overlap(reading, reading.loaders[number], sources, reading.loaders[before[-1]])
+                        overlap = _overlap(history, history.loaders[number], sources, history.loaders[before[-1]])
                         if overlap is not None and (number not in results or overlap.common):
                             results[number] = overlap
                 if number in results:
@@ -238,7 +243,7 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
             for number, overlap in results.items():
                 is_alone = all(other.common for name, other in results.items() if name != number)
                 has_loss = any(loss for _, loss in evaluations[number])
-                _judge_overlap(reading.loaders[number], overlap, is_alone, has_loss, trains, reading, record)
+                _judge_overlap(history.loaders[number], overlap, is_alone, has_loss, trains, history, record)
     _compare_restarts(run, record)
 
 
@@ -251,7 +256,7 @@ def _compare_restarts(run: Run, record: Record) -> None:
     for before, after in combinations(ordered, 2):
         if before.rank != after.rank or not any(e["trained"] and not e["step"] for e in after.of("load")):
             continue
-        one, other = reading_of(before), reading_of(after)
+        one, other = history_of(before), history_of(after)
         trained = [one.rows_of(one.loaders[n]) for n in training_loaders(before) & set(one.loaders)]
         rows: Counter[int] = sum((Counter(part) for part in trained), Counter())
         # Pairs of equal rows inside the training estimate how many evaluated rows equal a trained one by chance:
@@ -274,7 +279,7 @@ def _compare_restarts(run: Run, record: Record) -> None:
                 )
 
 
-def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: Event) -> Overlap | None:
+def _overlap(history: LoaderHistory, evaluated: Event, sources: list[Event], current: Event) -> Overlap | None:
     """Compare an evaluation with earlier training, by index if the data set is the same, else by hashes of rows."""
     same = [s for s in sources if s["base"] == evaluated["base"] and _members(s) is not None]
     mine = _members(evaluated)
@@ -285,8 +290,8 @@ def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: 
         for _, members in sets:
             union |= members
         common = mine & union
-        tested = set(reading.rows_of(evaluated))
-        copies = len({n for s in same for n in reading.rows_of(s) if n in tested})
+        tested = set(history.rows_of(evaluated))
+        copies = len({n for s in same for n in history.rows_of(s) if n in tested})
         fold = [s for s, members in sets if members & mine and s["at"] == current["at"]]
         disjoint = current in same and not (_members(current) or 0) & mine
         return Overlap(
@@ -297,10 +302,10 @@ def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: 
             copies=copies if 5 * copies > len(tested) >= 8 else 0,
             is_in_every_source=len(same) == len(sources) and all(mine & ~members == 0 for _, members in sets),
         )
-    listed = {s["loader"]: reading.rows[s["data"]] for s in sources if s["data"] in reading.rows}
-    if not listed or len(listed) < len(sources) or evaluated["data"] not in reading.rows:
+    listed = {s["loader"]: history.rows[s["data"]] for s in sources if s["data"] in history.rows}
+    if not listed or len(listed) < len(sources) or evaluated["data"] not in history.rows:
         return None
-    rows = [reading.rows[evaluated["data"]], *listed.values()]
+    rows = [history.rows[evaluated["data"]], *listed.values()]
     # Long lists are samples of the rows whose number is divisible by a power of 2; the coarsest is common to all.
     divisor = max(event["divisor"] for event in rows)
     samples = [[n for n in event["prints"] if n % divisor == 0] for event in rows]
@@ -319,7 +324,7 @@ def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: 
             is_from_earlier_fold=False,
             is_in_every_source=False,
         )
-    fold_rows = [part & tested for number, part in parts.items() if reading.loaders[number]["at"] == current["at"]]
+    fold_rows = [part & tested for number, part in parts.items() if history.loaders[number]["at"] == current["at"]]
     return Overlap(
         common=len(shared),
         evaluated=len(tested),
@@ -330,7 +335,13 @@ def _overlap(reading: Reading, evaluated: Event, sources: list[Event], current: 
 
 
 def _judge_overlap(
-    loader: Event, overlap: Overlap, is_alone: bool, has_loss: bool, trains: set[int], reading: Reading, record: Record
+    loader: Event,
+    overlap: Overlap,
+    is_alone: bool,
+    has_loss: bool,
+    trains: set[int],
+    history: LoaderHistory,
+    record: Record,
 ) -> None:
     if not overlap.common and overlap.copies:
         record.hint(
@@ -341,7 +352,7 @@ def _judge_overlap(
     if not overlap.common:
         return
     seen = f"{overlap.common} of {overlap.evaluated} evaluated examples were trained on before"
-    whole = [t for t in trains if t in reading.loaders and reading.loaders[t]["data"] == loader["base"]]
+    whole = [t for t in trains if t in history.loaders and history.loaders[t]["data"] == loader["base"]]
     if overlap.is_from_earlier_fold:
         record.falsify(
             loader["made_at"],
@@ -365,23 +376,23 @@ def _judge_overlap(
         record.hint(loader["made_at"], seen, "evaluate examples that are not trained on")
 
 
-def _trains(run: Run) -> Iterable[tuple[Reading, set[int]]]:
+def _histories(run: Run) -> Iterable[tuple[LoaderHistory, set[int]]]:
     for process in run.processes:
-        yield reading_of(process), training_loaders(process)
+        yield history_of(process), training_loaders(process)
 
 
 @claim("TR-DATA-003", "no data loader with several workers that draw random numbers was trained on")
 def workers_draw_different_numbers(run: Run, record: Record) -> None:
     """Two workers, or one worker in two passes, draw the same random numbers while they fetch batches.
 
-    The generator must be in use: its state changes with the first batch, and the states agree after it, too. For a
-    stream it is a hint, since all workers may need the same order to divide the stream. In two passes, the same numbers
-    are a failure only if the order of the examples is random: the numbers are then used for different examples, which
-    rules out a fixed augmentation.
+    The generator must be in use: the first batch changes its state, and the states also agree after this batch. For a
+    stream the finding is a hint, since all workers may need the same order to divide the stream. In two passes, the
+    same numbers falsify the claim only if the order of the examples is random: the numbers are then used for different
+    examples, which rules out a fixed augmentation.
     """
-    for reading, trains in _trains(run):
+    for history, trains in _histories(run):
         earlier: dict[tuple[object, ...], tuple[int, str]] = {}
-        for one in reading.passes:
+        for one in history.passes:
             if one.loader["loader"] not in trains:
                 continue
             # By worker and batch: fingerprints of the generators' states. A generator that one batch does not change is
@@ -405,15 +416,15 @@ def workers_draw_different_numbers(run: Run, record: Record) -> None:
                 counts = Counter(draws.values())
                 if counts and max(counts.values()) > 1:
                     seen = f"{max(counts.values())} workers draw the same random numbers from {name} in one pass"
-                    note = record.hint if one.loader["iterable"] else record.falsify
-                    note(one.loader["made_at"], seen, right)
+                    add = record.hint if one.loader["iterable"] else record.falsify
+                    add(one.loader["made_at"], seen, right)
                     continue
                 for worker, state in draws.items():
                     key = (one.loader["data"], one.begin["at"], name, worker, state)
                     if key in earlier and earlier[key][0] != one.begin["n"]:
                         seen = f"worker {worker} draws the same random numbers from {name} in two passes"
-                        note = record.falsify if one.loader["random"] and not one.loader["iterable"] else record.hint
-                        note(one.loader["made_at"], seen, right)
+                        add = record.falsify if one.loader["random"] and not one.loader["iterable"] else record.hint
+                        add(one.loader["made_at"], seen, right)
                     earlier.setdefault(key, (one.begin["n"], name))
 
 
@@ -425,9 +436,9 @@ def streams_are_divided_over_workers(run: Run, record: Record) -> None:
     rows in different orders are a hint: this may be an intended endless stream.
     """
     for process in run.processes:
-        reading = reading_of(process)
+        history = history_of(process)
         used = training_loaders(process) | {forward["loader"] for forward, _ in process.evaluations}
-        for one in reading.passes:
+        for one in history.passes:
             if not one.loader["iterable"] or one.loader["loader"] not in used:
                 continue
             rows: dict[int, list[int]] = defaultdict(list)
@@ -453,15 +464,15 @@ def streams_are_divided_over_workers(run: Run, record: Record) -> None:
 
 @claim("TR-DATA-005", "no data set that stores its examples as tensors was read twice in the training process")
 def reading_changes_no_example(run: Run, record: Record) -> None:
-    """Reading an example for the second time changes it in storage, and the changed example is in the batch.
+    """LoaderHistory an example for the second time changes it in storage, and the changed example is in the batch.
 
     Only the first read fills a cache. A dictionary with entries for fewer than a quarter of the examples does not count
     as a cache, since it may contain buffers. Counters, priorities and memories beside the examples are not inputs.
     Workers are left out: they change copies, which are new in every pass.
     """
-    for reading, trains in _trains(run):
+    for history, trains in _histories(run):
         whole: dict[tuple[object, ...], int] = Counter()
-        for one in reading.passes:
+        for one in history.passes:
             if one.end is None or one.loader["loader"] not in trains:
                 continue
             key = (one.loader["data"], one.begin["at"])
@@ -488,14 +499,14 @@ def every_example_is_read(run: Run, record: Record) -> None:
     repeated examples on ranks in an evaluation.
     """
     for process in run.processes:
-        reading = reading_of(process)
+        history = history_of(process)
         trains = training_loaders(process)
         evaluates = {forward["loader"] for forward, _ in process.evaluations} - trains
-        for number, loader in reading.loaders.items():
+        for number, loader in history.loaders.items():
             if number not in trains | evaluates or not loader["examples"]:
                 continue
             size, weights = loader["examples"], loader["weights"]
-            ends = [p.end for p in reading.passes if p.loader is loader and p.end is not None]
+            ends = [p.end for p in history.passes if p.loader is loader and p.end is not None]
             if weights is not None and weights < size:
                 record.falsify(
                     loader["made_at"],
@@ -541,15 +552,19 @@ def every_example_is_read(run: Run, record: Record) -> None:
 
 @claim("TR-DATA-007", "no loader without shuffling whose labels are known was trained on")
 def batches_have_several_labels(run: Run, record: Record) -> None:
-    """Labels are sorted over a pass, so most batches have one label. A sequence in time may be meant: a hint.
+    """Labels are sorted over a pass, so most batches have one label.
 
-    It is sure where the same examples come in several whole passes of several steps, by the sampler of torch that does
-    not shuffle, from a data set with a length, and three labels or more are the targets of a cross-entropy with one
-    label a row: classes that are learned one after the other come once, and a sequence in time does not return to its
-    first class with every epoch, after each of the others has come once.
+    This is a hint, since the data may be a time series. The claim is falsified if all of these hold:
+
+    - The same examples are read in several whole passes, by torch's sequential sampler, from a data set with a length.
+    - Each pass has several steps.
+    - The labels are the targets of a cross-entropy with one label per row, and there are at least three.
+
+    Classes that are learned one after the other would be read only once, and a time series would not return to its
+    first class in every epoch.
     """
     for process in run.processes:
-        reading, trains = reading_of(process), training_loaders(process)
+        history, trains = history_of(process), training_loaders(process)
         scored = {
             loss["labels"]
             for event in process.of("backward")
@@ -558,7 +573,7 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
         }
         steps = [event["n"] for event in process.of("step")]
         passes: Counter[tuple[object, ...]] = Counter()
-        for one in reading.passes:
+        for one in history.passes:
             labels = one.end["labels"] if one.end is not None else None
             if labels is None or one.loader["loader"] not in trains or labels["batches"] < 4 or labels["distinct"] < 2:
                 continue
@@ -570,8 +585,8 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
                 # If a step takes the gradient of a whole epoch, the order does not matter.
                 often = 2 * sum(one.begin["n"] < n < one.end["n"] for n in steps) >= labels["batches"] if one.end else 0
                 sure = again and plain and often and one.loader["batch"] in scored and labels["distinct"] > 2
-                note = record.falsify if sure else record.hint
-                note(
+                add = record.falsify if sure else record.hint
+                add(
                     one.loader["made_at"],
                     f"{labels['one_label']} of {labels['batches']} batches have a single label: the examples are "
                     "sorted by label and not shuffled" + ("; every epoch starts with the first label" if again else ""),
@@ -593,9 +608,9 @@ def samplers_know_the_number_of_ranks(run: Run, record: Record) -> None:
         world = process.start["world_size"]
         if not process.has_ddp or any(event["group"] != world for event in process.of("ddp")):
             continue
-        reading = reading_of(process)
-        for number in training_loaders(process) & set(reading.loaders):
-            loader = reading.loaders[number]
+        history = history_of(process)
+        for number in training_loaders(process) & set(history.loaders):
+            loader = history.loaders[number]
             if loader["replicas"] is None:
                 continue
             record.tried += 1
@@ -615,10 +630,10 @@ def evaluations_see_the_same_values(run: Run, record: Record) -> None:
     Always a hint: random masks may be the task (masked language models), and so may several random crops of an image.
     """
     for process in run.processes:
-        reading = reading_of(process)
+        history = history_of(process)
         evaluates = {forward["loader"] for forward, _ in process.evaluations} - training_loaders(process)
         orders: dict[tuple[object, ...], int] = {}
-        for one in reading.passes:
+        for one in history.passes:
             end = one.end
             if end is None or one.loader["loader"] not in evaluates or end["order"] is None or end["content"] is None:
                 continue
@@ -640,15 +655,15 @@ def every_epoch_has_batches(run: Run, record: Record) -> None:
     A single empty pass is a hint: it may be the end of a loop over a stream.
     """
     for process in run.processes:
-        reading = reading_of(process)
+        history = history_of(process)
         used = training_loaders(process) | {forward["loader"] for forward, _ in process.evaluations}
-        for number in used & set(reading.loaders):
-            loader = reading.loaders[number]
-            record.tried += sum(one.loader is loader for one in reading.passes)
+        for number in used & set(history.loaders):
+            loader = history.loaders[number]
+            record.tried += sum(one.loader is loader for one in history.passes)
             empty = [event for event in process.of("pass_empty") if event["loader"] == number]
             if empty:
-                note = record.falsify if len(empty) > 1 else record.hint
-                note(
+                add = record.falsify if len(empty) > 1 else record.hint
+                add(
                     empty[0]["at"],
                     f"{len(empty)} passes over a {loader['dataset']} deliver no batch, after an earlier pass that did: "
                     "an iterator is used up",
@@ -663,12 +678,12 @@ def training_reads_more_than_the_first_batch(run: Run, record: Record) -> None:
     Without such an evaluation, this may be a test whether the model can fit one batch, which some libraries offer.
     """
     for process in run.processes:
-        reading = reading_of(process)
+        history = history_of(process)
         trains = training_loaders(process)
-        evaluated = {p.loader["loader"] for p in reading.passes if p.end is not None} - trains
-        for number in trains & set(reading.loaders):
-            loader = reading.loaders[number]
-            passes = [one for one in reading.passes if one.loader is loader]
+        evaluated = {p.loader["loader"] for p in history.passes if p.end is not None} - trains
+        for number in trains & set(history.loaders):
+            loader = history.loaders[number]
+            passes = [one for one in history.passes if one.loader is loader]
             if loader["random"] is not False:
                 continue
             record.tried += 1
@@ -680,8 +695,8 @@ def training_reads_more_than_the_first_batch(run: Run, record: Record) -> None:
                 continue
             # Libraries read one batch for their own purposes, such as a dry run, so the script itself must ask for it.
             is_direct = all(one.begin["direct"] for one in passes)
-            note = record.falsify if evaluated and is_direct else record.hint
-            note(
+            add = record.falsify if evaluated and is_direct else record.hint
+            add(
                 passes[0].begin["at"],
                 f"{len(passes)} passes begin, and each reads only the first batch: {rows} of {loader['examples']} "
                 "examples",
@@ -745,11 +760,11 @@ def columns_reach_the_collator(run: Run, record: Record) -> None:
     such as lengths, would give different numbers, and a collator that does not need the column gives none.
     """
     for process in run.processes:
-        reading = reading_of(process)
+        history = history_of(process)
         trains = training_loaders(process)
         columns: dict[tuple[int, str], list[Event]] = defaultdict(list)
         for event in process.of("removed_column"):
-            if event["loader"] in trains & set(reading.loaders):
+            if event["loader"] in trains & set(history.loaders):
                 columns[event["loader"], event["column"]].append(event)
         for (number, name), events in columns.items():
             record.tried += len(events)
@@ -758,7 +773,7 @@ def columns_reach_the_collator(run: Run, record: Record) -> None:
             constants = {tuple(event["made"]) for event in events}
             if len(varied) >= 2 and len(constants) == 1 and len(events[0]["made"]) == 1:
                 record.falsify(
-                    reading.loaders[number]["made_at"],
+                    history.loaders[number]["made_at"],
                     f"the Trainer removes the column {name!r} (values {numbers(varied[0]['removed'])}), because the "
                     f"model's forward has no such argument; the collator then fills in {events[0]['made'][0]:g}",
                     "TrainingArguments(..., remove_unused_columns=False)",

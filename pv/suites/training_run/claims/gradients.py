@@ -18,7 +18,7 @@ def cleared_between_steps(run: Run, record: Record) -> None:
     judged, from which the script copies them.
     """
     for process, optimizer, windows in windows_of(run):
-        _masters(record, process, optimizer, windows)
+        _judge_master_weights(record, process, optimizer, windows)
         pairs = [window for _, window in pairwise(windows) if window.passes and not window.modified]
         record.tried += len(pairs)
         wrong = [window for window in pairs if window.stale_passes]
@@ -34,7 +34,7 @@ def cleared_between_steps(run: Run, record: Record) -> None:
             )
 
 
-def _masters(record: Record, process: Process, optimizer: int, windows: list[Window]) -> None:
+def _judge_master_weights(record: Record, process: Process, optimizer: int, windows: list[Window]) -> None:
     """Judge whether gradients that are copied to master weights are new in every step."""
     pairs = [(a, b) for a, b in pairwise(windows) if _is_copy(a) and _is_copy(b) and not b.passes]
     firsts = [
@@ -139,8 +139,8 @@ def none_thrown_away(run: Run, record: Record) -> None:
         # At least two passes and a quarter of all: fewer may be occasional measurements of a gradient.
         if len(lost) * 4 >= len(reaching) and len(lost) >= 2:
             divided = _divided_by(windows, reaching)
-            note = record.falsify if divided else record.hint
-            note(
+            add = record.falsify if divided else record.hint
+            add(
                 lost[0]["at"],
                 f"the gradients of {len(lost)} of {len(reaching)} backward passes are cleared before a step uses them"
                 + (f"; the loss is divided by the {divided} backward passes of a step" if divided else ""),
@@ -191,10 +191,13 @@ def finite_gradients(run: Run, record: Record) -> None:
 def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
     """The step of a generator contains the gradient of its critic's loss.
 
-    An encoder that two losses train jointly looks alike, so it must be a game: the critic's step tells data from what
-    is generated (its outputs for both are pulled apart), the generator's loss pulls the critic's output for what is
-    generated the other way, and the gradient which that loss leaves in the critic is thrown away. Nobody means the
-    generator to follow both.
+    An encoder that two losses train jointly looks similar. The two models count as adversaries only if
+
+    - the critic's loss has opposite gradients at the critic's outputs for data and for generated samples,
+    - the generator's loss has a gradient at the outputs for generated samples that is opposite to the critic's, and
+    - the gradient of the generator's loss in the critic is discarded.
+
+    A generator that follows both losses cannot be intended.
     """
     for process in run.processes:
         forwards = {event["n"]: event for event in process.of("forward")} if len(process.windows) > 1 else {}
@@ -223,7 +226,7 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
                     continue
                 for model in {forwards[position]["model"] for position in last.pulls}:
                     data, fake = (pulls(step.passes, generated, model) for generated in (False, True))
-                    # Where the critic's loss does not reach the generator, what is generated is detached: no graph.
+                    # If the critic's loss does not reach the generator, generated samples are detached.
                     mine = pulls([last], True, model)
                     games += bool(mine and data)
                     # The critic pulls its outputs for data and for generated samples apart: opposite signs of the
@@ -249,11 +252,11 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
 
 @claim("TR-GRAD-006", "no loss used a sample of a distribution whose parameters need a gradient")
 def samples_carry_gradients(run: Run, record: Record) -> None:
-    """`sample()` is used where `rsample()` is meant: what the loss says of the sample does not reach the parameters.
+    """`sample()` is used in place of `rsample()`: the loss gives no gradient to the parameters of the distribution.
 
-    A score-function estimator (REINFORCE, wake-sleep) calls `log_prob` on distributions of the same line. Sampling for
-    an environment or for a picture is used by no layer through which a backward pass comes. Parameters that get no
-    other gradient may be left unused on purpose: that is a hint.
+    Not a fault: a score-function estimator (REINFORCE, wake-sleep), which calls `log_prob` of distributions of the same
+    line; and samples for an environment or a picture, which are the input of no layer with a backward pass. If the
+    parameters get no other gradient, they may be unused on purpose: this is a hint.
     """
     for process in run.processes:
         last = next((event for event in reversed(list(process.of("distributions")))), None)
@@ -263,8 +266,8 @@ def samples_carry_gradients(run: Run, record: Record) -> None:
             record.tried += source["samples"] + source["rsamples"]
             if source["rsamples"] or source["log_probs"] or source["samples"] < 3:
                 continue
-            note = record.falsify if source["arrived"] else record.hint
-            note(
+            add = record.falsify if source["arrived"] else record.hint
+            add(
                 source["sampled_at"],
                 f"{source['kind']}.sample() has no gradient with respect to the parameters of the distribution "
                 f"constructed at {source['at']}: {source['used']} backward passes through layers that use the sample "
@@ -278,9 +281,10 @@ def samples_carry_gradients(run: Run, record: Record) -> None:
 def every_loss_is_used(run: Run, record: Record) -> None:
     """One line computes losses of several batches, and only the last loss gets a backward pass.
 
-    A loss that is chosen among candidates or skipped is not the last one each time, their number varies, or it comes
-    with the inputs of another one; losses of one batch at several depths have the same inputs. It is sure where all
-    others are gone without a gradient, and no number was read since the backward pass before: nothing can be meant.
+    A loss that is selected among candidates, or skipped, is not the last one every time, or the number of losses
+    varies. Losses of one batch at several depths have the same inputs. All losses but the last must have been freed
+    without a gradient. If the script has read a number from a loss since the previous backward pass, the finding is a
+    hint.
     """
     for process in run.processes:
         passes: dict[tuple[int, str], list[tuple[int, bool, Event]]] = defaultdict(list)
@@ -293,22 +297,22 @@ def every_loss_is_used(run: Run, record: Record) -> None:
                 shown = any(loss["shown"] for loss in rows)
                 passes[key, at].append((len(before) if overwritten else 0, shown, event))
         for (_, at), rows_of in passes.items():
-            looked = rows_of[:LOOKED_AT]
-            if len(looked) < 4:
+            examined = rows_of[:EXAMINED_PASSES]
+            if len(examined) < 4:
                 continue
-            record.tried += len(looked)
-            ((count, times),) = Counter(count for count, *_ in looked).most_common(1)
-            # That the last of `count + 1` losses is the chosen one each time must be no chance.
-            if count and times >= 4 and 5 * times >= 4 * len(looked) and (count + 1) ** times >= 200:
-                note = record.hint if any(shown for _, shown, _ in looked) else record.falsify
-                note(
+            record.tried += len(examined)
+            ((count, times),) = Counter(count for count, *_ in examined).most_common(1)
+            # By chance, the last of `count + 1` losses would be used `times` times with probability (count + 1)^-times.
+            if count and times >= 4 and 5 * times >= 4 * len(examined) and (count + 1) ** times >= 200:
+                add = record.hint if any(shown for _, shown, _ in examined) else record.falsify
+                add(
                     at,
-                    f"before {times} of {len(looked)} backward passes this line computes {count + 1} losses, of "
-                    f"different inputs: the pass at {looked[-1][-1]['at']} takes the last, and {count} are overwritten "
-                    "without a gradient",
+                    f"before {times} of {len(examined)} backward passes this line computes {count + 1} losses, of "
+                    f"different inputs: the pass at {examined[-1][-1]['at']} takes the last, and {count} are "
+                    "overwritten without a gradient",
                     "call backward() on every loss, inside the loop, or add them up first",
                 )
 
 
-LOOKED_AT = 12
-"""Backward passes whose losses are looked at: they are noted only in the first steps."""
+EXAMINED_PASSES = 12
+"""Number of first backward passes that are examined; the observer records losses only in the first steps."""

@@ -17,9 +17,9 @@ def _operands(run: Run) -> Iterator[tuple[str, str, Event]]:
 
 
 ROUNDING = 1.2e-7
-"""Relative rounding of a float32."""
+"""Relative rounding error of float32."""
 LINEAR = ("Addmm", "Mm", "Bmm", "Linear", "UnsafeView")
-"""Operations whose result is no logarithm of a probability."""
+"""Autograd nodes of operations whose result is no log-probability."""
 
 
 @claim("TR-LOSS-001", "no cross-entropy of logits was seen")
@@ -44,9 +44,10 @@ def logits_are_logits(run: Run, record: Record) -> None:
 
 @claim("TR-LOSS-002", "no loss of log-probabilities was seen")
 def log_probabilities_are(run: Run, record: Record) -> None:
-    """`nll_loss` or `kl_div` gets logits or probabilities. Unnormalized log-likelihoods may be intended, scores not.
+    """`nll_loss`, `kl_div` or `ctc_loss` gets logits or probabilities in place of log-probabilities.
 
-    Scores are correct if the normalizer is another term of the loss: the gradients of the classes then sum to 0.
+    Unnormalized log-likelihoods may be intended, but scores of a linear layer are not log-likelihoods. Scores are
+    correct if another term of the loss contains the normalizer: the gradients of the classes then sum to 0.
     Probabilities over the columns of `kl_div` may be intended (retrieval in both directions, relations between
     examples). This is ruled out if a cross-entropy has classes in these columns, and no `kl_div` of the run has rows
     that sum to 1.
@@ -110,8 +111,8 @@ def operands_have_one_shape(run: Run, record: Record) -> None:
             # [N, 1] and [N] have equally many elements and broadcast to N x N.
             one, two = facts["shapes"]
             if "broadcast" in facts and _size(one) == _size(two) < facts["broadcast"]:
-                note = record.hint if facts["pairs"] else record.falsify
-                note(
+                add = record.hint if facts["pairs"] else record.falsify
+                add(
                     at,
                     f"{function} broadcasts the shapes {one} and {two}: it averages {facts['broadcast']} differences, "
                     "of every prediction with every target",
@@ -126,9 +127,9 @@ SIGNS = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cos
 
 @claim("TR-LOSS-004", "no loss whose targets have a fixed range was seen")
 def targets_are_in_range(run: Run, record: Record) -> None:
-    """The loss is not defined for its targets. PyTorch does not check them.
+    """The loss is not defined for its targets. PyTorch does not check targets.
 
-    Without a reduction, such targets may mark elements that a mask leaves out later.
+    Without a reduction, targets outside of the range may mark elements that a mask leaves out later.
     """
     for at, function, facts in _operands(run):
         targets = facts.get("targets")

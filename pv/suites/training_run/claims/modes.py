@@ -75,21 +75,23 @@ def _trained_networks(process: Process) -> set[int]:
 
 @claim("TR-MODE-002", "no trained model with dropout or batch normalization was evaluated")
 def evaluated_in_eval_mode(run: Run, record: Record) -> None:
-    """An evaluation runs in training mode: on a whole pass over data that is never trained on, or in separate blocks.
+    """An evaluation runs in training mode.
 
-    These facts rule out what is meant:
+    The evaluation is a whole pass over data that is never trained on, or a separate block of forwards between steps.
+    These facts show intent, and give at most a hint:
 
     - MC dropout calls the model several times for one input, and keeps normalization in eval mode.
-    - A GAN is tested with the statistics of its batches; it has an optimizer that some model's forwards do not serve.
-    - A call of train() since the last training shows intent.
-    - Labels that a model makes for its own training are in a loader that is made after the pass.
-    - New statistics of batch normalization (a target domain, an average of weights) are for an evaluation in eval mode:
-      without a loss or dropout, the process must have none.
+    - A GAN is tested with the statistics of its batches. It has an optimizer whose steps do not use some model's
+      forwards.
+    - The script has called train() since the last training.
+    - Labels that a model computes for its own training are in a loader that is constructed after the pass.
+    - New statistics of batch normalization (for a target domain, or an average of weights) are used by an evaluation in
+      eval mode. Without a loss or dropout, the process must therefore have no such evaluation.
     - A cached gradient (GradCache, open_clip) needs the outputs of all parts of a batch before the forwards with
-      gradients: the same step is then trained on the same inputs, at least two.
-    - Where no loader is seen, a loss of candidates may choose what is trained next. So these evaluations come at most
-      once in three steps, on inputs that are never trained on, of a model with dropout that is never put into eval
-      mode: in blocks of two forwards with a mean loss, or again and again on the same inputs.
+      gradients. The same step is then trained on the same inputs, at least two.
+    - Without a loader, the loss of candidates may select what is trained on next. These evaluations must therefore be
+      at least three steps apart, on inputs that are never trained on, of a model with dropout that is never put into
+      eval mode: in blocks of two or more forwards with a mean loss, or in three or more blocks with the same inputs.
     """
     for process in run.processes:
         trained = {forward["model"] for forward, _ in process.training_forwards}
@@ -233,8 +235,8 @@ def _blocks(
 ) -> list[Event]:
     """Return the forwards with dropout that come in blocks at least three steps apart, if they are evaluations.
 
-    Either all blocks have two forwards with a loss or more, or three blocks or more have the inputs of the first. The
-    loss is one number: a loss of every token is the probability of what a policy has done.
+    Either each block has two or more forwards with a loss, or three or more blocks have the inputs of the first block.
+    The loss must be one number: a loss of every token is the probability of a policy's actions.
     """
     scored, last = set(), -1
     for event in process.of("forward", "evaluation_loss"):
@@ -260,9 +262,10 @@ def _blocks(
 def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
     """Dropout is active in the forward of a model in eval mode.
 
-    That is a function whose `training` was not passed (its default is True), attention with a rate that does not ask
-    for the mode, or a layer in a list, which eval() does not reach. MC dropout says training=True, or switches layers
-    of the model, and calls the model several times for one input; noise on the input itself may be the task.
+    The cause is a dropout function that is called without `training` (its default is True), attention with a rate that
+    does not depend on the mode, or a layer in a Python list, which eval() does not reach. MC dropout passes
+    training=True, or switches layers of the model, and calls the model several times for one input. Noise on the input
+    itself may be the task. These cases are hints.
     """
     for process in run.processes:
         steps = sorted(forward["n"] for forward, _ in process.training_forwards)
@@ -424,9 +427,9 @@ def _is_asked_to_train(process: Process, model: int, since: int) -> bool:
 def modes_freeze_before_training(run: Run, record: Record) -> None:
     """A call of train() or eval() freezes a part of a model that the optimizer had trained until then.
 
-    A module that freezes itself in an override of train() is trained as long as nobody calls that, since a new module
-    is in training mode already. It must be the first such call to the model, so that no plan that freezes later is
-    accused; a call that freezes everything ends the training.
+    A module that freezes a part in an override of train() trains this part until train() is called, since new modules
+    are in training mode. Only the first such call on the model counts, since a later one may freeze a part as planned.
+    A call that freezes all parameters ends the training, and does not count.
     """
     for process in run.processes:
         record.tried += sum(1 for _ in process.of("mode"))

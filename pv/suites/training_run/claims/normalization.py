@@ -8,12 +8,12 @@ from pv.suites.training_run.run import Event, Run
 
 @claim("TR-NORM-001", "no layer with running statistics was trained")
 def layers_normalize_one_distribution(run: Run, record: Record) -> None:
-    """One normalization layer runs behind several layers of a forward, whose outputs are far apart.
+    """One normalization layer runs after several different layers in one forward, on inputs that are far apart.
 
-    Its running statistics are a mixture, so evaluation differs from training. Towers that share a trunk, and steps of a
-    recurrence, share the layers before it too; towers with separate stems run side by side, where one call does not
-    depend on the other. What is left is one layer at two depths of a network. A network that is never evaluated in
-    eval mode does not use the statistics.
+    The running statistics are then a mixture, so evaluation differs from training. Two branches that share a trunk, and
+    the steps of a recurrence, also share the layer before. In parallel branches with separate first layers, one call
+    does not depend on the other. The remaining case is one layer at two depths of a network. The finding is a hint if
+    the network is never evaluated in eval mode, which uses the statistics.
     """
     for process in run.processes:
         used = {process.kinds.get(f["model"]) for f, _ in process.evaluations if f["eval_layers"] and not f["training"]}

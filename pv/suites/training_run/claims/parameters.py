@@ -12,12 +12,12 @@ CLASSES = {"cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", "mul
 
 @claim("TR-PARAM-001", "no optimizer held parameters of a model that ran")
 def optimizer_holds_the_model(run: Run, record: Record) -> None:
-    """An optimizer holds parameters that were replaced in the model after it was constructed.
+    """An optimizer holds parameters that were replaced in the model after the optimizer was constructed.
 
-    The parameters of the optimizer are in no model that runs and never have a gradient. Parameters of a model, with
-    the same shapes, get gradients and are in no optimizer. The shapes rule out a part of the model that is used later
-    in the run: only some of its shapes occur among the parameters that no optimizer holds. Without such a model it is
-    a hint: an optimizer may hold parameters that are used outside of modules.
+    The optimizer's parameters are in no model that runs and never have a gradient. Parameters of a model with the same
+    shapes get gradients and are in no optimizer. If the optimizer's parameters were a part of the model that is used
+    later, only some of their shapes would occur among the parameters outside of optimizers. Without such a model, the
+    finding is a hint: an optimizer may hold parameters that are used outside of modules.
     """
     for process in run.processes:
         last = {event["optimizer"]: event for event in process.of("held")}
@@ -182,8 +182,8 @@ def parameters_move(run: Run, record: Record) -> None:
             # torch updates parameters in place. An update of a copy shows as parameters none of which is contiguous.
             builtin = any(e["builtin"] for e in process.of("optimizer") if e["optimizer"] == optimizer)
             strided = all(not w.event["moved"]["unmoved_contiguous"] for w in checked)
-            note = record.falsify if builtin or strided else record.hint
-            note(
+            add = record.falsify if builtin or strided else record.hint
+            add(
                 checked[0].at,
                 f"{len(names)} parameters have a gradient but do not change in {len(checked)} compared steps, bit for "
                 f"bit: {', '.join(names[:4])}",
@@ -206,8 +206,8 @@ def frozen_parameters_stay(run: Run, record: Record) -> None:
         if wrong:
             names = wrong[0].event["moved"]["moved_frozen"]
             builtin = any(e["builtin"] for e in process.of("optimizer") if e["optimizer"] == optimizer)
-            note = record.falsify if builtin else record.hint
-            note(
+            add = record.falsify if builtin else record.hint
+            add(
                 wrong[0].at,
                 f"step {wrong[0].step} moves {len(names)} parameters that are frozen (requires_grad is False): "
                 f"{', '.join(names[:4])}; their gradient is 0, so momentum or weight decay moves them",
@@ -219,12 +219,15 @@ def frozen_parameters_stay(run: Run, record: Record) -> None:
     "TR-PARAM-006", "no model that ran has trainable parameters at the end", premises=("TR-GRAD-003", "TR-PARAM-001")
 )
 def layers_get_gradients(run: Run, record: Record) -> None:
-    """Layers run and never get a gradient. A hint: stop-gradients, poolers and fixed encoders are meant.
+    """Layers run and never get a gradient.
 
-    It is sure in a reentrant checkpoint none of whose inputs needs a gradient: a checkpoint only serves the backward
-    pass that never comes. It is also sure for layers that run under `no_grad`, or whose output is detached, if the
-    reading as a fixed encoder is ruled out: their weights are random and were never loaded or changed, the optimizer
-    holds them, later layers train on their output, dropout regularizes them, and the run is over.
+    This is a hint: stop-gradients, poolers and fixed encoders may be intended. Two cases falsify the claim:
+
+    1. The layers run in a reentrant checkpoint none of whose inputs requires a gradient. A checkpoint has no purpose
+       without a backward pass.
+    2. The layers run under `no_grad`, or their output is detached, and they cannot be a fixed encoder: their weights
+       are random and were never loaded or changed, the optimizer holds them, later layers train on their output, and
+       they have dropout. The run must be complete.
     """
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
@@ -271,9 +274,10 @@ def _is_fault(part: Event) -> bool:
 
 @claim("TR-PARAM-007", "the script sets no attribute that looks like requires_grad")
 def attributes_freeze(run: Run, record: Record) -> None:
-    """`module.requires_grad = False`, or a misspelt `requires_grad` of a parameter, and steps that move it.
+    """Parameters change although `module.requires_grad = False`, or a misspelt `requires_grad`, is set to freeze them.
 
-    The attribute may be a switch of the script, which then reads it: that it is never read rules this out.
+    The attribute has no effect in torch. The script may use it as a switch of its own, but would then read it, so an
+    attribute that code has read is no fault.
     """
     for process, _optimizer, windows in windows_of(run):
         checked = [w for w in windows if "moved" in w.event and w.event["moved"]["marks"]]
@@ -300,12 +304,16 @@ def attributes_freeze(run: Run, record: Record) -> None:
 def steps_change_weights(run: Run, record: Record) -> None:
     """No step of an optimizer changes a weight, although there are gradients.
 
-    Either every rate of a whole run is 0: sure if the optimizer was made with another rate, since a rate of 0 from the
-    start may be a dry run. Or gradients are far above rounding, the rate is not 0, and no bit of any parameter
-    changes: an optimizer of torch has no other reading. Or the optimizer moves copies: parameters outside every
-    model, as many and of the same shapes as a model's whose weights never change, though it gets gradients.
-    Or a matrix and the next one, as a and b in `b @ a @ x`, are 0 and have gradients that are exactly 0: the gradient
-    of one is multiplied by the other, so that neither ever changes.
+    Four cases are distinguished:
+
+    1. All rates are 0 in the whole run. This falsifies the claim if the optimizer was constructed with another rate; a
+       rate of 0 from the start may be a dry run.
+    2. Gradients are far above rounding errors, the rate is not 0, and no bit of any parameter changes. This falsifies
+       the claim for an optimizer of torch.
+    3. The optimizer changes copies: parameters outside of all models, equal in number and shapes to the parameters of a
+       model that get gradients and never change.
+    4. Two successive matrices, such as a and b in `b @ a @ x`, are 0 and have gradients of exactly 0. The gradient of
+       each is multiplied by the other, so neither ever changes.
     """
     for process, optimizer, windows in windows_of(run):
         creation = next((e for e in process.of("optimizer") if e["optimizer"] == optimizer), None)
@@ -329,8 +337,8 @@ def steps_change_weights(run: Run, record: Record) -> None:
         still = checked and not any(w.event["moved"]["moved"] for w in checked)
         if rates and not any(rates) and still and run.complete:
             scheduled = creation is not None and any(creation["rates"])
-            note = record.falsify if scheduled else record.hint
-            note(
+            add = record.falsify if scheduled else record.hint
+            add(
                 windows[0].at,
                 f"the learning rate is 0 in all {len(windows)} steps, and no weight changes"
                 + (
@@ -342,14 +350,14 @@ def steps_change_weights(run: Run, record: Record) -> None:
             )
         elif still and len(checked) >= 3 and all(w.event["moved"]["unmoved"] for w in checked) and rates and any(rates):
             builtin = creation is not None and creation["builtin"]
-            note = record.falsify if builtin else record.hint
-            note(
+            add = record.falsify if builtin else record.hint
+            add(
                 windows[0].at,
                 f"{len(with_gradient)} steps of {creation['kind'] if creation else 'an optimizer'} have gradients and "
                 f"learning rates up to {max(rates):.4g}, but no parameter changes, bit for bit",
                 "look for a step that is skipped, or that writes to copies of the parameters",
             )
-        # Mixed precision by hand: the optimizer holds float32 masters, and the script forgets to copy them back.
+        # Handwritten mixed precision: the optimizer holds float32 master weights, which are not copied back.
         copied = _copied_model(process, optimizer) if checked and not still else None
         if copied is not None:
             record.falsify(
@@ -394,16 +402,17 @@ def moments_are_kept(run: Run, record: Record) -> None:
 
 @claim("TR-PARAM-010", "no model ran whose last linear layer gives classes and whose other weights are mostly frozen")
 def new_head_is_trained(run: Run, record: Record) -> None:
-    """The last layer of a tuned model is frozen with its random initial values, and its outputs are scored as classes.
+    """The last layer of a fine-tuned model is frozen with random initial values, and its outputs are scored as classes.
 
-    Fixed random heads, and networks all of whose weights are random, are meant where the rest is trained or random too.
-    Here most of the rest is frozen as well, and has other values than its initialization, from a file or a training.
+    Fixed random heads, and networks with random weights only, may be intended if the other layers are trained or random
+    too. Here most other layers are frozen as well, with values from a file or a training, not from an initialization.
     """
     for process in run.processes:
         functions = {loss["function"] for event in process.of("backward") for loss in event["losses"]}
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             head = event.get("last_layer")
-            held = max(e["held"] for e in process.of("parameters") if e["model"] == event["model"])  # or is gone by now
+            # The largest number, since the optimizer may no longer exist at the last event.
+            held = max(e["held"] for e in process.of("parameters") if e["model"] == event["model"])
             if not head or not held or process.steps < 4 or not functions & CLASSES:
                 continue
             # Most matrices are frozen, and no frozen one still has the values of its initializer.
@@ -424,7 +433,8 @@ def new_head_is_trained(run: Run, record: Record) -> None:
 def _stuck_products(checked: list[Window]) -> list[tuple[str, str]]:
     """Return pairs of names of matrices of one module, the second multiplied with the first, that are 0 in all steps.
 
-    Neighbours differ in shape: square matrices may also belong to unrelated parts that have not run yet.
+    The matrices of a pair must have different shapes: square matrices may belong to unrelated parts that have not run
+    yet.
     """
     steps = [{(name, *shape) for name, shape in w.event["moved"].get("zero_matrices", ())} for w in checked]
     zero = sorted(set.intersection(*steps)) if len(steps) >= 3 else []

@@ -128,7 +128,7 @@ def ranks_have_different_examples(run: Run, record: Record) -> None:
     all ranks before every step.
     """
     ranks = run.ranks
-    if len(ranks) < 2 or not all(process.has_ddp or process.averages for process in ranks):
+    if len(ranks) < 2 or not all(process.has_ddp or process.averages_gradients for process in ranks):
         return
     if any(e["group"] != process.start["world_size"] for process in ranks for e in process.of("ddp")):
         return

@@ -32,8 +32,8 @@ MAX_BATCHES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A number in a report.
+class ReportedNumber:
+    """A number that a script has reported.
 
     Attributes:
         n: The position of the report among the events.
@@ -54,7 +54,7 @@ class Shown:
         return abs(self.value - value) <= self.half
 
 
-def _shown(event: Event) -> Iterator[Shown]:
+def _reported_numbers(event: Event) -> Iterator[ReportedNumber]:
     for name, number in event["numbers"].items():
         text = number if isinstance(number, str) else repr(float(number))
         value = float(text)
@@ -64,7 +64,7 @@ def _shown(event: Event) -> Iterator[Shown]:
         decimals = len(digits.partition(".")[2]) - int(exponent or 0)
         # Half a unit of the last digit, and a little for ties; a number with all its digits is as exact as float32.
         half = max(0.501 * 10.0**-decimals, ROUNDING * abs(value))
-        yield Shown(event["n"], event["at"], (event["key"], name), text, value, half)
+        yield ReportedNumber(event["n"], event["at"], (event["key"], name), text, value, half)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,11 +340,11 @@ def wrong_readings(one: Evaluation) -> dict[Reading, list[float]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowingReport:
     """An evaluation, a number reported after it, and whether the line also reports after the last batch but one."""
 
     evaluation: Evaluation
-    shown: Shown
+    shown: ReportedNumber
     listed: bool
 
 
@@ -361,7 +361,7 @@ class Match:
         proper: Whether every evaluation is one pass over the batches of a loader, of a loss or an accuracy.
     """
 
-    shown: Shown
+    shown: ReportedNumber
     reading: Reading
     evaluation: Evaluation
     value: float
@@ -384,13 +384,13 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
     groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
     for one in evaluations_of(process):
         groups[one.function, one.key].append(one)
-    reports = [shown for event in process.of("report") for shown in _shown(event)]
+    reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
     tried: dict[str, int] = defaultdict(int)
     matches: list[Match] = []
     for group in groups.values():
         candidates = []
         readings = 0
-        for pairs in _followed(group, reports):
+        for pairs in _following_reports(group, reports):
             for reading in dict.fromkeys(name for pair in pairs for name in pair.evaluation.wrong):
                 readings += 1
                 candidates += _matches(reading, pairs)
@@ -410,13 +410,13 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
     return tried, list(best.values())
 
 
-def _followed(group: Sequence[Evaluation], reports: Sequence[Shown]) -> list[list[Followed]]:
+def _following_reports(group: Sequence[Evaluation], reports: Sequence[ReportedNumber]) -> list[list[FollowingReport]]:
     """Return the numbers reported after evaluations, one list per line of code.
 
     Lines that report batches or steps are left out.
     """
     positions = [shown.n for shown in reports]
-    pairs: dict[tuple[int, str], list[Followed]] = defaultdict(list)
+    pairs: dict[tuple[int, str], list[FollowingReport]] = defaultdict(list)
     often: set[tuple[int, str]] = set()
     for position, one in enumerate(group):
         until = group[position + 1].start if position + 1 < len(group) else math.inf
@@ -431,11 +431,11 @@ def _followed(group: Sequence[Evaluation], reports: Sequence[Shown]) -> list[lis
                 often.add(shown.source)
             seen.add(shown.source)
             listed = any(other.shows(before_last) for other in after if other.source != shown.source)
-            pairs[shown.source].append(Followed(one, shown, listed))
+            pairs[shown.source].append(FollowingReport(one, shown, listed))
     return [rows for source, rows in pairs.items() if source not in often]
 
 
-def _matches(reading: Reading, pairs: Sequence[Followed]) -> list[Match]:
+def _matches(reading: Reading, pairs: Sequence[FollowingReport]) -> list[Match]:
     """Return the matches of a reading with all numbers from one line of code; [] if one number contradicts it."""
     matches: dict[int, Match] = {}
     failed: set[int] = set()
@@ -447,11 +447,11 @@ def _matches(reading: Reading, pairs: Sequence[Followed]) -> list[Match]:
             if not shown.shows(value):
                 failed.add(unit)
             elif not value or (one.kind == "accuracy" and value in (1.0, 100.0)):
-                continue  # none, or all, is right in many ways
+                continue  # 0 and 100 % are equal in many readings
             elif distance > 3 * shown.half:
                 match = matches.setdefault(unit, Match(shown, reading, one, value, _mean_over_all(one, reading, unit)))
                 width = 2 * shown.half
-                if one.kind == "accuracy":  # shares of rows are few: the mean of shares is one of about n^2
+                if one.kind == "accuracy":  # fractions of n rows have few values, and their means about n^2
                     percent = 100 if reading[1].startswith("100") else 1
                     rows = sum(batch.weights[2] for batch in one.batches)
                     width = max(width, percent / (rows if reading[0] == LAST else rows**2))
@@ -467,10 +467,10 @@ def _matches(reading: Reading, pairs: Sequence[Followed]) -> list[Match]:
                 match.alone |= not pair.listed
                 match.proper &= one.is_of_batches() and one.kind != "number"
     kept = [match for unit, match in matches.items() if unit not in failed]
-    if reading[0] == NOT_RESET:  # several sets, whose total is reported, come from several loaders
+    if reading[0] == NOT_RESET:  # a total over several data sets may be intended; it comes from several loaders
         for match in kept:
             match.proper &= match.apart
-    if reading[0] == LAST:  # the share so far may be whole in rows by chance, in one of two batches
+    if reading[0] == LAST:  # a running accuracy may be a whole number of rows by chance
         for match in kept:
             match.proper &= match.evaluation.ended is not None
             match.proper &= match.evaluation.kind != "accuracy" or len(match.evaluation.batches) * match.hits >= 8
@@ -500,9 +500,9 @@ def _applied(match: Match) -> str:
 def reported_mean_is_over_elements(run: Run, record: Record) -> None:
     """A reported loss or accuracy is the mean of the means of unequal batches.
 
-    Intended readings, and the facts that rule them out: the mean over tokens, rows or labels differs visibly from the
-    number; batches that are units by themselves (a document, a task, a graph) do not come from a loader with one batch
-    size; equal batches have one mean. An error below 0.1 % is a hint, and so is the sum divided by batches times their
+    These facts rule out other explanations: the means over tokens, rows and labels differ visibly from the number; the
+    batches come from a loader with one batch size, so a batch is no unit by itself (a document, a task, a graph); and
+    the batches have different sizes. An error below 0.1 % is a hint, and so is the sum divided by batches times their
     size.
     """
     for process in run.processes:
@@ -513,31 +513,34 @@ def reported_mean_is_over_elements(run: Run, record: Record) -> None:
             if name not in (MEAN_OF_MEANS, PLANNED) or match.evaluation.loader is None:
                 continue
             sure = match.chance < SURE and match.proper and match.error >= VISIBLE
-            note = record.falsify if sure else record.hint
+            add = record.falsify if sure else record.hint
             wrong = (
                 "the mean of the means of batches of unequal sizes"
                 if name == MEAN_OF_MEANS
                 else "the sum divided by (number of batches) x (size of the largest batch)"
             )
-            note(match.evaluation.at, _seen(match, _applied(match) + wrong), RIGHT)
+            add(match.evaluation.at, _seen(match, _applied(match) + wrong), RIGHT)
 
 
 @claim("TR-EVAL-002", "no reported number is the mean of an evaluation of several batches")
 def reported_mean_is_over_batches(run: Run, record: Record) -> None:
     """A reported loss or accuracy is the value of the last batch of an evaluation.
 
-    Intended readings, and what rules them out: a report of every batch comes between batches, or names the others too;
-    a loop that is left early may stop at the batch that is meant; the worst batch is not always the last, in this
-    number or in one that is reported beside it; batches that are tasks or documents do not come from a loader of one
-    batch size; a running mean is not a loss of the batch.
+    These facts rule out other explanations:
+
+    - A report of every batch would come between batches, or list the other batches too.
+    - A loop that is left early may stop at the intended batch, so the pass must have ended.
+    - The last batch is not always the worst one, in this number or in another number of the same line.
+    - Batches that are tasks or documents do not come from a loader with one batch size.
+    - A running mean differs from the loss of the last batch.
     """
     for process in run.processes:
         tried, matches = compare(process)
         record.tried += tried[LAST]
         for match in matches:
             if match.reading[0] == LAST_OF_ALL and match.evaluation.loader is not None:
-                note = record.falsify if match.chance < SURE and match.proper else record.hint
-                note(
+                add = record.falsify if match.chance < SURE and match.proper else record.hint
+                add(
                     match.evaluation.at,
                     _seen(match, "the sum over the last batch only, divided by the size of all batches"),
                     RIGHT,
@@ -548,26 +551,24 @@ def reported_mean_is_over_batches(run: Run, record: Record) -> None:
             sure = match.chance < SURE and match.proper and match.alone and match.shown.source[0] in not_worst
             if not sure and (match.evaluation.loader is None or not match.alone or match.hits < 2):
                 continue  # such as the second of two sets, a list of all batches, or one number that is equal by chance
-            note = record.falsify if sure else record.hint
-            note(match.evaluation.at, _seen(match, f"{_applied(match)}the value of the last batch only"), RIGHT)
+            add = record.falsify if sure else record.hint
+            add(match.evaluation.at, _seen(match, f"{_applied(match)}the value of the last batch only"), RIGHT)
 
 
 @claim("TR-EVAL-004", "no reported number is the mean of an evaluation after an earlier one")
 def reported_mean_starts_anew(run: Run, record: Record) -> None:
     """A reported loss or accuracy is the mean over all evaluations so far.
 
-    Intended readings, and what rules them out: the mean over several sets of data comes from several loaders, and no
-    optimizer has taken a step in between; the mean of this evaluation differs from what is reported.
+    A mean over several data sets is excluded: all evaluations read one loader, with optimizer steps in between. The
+    mean of the last evaluation alone must differ from the reported number.
     """
     for process in run.processes:
         tried, matches = compare(process)
         record.tried += tried[NOT_RESET]
         for match in matches:
             if match.reading[0] == NOT_RESET and match.evaluation.loader is not None:
-                note = (
-                    record.falsify if match.chance < SURE and match.proper and match.error >= VISIBLE else record.hint
-                )
-                note(
+                add = record.falsify if match.chance < SURE and match.proper and match.error >= VISIBLE else record.hint
+                add(
                     match.evaluation.at,
                     _seen(match, f"{_applied(match)}the mean over all evaluations so far"),
                     "set the sums to 0, or call metric.reset(), before each evaluation",
@@ -625,12 +626,12 @@ def training_epochs(process: Process) -> list[Evaluation]:
 def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
     """A reported sum of the means of batches is divided by the batches of another loader, or by the examples.
 
-    Intended readings, and what rules them out: no mean over batches, rows or labels is the number; the other loader has
-    neither as many batches as this one nor as many as steps were taken; a loss per example is not a mean over
-    the batch, divided once more. All passes must agree, so often that chance is ruled out.
+    These facts rule out other explanations: no mean over batches, rows or labels equals the number; the other loader
+    has neither the number of batches of this loader nor the number of steps; and the losses are not divided a second
+    time by the batch size, as in a loss per example. All passes must agree, so often that chance is ruled out.
     """
     for process in run.processes if len(run.processes) == 1 else ():
-        reports = [shown for event in process.of("report") for shown in _shown(event)]
+        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
         lengths = {event["loader"]: event["batches"] for event in process.of("pass_end")}
         groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
         for one in [*training_epochs(process), *evaluations_of(process)]:
@@ -638,12 +639,12 @@ def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
                 groups[one.function, one.key].append(one)
         for group in groups.values():
             # Several numbers of one mistake, such as a line and a file, are one finding.
-            any(_compare_divisors(record, pairs, lengths, len(reports)) for pairs in _followed(group, reports))
+            any(_compare_divisors(record, pairs, lengths, len(reports)) for pairs in _following_reports(group, reports))
 
 
-def _compare_divisors(record: Record, pairs: Sequence[Followed], lengths: dict[int, int], reports: int) -> bool:
+def _compare_divisors(record: Record, pairs: Sequence[FollowingReport], lengths: dict[int, int], reports: int) -> bool:
     """Compare the numbers from one line of code with wrongly divided sums; return whether there is a finding."""
-    hits: dict[str, list[tuple[float, Followed, float]]] = defaultdict(list)
+    hits: dict[str, list[tuple[float, FollowingReport, float]]] = defaultdict(list)
     for pair in pairs:
         one, shown = pair.evaluation, pair.shown
         assert one.loader is not None
@@ -670,8 +671,8 @@ def _compare_divisors(record: Record, pairs: Sequence[Followed], lengths: dict[i
         _, pair, value = matches[0]
         one, shown = pair.evaluation, pair.shown
         total, count = math.fsum(batch.mean for batch in one.batches), len(one.batches)
-        note = record.falsify if chance < SURE else record.hint
-        note(
+        add = record.falsify if chance < SURE else record.hint
+        add(
             shown.at,
             f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
             + f" is the sum of the means of {count} batches ({total:.6g}) divided by {name}: {value:.6g}; their mean "
@@ -695,16 +696,16 @@ def reported_mean_is_over_ranks(run: Run, record: Record) -> None:
         for one in evaluations_of(process):
             parts[-1][one.function, one.key].append(one)
     for rank, process in enumerate(ranks):
-        reports = [shown for event in process.of("report") for shown in _shown(event)]
+        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
         for name, group in parts[rank].items():
             if any(len(part.get(name, ())) != len(group) for part in parts):
                 continue
             columns = dict(zip(map(id, group), zip(*(part[name] for part in parts), strict=True), strict=True))
-            for pairs in _followed(group, reports):
+            for pairs in _following_reports(group, reports):
                 _compare_ranks(record, rank, [(columns[id(pair.evaluation)], pair.shown) for pair in pairs])
 
 
-def _compare_ranks(record: Record, rank: int, pairs: Sequence[tuple[tuple[Evaluation, ...], Shown]]) -> None:
+def _compare_ranks(record: Record, rank: int, pairs: Sequence[tuple[tuple[Evaluation, ...], ReportedNumber]]) -> None:
     """Compare the numbers from one line of code with the mean of one rank, the mean of all ranks' means, and of all."""
     readings = {f"the mean over the part of rank {rank} only": 0, "the mean of the means of ranks of unequal parts": 0}
     contradicted, example = set(), None
@@ -735,14 +736,14 @@ def _compare_ranks(record: Record, rank: int, pairs: Sequence[tuple[tuple[Evalua
 
 
 def _training_reports(
-    process: Process, windows: Sequence[Window], reports: Sequence[Shown]
-) -> list[list[tuple[Window, Shown]]]:
+    process: Process, windows: Sequence[Window], reports: Sequence[ReportedNumber]
+) -> list[list[tuple[Window, ReportedNumber]]]:
     """Return the numbers that are reported after the last backward pass of a step, by line of code.
 
     Lines that also report between the backward passes of a step are left out: they report micro-batches.
     """
     positions = [shown.n for shown in reports]
-    pairs: dict[tuple[int, str], list[tuple[Window, Shown]]] = defaultdict(list)
+    pairs: dict[tuple[int, str], list[tuple[Window, ReportedNumber]]] = defaultdict(list)
     between: set[tuple[int, str]] = set()
     windows = [window for window in windows if window.passes]
     for position, window in enumerate(windows):
@@ -756,15 +757,15 @@ def _training_reports(
 
 @claim("TR-LOG-001", "no number is reported after steps of several micro-batches")
 def reported_loss_is_not_divided(run: Run, record: Record) -> None:
-    """A reported training loss is divided by the number of micro-batches, as its gradient has to be.
+    """A reported training loss is divided by the number of micro-batches, like the loss of the backward pass.
 
-    Intended readings, and what rules them out: the loss of the last micro-batch, of all, or their sum or mean differ by
-    a large factor; a factor of the loss itself, such as 1/2 for a square, is not the number of micro-batches from three
-    on (two are a hint), and the gradient was divided by the same number; a sum that is added up over micro-batches is
-    reported complete.
+    These facts rule out other explanations: the loss of the last micro-batch, and the sum and the mean of all losses,
+    differ from the number by a large factor; and the loss of the backward pass is divided by the same number. With two
+    micro-batches the finding is a hint, since a factor of 1/2 may belong to the loss, as in half of a square. A sum
+    that is accumulated over micro-batches is reported when it is complete.
     """
     for process, _, windows in windows_of(run):
-        reports = [shown for event in process.of("report") for shown in _shown(event)]
+        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
         for pairs in _training_reports(process, windows, reports):
             hits, chance, first = 0, 1.0, None
             for window, shown in pairs:
@@ -784,8 +785,8 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
                 continue
             shown, values = first
             count = len(values)
-            note = record.falsify if hits > 2 and count > 2 and chance * len(pairs) < SURE else record.hint
-            note(
+            add = record.falsify if hits > 2 and count > 2 and chance * len(pairs) < SURE else record.hint
+            add(
                 shown.at,
                 f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
                 + f" is the loss of the last micro-batch ({values[-1]:.6g}) divided by the {count} micro-batches of a "
@@ -812,9 +813,9 @@ def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
     Always a hint: the applied norm may be of interest. A number that is the limit itself does not count.
     """
     for process, _, windows in windows_of(run):
-        reports = [shown for event in process.of("report") for shown in _shown(event)]
+        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
         for pairs in _training_reports(process, windows, reports):
-            clipped: list[tuple[Shown, float, float]] = []
+            clipped: list[tuple[ReportedNumber, float, float]] = []
             varies = failed = False
             for window, shown in pairs:
                 norm, applied = window.clips[-1]["norm"] if window.clips else None, window.event["norm"]

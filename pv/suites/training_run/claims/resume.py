@@ -17,7 +17,7 @@ from pv.suites.training_run.run import Comparison, Event, Process, Run, Window
 
 ROUNDING = 1e-5
 """Relative difference of losses and norms that rounding explains."""
-REPLAYED = 3
+REPEATED_STEPS = 3
 """Number of steps that must repeat earlier steps, as evidence of a restart without an uncut run."""
 PERIODIC = ("CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR")
 NEEDS = "the run was not interrupted and resumed (--cut K --resume ARGS)"
@@ -274,7 +274,7 @@ def _partial(event: Event, name: str) -> tuple[float, float] | None:
     return None if event.get(name) is None else (float(event[name]), abs(float(event[name])))
 
 
-def _unclaimed(record: Record, continuation: Continuation, name: str, fact: Callable[[Step], object]) -> bool:
+def _is_nondeterministic(record: Record, continuation: Continuation, name: str, fact: Callable[[Step], object]) -> bool:
     """Return whether two uncut runs differ in a fact. The claim is then not judged, and the record gets the reason."""
     step = continuation.differs(fact)
     if step is not None:
@@ -294,7 +294,7 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
     for c in _continuations(run):
         saved = c.before[c.saved].before if c.saved < len(c.before) else None
         if saved is None and c.start < len(c.uncut):
-            if _unclaimed(record, c, "weights", lambda step: step.before):
+            if _is_nondeterministic(record, c, "weights", lambda step: step.before):
                 continue
             saved = c.uncut[c.start].before
         same = same_sums(saved, c.steps[0].before)
@@ -350,7 +350,7 @@ def continuation_has_the_rates(run: Run, record: Record) -> None:
     schedule whose state is restored, or that is periodic, may do this on purpose.
     """
     for c in _continuations(run):
-        if _unclaimed(record, c, "rates", lambda step: step.rates):
+        if _is_nondeterministic(record, c, "rates", lambda step: step.rates):
             continue
         pairs = c.pairs()
         record.tried += len(pairs)
@@ -361,7 +361,7 @@ def continuation_has_the_rates(run: Run, record: Record) -> None:
         shift = _shift(c, lambda step: step.rates)
         # A restored optimizer state contains the rate of the first step, so later rates decide about a new schedule.
         later = [alike(a.rates, b.rates) for a, b in zip(c.uncut[1:], c.steps[1:], strict=False)]
-        shift = 0 if len(later) >= REPLAYED and all(later) else shift
+        shift = 0 if len(later) >= REPEATED_STEPS and all(later) else shift
         cause = (
             "the schedule starts from its beginning"
             if shift == 0
@@ -369,8 +369,8 @@ def continuation_has_the_rates(run: Run, record: Record) -> None:
             if shift is not None
             else "the state of the schedule, or a rate that the script changed, is not restored"
         )
-        note = record.falsify if not wrong or shift is not None or same_sums(one.before, two.before) else record.hint
-        note(
+        add = record.falsify if not wrong or shift is not None or same_sums(one.before, two.before) else record.hint
+        add(
             c.line("scheduler"),
             f"{c.place}, step {c.start + wrong + 1} has the rate {max(two.rates, default=0):.4g} instead of "
             f"{max(one.rates, default=0):.4g}; {cause}",
@@ -393,12 +393,12 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
     if not old and not new:
         count = min(len(c.steps), c.saved)
         rates = [step.rates for step in c.before]
-        varied = len({max(row, default=0.0) for row in rates[:REPLAYED]}) == REPLAYED
-        if count < REPLAYED or not varied:
+        varied = len({max(row, default=0.0) for row in rates[:REPEATED_STEPS]}) == REPEATED_STEPS
+        if count < REPEATED_STEPS or not varied:
             return
         record.tried += 1
         # If the first rates recur earlier in the run, as in a cycle, they may recur now.
-        recurs = any(rates[i : i + REPLAYED] == rates[:REPLAYED] for i in range(1, c.saved))
+        recurs = any(rates[i : i + REPEATED_STEPS] == rates[:REPEATED_STEPS] for i in range(1, c.saved))
         if not recurs and all(alike(s.rates, r) for s, r in zip(c.steps[1:count], rates[1:], strict=False)):
             record.hint(
                 c.line(),
@@ -431,8 +431,8 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
     )
     # An intentional new schedule has another horizon or another rate.
     same = (old[0]["planned"], old[0]["base_rates"]) == (new[0]["planned"], new[0]["base_rates"])
-    note = record.falsify if (saved or whole) and same and new[0]["kind"] not in PERIODIC else record.hint
-    note(
+    add = record.falsify if (saved or whole) and same and new[0]["kind"] not in PERIODIC else record.hint
+    add(
         c.line("scheduler"),
         f"{c.place}: the optimizer is restored, but {new[0]['kind']} is not ({fact}); it had advanced "
         f"{done[-1]['epoch']} times, and now starts again; the last rates were {_rates(c.before[: c.saved][-2:])}, and "
@@ -458,7 +458,9 @@ def _shift(c: Continuation, fact: Callable[[Step], object], length: int | None =
     shifts: list[int] = [0, *range(max(0, c.start - 3), c.start + 4), *range(len(c.uncut))]
     for shift in shifts:
         theirs = [fact(step) for step in c.uncut[shift : shift + len(mine)]]
-        if len(theirs) >= min(REPLAYED, len(mine)) and all(alike(a, b) for a, b in zip(theirs, mine, strict=False)):
+        if len(theirs) >= min(REPEATED_STEPS, len(mine)) and all(
+            alike(a, b) for a, b in zip(theirs, mine, strict=False)
+        ):
             return shift
     return None
 
@@ -475,7 +477,7 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
     may be short on purpose. No earlier pass of the run may have begun with these batches, or every pass has this order.
     """
     for c in _continuations(run):
-        if _unclaimed(record, c, "batches", lambda step: step.batches):
+        if _is_nondeterministic(record, c, "batches", lambda step: step.batches):
             continue
         pairs = c.pairs()
         record.tried += len(pairs)
@@ -484,7 +486,7 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
             continue
         seen = f"{c.place}, step {c.start + wrong + 1} trains on other examples than in the uncut run"
         right = "restore the position in the epoch and the seed of its order, and skip the batches that were used"
-        shift = _shift(c, lambda step: step.batches, REPLAYED) if wrong == 0 else None
+        shift = _shift(c, lambda step: step.batches, REPEATED_STEPS) if wrong == 0 else None
         begun = _begin_of_epoch(c.uncut, c.start)
         epoch = _rest_of_epoch(c.uncut, c.start)
         earlier = _examples(c.uncut[begun : c.start])
@@ -565,17 +567,17 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
         and tail[0] not in head
         and head[0] not in [s.batches for s in c.before[:begun]]
     ):
-        note = record.falsify if by_loader else record.hint
-        note(
+        add = record.falsify if by_loader else record.hint
+        add(
             c.line(),
             f"{seen}: it starts the epoch again, so {len(head)} steps are repeated with the same examples in the same "
             f"order; {len(tail)} more steps of the epoch follow",
             right,
         )
     elif by_loader and len(whole) == 1 and left > 0 and len(mine) != left and len(mine) < len(c.steps):
-        # A whole pass in another order is how a script resumes that keeps no place in the epoch.
-        note = record.hint if {len(mine)} == whole or len(lengths) < 2 else record.falsify
-        note(
+        # A script that saves no position in the epoch resumes with a whole pass in another order: this is a hint.
+        add = record.hint if {len(mine)} == whole or len(lengths) < 2 else record.falsify
+        add(
             c.line(),
             f"{seen}, after {len(head)} of {max(whole)} steps: its first pass over the data has {len(mine)} steps "
             f"instead of {left}",
@@ -644,7 +646,9 @@ def continuation_has_the_scale(run: Run, record: Record) -> None:
     begins with the initial scale of the run, although the scale had changed before the save.
     """
     for c in _continuations(run):
-        if all(step.scale == 1.0 for step in c.uncut) or _unclaimed(record, c, "loss scales", lambda step: step.scale):
+        if all(step.scale == 1.0 for step in c.uncut) or _is_nondeterministic(
+            record, c, "loss scales", lambda step: step.scale
+        ):
             continue
         pairs = c.pairs()
         record.tried += len(pairs)
@@ -659,8 +663,8 @@ def continuation_has_the_scale(run: Run, record: Record) -> None:
             if not wrong and two.scale == c.uncut[0].scale
             else "the count of steps since the scale grew is not restored"
         )
-        note = record.falsify if not wrong or anew or same_sums(one.before, two.before) else record.hint
-        note(
+        add = record.falsify if not wrong or anew or same_sums(one.before, two.before) else record.hint
+        add(
             c.line("scaler"),
             f"{c.place}, step {c.start + wrong + 1} has the loss scale {two.scale:g} instead of {one.scale:g}; {cause}",
             "save scaler.state_dict(), and call scaler.load_state_dict(state['scaler']) with the other states",
@@ -705,7 +709,8 @@ def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> Non
         if saved is not None and mine is not None and saved[0] and mine[0] < saved[0]:
             seen = f"the optimizer has a state for {mine[0]} parameters instead of {saved[0]}"
         elif saved is not None and mine is not None and not alike(saved[1], mine[1], 1e-3):
-            seen = f"the first sum over the state of the optimizer is {_shown(mine[1])} instead of {_shown(saved[1])}"
+            sums = _first_sum(mine[1]), _first_sum(saved[1])
+            seen = f"the first sum over the state of the optimizer is {sums[0]} instead of {sums[1]}"
         elif pairs and c.differs(lambda step: (step.norm, step.after)) is None:
             one, two = pairs[0]
             same = same_sums(one.before, two.before) and alike((one.rates, one.norm), (two.rates, two.norm))
@@ -732,15 +737,15 @@ def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> Non
                 if goes_on
                 else "only weights are loaded"
             )
-            note = record.falsify if c.restored() or goes_on else record.hint
-            note(
+            add = record.falsify if c.restored() or goes_on else record.hint
+            add(
                 c.line("optimizer"),
                 f"{c.place} with a new optimizer: it has no state for any parameter, but the file has one; {fact}",
                 "call optimizer.load_state_dict(state['optimizer']) with the other states",
             )
 
 
-def _shown(sums: tuple[float, ...]) -> str:
+def _first_sum(sums: tuple[float, ...]) -> str:
     return f"{sums[0]:.5g}" if sums else "0"
 
 
@@ -751,7 +756,7 @@ def continuation_has_the_losses(run: Run, record: Record) -> None:
     Always a hint: many scripts do not restore random states. This changes dropout and augmentation only.
     """
     for c in _continuations(run):
-        if _unclaimed(record, c, "losses", lambda step: step.losses):
+        if _is_nondeterministic(record, c, "losses", lambda step: step.losses):
             continue
         for number, (one, two) in enumerate(c.pairs(), c.start + 1):
             if not same_sums(one.before, two.before) or one.batches != two.batches or not one.losses:
@@ -795,8 +800,8 @@ def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> Non
             else "the counter of steps or epochs is not restored"
         )
         agree = all(same_sums(one.after, two.after) for one, two in c.pairs())
-        note = record.falsify if agree or excess in (c.start, inside) else record.hint
-        note(
+        add = record.falsify if agree or excess in (c.start, inside) else record.hint
+        add(
             c.line(),
             f"{c.place}, the run takes {c.start + len(c.steps)} steps in all, {abs(excess)} "
             f"{'more' if excess > 0 else 'fewer'} than the {len(c.uncut)} of the uncut run: {cause}",
@@ -813,7 +818,7 @@ def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
     for c in _continuations(run):
         if not (c.last and c.ended) or c.start + len(c.steps) != len(c.uncut):
             continue
-        if _unclaimed(record, c, "weights", lambda step: (step.after, step.losses, step.batches)):
+        if _is_nondeterministic(record, c, "weights", lambda step: (step.after, step.losses, step.batches)):
             continue
         pairs = c.pairs()
         if any(one.batches != two.batches or not alike(one.losses, two.losses) for one, two in pairs):
@@ -823,8 +828,8 @@ def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
         if wrong is not None:
             one, two = pairs[wrong]
             # Without losses, it is not known whether random numbers are the same.
-            note = record.falsify if one.losses and alike(one.norm, two.norm) else record.hint
-            note(
+            add = record.falsify if one.losses and alike(one.norm, two.norm) else record.hint
+            add(
                 c.line(),
                 f"{c.place}, step {c.start + wrong + 1} gives other weights than in the uncut run, with the same "
                 "examples, losses and rates",
@@ -834,7 +839,7 @@ def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
         optimizer = c.steps[0].window.optimizer
         ends = [
             next((float(e["sum"]) for e in process.of("end") if e["optimizer"] == number), None)
-            for process, number in ((c.process, optimizer), (_owner(run, c), c.uncut[0].window.optimizer))
+            for process, number in ((c.process, optimizer), (_uncut_process(run, c), c.uncut[0].window.optimizer))
         ]
         if None not in ends and not alike(ends[0], ends[1], 1e-9):
             record.falsify(
@@ -845,7 +850,7 @@ def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
             )
 
 
-def _owner(run: Run, c: Continuation) -> Process:
+def _uncut_process(run: Run, c: Continuation) -> Process:
     """Return the process of the uncut run that corresponds to a continuation."""
     return next(
         process

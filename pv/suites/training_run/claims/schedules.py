@@ -12,7 +12,7 @@ from pv.suites.training_run.run import Event, Process, Run, Window
 HORIZONS = ("T_max", "total_steps", "num_training_steps")
 """Names of planned numbers of advances, after which a schedule has ended."""
 FEWEST_STEPS = 4
-"""Steps in a pass from which on a number of epochs is told from a number of steps."""
+"""Smallest number of steps per pass at which numbers of epochs and of steps are clearly different."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ def schedule_advances(run: Run, record: Record) -> None:
                     for other in _schedules(process)
                 )
                 due = begun or planned & {passes, len(schedule.windows)}
-                note = record.falsify if passes >= 2 and due and not instead else record.hint
-                note(
+                add = record.falsify if passes >= 2 and due and not instead else record.hint
+                add(
                     schedule.event["at"],
                     f"{seen} and {passes} passes over the data",
                     "call scheduler.step() after each optimizer.step(), or once per epoch",
@@ -175,19 +175,21 @@ def schedule_once_a_step(run: Run, record: Record) -> None:
 
 @claim("TR-RATE-005", "no schedule with a horizon was advanced in a run that ended by itself")
 def schedule_ends_with_the_run(run: Run, record: Record) -> None:
-    """The horizon of a schedule counts micro-batches, and it advances with steps: it is exactly M times too long.
+    """The planned number of advances of a schedule, its horizon, is counted in another unit than its advances.
 
-    A run that was stopped early has whole passes, too: it must have no evaluation, on which early stopping rests, or a
-    horizon that is no whole number of epochs. A process that was resumed, or that another process follows, has only a
-    part of the horizon.
+    Four cases are distinguished:
 
-    The reverse is a horizon of all steps of the run, exactly, that advances once a pass: OneCycleLR is made for steps,
-    and so is one that names its `num_training_steps`; another one may only be one of epochs that was stopped early if
-    the run evaluates.
-
-    Or a horizon of exactly as many epochs as the run has, or milestones none of which is later, advances with every
-    step: its end comes within the first epoch, and a cosine goes up and down again. And a rate that a factor has
-    brought below a 10,000th before the run has ended leaves the last steps without effect, whatever was planned.
+    1. The horizon counts micro-batches, but the schedule advances with steps: it is exactly M times too long, where M
+       is the number of micro-batches in a step. A run with early stopping also ends after whole passes, so the run must
+       have no evaluation, or the horizon must not be a whole number of epochs. Processes that were resumed, or that
+       another process continues, have only a part of the horizon and are not judged.
+    2. The horizon is exactly the number of steps of the run, but the schedule advances once per pass. This falsifies
+       the claim for OneCycleLR and for schedules with `num_training_steps`. Other schedules may count epochs in a run
+       that was stopped early, so an evaluation makes the finding a hint.
+    3. The horizon is exactly the number of epochs of the run, or all milestones are below it, but the schedule advances
+       with every step: it ends within the first epoch, and a cosine rises again.
+    4. A factor reduces the rate below 1/10,000 of the initial rate before the run ends, so the last steps have no
+       effect.
     """
     ranks = Counter(process.rank for process in run.processes)
     for process in run.processes:
@@ -212,9 +214,9 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
             if planned == len(steps) >= 2 * calls and once_a_pass:
                 in_steps = schedule.event["kind"] == "OneCycleLR" or "num_training_steps" in schedule.event["planned"]
                 sure = in_steps or not process.evaluations
-                note = record.falsify if sure else record.hint
+                add = record.falsify if sure else record.hint
                 rates = [max(w.event["rates"], default=0.0) for w in schedule.windows]
-                note(
+                add(
                     schedule.event["at"],
                     f"{seen}, once in {len(steps) // calls} steps: it is planned in the {len(steps)} steps of the run, "
                     f"but advances once per epoch; the rate only goes from {rates[0]:.4g} to {rates[-1]:.4g}",
@@ -230,8 +232,8 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
                 epochs = max(1, sum(e["loader"] == ended[0]["loader"] for e in ended)) if ended else 1
                 early = bool(process.evaluations) and planned % max(1, round(calls / epochs)) == 0
                 whole = ended and len(ended) == len(begun) and by_step and not early
-                note = record.falsify if whole else record.hint
-                note(
+                add = record.falsify if whole else record.hint
+                add(
                     schedule.event["at"],
                     f"{seen}: it is planned in micro-batches, but advances once per step of {full} micro-batches",
                     f"plan it for {calls} advances",
@@ -288,8 +290,8 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
             right,
         )
     elif kind in ("StepLR", "ExponentialLR") and rates[-1] < 1e-2 * rates[0]:
-        note = record.falsify if rates[-1] < 1e-4 * rates[0] else record.hint
-        note(
+        add = record.falsify if rates[-1] < 1e-4 * rates[0] else record.hint
+        add(
             schedule.calls[0]["at"],
             f"{seen}: the rate falls from {rates[0]:.4g} to {rates[len(steps) // epochs]:.4g} in the first epoch, and "
             f"to {rates[-1]:.4g} at the end",

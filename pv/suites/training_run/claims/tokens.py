@@ -66,11 +66,12 @@ def _probes(run: Run, record: Record, name: str) -> Iterator[tuple[Process, Even
 def labels_are_the_next_tokens(run: Run, record: Record) -> None:
     """Labels are shifted twice, or not at all, although the model is causal.
 
-    Twice: labels equal the token after the next. Prediction of several tokens is excluded by a loss of the next token,
-    heads on a frozen model by its embeddings, which do not train. The script already has the next tokens, as an
-    argument of the model or in the batch, and its loss uses those after them: so one shift was enough. Not at all:
-    the logit at a token depends on this token, which excludes a model that shifts its input itself, and a causal
-    operation sees it and no logit depends on later tokens, which excludes masked language models and autoencoders.
+    1. Twice: labels equal the token after the next token. No loss of the run may have next tokens as labels, as in the
+       prediction of several tokens. The embeddings must be trained, which rules out heads on a frozen model. The script
+       already has the next tokens, as an argument of the model or in the batch, and its loss shifts them again.
+    2. Not at all: labels equal the input tokens. The logits at a token depend on this token, which rules out a model
+       that shifts its input itself. A causal operation runs, and no logit depends on later tokens, which rules out
+       masked language models and autoencoders.
     """
     for process in run.processes:
         batches = _batches(process)
@@ -91,10 +92,10 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
             seen = f"in {len(facts)} batches, {100 * share[offset]:.4g} % of the labels at t are the token at t"
             if offset == 2:
                 sure = all(fact["delivered"] and fact["embeddings_train"] for fact in facts) and share[2] >= 0.98
-                note = record.falsify if sure else record.hint
+                add = record.falsify if sure else record.hint
                 already = "; the script already has the next tokens, and shifts them again" if sure else ""
                 seen += f" + 2 of the input, and {100 * share[1]:.3g} % the token at t + 1{already}"
-                note(at, seen, "shift labels once: compare logits[:, :-1] with tokens[:, 1:]")
+                add(at, seen, "shift labels once: compare logits[:, :-1] with tokens[:, 1:]")
             elif offset == 0:
                 probe = probes.get(batches[key][0]["model"])
                 if probe is None:
@@ -121,11 +122,13 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
 def padding_is_not_scored(run: Run, record: Record) -> None:
     """Padding is scored, with the label of a real token.
 
-    The script says itself which positions are padding: by a mask, or by the `padding_idx` of an embedding. Their label
-    is a class that real tokens have as well, which excludes a class of padding, and its gradient is not 0, which
-    excludes a mask that is applied to the loss later. In a language model padding may be meant as the end of a text.
-    That is excluded where no text contains its token, and texts have another end: the token of the model's
-    configuration, or one that is the last of every text. Else it is a hint.
+    The script itself declares which positions are padding: by a mask, or by the `padding_idx` of an embedding. The
+    label of padding is also the label of real tokens, which rules out a separate class for padding. The gradient of the
+    label is not 0, which rules out a mask that is applied to the loss later.
+
+    In a language model, padding may stand for the end of a text. This is ruled out if no text contains the padding
+    token and texts have another end: the end token of the model's configuration, or a token that is the last of every
+    text. Otherwise the finding is a hint.
     """
     for process in run.processes:
         for batches in _batches(process).values():
@@ -173,9 +176,9 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
 def ends_are_scored(run: Run, record: Record) -> None:
     """The end token is also the padding token, and labels are masked by value: no end is ever learned.
 
-    The mask of the model, or a batch that is padded to its longest row, shows that these tokens are real ends: nobody
-    adds ends to texts, and shows them to the model, that it is not to learn. The token before the end is scored, which
-    excludes that the whole answer is left out.
+    The mask of the model, or a batch that is padded to its longest row, shows that these tokens are real ends. A script
+    that adds ends to texts, and shows them to the model, wants the model to learn them. The token before the end is
+    scored, which rules out that the whole answer is left out on purpose.
     """
     for process in run.processes:
         for batches in _batches(process).values():
@@ -253,8 +256,8 @@ def mask_is_used(run: Run, record: Record) -> None:
 def masked_tokens_are_predicted(run: Run, record: Record) -> None:
     """Labels are taken from the input after it was masked, or share its memory: the mask token predicts itself.
 
-    A token that is at most scored positions, and nowhere else, is the mask. That every scored label is the input at its
-    place excludes a denoising model, and an autoencoder has no mask.
+    The mask token is the token at most scored positions that occurs at no other position. All scored labels must equal
+    the input at their position, which rules out a denoising model. An autoencoder has no mask token.
     """
     for process in run.processes:
         for batches in _batches(process).values():
@@ -280,9 +283,9 @@ def masked_tokens_are_predicted(run: Run, record: Record) -> None:
 def no_token_sees_the_future(run: Run, record: Record) -> None:
     """A logit depends on the token that it predicts.
 
-    A text that is encoded as a whole, as in an autoencoder, changes all logits. That is excluded where only some logits
-    before the changed tokens change, up to them; or where every operation that mixes positions sees both directions,
-    so that there is no causal decoder. Else it is a hint.
+    If a text is encoded as a whole, as in an autoencoder, all logits change. Two cases rule this out: only some logits,
+    directly before the changed tokens, change; or all operations that mix positions see both directions, so there is no
+    causal decoder. Otherwise the finding is a hint.
     """
     for process, probe in _probes(run, record, "future"):
         if probe["offset"] != 1:
@@ -295,9 +298,9 @@ def no_token_sees_the_future(run: Run, record: Record) -> None:
         full = sum(kind["full"] for kind in kinds)
         causal = sum(kind["causal"] for kind in kinds)
         local = probe["local"] and probe["own"] > 10 * VISIBLE
-        note = record.falsify if local or (full and not causal) else record.hint
+        add = record.falsify if local or (full and not causal) else record.hint
         how_far = f"the {probe['reach']} logits" if local else "logits"
-        note(
+        add(
             probe["at"],
             f"{process.kinds.get(probe['model'])} sees the tokens it predicts: when the tokens from position "
             f"{probe['token']} on change, {how_far} before it change by {probe['early']:.2g} of their spread; {full} "
@@ -327,9 +330,10 @@ def padding_changes_nothing(run: Run, record: Record) -> None:
 def rows_do_not_mix(run: Run, record: Record) -> None:
     """The output of a row depends on another row of the batch.
 
-    Falsified in a language model, whose labels show which axis is time, unless tokens are routed to experts of limited
-    capacity; or where a layer takes the rows for time, and the labels show that they are rows. Sets and contrastive
-    models mix rows on purpose: a hint. Rows that an argument connects, as the nodes of a graph, are not probed.
+    Two cases falsify the claim: a language model, whose labels show which axis is time, unless tokens are routed to
+    experts of limited capacity; and a layer that takes the rows for time, while the labels show that they are rows.
+    Otherwise the finding is a hint: sets and contrastive models mix rows on purpose. Rows that an argument connects,
+    such as the nodes of a graph, are not probed.
     """
     for process, probe in _probes(run, record, "rows"):
         record.tried += 1

@@ -41,11 +41,12 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
 def equal_weights(run: Run, record: Record) -> None:
     """A step is the mean of the means of micro-batches with different numbers of scored elements.
 
-    Mixtures of data sets and mixup weigh rows on purpose, but not by exactly 1/n in a micro-batch of n elements.
+    Mixtures of data sets and mixup weight rows on purpose, but not by exactly 1/n in a micro-batch of n elements. Two
+    kinds of steps may be intended, and give a hint:
 
-    Two kinds of steps may be meant, and give a hint. In the first, the means of tasks or resolutions have the same
-    weight: the micro-batches of a step come from several loaders, or those at the same positions are the larger ones in
-    all steps. In the second, rows have the same weight: all rows of a micro-batch may have the same number of elements.
+    1. The means of tasks or resolutions have the same weight: the micro-batches of a step come from several loaders, or
+       the micro-batches at the same positions are the larger ones in all steps.
+    2. Rows have the same weight: all rows of a micro-batch may have the same number of elements.
     """
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
@@ -81,7 +82,7 @@ def equal_weights(run: Run, record: Record) -> None:
                 f"have {[round(n, 2) if n % 1 else int(n) for n in elements]} scored elements{by_class} with weights "
                 f"{numbers(weights)}"
             )
-            # One row a micro-batch: its mean may be meant, since each example then counts once.
+            # With one row per micro-batch, the mean of means may be intended: each example then counts once.
             tokens = any(loss.labels > loss.rows > 1 for loss in losses)
             even = all(loss.rows and loss.labels % loss.rows == 0 for _, row in unequal for loss in row)
             tasks = any(len({p.loader for p in w.passes}) > 1 for w, _ in unequal) or _ordered(unequal)
@@ -110,7 +111,7 @@ def _whole(backward: Pass, key: str) -> list[Loss]:
 def _ordered(steps: list[tuple[Window, list[Loss]]]) -> bool:
     """Return whether the micro-batches at some positions of a step, or of groups within it, are always the larger ones.
 
-    So it is where tasks or views take turns. Steps of random micro-batches rarely agree in it by chance.
+    This is the case if tasks or views alternate. Random micro-batches rarely have such an order in all steps by chance.
     """
     rows = [[loss.elements for loss in losses] for _, losses in steps]
     most = max(map(len, rows))
@@ -172,8 +173,8 @@ def short_windows(run: Run, record: Record) -> None:
                 else:
                     cause = f"{divider.title() or 'the script'} divides by the planned {full} micro-batches"
                 sure = not added and _ends_of_epochs(process, windows, [w for _, _, w, _ in short])
-                note = record.falsify if sure else record.hint
-                note(
+                add = record.falsify if sure else record.hint
+                add(
                     losses[0].at,
                     f"the weights of scored elements sum to {level:.4g} in steps of {full} micro-batches, and to "
                     f"{total:.4g} in step {window.step}, which has {count}: {cause}",
@@ -290,7 +291,7 @@ def _over_ranks(run: Run, *, by_hand: bool) -> Iterator[tuple[str, list[tuple[Wi
     """Yield every key of a loss with the common steps of all ranks, if gradients are averaged over ranks."""
     ranks = run.ranks
     if len(ranks) < 2 or not all(
-        process.has_ddp or (process.averages and (by_hand or _is_sharded(process))) for process in ranks
+        process.has_ddp or (process.averages_gradients and (by_hand or _is_sharded(process))) for process in ranks
     ):
         return
     for optimizers in run.replicas:
@@ -421,8 +422,8 @@ def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
                 several = all(len(window.passes) > 1 and _distinct(window) for row, _ in steps for window in row)
                 kind = next((e["kind"] for e in first.of("optimizer") if e["optimizer"] == optimizers[0]), "")
                 clips = [clip for row, _ in steps for clip in row[0].clips if clip["limit"] < (clip["norm"] or 0)]
-                note = record.falsify if several and (kind == "SGD" or clips) else record.hint
-                note(
+                add = record.falsify if several and (kind == "SGD" or clips) else record.hint
+                add(
                     windows[0].at,
                     f"the gradients of {world} ranks are summed and not divided: the loss at {at} is a mean on every "
                     f"rank (its weights sum to 1), but in the applied gradient the weights sum to {totals[0]:.4g} "
