@@ -306,6 +306,8 @@ def falsify_models_are_made_as_the_settings_say(
         attention = module.model.config._attn_implementation
         assert attention.startswith("by_document") == packed, f"{case}: the {whose} has the attention {attention}"
     assert_equal(f"{case}: dtypes of initial weights", {t.dtype for t in begins.values()}, set() if lora else {wanted})
+    evaluated = [name for name, part in run.student.named_modules() if not part.training]
+    assert not evaluated, f"{case}: the student is trained with {evaluated[:3]} in eval mode"
     recomputes = any(getattr(module, "gradient_checkpointing", False) for module in run.student.modules())
     assert_equal(f"{case}: recomputes activations", recomputes, recomputed)
     small = sum(p.numel() for name, p in modules["teacher"].named_parameters() if name.endswith("proj.weight"))
