@@ -1,9 +1,8 @@
 """`Attempt`: one claim or one run, with the data that a worker and the cache need; `Attempts` builds them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pv.contract.model import Contract, Falsifier, Mutant, Run, Target
 from pv.engines.code import ResolvedCode
@@ -44,7 +43,7 @@ class Attempt:
     conditions: Conditions
     body: Body
     limit_s: float
-    task: Any = None
+    task: Sequence[object] = ()
     seed: int = 0
     run: "Attempt | None" = None
     executes: Run | None = None

@@ -1,7 +1,6 @@
 """Faults of the suite's own model that no edit of one expression makes. `original` is the replaced function."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +16,12 @@ def positions_start_again(original: Positions, explicit: Tensor | None, mask: Te
     return original(explicit, mask[:, past:], 0)
 
 
-def untied(original: Any, self: nn.Module, state_dict: Any, strict: bool = True, assign: bool = False) -> object:
+def untied(
+    original: Callable[..., object],
+    self: nn.Module,
+    state_dict: Mapping[str, Tensor],
+    strict: bool = True,
+    assign: bool = False,
+) -> object:
     """Give each name a parameter of its own."""
     return original(self, {name: tensor.clone() for name, tensor in state_dict.items()}, strict, assign=True)

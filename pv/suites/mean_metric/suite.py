@@ -178,7 +178,7 @@ def falsify_split_and_order(bench: Bench, batches: Batches) -> None:
 def falsify_empty(bench: Bench, _: int) -> None:
     documented = getattr(bench.subject, "empty", None)
     try:
-        actual: Any = bench.start().answer()
+        actual = bench.start().answer()
     except Exception:  # it refuses to answer
         return
     actual = None if actual is None or math.isnan(float(actual)) else float(actual)

@@ -62,9 +62,7 @@ class Bench(SuiteBench):
     """
 
     cannot = "the loop cannot run the simplest job (an epoch of 4 examples of one length, in batches of 2)"
-    """The message if `warm_up` raises."""
     apart = frozenset({"ranks"})
-    """Features whose claims may be tried although `warm_up` raises for others."""
 
     def __init__(self, trainer: Trainer, directory: Path | None = None) -> None:
         self.subject = self.trainer = trainer

@@ -312,7 +312,7 @@ def _counted_starts() -> Iterator[list[object]]:
     """Yield a list of all processes and threads, such as data loader workers, that are started inside the context."""
     started: list[object] = []
 
-    def counted(start: Any) -> object:
+    def counted(start: Callable[..., object]) -> object:
         def count(self: object) -> None:
             started.append(type(self))
             start(self)

@@ -1,7 +1,6 @@
 """`trl.SFTTrainer` on a tokenized dataset, with its own collator and its own loss."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from datasets import Dataset
 from tokenizers import Tokenizer, models
@@ -73,7 +72,7 @@ class TRL(Transformers):
             callbacks=callbacks,
         )
 
-    def model(self, job: Job) -> Any:
+    def model(self, job: Job) -> PreTrainedModel:
         return HeadForCausalLM(ProbeConfig(vocab_size=VOCABULARY), job.model())
 
     def rows(self, examples: tuple[Example, ...]) -> object:
