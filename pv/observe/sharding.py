@@ -28,7 +28,7 @@ def version(tensor: Tensor) -> int:
     return tensor._version if part is tensor else tensor._version + part._version
 
 
-def is_as_before(p: Tensor, look: dict[int, tuple[Any, int]]) -> bool:
+def is_as_before(p: Tensor, look: dict[int, tuple[weakref.ref[Tensor], int]]) -> bool:
     """Return whether a parameter still has the same gradient tensor as at an earlier look, with the same version.
 
     Args:
