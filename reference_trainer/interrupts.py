@@ -20,7 +20,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
 
 INTERRUPTED = 130
 """Exit code of an interrupted run that cannot be resumed: 128 + SIGINT, as shells have it."""
@@ -143,7 +143,7 @@ class _Note(_Once):
     def __init__(self) -> None:
         super().__init__()
         self.received = self.returned = self.insisted = False
-        self.of_children: Any = None
+        self.of_children: Callable[[int, FrameType | None], object] | int | None = None
 
     def poll(self) -> bool:
         """Return whether a signal was received so far, and remember that this was returned."""

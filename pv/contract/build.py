@@ -4,7 +4,7 @@ cattrs fills the dataclasses of `pv.contract` by the names and types of their fi
 in the file has another name. `FORMS` has functions for the classes whose fields are not the keys of one mapping.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_origin
 
@@ -150,7 +150,7 @@ def _plain(value: object) -> Any:
     return value.plain() if isinstance(value, Node) else value
 
 
-def _items(value: Any) -> list[Any]:
+def _items(value: Any) -> Sequence[object]:
     return value.items() if isinstance(value, Node) else list(value)
 
 

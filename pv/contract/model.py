@@ -44,7 +44,7 @@ class Target:
     def __str__(self) -> str:
         return f"{self.module}:{self.attribute}" if self.attribute else self.module
 
-    def inside(self, module: Any) -> Any:
+    def inside(self, module: object) -> Any:
         """Return the object of this target; `module` is the imported module. Raise AttributeError."""
         return operator.attrgetter(self.attribute)(module) if self.attribute else module
 

@@ -73,9 +73,8 @@ class Node:
         """Return the location of the value at `path`, or of the nearest existing value above it."""
         node = self
         for step in path:
-            value: Any = node.value
             try:
-                node = value[step]
+                node = node.value[step]
             except (KeyError, IndexError, TypeError):
                 break
         return node.location

@@ -9,8 +9,12 @@ import importlib
 import math
 import operator
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from torch import Tensor
 
 MAX_ITEMS = 4096
 MAX_ELEMENTS = 32_768  # of a tensor: as JSON they fit into one record of evidence
@@ -50,7 +54,7 @@ def _encode(value: object, depth: int) -> tuple[object, bool]:
         return (value, True) if len(value) <= MAX_TEXT else ({"$repr": value[:MAX_TEXT]}, False)
     if depth > MAX_DEPTH:
         return _repr(value)
-    if type(value) in (list, tuple):
+    if type(value) is list or type(value) is tuple:
         return _sequence(value, depth)
     if type(value) is dict and all(type(key) is str and not key.startswith("$") for key in value):
         pairs = {key: encode(item, depth + 1) for key, item in value.items()}
@@ -64,7 +68,7 @@ def _encode(value: object, depth: int) -> tuple[object, bool]:
     return _repr(value)
 
 
-def _sequence(value: Any, depth: int) -> tuple[object, bool]:
+def _sequence(value: Sequence[object], depth: int) -> tuple[object, bool]:
     """Encode the first `MAX_ITEMS` items of a list or tuple."""
     items = [encode(item, depth + 1) for item in value[:MAX_ITEMS]]
     plain = [item for item, _ in items]
@@ -72,9 +76,24 @@ def _sequence(value: Any, depth: int) -> tuple[object, bool]:
     return (plain if isinstance(value, list) else {"$tuple": plain}), exact
 
 
-def _tensor(value: Any) -> tuple[object, bool]:
+class _Tensor(TypedDict):
+    """The JSON of a tensor, without data if it has too many elements."""
+
+    dtype: str
+    shape: list[int]
+    data: NotRequired[list[object]]
+
+
+class _Dataclass(TypedDict):
+    """The JSON of a dataclass. type: `module:name`."""
+
+    type: str
+    fields: dict[str, object]
+
+
+def _tensor(value: "Tensor") -> tuple[object, bool]:
     """Encode the dtype and shape of a tensor, and its numbers if there are at most `MAX_ELEMENTS`."""
-    described: dict[str, Any] = {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+    described: dict[str, object] = {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
     has_data = value.numel() <= MAX_ELEMENTS and not value.is_meta and str(value.layout) == "torch.strided"
     if has_data:
         flat = value.detach().cpu().resolve_conj().reshape(-1)
@@ -83,11 +102,11 @@ def _tensor(value: Any) -> tuple[object, bool]:
     return {"$tensor": described}, has_data and not value.is_complex() and not value.requires_grad
 
 
-def _dataclass(value: Any, depth: int) -> tuple[object, bool]:
+def _dataclass(value: "DataclassInstance", depth: int) -> tuple[object, bool]:
     """Encode a dataclass by its type and fields."""
     kind = type(value)
     fields = {f.name: encode(getattr(value, f.name), depth + 1) for f in dataclasses.fields(value)}
-    described = {
+    described: _Dataclass = {
         "type": f"{kind.__module__}:{kind.__qualname__}",
         "fields": {name: item for name, (item, _) in fields.items()},
     }
@@ -125,7 +144,7 @@ def decode(value: object) -> Any:
     return {key: decode(item) for key, item in value.items()}
 
 
-def _read_tensor(described: Any) -> object:
+def _read_tensor(described: _Tensor) -> object:
     """Return the tensor that an encoding describes. Raise ValueError if it has no numbers."""
     import torch
 
@@ -135,9 +154,9 @@ def _read_tensor(described: Any) -> object:
     return torch.tensor(decode(described["data"]), dtype=dtype).reshape(described["shape"])
 
 
-def _read_dataclass(described: Any) -> object:
+def _read_dataclass(described: _Dataclass) -> object:
     module, _, name = described["type"].partition(":")
-    kind = operator.attrgetter(name)(importlib.import_module(module))
+    kind: Callable[..., object] = operator.attrgetter(name)(importlib.import_module(module))
     return kind(**{key: decode(item) for key, item in described["fields"].items()})
 
 
@@ -177,7 +196,7 @@ def show(value: object) -> str:
     return f"{{{', '.join(f'{key!r}: {show(item)}' for key, item in value.items())}}}"
 
 
-def _show_tensor(described: Any) -> str:
+def _show_tensor(described: _Tensor) -> str:
     shape, dtype = described["shape"], described["dtype"]
     if "data" not in described or math.prod(shape) > 64:
         return f"tensor(shape {shape}, {dtype})"

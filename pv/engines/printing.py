@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
 MAX_PRINTED = 4000
 
@@ -12,7 +12,7 @@ MAX_PRINTED = 4000
 class _Tee:
     """A stream that also writes to a bounded buffer. All other attributes are those of the wrapped stream."""
 
-    def __init__(self, stream: Any, buffer: StringIO) -> None:
+    def __init__(self, stream: TextIO, buffer: StringIO) -> None:
         self._stream, self._buffer = stream, buffer
 
     def __getattr__(self, name: str) -> object:

@@ -7,12 +7,21 @@ its slope is infinite.
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Protocol
 
 from pv.equations.arrays import Tensor, torch
 from pv.equations.interpret import Axes, Value
 
 F64 = torch.float64
+
+
+class _Context(Protocol):
+    """What autograd keeps between the forward and the backward of a function."""
+
+    saved_tensors: tuple[Tensor, ...]
+    slope: Callable[[Tensor, Tensor], Tensor]
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
 
 
 # Autograd multiplies the incoming gradient by the slope: 0 * inf is NaN, so `where(x > 0, log(x), 0)` would have the
@@ -22,7 +31,7 @@ class _Smooth(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, function: Callable[[Tensor], Tensor], slope: Callable[[Tensor, Tensor], Tensor]
+        ctx: _Context, x: Tensor, function: Callable[[Tensor], Tensor], slope: Callable[[Tensor, Tensor], Tensor]
     ) -> Tensor:
         y = function(x)
         ctx.save_for_backward(x, y)
@@ -30,7 +39,7 @@ class _Smooth(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: _Context, gradient: Tensor) -> tuple[Tensor, None, None]:
         x, y = ctx.saved_tensors
         return torch.where(gradient == 0, 0.0, gradient * ctx.slope(x, y)), None, None
 
@@ -39,12 +48,12 @@ class _Product(torch.autograd.Function):
     """The product a * b, in which a zero gradient stays zero where the other factor is infinite."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+    def forward(ctx: _Context, a: Tensor, b: Tensor) -> Tensor:
         ctx.save_for_backward(a, b)
         return a * b
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: _Context, gradient: Tensor) -> tuple[Tensor, Tensor]:
         a, b = ctx.saved_tensors
         # As in `_Smooth`: the other factor may be infinite where the branch is masked.
         masked = gradient == 0
@@ -59,8 +68,7 @@ def _apply(function: type[torch.autograd.Function], *arguments: object) -> Tenso
 
 def broadcast(*shapes: torch.Size) -> torch.Size:
     """Return the shape to which shapes are broadcast."""
-    torch_: Any = torch  # its stubs do not type this function
-    shape: torch.Size = torch_.broadcast_shapes(*shapes)
+    shape: torch.Size = torch.broadcast_shapes(*shapes)
     return shape
 
 

@@ -1,9 +1,8 @@
 """`Attempt`: a claim to try or a run to execute, with all data for the worker and the cache; `Attempts` builds them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pv.contract.model import Contract, Falsifier, Mutant, Run, Target
 from pv.engines.code import ResolvedCode
@@ -44,7 +43,7 @@ class Attempt:
     conditions: Conditions
     body: Body
     limit_s: float
-    task: Any = None
+    task: Sequence[object] = ()
     seed: int = 0
     run: "Attempt | None" = None
     executes: Run | None = None

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType
-from typing import Any
 
 UNFINISHED = "."
 _inherited: dict[str, CodeType] = {}
@@ -64,7 +63,7 @@ def _hold(folder: Path, _changed: int) -> None:
 def keep_dataclasses(folder: str) -> None:
     """Also cache the methods that `dataclasses` generates as text and compiles, until `leave_dataclasses`."""
 
-    def execute(source: str, *namespaces: Any) -> None:
+    def execute(source: str, *namespaces: dict[str, object]) -> None:
         text = source.encode()
         exec(load_or_compile(folder, (), text, lambda: compile(text, "<string>", "exec")), *namespaces)
 

@@ -13,7 +13,7 @@ ORIGINAL = "original"
 """A replacement whose first parameter has this name gets the replaced function as that argument."""
 
 
-def swap(module: ModuleType, name: str, new: Any) -> None:
+def swap(module: ModuleType, name: str, new: object) -> None:
     """Set `name`, a dotted path in the module, to `new`.
 
     Raises:
@@ -27,7 +27,7 @@ def swap(module: ModuleType, name: str, new: Any) -> None:
     except AttributeError:
         raise BrokenMutant(MutantProblem.NO_DEFINITION, f"{module.__name__} has no {name!r}") from None
     raw = _raw(holder, last)
-    swapped = _around(raw, new) if _takes_original(new) else new
+    swapped = _around(raw, new) if callable(new) and _takes_original(new) else new
     _check_parameters(getattr(raw, "__func__", raw), new)
     setattr(holder, last, swapped)
 
@@ -48,7 +48,7 @@ def _check_parameters(original: object, new: object) -> None:
             raise BrokenMutant(MutantProblem.INVALID_REPLACEMENT, message) from None
 
 
-def _takes_original(new: Any) -> bool:
+def _takes_original(new: Callable[..., object]) -> bool:
     code = getattr(inspect.unwrap(new), "__code__", None)  # a context manager is wrapped
     return code is not None and code.co_argcount > 0 and code.co_varnames[0] == ORIGINAL
 
@@ -61,16 +61,17 @@ def _raw(holder: object, name: str) -> object:
     return getattr(holder, name)
 
 
-def _around(original: object, new: Callable[..., object]) -> object:
+def _around(original: Any, new: Callable[..., object]) -> object:
     """Return an object of the same kind as `original` that calls `new` with the original function first."""
     if isinstance(original, property):
+        assert original.fget is not None
         return property(_bound(original.fget, new))
     if isinstance(original, staticmethod | classmethod):
         return type(original)(_bound(original.__func__, new))
     return _bound(original, new)
 
 
-def _bound(original: Any, new: Callable[..., object]) -> Callable[..., object]:
+def _bound(original: Callable[..., object], new: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(original)
     def call(*args: object, **kwargs: object) -> object:
         return new(original, *args, **kwargs)

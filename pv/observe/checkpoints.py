@@ -13,7 +13,7 @@ import sys
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, ValuesView
+from collections.abc import Callable, Iterator, Mapping, ValuesView
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -100,7 +100,7 @@ class Capture:
         self.uses: set[int] = set()
         """The numbers of steps at which the result was saved or loaded."""
 
-    def is_source(self, state: Any) -> bool:
+    def is_source(self, state: Mapping[str, object]) -> bool:
         """Return whether a dictionary is the result, or contains its first tensor."""
         if self.state() is state:
             return True
@@ -139,12 +139,12 @@ def _version_of(tensors: list[Tensor]) -> int:
     return sum(tensor._version for tensor in tensors)
 
 
-def _capture_of(observer: Observer, state: object) -> Optional[Capture]:
+def _capture_of(observer: Observer, state: Mapping[str, object]) -> Optional[Capture]:
     """Return the last capture that a dictionary of tensors comes from; None if there is none."""
     return next((capture for capture in reversed(observer.captures) if capture.is_source(state)), None)
 
 
-def _states_in(value: object, depth: int = 0) -> Iterator[dict[str, object]]:
+def _states_in(value: object, depth: int = 0) -> Iterator[dict[str, Tensor]]:
     """Yield the dictionaries of tensors in a saved object, at most four levels deep."""
     if isinstance(value, dict) and depth < 4 and len(value) < 10_000:
         if value and all(isinstance(part, Tensor) for part in value.values()):
@@ -234,7 +234,7 @@ def describe_saves(observer: Observer) -> None:
     )
 
 
-def _renamed(mine: dict[str, Tensor], state: Any) -> tuple[str, int]:
+def _renamed(mine: dict[str, Tensor], state: Mapping[str, object]) -> tuple[str, int]:
     """Return the most common prefix by which names of a state differ from names of a module, and its count.
 
     Args:
@@ -277,7 +277,13 @@ def _is_written(observer: Observer, module: nn.Module) -> bool:
 
 
 def _record_load(
-    module: nn.Module, state: Any, strict: bool, tied: list[list[str]], written: bool, version: int, at: str
+    module: nn.Module,
+    state: Mapping[str, object],
+    strict: bool,
+    tied: list[list[str]],
+    written: bool,
+    version: int,
+    at: str,
 ) -> None:
     """Record a load after the call.
 
@@ -300,8 +306,8 @@ def _record_load(
         for name, p in tensors.items()
         if p.numel()
         and not is_shard(p)
-        and isinstance(state.get(name), Tensor)
-        and state[name].data_ptr() == p.data_ptr()
+        and isinstance(value := state.get(name), Tensor)
+        and value.data_ptr() == p.data_ptr()
     ]
     missing = [name for name in mine if name not in state]
     unexpected = [str(name) for name in state if name not in mine]
@@ -348,7 +354,9 @@ def _record_load(
 
 
 def _wrap_load(original: Callable[..., object]) -> Callable[..., object]:
-    def load_state_dict(self: nn.Module, state_dict: Any, strict: bool = True, **kwargs: object) -> object:
+    def load_state_dict(
+        self: nn.Module, state_dict: Mapping[str, object], strict: bool = True, **kwargs: object
+    ) -> object:
         observer = _get_observer()
         if not observer.is_active():
             return original(self, state_dict, strict=strict, **kwargs)
@@ -387,7 +395,7 @@ def _wrap_restore(kind: str) -> Callable[[Callable[..., object]], Callable[..., 
     """Return a wrapper of `load_state_dict` of an optimizer, a scheduler or a scaler that adds a `restore` event."""
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
-        def load_state_dict(self: Any, state_dict: Any, *args: object, **kwargs: object) -> object:
+        def load_state_dict(self: Any, state_dict: object, *args: object, **kwargs: object) -> object:
             result = original(self, state_dict, *args, **kwargs)
             observer = _get_observer()
             if observer.is_active():
@@ -436,7 +444,7 @@ def _wrap_save(original: Callable[..., object]) -> Callable[..., object]:
 def _wrap_serialize(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap `safetensors.torch.serialize_file`, which `save_file` calls."""
 
-    def serialize_file(tensors: Any, filename: object, *args: object, **kwargs: object) -> object:
+    def serialize_file(tensors: dict[str, Any], filename: object, *args: object, **kwargs: object) -> object:
         observer = _get_observer()
         if not observer.is_active():
             return original(tensors, filename, *args, **kwargs)
@@ -493,7 +501,7 @@ class ReadFile:
         is_used: Whether a module has loaded tensors of the dictionary.
     """
 
-    def __init__(self, state: dict[str, Any], step: int, at: str) -> None:
+    def __init__(self, state: dict[str, Tensor], step: int, at: str) -> None:
         self.step, self.at = step, at
         self.name = str(next(iter(state)))
         self.shapes = Counter(tuple(tensor.shape) for tensor in state.values())
@@ -501,7 +509,7 @@ class ReadFile:
         self.is_used = False
 
 
-def _file_of(observer: Observer, state: Any) -> Optional[str]:
+def _file_of(observer: Observer, state: Mapping[str, object]) -> Optional[str]:
     """Return the line that read the file whose tensors are in a state, and mark the file as used; None without one."""
     places = {value.data_ptr() for value in state.values() if isinstance(value, Tensor) and value.numel()}
     for file in reversed(observer.files):
@@ -624,11 +632,11 @@ class Loaded:
             if all(name in now and torch.equal(sample(now[name]), sample(now[group[0]])) for name in group)
         ]
 
-        def build(*values: list[float]) -> list[list[Any]]:
+        def build(*values: list[float]) -> list[list[object]]:
             pairs = zip(names, values[::2], values[1::2])
             return [[name, *_change(before, after)] for name, before, after in pairs if before != after]
 
-        changed: Any = Late(tensors, build) if tensors else []
+        changed: object = Late(tensors, build) if tensors else []
         return {
             "compared": len(names),
             "changed": changed,

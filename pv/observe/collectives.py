@@ -28,7 +28,7 @@ def install(observer: Callable[[], Observer]) -> None:
 
     def make(original: Callable[..., object], position: int, name: str) -> Callable[..., object]:
         @frames.wraps(original)
-        def reduce(*args: Any, **kwargs: Any) -> object:
+        def reduce(*args: object, **kwargs: Any) -> object:
             result = original(*args, **kwargs)
             active = observer()
             inside = name == "all_reduce" and (active.in_module or active.backward is not None)

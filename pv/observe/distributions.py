@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 import torch
 from torch import Tensor
@@ -114,10 +114,10 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
         steps: Number of optimizer steps in which samples are followed.
     """
     base = torch.distributions.Distribution
-    original = base.__init__
+    original: Callable[..., None] = base.__init__
 
     @frames.wraps(original)
-    def __init__(self: torch.distributions.Distribution, *args: Any, **kwargs: Any) -> None:
+    def __init__(self: torch.distributions.Distribution, *args: object, **kwargs: object) -> None:
         original(self, *args, **kwargs)
         active = observer()
         if active.is_active() and torch.is_grad_enabled() and not active.samples.depth:

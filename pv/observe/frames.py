@@ -30,11 +30,12 @@ def _renamed(code: CodeType) -> CodeType:
     return code.replace(co_filename=HIDDEN, co_consts=constants)
 
 
-def wraps(original: Callable[..., object]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def wraps(original: Callable[..., object]) -> Callable[[Function], Function]:
     """Return a decorator for a wrapper of a function: it applies `functools.wraps` and hides the wrapper's frames."""
 
-    def decorate(wrapper: Callable[..., object]) -> Callable[..., object]:
-        return functools.wraps(original)(hidden(wrapper))
+    def decorate(wrapper: Function) -> Function:
+        functools.update_wrapper(hidden(wrapper), original)
+        return wrapper
 
     return decorate
 
@@ -84,7 +85,7 @@ def install() -> None:
     original = sys.excepthook
 
     @wraps(original)
-    def excepthook(kind: Any, error: BaseException, traceback: object) -> None:
+    def excepthook(kind: type[BaseException], error: BaseException, traceback: object) -> None:
         shorten(error)
         original(kind, error, error.__traceback__)
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Optional
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Optional
 
 import torch
 import torch.nn.functional as F
@@ -81,7 +81,7 @@ def record_layer(observer: Observer, outputs: object) -> None:
         observer.hidden_heads.add(layer)
 
 
-def _watch(observer: Observer, args: tuple[object, ...], kwargs: dict[str, object], out: Any) -> None:
+def _watch(observer: Observer, args: tuple[object, ...], kwargs: dict[str, object], out: Iterable[object]) -> None:
     """Register a hook on the hidden states in the arguments of a fused loss; do nothing for other functions."""
     result = out if isinstance(out, Tensor) else next((part for part in out if isinstance(part, Tensor)), None)
     if result is None or not result.requires_grad or not result.is_floating_point():
@@ -96,7 +96,9 @@ def _watch(observer: Observer, args: tuple[object, ...], kwargs: dict[str, objec
             _hook(observer, *operands)
 
 
-def _operands(tensors: list[Tensor], result: Tensor) -> Optional[tuple[Tensor, Tensor, Optional[Tensor], Any]]:
+def _operands(
+    tensors: list[Tensor], result: Tensor
+) -> Optional[tuple[Tensor, Tensor, Optional[Tensor], Optional[Tensor]]]:
     """Return hidden states, the weight [V, H] of the head, its bias and the labels; None if this is not a fused loss.
 
     The result of a fused loss has at most one number per token. This rules out layers.

@@ -6,7 +6,7 @@ import atexit
 import functools
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 import torch
@@ -363,7 +363,7 @@ class LoaderHooks:
     # Wrappers: each method takes an original function and returns its replacement.
 
     def _wrap_loader(self, original: Function) -> Function:
-        def __init__(loader: Loader, /, *args: Any, **kwargs: Any) -> None:
+        def __init__(loader: Loader, /, *args: object, **kwargs: object) -> None:
             original(loader, *args, **kwargs)
             if self.observer().is_active():
                 with self.observer().observing("loader"):
@@ -372,7 +372,7 @@ class LoaderHooks:
         return __init__
 
     def _wrap_split(self, original: Function) -> Function:
-        def random_split(*args: Any, **kwargs: Any) -> object:
+        def random_split(*args: object, **kwargs: object) -> object:
             parts = original(*args, **kwargs)
             if self.observer().is_active():
                 with self.observer().observing("split"):
@@ -446,7 +446,7 @@ class LoaderHooks:
     def _wrap_fetch(self, original: Function) -> Function:
         """Wrap the fetch of a batch: in the first batches and passes, compare stored examples before and after it."""
 
-        def fetch_batch(fetcher: Any, index: Any) -> object:
+        def fetch_batch(fetcher: fetch._MapDatasetFetcher, index: object) -> object:
             state = self.fetching[-1] if self.fetching else None
             if state is None or state.batches >= 4 or state.index > 3 or not self.observer().is_active():
                 return original(fetcher, index)
@@ -465,7 +465,7 @@ class LoaderHooks:
     def _wrap_randperm(self, original: Function) -> Function:
         """Wrap `torch.randperm`: a user-defined sampler that calls it shuffles its indices."""
 
-        def randperm(*args: Any, **kwargs: Any) -> object:
+        def randperm(*args: object, **kwargs: object) -> object:
             if self.indexing:
                 self.indexing[-1].draws = True
             return original(*args, **kwargs)
@@ -475,7 +475,7 @@ class LoaderHooks:
     def _wrap_remove_columns(self, original: Function) -> Function:
         """Wrap the method of a transformers collator that removes columns that the model's forward does not accept."""
 
-        def _remove_columns(collator: object, feature: Any) -> object:
+        def _remove_columns(collator: object, feature: Mapping[str, object]) -> object:
             rest = original(collator, feature)
             if self.fetching and rest is not feature and self.observer().is_active():
                 with self.observer().observing("columns"):

@@ -163,7 +163,7 @@ def _record_call(observer: Observer, name: str, arguments: dict[str, Any], out: 
     key ^= zlib.crc32(name.encode())
     scored: Optional[Tensor] = None
     count: Any
-    labels: Any = None
+    labels: Optional[Tensor] = None
     # The weights of this loss are measured here, so the hook on the logits is not needed and releases them.
     held = observer.held_logits()
     if held is not None and out.requires_grad and scores.dim():
@@ -222,7 +222,7 @@ def _record_weight(observer: Observer, event: Event, gradient: Optional[Tensor],
         losses = current["losses"]
         if gradient.dim() == 0:
             if event["reduction"] == "sum":
-                weight: Any = gradient.clone()
+                weight = gradient.clone()
             else:
                 count = torch.as_tensor(event["elements"], device=gradient.device, dtype=torch.float64)
                 weight = gradient.double() / count

@@ -30,7 +30,7 @@ class Copies:
 
     def __init__(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
         self.pairs = [(weakref.ref(weight), weakref.ref(master)) for weight, master in pairs]
-        self.last_versions: dict[int, tuple[object, int]] = {}
+        self.last_versions: dict[int, tuple[weakref.ref[Tensor], int]] = {}
         """By id of a weight: its gradient after the last backward pass, as a weak reference and a version number."""
 
     def live(self) -> list[tuple[Tensor, Tensor]]:

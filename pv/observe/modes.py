@@ -23,6 +23,8 @@ from . import frames
 from .trace import Event, Late
 
 if TYPE_CHECKING:
+    from torch.nn.utils.spectral_norm import SpectralNorm
+
     from .observer import Model, Observer
 
 NORM = importlib.import_module("torch.nn.modules.batchnorm")._NormBase
@@ -259,7 +261,13 @@ class Modes:
                     self._record_shared(norm, calls)
 
     @frames.hidden
-    def call(self, module: nn.Module, original: Callable[..., object], args: Any, kwargs: Any) -> Any:
+    def call(
+        self,
+        module: nn.Module,
+        original: Callable[..., object],
+        args: Any,
+        kwargs: dict[str, object],
+    ) -> object:
         """Run a layer of normalization or dropout that an outermost module calls."""
         observer = self.observer
         root = observer._last_forward
@@ -292,7 +300,7 @@ class Modes:
             if not any(layer is module for layer in model.layers):
                 self._add_unreached(model, type(module).__name__, getattr(module, "p", None), False, False)
 
-    def record_function(self, name: str, rate: float, explicit: bool, operand: Any) -> None:
+    def record_function(self, name: str, rate: float, explicit: bool, operand: object) -> None:
         """Record a dropout function that is active in the forward of a model in eval mode.
 
         Args:
@@ -306,8 +314,11 @@ class Modes:
         with self.observer.observing("dropout"):
             # A sparse tensor has no storage.
             inputs = [t for t in self._inputs if t.is_floating_point() and t.layout == torch.strided]
-            dense = isinstance(operand, Tensor) and operand.layout == torch.strided
-            on_input = dense and operand.data_ptr() in [t.data_ptr() for t in inputs]
+            on_input = (
+                isinstance(operand, Tensor)
+                and operand.layout == torch.strided
+                and operand.data_ptr() in [t.data_ptr() for t in inputs]
+            )
             self._add_unreached(self._model, name, rate, explicit, on_input)
 
     def _add_unreached(self, model: Model, kind: str, rate: Optional[float], explicit: bool, on_input: bool) -> None:
@@ -382,7 +393,7 @@ class Modes:
         for part in self._parts.values():
             part.update(had)
 
-    def _record_network(self, module: nn.Module, state: Any, had: set[int]) -> None:
+    def _record_network(self, module: nn.Module, state: Model, had: set[int]) -> None:
         parameters = list(module.parameters())
         state.is_trained = state.is_trained or any(id(p) in had for p in parameters)
         facts = {
@@ -449,7 +460,7 @@ class Modes:
                     with self.observer.observing("spectral norm"):
                         self._record_spectral(module, hook)
 
-    def _record_spectral(self, module: nn.Module, hook: Any) -> None:
+    def _record_spectral(self, module: nn.Module, hook: SpectralNorm) -> None:
         weight = hook.reshape_weight_to_matrix(getattr(module, hook.name + "_orig").detach()).double()
         u, v = (getattr(module, f"{hook.name}_{part}").double() for part in "uv")
         # The layer divides its weight W by u W v. Power iterations from u and v give the largest singular value of W to

@@ -81,7 +81,7 @@ class OptimizerState:
         self.steps = 0
         self.modified = False
         """Whether the script changed gradients between the backward pass and the step."""
-        self.last_versions: dict[int, tuple[object, int]] = {}
+        self.last_versions: dict[int, tuple[weakref.ref[Tensor], int]] = {}
         """By id of a parameter: its gradient, as a weak reference and a version number."""
         self.is_accumulating = False
         """Whether a backward pass has reached the optimizer since its last step."""
@@ -95,7 +95,7 @@ class OptimizerState:
         `state_before` and `weights_before` are sums over the optimizer state and over all weights, for comparisons of
         runs.
         """
-        self.state_before: Optional[dict[str, Any]] = None
+        self.state_before: Optional[dict[str, object]] = None
         self.weights_before: Optional[Late] = None
         self.began = 0
         """Number of steps, of all optimizers, that had ended when the last step of this optimizer began."""
@@ -105,7 +105,7 @@ class OptimizerState:
         """The sum of the version counters of the parameters after the last step."""
         self.scale: Optional[Tensor] = None
         """The loss scale that the gradients are still multiplied by."""
-        self.clipped: dict[int, tuple[object, int]] = {}
+        self.clipped: dict[int, tuple[weakref.ref[Tensor], int]] = {}
         """Like `last_versions`, but only the gradients that were clipped since the previous step."""
         self.gradients: Optional[tuple[Optional[Late], int]] = None
         """The norm and the number of gradients, if they were computed before the end of the step.
@@ -607,7 +607,7 @@ class Observer:
             )
             rows.append(torch.stack([moved.double(), loudest.double(), size.amax(), zero.double()]))
 
-        def build(*lists: list[float]) -> dict[str, Any]:
+        def build(*lists: list[float]) -> dict[str, object]:
             """Return the fields of the event.
 
             Gradients far below the largest one do not count: behind a bias before a normalization, for example, they
@@ -1079,7 +1079,7 @@ def _factors(size: int, device: torch.device) -> Tensor:
     return factors
 
 
-def row_fingerprints(tensor: Tensor) -> Any:
+def row_fingerprints(tensor: Tensor) -> Union[Tensor, list[int]]:
     """Return a 48-bit hash of every row of a batch, as a tensor that is read later; [] if there are no rows."""
     if (
         tensor.layout != torch.strided
@@ -1251,7 +1251,7 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Calla
             finally:
                 observer._clip_depth -= 1
             with observer.observing("clip"):
-                most: Any = limit.detach().clone() if isinstance(limit, Tensor) else float(limit)
+                most = limit.detach().clone() if isinstance(limit, Tensor) else float(limit)
                 observer.record_clip(kind, parameters, most, result, scaled, used_up, observer.sites.find(2)[0])
             return result
 
@@ -1348,7 +1348,7 @@ def _exit(original: Callable[..., object]) -> Callable[..., object]:
     return _exit
 
 
-def _record_ddp(self: Any, *args: object, **kwargs: object) -> None:
+def _record_ddp(self: nn.parallel.DistributedDataParallel, *args: object, **kwargs: object) -> None:
     current.wrappers.add(self)
     current.add("ddp", group=torch.distributed.get_world_size(self.process_group), at=current.at())
 

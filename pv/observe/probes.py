@@ -207,7 +207,7 @@ class _Recorder(TorchFunctionMode):
         """Number of float masks of zeros and ones. A float mask is added to the scores, so these hide nothing."""
         self.names: set[str] = set()
         """The names of all functions that were called."""
-        self.states: Any = None
+        self.states: object = None
         """The states of the random generators after the forward."""
 
     def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
@@ -654,8 +654,8 @@ def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
         return None
     layers: list[str] = []
 
-    def make_hook(name: str) -> Callable[[object, object, object], None]:
-        def hook(module: Any, args: Any, kwargs: Any) -> None:
+    def make_hook(name: str) -> Callable[[object, tuple[object, ...], dict[str, object]], None]:
+        def hook(module: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
             inputs = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
             if inputs and inputs[0].dim() == 3 and inputs[0].shape[:2] == (rows, width):
                 layers.append(f"{name} ({type(module).__name__})")

@@ -104,7 +104,7 @@ class Reports:
         waiting = ""
 
         @frames.wraps(original)
-        def write(text: Any) -> Any:
+        def write(text: object) -> object:
             nonlocal waiting
             result = original(text)
             if not isinstance(text, str) or not self.is_active():
@@ -225,7 +225,7 @@ class _RecordingWriter:
     def __getattr__(self, name: str) -> object:
         return getattr(self._writer, name)
 
-    def writerow(self, row: Any) -> object:
+    def writerow(self, row: object) -> object:
         """Record the numbers in a row, and write the row."""
         row = list(row) if isinstance(row, Iterator) else row  # `csv.DictWriter` passes a generator
         if isinstance(row, (list, tuple)) and self._reports.is_active():
@@ -233,7 +233,7 @@ class _RecordingWriter:
                 self._record_row(row)
         return self._writer.writerow(row)
 
-    def writerows(self, rows: Iterable[Any]) -> None:
+    def writerows(self, rows: Iterable[object]) -> None:
         """Record the numbers in the first rows, and write all rows."""
         remaining = iter(rows)
         for row in itertools.islice(remaining, MAX_REPEATS):

@@ -28,7 +28,7 @@ def version(tensor: Tensor) -> int:
     return tensor._version if part is tensor else tensor._version + part._version
 
 
-def is_as_before(p: Tensor, versions: dict[int, tuple[Any, int]]) -> bool:
+def is_as_before(p: Tensor, versions: dict[int, tuple[weakref.ref[Tensor], int]]) -> bool:
     """Return whether a parameter still has the gradient tensor whose version was stored, with the same version.
 
     Args:

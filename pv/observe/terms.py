@@ -192,7 +192,7 @@ def _use(loss: Computed, gradient: Optional[Tensor]) -> None:
     loss.used = loss.used or gradient is not None
 
 
-def accumulation_plan(frame: Optional[FrameType]) -> dict[str, Any]:
+def accumulation_plan(frame: Optional[FrameType]) -> dict[str, object]:
     """Return how a library accumulates gradients, as keys of a `backward` event.
 
     `planned`: the micro-batches whose gradients `transformers.Trainer` or accelerate is asked to average, if several.

@@ -63,7 +63,7 @@ class Call:
         return matrices_in((self.kwargs.get("input_ids"), self.args, self.kwargs))
 
 
-def matrices_in(value: Any) -> list[Tensor]:
+def matrices_in(value: object) -> list[Tensor]:
     """Return up to six different tensors [R, C] in arguments or a batch, with at least 4 columns or rows."""
     from .observer import tensors_in
 

@@ -69,7 +69,7 @@ class CallSites:
         # Code of `python -c` and `python -` has a file name in angle brackets, like code that libraries generate.
         self._main = getattr(sys.modules.get("__main__"), "__file__", None) or "<string>"
         self._kinds: dict[str, str] = {}
-        self._keys: dict[tuple[Any, ...], int] = {}
+        self._keys: dict[tuple[object, ...], int] = {}
         self._shown: dict[str, str] = {}
 
     def _kind(self, file: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from torch.utils.data._utils import fetch, worker
 from . import examples, frames
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from .observer import Observer
 
 STATE_BATCHES = 3
@@ -37,7 +39,9 @@ class WorkerRecorder:
         tensors_in: Yields the tensors in a batch.
     """
 
-    def __init__(self, path: Path, dataset: object, number: int, tensors_in: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, path: Path, dataset: object, number: int, tensors_in: Callable[[object], Iterable[Tensor]]
+    ) -> None:
         self._path, self._dataset, self._number, self._tensors_in = path, dataset, number, tensors_in
         self._fetcher: object = None
         self._pass = self._batches = 0
@@ -51,7 +55,7 @@ class WorkerRecorder:
             if self._pass <= 4:
                 self._write(states=examples.generators(self._dataset))
 
-    def end(self, batch: Any) -> None:
+    def end(self, batch: object) -> None:
         """Record the states of random generators after a batch, and the rows of an iterable data set."""
         self._batches += 1
         if self._pass > 4:
@@ -101,7 +105,7 @@ def install(observer: Callable[[], Observer]) -> None:
     signature = inspect.signature(original)
 
     @frames.wraps(original)
-    def _worker_loop(*args: object, **kwargs: object) -> object:
+    def _worker_loop(*args: Any, **kwargs: Any) -> None:
         with observer().observing("worker"):
             arguments = signature.bind(*args, **kwargs).arguments
             path = path_of(observer().folder, os.getpid())
@@ -109,7 +113,7 @@ def install(observer: Callable[[], Observer]) -> None:
             kinds: tuple[Any, ...] = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)
             for kind in kinds:
                 kind.fetch = _wrap_fetch(kind.fetch, recorder, observer)
-        return original(*args, **kwargs)
+        original(*args, **kwargs)
 
     worker._worker_loop = _worker_loop
 

@@ -3,14 +3,14 @@
 import contextlib
 import importlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -65,7 +65,7 @@ class RunRequest:
     contract: "Contract"
     name: str
     device: str
-    subject: Any
+    subject: object
     folder: Path
     record: "RunRecord | None" = None
     error: Exception | None = None
@@ -139,7 +139,7 @@ class Rows:
         # pytest may have put another folder first in sys.path: then a module of the same name was imported.
         if elsewhere := self._elsewhere(target):
             return skipped(wanted, elsewhere, id_)
-        values: dict[str, Any] = dict.fromkeys(clause.arguments, WholeBox(cast("Harness", clause.claim)))
+        values: dict[str, object] = dict.fromkeys(clause.arguments, WholeBox(cast("Harness", clause.claim)))
         values |= {"device": device, "subject": subject, "run": self._run(clause, device, target, subject)}
         return pytest.param(*(values[name] for name in wanted), id=id_)
 
@@ -217,7 +217,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def _try_box(predicate: Any, subject: Any, harness: "Harness") -> None:
+def _try_box(predicate: Callable[..., object], subject: object, harness: "Harness") -> None:
     """Call a predicate at the points of a box.
 
     Fail if the box is empty; skip as undecided if the box is so large that only its first points were tried.

@@ -93,9 +93,11 @@ class ContractFile(pytest.File):
     refused: str
 
     @classmethod
-    def of(cls, parent: Any, contract: "Contract | None", workers: "Workers", refused: str, **path: Any) -> Any:
+    def of(
+        cls, parent: pytest.Collector, contract: "Contract | None", workers: "Workers", refused: str, path: Path
+    ) -> "ContractFile":
         """Return the collector of one file."""
-        file: Any = cls.from_parent(parent, **path)
+        file: ContractFile = cls.from_parent(parent, path=path)
         file.contract, file.workers, file.refused = contract, workers, refused
         return file
 
@@ -125,7 +127,7 @@ class RefusedItem(pytest.Item):
     def runtest(self) -> None:
         raise ClaimFailed(self.why)
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> Any:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
         return str(excinfo.value)
 
 
@@ -170,7 +172,7 @@ class ClaimItem(pytest.Item):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
-    def reportinfo(self) -> tuple[Any, int, str]:
+    def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, self.claim.location.line - 1, self.name
 
 

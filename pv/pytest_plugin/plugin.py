@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,6 +22,7 @@ from pv.pytest_plugin.arguments import ARGUMENTS, Clause, Rows, clauses_of, skip
 from pv.pytest_plugin.claims import PREFIXES, ClaimItem, ContractFile, MissingProject, UncollectedClaims, Workers
 
 if TYPE_CHECKING:
+    from pv.contract.model import Mutant
     from pv.instrument.import_hook import Plan
     from pv.source.project import Project
 
@@ -108,7 +109,7 @@ class FalsifierPlugin:
                 names.add(module_name(self.project, file))
         return sorted(names)
 
-    def _plant(self, mutants: dict[str, Any]) -> Any:
+    def _plant(self, mutants: dict[str, "Mutant"]) -> "Mutant | None":
         """Plant the mutant of `--pv-mutant` before its module is imported, and return it; None without the option."""
         from pv.instrument.import_hook import install
         from pv.workers.tasks import plan_mutant

@@ -20,6 +20,7 @@ from pv.engines.failures import FailureClassifier, describe_error
 from pv.engines.suite.engine import bench_of, refuse_unknown
 from pv.errors import NotClaimed, PvError, UsageError
 from pv.pytest_plugin.arguments import one_thread
+from pv.suites.bench import SuiteBench
 
 Test = Callable[..., None]
 
@@ -37,7 +38,7 @@ class SuiteClaim:
 
     claim: Falsifier
     all_claims: Mapping[str, Falsifier]
-    bench: Callable[[], Any]
+    bench: Callable[[], SuiteBench]
     holds: dict[str, bool]
 
     def __call__(self) -> None:
@@ -45,7 +46,7 @@ class SuiteClaim:
         with one_thread():  # a fork does not have the OpenMP threads of its parent, and would wait for them
             self._try(self.bench())
 
-    def _try(self, bench: Any) -> None:
+    def _try(self, bench: SuiteBench) -> None:
         needs = tuple(self.claim.options["needs"])
         if reason := bench.missing(self.claim.id, needs):
             pytest.skip(f"not claimed: {reason}")
@@ -64,7 +65,7 @@ class SuiteClaim:
             raise
         self.holds[claim.id] = True
 
-    def _require(self, bench: Any, premise: str) -> None:
+    def _require(self, bench: SuiteBench, premise: str) -> None:
         """Skip or fail the test if a premise does not hold. A premise about a missing feature is skipped."""
         reason = bench.missing(premise, tuple(self.all_claims[premise].options["needs"]))
         if reason and premise not in bench.not_claimed:
@@ -102,9 +103,9 @@ def suite(name: str, *, trainer: object) -> Callable[[Test], Test]:
     claims_by_id = {claim.id: claim for claim in contract.falsifiers}
 
     @functools.cache
-    def bench() -> object:
+    def bench() -> SuiteBench:
         # All claims of a suite name the same function that makes a bench.
-        new_bench = _function(bench_of(contract.falsifiers[0]))(trainer, None)
+        new_bench: SuiteBench = _function(bench_of(contract.falsifiers[0]))(trainer, None)
         refuse_unknown(new_bench.not_claimed, tuple(claims_by_id))
         return new_bench
 
@@ -116,7 +117,7 @@ def suite(name: str, *, trainer: object) -> Callable[[Test], Test]:
     return decorator
 
 
-def _warm_up(bench: Any, needs: tuple[str, ...]) -> None:
+def _warm_up(bench: SuiteBench, needs: tuple[str, ...]) -> None:
     """Run the simplest job of a bench. If it raises, fail the test as undecided, because nothing can be tried."""
     if not hasattr(bench, "warm_up"):
         return
@@ -127,7 +128,7 @@ def _warm_up(bench: Any, needs: tuple[str, ...]) -> None:
     except Exception as error:
         frame = FailureClassifier(Path.cwd(), ()).user_frame(error)
         place = f"\nat {frame}" if frame else ""
-        pytest.fail(f"undecided: {bench.cannot}: {describe_error(error)}{place}", pytrace=False)
+        pytest.fail(f"undecided: {bench.warm_up_failure}: {describe_error(error)}{place}", pytrace=False)
 
 
 def _test(claim: Falsifier) -> Test:

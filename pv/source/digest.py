@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 IGNORED_FIELDS = {"lineno", "col_offset", "end_lineno", "end_col_offset", "ctx", "type_comment", "type_ignores", "kind"}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -62,7 +61,7 @@ def _parts(node: object) -> Iterator[str]:
         for name in sorted(set(node._fields) - IGNORED_FIELDS):
             value = getattr(node, name, None)
             if name == "body" and isinstance(node, DOCUMENTED):
-                value = undocumented(value)
+                value = undocumented(node.body)
             if isinstance(node, ast.JoinedStr) and value is not None:
                 # Only Python 3.12 adds the empty text between the parts of an f-string.
                 value = [part for part in value if not (isinstance(part, ast.Constant) and part.value == "")]
@@ -81,7 +80,7 @@ def _parts(node: object) -> Iterator[str]:
         yield f"{type(node).__name__}:{node!a}"  # not repr, which depends on the Unicode tables of the Python version
 
 
-def undocumented(body: Any) -> Any:
+def undocumented(body: list[ast.stmt]) -> list[ast.stmt]:
     """Return a block of statements without the docstring that it begins with."""
     if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         return body[1:] if isinstance(body[0].value.value, str) else body

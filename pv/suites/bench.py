@@ -28,11 +28,15 @@ class SuiteBench:
         subject: The object under test, or its adapter.
         lacks: By feature that the subject does not have: the reason.
         used: The runs, outputs or cases that the claim has used, in order. A report shows their number as its runs.
+        warm_up_failure: The message if the method `warm_up`, which a bench may have, raises.
+        independent_features: Features whose claims are tried even if `warm_up` raises for other claims.
     """
 
     subject: Any  # an object of the user, of which only its attributes are read
     lacks: Mapping[str, str]
     used: list[Any]
+    warm_up_failure: str = ""
+    independent_features: frozenset[str] = frozenset()
 
     @property
     def not_claimed(self) -> Mapping[str, str]:
@@ -153,7 +157,7 @@ def judge(holds: bool, fault: str, cause: str = "") -> None:
         raise (KnownCause if cause else AssertionError)(f"{fault}{cause}")
 
 
-def parameters_of(make: Any) -> dict[str, inspect.Parameter]:
+def parameters_of(make: Callable[..., object]) -> dict[str, inspect.Parameter]:
     """Return the parameters of a function or class by name.
 
     If a class passes unknown arguments to its base classes, the parameters of the base classes are included.

@@ -128,7 +128,7 @@ class ForkLauncher:
 
         A fork has only the thread that forked, so a library that waits for another thread would hang in it.
         """
-        library_threads = self._wait_until_loaded()["threads"] - 1
+        library_threads = self._wait_until_loaded() - 1
         if not library_threads:
             return self
         self.close()
@@ -136,8 +136,8 @@ class ForkLauncher:
         note = f"tasks are spawned: loading {', '.join(self.preload)} started {library_threads} threads"
         return SpawnLauncher(self.work, note)
 
-    def _wait_until_loaded(self) -> dict[str, Any]:
-        """Return the report that the server sends once its libraries are loaded. Raise WorkerLost."""
+    def _wait_until_loaded(self) -> int:
+        """Return the number of threads that the server reports once its libraries are loaded. Raise WorkerLost."""
         start = last = time.monotonic()
         cpu_s = idle_s = 0.0
         reason = ""
@@ -156,8 +156,7 @@ class ForkLauncher:
             raise self._failure(reason or self._exit_reason(), cpu_s, time.monotonic() - start)
         self.socket.setblocking(False)
         self.loaded = True
-        report: dict[str, object] = json.loads(message)["ready"]
-        return report
+        return int(json.loads(message)["ready"]["threads"])
 
     def _exit_reason(self) -> str:
         """Describe how the server ended, after it closed its socket."""

@@ -12,7 +12,7 @@ import cattrs
 
 from pv.contract.model import Contract, Edit, Falsifier, Mutant, Run, Target
 from pv.engines.code import Function, ResolvedCode
-from pv.engines.engine import Conditions, Engine
+from pv.engines.engine import Conditions, Engine, P
 from pv.engines.registry import engine_named, engine_of, engines
 from pv.engines.run.engine import RunEngine
 from pv.engines.trial import Trial
@@ -69,7 +69,7 @@ class Body:
         data: dict[str, Any] = cattrs.unstructure(self)
         return data
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Return the part of the task that belongs to the key of a cached result.
 
         Folders are left out, since they differ in every run. Lists that follow from the files of the code are left out,
@@ -121,7 +121,7 @@ def execute(code: ResolvedCode, run: Run, conditions: Conditions) -> Body:
 
 def identity(
     contract: Contract, claim: Falsifier, bodies: Sequence[Body], conditions: Conditions, *, spawn: bool
-) -> list[Any]:
+) -> list[object]:
     """Return the data from which the cache key of a trial is computed.
 
     The data contain the time limit of the claim, although it is not part of a task: if it is lowered, the claim must be
@@ -160,7 +160,7 @@ def device(project: Project, name: str) -> Body:
     return Body(kind=DEVICE, root=str(project.root), roots=roots, device=name)
 
 
-def _body(code: ResolvedCode, engine: Engine[Any], payload: Any, conditions: Conditions) -> Body:
+def _body(code: ResolvedCode, engine: Engine[P], payload: P, conditions: Conditions) -> Body:
     """Return the task of a payload under some conditions."""
     files, plan = set(code.subject_files), Plan()
     if conditions.mutant is not None:

@@ -34,7 +34,7 @@ class Logger(Callback):
         settings: The settings of the run, as JSON values by name; empty before `attach` was called.
     """
 
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     _has_begun = False
 
     def __init__(self) -> None:

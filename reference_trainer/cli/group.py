@@ -118,7 +118,7 @@ class _Closed(io.StringIO):
 class _Group(click.Group):
     """A group of commands that reports a lost standard output in one line, without a traceback."""
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         sys.stdout = sys.stdout or _Closed()
         try:
             code = super().main(*args, **{**kwargs, "standalone_mode": False})

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
 
 import click
 
@@ -22,6 +22,26 @@ if TYPE_CHECKING:
 
 _command = click.argument("command", nargs=-1, type=click.UNPROCESSED)
 _ranks = partial(click.option, "--nproc-per-node", type=click.IntRange(1, 1024), help="Number of processes.")
+
+
+class _MachineOptions(TypedDict):
+    """The values of the options of `_machines`, and of the one that only `until` has."""
+
+    nnodes: int
+    rdzv_endpoint: str | None
+    rdzv_id: str
+    local_addr: str | None
+    node_rank: NotRequired[int | None]
+
+
+class _UntilOptions(_MachineOptions):
+    """The values of the options of `until`."""
+
+    step: int | None
+    max_retries: int
+    max_idle: int
+    silent_after: float
+    nproc_per_node: int
 
 
 def _machines(command: Callable[..., int]) -> Callable[..., int]:
@@ -72,7 +92,7 @@ def _machines(command: Callable[..., int]) -> Callable[..., int]:
 @_machines
 @click.option("--node-rank", type=click.IntRange(0), help="Number of this machine, from 0, with --nnodes; 0 decides.")
 @_command
-def until(command: tuple[str, ...], **options: object) -> int:
+def until(command: tuple[str, ...], **options: Unpack[_UntilOptions]) -> int:
     """Run `distill` until it has come to its end, or reached a step: until [--step N] -- distill SETTING...
 
     After a crash, a kill or a hang the run resumes from its newest whole checkpoint. A damaged one is renamed. A
@@ -88,7 +108,7 @@ def until(command: tuple[str, ...], **options: object) -> int:
     return guarded(lambda: _until(list(command), options))
 
 
-def _until(command: list[str], options: dict[str, Any]) -> int:
+def _until(command: list[str], options: _UntilOptions) -> int:
     from reference_trainer.pipeline.defaults import latest_settings
     from reference_trainer.supervision.until import Limits, find_problems
 
@@ -101,7 +121,6 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
     from reference_trainer.supervision.until import supervise  # takes a while
 
     _check_own(settings)
-    ranks = options.pop("nproc_per_node")
     machines = _machines_of(options)
     limits = Limits(
         step=options["step"],
@@ -111,7 +130,8 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
     )
     interrupts.raise_once()
     try:
-        return int(supervise(settings, command[1:], limits, ranks=ranks, report=Lines().write, machines=machines))
+        report, ranks = Lines().write, options["nproc_per_node"]
+        return int(supervise(settings, command[1:], limits, ranks=ranks, report=report, machines=machines))
     except KeyboardInterrupt:
         print_line("stopped on request; the same command goes on")
         return interrupts.SAVED
@@ -123,7 +143,7 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
 @_ranks(required=True)
 @_machines
 @_command
-def launch(command: tuple[str, ...], nproc_per_node: int, **machines: object) -> int:
+def launch(command: tuple[str, ...], nproc_per_node: int, **machines: Unpack[_MachineOptions]) -> int:
     """Run `distill` in several processes: launch --nproc-per-node N -- distill SETTING...
 
     Or `precompute`, which shares its work among them.
@@ -152,7 +172,7 @@ def _check_own(settings: Settings) -> None:
         sys.path.pop(0)
 
 
-def _machines_of(options: dict[str, Any]) -> Machines | None:
+def _machines_of(options: _MachineOptions) -> Machines | None:
     """Return the machines that the options of a command name; None for this machine alone."""
     from reference_trainer.supervision.machines import Machines
 
@@ -162,7 +182,7 @@ def _machines_of(options: dict[str, Any]) -> Machines | None:
             if value is not None:
                 raise SettingError(f"{flag} has no effect without --nnodes; leave it out")
         return None
-    if not (endpoint or "").rpartition(":")[2].isdecimal():
+    if endpoint is None or not endpoint.rpartition(":")[2].isdecimal():
         raise SettingError(f"--nnodes {count} needs --rdzv-endpoint HOST:PORT; it is {endpoint!r}")
     if "node_rank" in options and (rank is None or rank >= count):
         raise SettingError(f"until --nnodes {count} needs --node-rank 0 to {count - 1}, another one on each machine")
@@ -175,7 +195,7 @@ def _machines_of(options: dict[str, Any]) -> Machines | None:
     )
 
 
-def _launch(command: list[str], ranks: int, options: dict[str, object]) -> int:
+def _launch(command: list[str], ranks: int, options: _MachineOptions) -> int:
     from reference_trainer.supervision.until import launch
 
     settings = settings_of(command, precompute)

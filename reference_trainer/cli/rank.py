@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reference_trainer import interrupts
 from reference_trainer.errors import (
@@ -28,6 +28,8 @@ from reference_trainer.errors import (
 from reference_trainer.supervision.heartbeat import SAVED, Failure, Heart
 
 if TYPE_CHECKING:
+    from reference_trainer.callbacks.progress import Lines
+    from reference_trainer.config.settings import Settings
     from reference_trainer.pipeline.report import DistillResult
 
 PR_SET_PDEATHSIG = 1
@@ -53,13 +55,13 @@ def main() -> None:
     end_with(int(parent))
     heart = Heart(Path(directory) / f"rank-{os.environ.get('RANK', '0')}.json")
 
-    def distil(settings: Any, *, lines: Any) -> DistillResult:
-        from reference_trainer.callbacks.base import Callback
+    def distil(settings: Settings, *, lines: Lines) -> DistillResult:
+        from reference_trainer.callbacks.base import Callback, Context
         from reference_trainer.cli.group import line_of
         from reference_trainer.pipeline.distill import distill
 
         class Beating(Callback):
-            def on_step_end(self, context: Any) -> None:
+            def on_step_end(self, context: Context) -> None:
                 heart.step = context.step
 
         try:

@@ -88,12 +88,12 @@ def schema(name: str) -> None:
 @click.option("--vocabulary", type=click.IntRange(2, 10**6), default=512, show_default=True, help="Number of tokens.")
 @click.option("--positions", type=click.IntRange(1, 10**6), default=64, show_default=True, help="Sequence length.")
 @click.option("--seed", type=click.IntRange(0, 10**18), default=0, show_default=True, help="Seed of the logits.")
-def gradcheck(**options: Any) -> int:
+def gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
     """Compare the closed-form gradient with automatic differentiation, in float64.
 
     Exit code 1 if they differ; then no run on this device can be trusted.
     """
-    return guarded(lambda: _gradcheck(**options))
+    return guarded(lambda: _gradcheck(device, vocabulary, positions, seed))
 
 
 def _gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
@@ -226,7 +226,9 @@ class CheckpointStep(click.ParamType[int | Literal["latest", "best"]]):
 
     name = "checkpoint"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | Literal["latest", "best"]:
         return value if value in ("latest", "best") else click.IntRange(0, 10**18).convert(value, param, ctx)
 
 

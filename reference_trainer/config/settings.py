@@ -449,7 +449,7 @@ class Settings(BaseModel):
         has_teacher = any((self.teacher.model, self.teacher.outputs, self.teacher.url))
         return not has_teacher and (self.teacher.steps is not None or self.data.path is not None)
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, **values: object) -> None:
         try:
             super().__init__(**values)
         except ValidationError as error:

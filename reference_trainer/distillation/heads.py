@@ -424,21 +424,28 @@ def head_loss(
     return zeros
 
 
+class _Context(Protocol):
+    """What autograd tells the forward of `_HeadLoss`, and what it keeps for its backward."""
+
+    needs_input_grad: tuple[bool, bool, bool, bool]
+    gradients: Gradients
+
+
 class _HeadLoss(torch.autograd.Function):
     """An output layer that computes its gradients in the forward, in which sharded weights are gathered."""
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, consume: Callable[[Head], Gradients]
+        ctx: _Context, hidden: Tensor, weight: Tensor, bias: Tensor | None, consume: Callable[[Head], Gradients]
     ) -> Tensor:
         ctx.gradients = consume(head_of(hidden, weight, bias, ctx.needs_input_grad[:3]))
         return hidden.new_zeros(*hidden.shape[:-1], 1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_zeros: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _Context, of_zeros: Tensor) -> tuple[Tensor | None, ...]:
         # Drop the references in the context: autograd copies a gradient that something else refers to.
-        (hidden, weight, bias), ctx.gradients = ctx.gradients, None
+        (hidden, weight, bias), ctx.gradients = ctx.gradients, (None, None, None)
         return None if hidden is None else hidden.unflatten(0, of_zeros.shape[:-1]), weight, bias, None
 
 

@@ -49,7 +49,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -550,15 +550,22 @@ def kd_logit_gradient(
     return rows.gradient_BTV
 
 
+class _Context(Protocol):
+    """What the forward of `_Loss` keeps for its backward."""
+
+    gradient: Tensor
+    dtype: torch.dtype
+
+
 class _Loss(torch.autograd.Function):
     """The weighted sum of rows; its backward returns the gradient that was computed with the rows."""
 
     @staticmethod
-    def forward(ctx: Any, student: Tensor, rows: RowLosses, weights: Weights) -> Tensor:
+    def forward(ctx: _Context, student: Tensor, rows: RowLosses, weights: Weights) -> Tensor:
         ctx.gradient, ctx.dtype = rows.gradient_BTV, student.dtype
         return weighted_sum(rows, weights)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_sum: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _Context, grad_sum: Tensor) -> tuple[Tensor | None, ...]:
         return (ctx.gradient * grad_sum).to(ctx.dtype), None, None

@@ -117,6 +117,10 @@ class Student(Protocol):
         ...
 
 
+class EvaluatedStudent(Student, Teacher, Protocol):
+    """A student that also returns logits without a graph, as a teacher does."""
+
+
 @runtime_checkable
 class FeatureTeacher(Teacher, Protocol):
     """A teacher whose hidden states can be matched."""
@@ -127,21 +131,19 @@ class FeatureTeacher(Teacher, Protocol):
 
 
 @runtime_checkable
-class FeaturePass(Protocol):
+class FeaturePass(StudentPass, Protocol):
     """A pass that also takes the gradient of its hidden states."""
-
-    @property
-    def logits(self) -> Tensor:
-        """Return floating logits [B, T, V], detached."""
-        ...
 
     @property
     def hidden_states(self) -> Sequence[Tensor]:
         """Return the hidden state after each layer, floating [B, T, W], detached."""
         ...
 
-    def backward(self, logit_gradient: Tensor, hidden_gradients: Sequence[Tensor | None]) -> None:
-        """Apply the derivatives of the loss by logits and hidden states together; None is a gradient of 0."""
+    def backward(self, logit_gradient: Tensor, hidden_gradients: Sequence[Tensor | None] = ()) -> None:
+        """Apply the derivatives of the loss by logits and hidden states together.
+
+        None is a gradient of 0, and so does an empty sequence.
+        """
         ...
 
 
@@ -154,14 +156,14 @@ class FeatureStudent(Student, Protocol):
         ...
 
 
-def feature_teacher(teacher: Teacher) -> FeatureTeacher:
+def feature_teacher(teacher: object) -> FeatureTeacher:
     """Return the teacher. Raise `ProviderError` unless it has hidden states."""
     if not isinstance(teacher, FeatureTeacher):
         raise ProviderError(_no_hidden_states("teacher", teacher, "outputs(batch)"))
     return teacher
 
 
-def feature_student(student: Student) -> FeatureStudent:
+def feature_student(student: object) -> FeatureStudent:
     """Return the student. Raise `ProviderError` unless it has hidden states."""
     if not isinstance(student, FeatureStudent):
         raise ProviderError(_no_hidden_states("student", student, "forward_features(batch)"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,8 +18,10 @@ from reference_trainer.distillation.losses import RowLosses, loss_by_blocks, wei
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import (
     Batch,
+    FeaturePass,
     Outputs,
     Student,
+    StudentPass,
     Teacher,
     TopK,
     TopKTeacher,
@@ -28,7 +30,7 @@ from reference_trainer.distillation.protocols import (
     feature_student,
     feature_teacher,
 )
-from reference_trainer.distillation.universal import AlignedTeacher, aligned_rows
+from reference_trainer.distillation.universal import AlignedTeacher, Frozen, aligned_rows
 from reference_trainer.errors import VocabularyError
 
 
@@ -104,7 +106,7 @@ def kd_step(
     return StepResult(loss=total / count, sum=total, count=count, metrics=metrics)
 
 
-def check_vocabularies(teacher: Teacher | AlignedTeacher, student: Student | Teacher) -> None:
+def check_vocabularies(teacher: Frozen, student: Student | Teacher) -> None:
     """Raise `VocabularyError` if the vocabulary sizes differ, unless the teacher is an `AlignedTeacher`."""
     if isinstance(teacher, AlignedTeacher):
         return
@@ -131,7 +133,7 @@ class StepRows:
 
 
 def forward_backward(
-    teacher: Teacher | TopKTeacher | AlignedTeacher | None,
+    teacher: Frozen | None,
     student: Student,
     batch: Batch,
     labels_BT: Tensor,
@@ -174,25 +176,18 @@ def forward_backward(
         rows = aligned_rows(*tensors, aligned, weights, scale=scale, deferred=deferred)
         student_pass.backward(rows.gradient_BTV)
         return StepRows(rows, sums_of(rows, weights, metrics=metrics, all_logits=False, aligned=True))
-    chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
+    with_head = _with_head(student, batch)
     metrics, all_logits = metrics and teacher is not None, not isinstance(teacher, TopKTeacher)
-    teacher_output, teacher_states = _run_teacher(teacher, batch, chunked=chunked, matched=matched)
-    run_student = _run_student_in_chunks if chunked else _run_student
+    teacher_output, teacher_states = _run_teacher(teacher, batch, chunked=with_head is not None, matched=matched)
+    run_student = partial(_run_student, student) if with_head is None else partial(_run_student_in_chunks, with_head)
     forward_pass, rows, gradient_BTV = run_student(
-        student,
-        batch,
-        teacher_output,
-        labels_BT,
-        weights,
-        matched=matched,
-        scale=scale,
-        metrics=metrics,
-        deferred=deferred,
+        batch, teacher_output, labels_BT, weights, matched=matched, scale=scale, metrics=metrics, deferred=deferred
     )
     del teacher_output  # free the memory of the teacher's logits for the backward
     if not matched:
         forward_pass.backward(gradient_BTV)
         return StepRows(rows, sums_of(rows, weights, metrics=metrics, all_logits=all_logits))
+    assert isinstance(forward_pass, FeaturePass), "`forward_features` returns a pass with hidden states"
     # One backward from logits and hidden states together, because a second one would need the graph again.
     matching, scored_BT = features or FeatureMatching(), labels_BT.to(gradient_BTV.device) != IGNORE_INDEX
     distance, gradients = matching.differentiate(
@@ -203,7 +198,7 @@ def forward_backward(
 
 
 def measured_rows(
-    teacher: Teacher | TopKTeacher | AlignedTeacher, student: Teacher, batch: Batch, labels_BT: Tensor, weights: Weights
+    teacher: Frozen, student: Teacher, batch: Batch, labels_BT: Tensor, weights: Weights
 ) -> tuple[RowLosses, Tensor]:
     """Return the rows of both models with their metrics, and the student's most probable tokens, int64 [B, T].
 
@@ -214,10 +209,10 @@ def measured_rows(
         aligned = teacher.aligned(batch, weights.temperature)
         rows = aligned_rows(student_BTV, batch.tokens, labels_BT.to(student_BTV.device), aligned, weights)
         return rows, student_BTV.argmax(-1)
-    chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
-    teacher_output, _ = _run_teacher(teacher, batch, chunked=chunked, matched=False)
-    if chunked:
-        return _measured_in_chunks(cast(HeadStudent, student), batch, teacher_output, labels_BT, weights)
+    with_head = _with_head(student, batch)
+    teacher_output, _ = _run_teacher(teacher, batch, chunked=with_head is not None, matched=False)
+    if with_head is not None:
+        return _measured_in_chunks(with_head, batch, teacher_output, labels_BT, weights)
     student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
     tensors = (student_BTV, _teacher_logits(teacher_output, student_BTV, weights), labels_BT.to(student_BTV.device))
     return loss_by_blocks(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True), student_BTV.argmax(-1)
@@ -240,7 +235,14 @@ def _measured_in_chunks(
     return results[0]
 
 
-def _run_teacher(teacher: Any, batch: Batch, *, chunked: bool, matched: bool) -> tuple[TeacherOutput, Sequence[Tensor]]:
+def _with_head(student: object, batch: Batch) -> HeadStudent | None:
+    """Return the student if its output layer can be replaced by the loss of this batch."""
+    return student if isinstance(student, HeadStudent) and student.offers_head(batch) else None
+
+
+def _run_teacher(
+    teacher: Frozen | None, batch: Batch, *, chunked: bool, matched: bool
+) -> tuple[TeacherOutput, Sequence[Tensor]]:
     """Run the teacher. Return its output, and its hidden states if they are `matched`.
 
     The output is the output layer if logits can be formed in chunks, else the logits; or the most probable tokens.
@@ -249,22 +251,25 @@ def _run_teacher(teacher: Any, batch: Batch, *, chunked: bool, matched: bool) ->
         return None if teacher is None else teacher.top_k(batch), ()
     if chunked and isinstance(teacher, HeadTeacher) and (head := teacher.head(batch, hidden_states=matched)):
         return head
-    outputs = feature_teacher(teacher).outputs(batch) if matched else Outputs(teacher.logits(batch), ())
+    if matched or isinstance(teacher, TopKTeacher | AlignedTeacher):
+        outputs = feature_teacher(teacher).outputs(batch)
+    else:
+        outputs = Outputs(teacher.logits(batch), ())
     return checked_logits("teacher", outputs.logits, batch.tokens, teacher.vocab_size), outputs.hidden_states
 
 
-def _teacher_logits(teacher_output: Any, student_BTV: Tensor, weights: Weights) -> Tensor:
+def _teacher_logits(teacher_output: TeacherOutput, student_BTV: Tensor, weights: Weights) -> Tensor:
     """Return the teacher's logits on the student's device; without a teacher, a tensor of the same shape."""
     if teacher_output is None:
         return student_BTV  # only its shape is used
     if isinstance(teacher_output, TopK):
         return completed(teacher_output.to(student_BTV.device), student_BTV, weights.temperature)
-    moved_BTV: Tensor = teacher_output.to(student_BTV.device)
-    return moved_BTV
+    assert isinstance(teacher_output, Tensor), "an output layer is for a student in chunks"
+    return teacher_output.to(student_BTV.device)
 
 
 def _run_student(
-    student: Any,
+    student: Student,
     batch: Batch,
     teacher_output: TeacherOutput,
     labels_BT: Tensor,
@@ -274,9 +279,9 @@ def _run_student(
     scale: float | Tensor,
     metrics: bool,
     deferred: bool,
-) -> tuple[Any, RowLosses, Tensor]:
+) -> tuple[StudentPass, RowLosses, Tensor]:
     """Run the student. Return its pass, the rows, and the gradient of the logits."""
-    forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
+    forward_pass = feature_student(student).forward_features(batch) if matched else student.forward(batch)
     student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
     tensors = (student_BTV, _teacher_logits(teacher_output, student_BTV, weights), labels_BT.to(student_BTV.device))
     rows = loss_by_blocks(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
@@ -284,7 +289,7 @@ def _run_student(
 
 
 def _run_student_in_chunks(
-    student: Any,
+    student: HeadStudent,
     batch: Batch,
     teacher_output: TeacherOutput,
     labels_BT: Tensor,
@@ -294,7 +299,7 @@ def _run_student_in_chunks(
     scale: float | Tensor,
     metrics: bool,
     deferred: bool,
-) -> tuple[Any, RowLosses, Tensor]:
+) -> tuple[StudentPass, RowLosses, Tensor]:
     """Run the student in chunks. Return its pass, the rows, and the argument of `backward` in place of a gradient."""
     results: list[RowLosses] = []
 

@@ -33,7 +33,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from reference_trainer.distillation.losses import KINDS, RowLosses, loss_by_blocks, raise_fault
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
-from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits
+from reference_trainer.distillation.protocols import Batch, Teacher, TopKTeacher, checked_logits
 from reference_trainer.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -286,6 +286,10 @@ class AlignedTeacher:
             Aligned(pair.groups[:, :2], _text_probabilities(logits_TV, tokens_T, pair.groups[:, 2:], temperature))
             for pair, logits_TV, tokens_T in zip(pairs, logits_BTV, tokens_BT, strict=False)
         ]
+
+
+Frozen = Teacher | TopKTeacher | AlignedTeacher
+"""A model that a student can be distilled from."""
 
 
 def _text_probabilities(logits_TV: Tensor, tokens_T: Tensor, spans_G2: Tensor, temperature: float) -> Tensor:

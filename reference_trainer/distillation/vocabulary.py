@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast, get_args
+from typing import Literal, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch import Tensor
 from reference_trainer.distillation.heads import Gradients, Head, HeadStudent, HeadTeacher
 from reference_trainer.distillation.protocols import (
     Batch,
+    EvaluatedStudent,
     FeaturePass,
     Outputs,
     Student,
@@ -30,7 +31,10 @@ VocabularyMode = Literal["truncate", "truncate-student", "pad"]
 """How `share_vocabulary` makes two vocabularies equal."""
 
 
-def share_vocabulary(teacher: Teacher, student: Student, mode: VocabularyMode) -> tuple[Teacher, Student]:
+Learner = TypeVar("Learner", Student, EvaluatedStudent)
+
+
+def share_vocabulary(teacher: Teacher, student: Learner, mode: VocabularyMode) -> tuple[Teacher, Learner]:
     """Return a teacher and a student with equal `vocab_size`; one of them is wrapped if the sizes differ.
 
     - "truncate": the teacher's surplus logits are cut before its softmax, so it is renormalised over the student's
@@ -78,7 +82,7 @@ class _ResizedTeacher:
 
     def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
         # The output layer cuts or pads logits itself, by its `vocab_size`.
-        teacher: Any = self._teacher
+        teacher = self._teacher
         offered = teacher.head(batch, hidden_states=hidden_states) if isinstance(teacher, HeadTeacher) else None
         return offered and (replace(offered[0], vocab_size=self._vocab_size), offered[1])
 
@@ -101,7 +105,7 @@ class _ResizedStudent:
     def forward(self, batch: Batch) -> StudentPass:
         return self._resized(self._student.forward(batch), batch)
 
-    def forward_features(self, batch: Batch) -> _ResizedPass:
+    def forward_features(self, batch: Batch) -> FeaturePass:
         return self._resized(feature_student(self._student).forward_features(batch), batch)
 
     def logits(self, batch: Batch) -> Tensor:
@@ -119,14 +123,14 @@ class _ResizedStudent:
         student, size = cast(HeadStudent, self._student), self._vocab_size
         return student.forward_head(batch, lambda head: consume(replace(head, vocab_size=size)), **options)
 
-    def _resized(self, native_pass: Any, batch: Batch) -> _ResizedPass:
+    def _resized(self, native_pass: StudentPass, batch: Batch) -> _ResizedPass:
         return _ResizedPass(native_pass, batch, self._student.vocab_size, self._vocab_size)
 
 
 class _ResizedPass:
     """A pass with another number of logits; the columns that it adds or cuts have no gradient."""
 
-    def __init__(self, native_pass: Any, batch: Batch, native: int, vocab_size: int) -> None:
+    def __init__(self, native_pass: StudentPass, batch: Batch, native: int, vocab_size: int) -> None:
         self._pass, self._native = native_pass, native
         logits_BTV = checked_logits("student", self._pass.logits, batch.tokens, self._native)
         self._logits_BTV = _resized(logits_BTV, vocab_size, -torch.inf)
@@ -137,15 +141,18 @@ class _ResizedPass:
 
     @property
     def hidden_states(self) -> Sequence[Tensor]:
-        states: Sequence[Tensor] = self._pass.hidden_states
-        return states
+        return self._pass.hidden_states if isinstance(self._pass, FeaturePass) else ()
 
-    def backward(self, logit_gradient: Tensor, *hidden_gradients: Sequence[Tensor | None]) -> None:
+    def backward(self, logit_gradient: Tensor, hidden_gradients: Sequence[Tensor | None] = ()) -> None:
         if logit_gradient.shape != self._logits_BTV.shape:
             read, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
             raise ShapeError(f"the gradient has shape {read}, the logits {expected}; expected equal shapes")
         # Columns that were cut get a gradient of 0; the gradient of columns that were added is dropped.
-        self._pass.backward(_resized(logit_gradient, self._native, 0.0), *hidden_gradients)
+        native_gradient = _resized(logit_gradient, self._native, 0.0)
+        if isinstance(self._pass, FeaturePass):
+            self._pass.backward(native_gradient, hidden_gradients)
+        else:
+            self._pass.backward(native_gradient)
 
 
 def _resized(x_BTV: Tensor, vocab_size: int, fill: float) -> Tensor:

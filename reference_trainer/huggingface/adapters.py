@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,14 @@ from reference_trainer.huggingface.models import Causal, loading
 from reference_trainer.models.loading import StoredTensor, lend_memory, return_memory, weights_of
 
 ADAPTER_CONFIG = "adapter_config.json"
+
+
+class AdapterOptions(TypedDict):
+    """Arguments of `add_adapter` that settings determine."""
+
+    rank: int
+    options: Mapping[str, object]
+    seed: int
 
 
 class Adapted(Causal):
@@ -78,7 +86,7 @@ def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, o
 
 
 def add_adapter_to_skeleton(
-    base: Causal, place: Path, *, rank: int, options: Mapping[str, Any], seed: int
+    base: Causal, place: Path, *, rank: int, options: Mapping[str, object], seed: int
 ) -> Adapted | None:
     """Add an adapter to a skeleton as `add_adapter`: the adapter is in memory, the weights of the base stay in files.
 

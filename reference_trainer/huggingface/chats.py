@@ -306,7 +306,7 @@ class ConvertedRow:
         refusal: At most one.
     """
 
-    documents: Sequence[tuple[Any, Any]] = ()
+    documents: Sequence[tuple[numpy.ndarray, numpy.ndarray]] = ()
     cut: int = 0
     empty: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -552,7 +552,7 @@ class ChatWriter:
     """
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, *, turns: str = "every", options: Mapping[str, Any] | None = None
+        self, tokenizer: PreTrainedTokenizerBase, *, turns: str = "every", options: Mapping[str, object] | None = None
     ) -> None:
         self.tokenizer, self.turns, self.options = tokenizer, turns, dict(options or {})
         self.counts = Counter[str]()
@@ -728,7 +728,7 @@ class ChatWriter:
         except Exception:  # the template refuses a value that it reads
             return True
 
-    def text(self, turns: Turns, tools: Tools, **options: Any) -> str:
+    def text(self, turns: Turns, tools: Tools, **options: object) -> str:
         """Return messages as the template renders them. Raise `DataError` without a template."""
         if not self.tokenizer.chat_template:
             raise DataError("the tokenizer has no chat template; use --chat-template FILE")

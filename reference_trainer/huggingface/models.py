@@ -108,7 +108,7 @@ class Source:
     device_map: object = None
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, bool | str]:
         """Return the arguments of `from_pretrained` for configuration, tokenizer and model."""
         revision = {} if self.revision is None else {"revision": self.revision}
         return {"trust_remote_code": self.trust_remote_code} | revision

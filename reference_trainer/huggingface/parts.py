@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 import torch
 from torch import nn
@@ -34,6 +34,7 @@ from reference_trainer.distillation.universal import Paired
 from reference_trainer.errors import DataError, ModelFileError, OutputError, SettingError
 from reference_trainer.huggingface.adapters import (
     Adapted,
+    AdapterOptions,
     adapter_weights,
     add_adapter,
     add_adapter_to_skeleton,
@@ -75,7 +76,13 @@ from reference_trainer.huggingface.pairs import PairedDocuments, check_pairs, re
 from reference_trainer.models.loading import NamedTensors, is_skeleton, weights_of, when_loaded
 from reference_trainer.pipeline.defaults import defaults_line, with_defaults
 from reference_trainer.pipeline.distill import Distillation
-from reference_trainer.pipeline.parts import HeldBackEvaluation, Recipe, ScheduledOptimizer, shuffled_batches
+from reference_trainer.pipeline.parts import (
+    HeldBackEvaluation,
+    Recipe,
+    RunOptions,
+    ScheduledOptimizer,
+    shuffled_batches,
+)
 from reference_trainer.pipeline.served_teacher import ServedTeacher, served_teacher
 from reference_trainer.pipeline.teachers import default_cache
 from reference_trainer.storage.export import (
@@ -115,7 +122,7 @@ class HuggingFace(Distillation):
         DataError: If the data cannot be read.
     """
 
-    def __init__(self, settings: Settings, **options: Any) -> None:
+    def __init__(self, settings: Settings, **options: Unpack[RunOptions]) -> None:
         if settings.student.model is not None:  # defaults are read from its configuration
             check_place(Source(place=settings.student.model, revision=settings.student.revision))
         chosen = with_defaults(settings)
@@ -346,10 +353,15 @@ class ChatData:
             identity["keeps_empty"] = True
 
         def write(place: Path) -> None:
-            options: dict[str, Any] = {"workers": workers, "skips_invalid": settings.data.skip_invalid_rows}
-            options["keeps_empty"] = keeps_empty
             write_chats(
-                data, writer, settings.data.length, place, note=lambda line: run.lines.write(f"data: {line}"), **options
+                data,
+                writer,
+                settings.data.length,
+                place,
+                note=lambda line: run.lines.write(f"data: {line}"),
+                workers=workers,
+                skips_invalid=settings.data.skip_invalid_rows,
+                keeps_empty=keeps_empty,
             )
             if digest_of(data) != digests["data_sha256"]:
                 raise DataError(f"{data} was changed while it was read; start again")
@@ -512,8 +524,9 @@ class CausalStudent:
         return add_adapter_to_skeleton(base, source.place, **self._adapter_options)
 
     @property
-    def _adapter_options(self) -> dict[str, Any]:
+    def _adapter_options(self) -> AdapterOptions:
         settings = self.run.settings
+        assert settings.student.lora is not None
         options = json.loads(settings.student.lora_options or "{}")
         return {"rank": settings.student.lora, "options": options, "seed": settings.run.seed}
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import EllipsisType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from safetensors import safe_open
@@ -41,7 +41,7 @@ class StoredTensor:
         parts, first = [], 0
         for path, name in self.pieces:
             with safe_open(path, framework="pt") as file:
-                stored: Any = file.get_slice(name)
+                stored = file.get_slice(name)
                 if not with_rows:
                     parts.append(stored[:] if self.shape else stored[...])
                     continue
@@ -160,7 +160,7 @@ def weights_of(module: nn.Module) -> dict[str, Tensor | StoredTensor]:
 def when_loaded(module: nn.Module, action: Callable[[], object]) -> None:
     """Call `action`, which runs the module: at once or, for a skeleton, when `shard` has loaded it."""
     if is_skeleton(module):
-        pending: Any = module.__dict__.get("pending", [])
+        pending: list[Callable[[], object]] = module.__dict__.get("pending", [])
         module.pending = [*pending, action]  # type: ignore[assignment]  # no tensor or module
     else:
         action()
@@ -216,7 +216,8 @@ def load_shards(module: nn.Module, device: torch.device) -> None:
                 owners.setdefault(id(parameter), []).append((child, key))
     for group in owners.values():
         stored = next(_stored(child)[key] for child, key in group if key in _stored(child))
-        divided: Any = group[0][0]._parameters[group[0][1]]
+        divided = group[0][0]._parameters[group[0][1]]
+        assert isinstance(divided, DTensor)
         # FSDP2 divides the first dimension as torch.chunk does: the last ranks may have fewer rows, or none.
         mesh, rows = divided.device_mesh, divided.shape[0]
         size = -(-rows // mesh.size())

@@ -278,11 +278,11 @@ class Checkpoints:
     ranks: Ranks
     best: BestTracker
     writer: Background
-    initial: dict[str, Any] | None = None
+    initial: dict[str, object] | None = None
     """The checkpoint whose weights the run started from, as in `InitialWeights.recorded`; also for a resumed run."""
     own: Mapping[str, str] = field(default_factory=dict)
     """The settings that name the class or model of a custom student; an export needs them."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     """The settings that a resumed run takes unless they are overridden."""
     begun: int = 0
     """The step of the last save that was started."""

@@ -26,7 +26,7 @@ OWN = ("parts", "arguments", "student", "chat_template")
 HUGGING_FACE = "reference_trainer.huggingface.parts:HuggingFace"
 
 
-def find_parts(settings: Settings) -> tuple[Callable[..., Any], dict[str, Any]] | None:
+def find_parts(settings: Settings) -> tuple[Callable[..., Any], dict[str, object]] | None:
     """Return the class that the settings name, and its arguments; None if they name none.
 
     No instance is created. Raise `SettingError` if the class cannot be imported, is not a subclass of `Run` (with a
@@ -63,7 +63,8 @@ def create_run(settings: Settings, default: type[AnyRun], **options: Unpack[RunO
     Raises:
         SettingError: As `find_parts`, and if a base class refuses the arguments.
     """
-    kind, arguments = find_parts(settings) or (default, {})
+    named, arguments = find_parts(settings) or (None, {})
+    kind: Callable[..., AnyRun] = named or default
     try:
         run: AnyRun = kind(settings, **arguments, **options)
         return run

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -19,7 +18,7 @@ from reference_trainer.pipeline.checkpointing import CHECKPOINTS, named_checkpoi
 from reference_trainer.storage.checkpoints import read_manifest
 from reference_trainer.storage.export import has_weights
 
-PRETRAINED: Mapping[str, object] = {
+PRETRAINED: Mapping[str, float] = {
     "lr": 2e-5,  # the learning rate of a new model ruins a pretrained one within a few steps
     "clip": 1.0,
     "warmup": 0.03,
@@ -31,7 +30,7 @@ PRETRAINED: Mapping[str, object] = {
 """Defaults of a pretrained student; `length` is reduced to its number of positions, if that is smaller.
 
 Sources: Taori et al. 2023, Stanford Alpaca (rate, warm-up, epochs); TRL's `SFTConfig` (clip, length, batch size)."""
-ADAPTER: Mapping[str, object] = {**PRETRAINED, "lr": 2e-4}
+ADAPTER: Mapping[str, float] = {**PRETRAINED, "lr": 2e-4}
 """Defaults of an adapter. Source: Dettmers et al. 2023, QLoRA, arXiv:2305.14314, appendix B.2 (rate)."""
 POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "seq_length")
 """Keys of a configuration in transformers for the largest number of positions of a row."""
@@ -39,7 +38,7 @@ NEW_ON_RESUME = frozenset("out force trace resume rewind smoke max_steps project
 """Settings of a single attempt, which a resumed run does not take from its checkpoint."""
 
 
-def defaults_of(settings: Settings) -> Mapping[str, Any]:
+def defaults_of(settings: Settings) -> Mapping[str, float]:
     """Return the defaults that depend on the kind of student, by the flat names of settings.
 
     No file of the student is read; only the existence of weights in a local directory is checked.
@@ -65,12 +64,13 @@ def with_defaults(settings: Settings) -> Settings:
     Args:
         settings: The settings of the run; returned unchanged for a new student.
     """
-    values = dict(defaults_of(settings))
+    defaults = defaults_of(settings)
+    values: dict[str, object] = dict(defaults)
     chosen = settings.flat(chosen=True)
     if not values:
         return settings
     if "length" not in chosen:
-        values["length"] = min(values["length"], _positions(settings) or values["length"])
+        values["length"] = min(defaults["length"], _positions(settings) or defaults["length"])
     if "dtype" not in chosen:
         values["dtype"] = _dtype(settings.run.device)
     return settings.replace(**{name: value for name, value in values.items() if name not in chosen})

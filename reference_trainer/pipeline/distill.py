@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -17,9 +16,10 @@ from reference_trainer.callbacks.base import Callback
 from reference_trainer.callbacks.progress import SMOKE_START_LINE, BarCallback, Lines, ProgressCallback, SilentLines
 from reference_trainer.config.settings import Settings, find_unused
 from reference_trainer.data.text import Rows
+from reference_trainer.distillation.protocols import EvaluatedStudent, Teacher
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.distillation.universal import AlignedTeacher
+from reference_trainer.distillation.universal import AlignedTeacher, Frozen
 from reference_trainer.distillation.vocabulary import share_vocabulary
 from reference_trainer.errors import DataError, SettingError, StopRequestedError
 from reference_trainer.models.placement import computing_in, cpu_threads, placed, usable_device
@@ -286,22 +286,24 @@ class Distillation(Run):
             return self.settings.teacher.top_k
         return None if self.outputs is None else self.outputs.manifest.top_k
 
-    def with_one_vocabulary(self, learner: Any) -> tuple[Any, Any]:
+    def with_one_vocabulary(self, learner: EvaluatedStudent) -> tuple[Frozen, EvaluatedStudent]:
         """Return the teacher and the student as `loop.train` takes them, one wrapped if their vocabularies differ."""
         mode, wrap = self.settings.teacher.share_vocabulary, partial(computing_in, self.settings.run.dtype)
         if self.outputs is not None:
-            teacher: Any = stored_teacher(self.outputs)
+            teacher: Frozen = stored_teacher(self.outputs)
         elif self.served is not None:
             teacher = self.served
         elif self.pairs is not None:
-            teacher = ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size(), note=self.lines.write)
-            teacher = AlignedTeacher(teacher, self.pairs)
+            module = ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size(), note=self.lines.write)
+            teacher = AlignedTeacher(module, self.pairs)
         elif mode is None:
             teacher = ModuleTeacher(wrap(self.teacher), self.vocab_size, note=self.lines.write)
         else:
             self.check_tokens()
             teacher = ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size(), note=self.lines.write)
-        return (teacher, learner) if mode is None else share_vocabulary(teacher, learner, mode)
+        if mode is None or not isinstance(teacher, Teacher):
+            return teacher, learner
+        return share_vocabulary(teacher, learner, mode)
 
     def run(self) -> TrainResult:
         """Train the student. Raise as `loop.train`."""
@@ -462,7 +464,7 @@ class Distillation(Run):
         place, strategy = self.place, self._strategy
         return conditions(self.settings, self.device, self.schedule, digests, place.world_size, strategy)
 
-    def _models(self) -> tuple[object, object]:
+    def _models(self) -> tuple[Frozen, EvaluatedStudent]:
         """Return the teacher and the student as `loop.train` takes them."""
         wrap = partial(computing_in, self.settings.run.dtype)
         if self.place.world_size == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -16,11 +16,14 @@ from matplotlib.ticker import MaxNLocator
 from reference_trainer.distillation.metrics import EVALUATED
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.typing import LineStyleType
+
     from reference_trainer.pipeline.plot import PlottedRun
 
 # Okabe and Ito, "Color Universal Design", 2008: distinct under the common kinds of colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F")
-_STYLES = ("-", "--", "-.", ":")
+_STYLES: Sequence[LineStyleType] = ("-", "--", "-.", ":")
 _NATS = "nats per token"
 _UNITS = {
     **dict.fromkeys(("loss", "soft_loss", "hard_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy"), _NATS),
@@ -65,7 +68,7 @@ def draw(runs: Sequence[PlottedRun], names: Sequence[str], file: Path, *, format
         figure.savefig(file, format=format, metadata={"Date": None} if format == "svg" else None)
 
 
-def _panel(panel: Any, name: str, runs: Sequence[PlottedRun]) -> None:
+def _panel(panel: Axes, name: str, runs: Sequence[PlottedRun]) -> None:
     panel.set_title(name, loc="left", parse_math=False)
     panel.set_ylabel(_UNITS.get(name.removeprefix(EVALUATED), name), parse_math=False)
     panel.ticklabel_format(axis="y", scilimits=(-3, 5), useMathText=True)
@@ -77,15 +80,21 @@ def _panel(panel: Any, name: str, runs: Sequence[PlottedRun]) -> None:
             _line(panel, *run.points[name], _look(index))
 
 
-def _line(panel: Any, steps: list[int], values: list[float], look: dict[str, object]) -> None:
+def _line(panel: Axes, steps: list[int], values: list[float], look: _Look) -> None:
     finite = thin_out([(step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)])
     # A value that is not finite has no height: it is a cross just above the axis, at 2 % of the panel.
     broken = [(step, 0.02) for step, value in zip(steps, values, strict=True) if not math.isfinite(value)]
     panel.plot(*_columns(finite), **look, marker="o" if len(finite) <= _FEW else None, markersize=3)
     if broken:
         panel.set_title("× not finite", loc="right", fontsize="small")
-        bottom = {"transform": panel.get_xaxis_transform(), "linestyle": "none", "marker": "x", "clip_on": False}
-        panel.plot(*_columns(thin_out(broken)), color=look["color"], **bottom)
+        panel.plot(
+            *_columns(thin_out(broken)),
+            color=look["color"],
+            transform=panel.get_xaxis_transform(),
+            linestyle="none",
+            marker="x",
+            clip_on=False,
+        )
 
 
 def thin_out(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
@@ -111,7 +120,15 @@ def _columns(points: list[tuple[int, float]]) -> tuple[list[int], list[float]]:
     return [step for step, _ in points], [value for _, value in points]
 
 
-def _look(index: int) -> dict[str, Any]:
+class _Look(TypedDict):
+    """Properties of a line of matplotlib."""
+
+    color: str
+    linestyle: LineStyleType
+    linewidth: float
+
+
+def _look(index: int) -> _Look:
     """Return the style of the line of a run."""
     return {"color": _COLOURS[index], "linestyle": _STYLES[index % len(_STYLES)], "linewidth": 1.4}
 

@@ -6,7 +6,8 @@ from reference_trainer.config.settings import Settings
 from reference_trainer.data.text import Batches
 from reference_trainer.distillation.features import FeatureMatching, new_matching
 from reference_trainer.distillation.objective import TEMPERATURES
-from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
+from reference_trainer.distillation.protocols import EvaluatedStudent, feature_teacher
+from reference_trainer.distillation.universal import Frozen
 from reference_trainer.plan.objective import WEIGHTS, Annealed, Objective
 
 SEED_OFFSET = 2_000_003
@@ -32,7 +33,7 @@ def objective(settings: Settings) -> Objective:
     )
 
 
-def matching(settings: Settings, student: ModuleStudent, teacher: ModuleTeacher, batches: Batches) -> FeatureMatching:
+def matching(settings: Settings, student: EvaluatedStudent, teacher: Frozen, batches: Batches) -> FeatureMatching:
     """Return the hidden states to match, with projections if widths differ; empty if no step has a feature_weight.
 
     A batch is passed through both models to find the number and the widths of their hidden states.
@@ -41,7 +42,7 @@ def matching(settings: Settings, student: ModuleStudent, teacher: ModuleTeacher,
     if not (terms.feature_weight or terms.feature_weight_end):
         return FeatureMatching()
     batch = batches.batch(1, 1)
-    states = student.outputs(batch).hidden_states, teacher.outputs(batch).hidden_states
+    states = [feature_teacher(model).outputs(batch).hidden_states for model in (student, teacher)]
     pairs = [pair.split(":") for pair in terms.feature_layers.split(",")]
     layers = [(int(of_student), int(of_teacher)) for of_student, of_teacher in pairs]
     return new_matching(*states, layers=layers, distance=terms.feature_distance, seed=settings.run.seed + SEED_OFFSET)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypedDict, TypeVar, cast
+from typing import Protocol, Self, TypedDict, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -50,9 +50,9 @@ from reference_trainer.data.text import (
     share_of,
 )
 from reference_trainer.distillation.features import FeatureMatching
-from reference_trainer.distillation.protocols import TopKTeacher
+from reference_trainer.distillation.protocols import EvaluatedStudent, TopKTeacher
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.distillation.universal import Paired
+from reference_trainer.distillation.universal import Frozen, Paired
 from reference_trainer.errors import DataError, ModelFileError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.loading import NamedTensors
@@ -256,8 +256,8 @@ class Run:
     held_back: Rows
     student: nn.Module
     teacher: nn.Module
-    learner: Any  # a `Student` that also gives logits as a `Teacher` does
-    frozen: Any  # a `Teacher` or a `TopKTeacher`
+    learner: EvaluatedStudent
+    frozen: Frozen
     parallel: Parallel
     schedule: Schedule
     features: FeatureMatching

@@ -103,7 +103,8 @@ class _Production:
         self.staging = _staging(self.out)
         self.rows = run.numbered_rows()
         teacher, _ = run.with_one_vocabulary(ModuleStudent(run.student, run.vocab_size))
-        self.teacher: Teacher = teacher
+        assert isinstance(teacher, Teacher), "only distillation takes the most probable tokens, or other tokens"
+        self.teacher = teacher
         self.manifest = self._manifest(top_k, shard_bytes)
 
     def _manifest(self, top_k: int | None, shard_bytes: int) -> Manifest:

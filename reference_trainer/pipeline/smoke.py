@@ -7,7 +7,6 @@ import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ from reference_trainer.callbacks.progress import (
 from reference_trainer.distillation.gradcheck import AGREE, relative_difference
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher, teacher_logits
-from reference_trainer.distillation.universal import AlignedTeacher
+from reference_trainer.distillation.universal import AlignedTeacher, Frozen
 from reference_trainer.errors import LogitsError, SmokeError
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.state import TrainResult
@@ -105,7 +104,7 @@ def peak_memory_bytes(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kibibytes on Linux
 
 
-def gradient_difference(student: Student, teacher: Teacher, batch: Batch, weights: Weights) -> float:
+def gradient_difference(student: Student, teacher: Frozen, batch: Batch, weights: Weights) -> float:
     """Return the `relative_difference` of the gradient of a batch, without matched hidden states.
 
     The term of hidden states needs no check, because autograd differentiates it.
@@ -138,13 +137,13 @@ class _OneBatch:
         return self.only
 
 
-def first_batch_loss(student: Student, teacher: Teacher, batch: Batch, weights: Weights) -> float:
+def first_batch_loss(student: Teacher, teacher: Frozen, batch: Batch, weights: Weights) -> float:
     """Return the loss per token of a batch, without matched hidden states; NaN if a model diverged.
 
     Call it in eval mode, so that equal weights give equal losses.
     """
     try:
-        sums = evaluate(teacher, cast(Teacher, student), _OneBatch(batch), weights)
+        sums = evaluate(teacher, student, _OneBatch(batch), weights)
     except LogitsError:
         return math.nan
     weight = weights.kd_weight

@@ -39,6 +39,7 @@ from reference_trainer.errors import (
 from reference_trainer.storage.retention import differences
 
 Result = TypeVar("Result")
+Decision = TypeVar("Decision")
 Module = TypeVar("Module", bound=nn.Module)
 
 PAUSE_S = 0.005
@@ -189,10 +190,11 @@ class Ranks:
                 raise RankError(f"rank {rank}: {message}")
         return results[0]
 
-    def broadcast_decision(self, work: Callable[[], object]) -> Any:
+    def broadcast_decision(self, work: Callable[[], Decision]) -> Decision:
         """Call `work` on rank 0 alone, and return its result, a JSON value, on every rank."""
         result = self.run_on_all(lambda: work() if self.rank == 0 else None)
-        return self.all_gather_json(result)[0]
+        decision: Decision = self.all_gather_json(result)[0]
+        return decision
 
     def on_each_machine(self, work: Callable[[], object]) -> object:
         """Call `work` on the first rank of every machine; return its result, JSON and not None, on all ranks there."""

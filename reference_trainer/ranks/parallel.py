@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -343,7 +343,7 @@ class _Tensors(NamedTuple):
     """The parts of a module's output that the trainer uses."""
 
     logits: Tensor
-    hidden_states: Any
+    hidden_states: object
 
 
 def _as_tuple(module: nn.Module, inputs: object, output: object) -> object:

@@ -60,7 +60,7 @@ class Manifest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     format: str = FORMAT
-    of: dict[str, Any]
+    of: dict[str, object]
     teacher_sha256: str
     vocab_size: int = Field(ge=1)
     top_k: int | None = Field(ge=1)

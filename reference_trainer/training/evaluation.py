@@ -13,7 +13,7 @@ from reference_trainer.distillation.metrics import accepted, accepted_name, add
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import Batch, Teacher, TopKTeacher
 from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, measured_rows, sums_of
-from reference_trainer.distillation.universal import AlignedTeacher
+from reference_trainer.distillation.universal import AlignedTeacher, Frozen
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
 EVALUATED_SUMS = (
@@ -43,7 +43,7 @@ def evaluated_names(accept_depth: int, *, all_logits: bool = True, aligned: bool
 
 
 def evaluate(
-    teacher: Teacher,
+    teacher: Frozen,
     student: Teacher,
     sequences: Rows,
     weights: Weights,
@@ -109,7 +109,7 @@ def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[
 
 
 def _batch_metrics(
-    teacher: Teacher, student: Teacher, batch: Batch, weights: Weights, accept_depth: int
+    teacher: Frozen, student: Teacher, batch: Batch, weights: Weights, accept_depth: int
 ) -> dict[str, MetricSum]:
     """Return the sums of one batch, by name, without "loss" and with "token_accuracy"."""
     labels_BT, aligned = labels_of_logits(batch.labels), isinstance(teacher, AlignedTeacher)

@@ -23,7 +23,8 @@ from torch import Tensor
 from reference_trainer.callbacks.base import Callback
 from reference_trainer.callbacks.dispatch import Callbacks
 from reference_trainer.distillation.features import FeatureMatching
-from reference_trainer.distillation.protocols import Batch, Student, Teacher
+from reference_trainer.distillation.protocols import Batch, Student
+from reference_trainer.distillation.universal import Frozen
 from reference_trainer.errors import StopRequestedError, first_line
 from reference_trainer.plan.objective import Objective
 from reference_trainer.plan.schedule import (
@@ -57,7 +58,7 @@ _OPTIONS, _SERVICES, _IDENTITY = UpdateOptions(), RunServices(), RunIdentity()
 
 
 def train(
-    teacher: Teacher,
+    teacher: Frozen,
     student: Student,
     batch_at: Callable[[int, int], Batch],
     optimizer: torch.optim.Optimizer | None,

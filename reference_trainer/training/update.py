@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from reference_trainer.distillation.features import FeatureMatching
-from reference_trainer.distillation.protocols import Batch, Student, Teacher
+from reference_trainer.distillation.protocols import Batch, Student
+from reference_trainer.distillation.universal import Frozen
 from reference_trainer.errors import SettingError, first_line
 from reference_trainer.plan.objective import Objective
 from reference_trainer.plan.schedule import Position, Schedule, is_due, logging_interval, micro_batches
@@ -42,7 +43,7 @@ class MasterAdamW(torch.optim.AdamW):
     """
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # torch has overloads
+    def step(self, closure: object = None) -> None:  # type: ignore[override]  # torch has overloads
         """Take a step. `closure` is ignored."""
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
@@ -70,9 +71,9 @@ class MasterAdamW(torch.optim.AdamW):
                 if master is not parameter:
                     parameter.copy_(master)
 
-    def _state_of(self, parameter: Tensor, group: dict[str, object]) -> dict[str, Any]:
+    def _state_of(self, parameter: Tensor, group: dict[str, object]) -> dict[str, Tensor]:
         """Return the state of a parameter; create it before the first step."""
-        state: dict[str, Any] = self.state[parameter]
+        state: dict[str, Tensor] = self.state[parameter]
         if not state:
             place = parameter.device if group["fused"] else "cpu"  # as in AdamW: only the fused kernel reads it there
             master = parameter.detach().float() if needs_master(parameter) else parameter
@@ -130,7 +131,7 @@ def new_optimizer(
     undecayed: Set[nn.Parameter] = frozenset(),
     masters: bool = False,
     kind: Callable[..., object] = torch.optim.AdamW,
-    options: Mapping[str, Any] = MappingProxyType({}),
+    options: Mapping[str, object] = MappingProxyType({}),
     scales: Mapping[nn.Parameter, float] = MappingProxyType({}),
 ) -> torch.optim.Optimizer:
     """Return the optimizer of a run, by default AdamW. Source: Loshchilov and Hutter 2019, arXiv:1711.05101, alg. 2.
@@ -258,7 +259,7 @@ class StepHooks(Protocol):
 class Update:
     """The parts of an optimizer step; `loop.train` documents them."""
 
-    teacher: Teacher
+    teacher: Frozen
     student: Student
     batch_at: Callable[[int, int], Batch]
     optimizer: torch.optim.Optimizer | None

@@ -17,8 +17,9 @@ from torch import Tensor
 from reference_trainer.distillation.features import FeatureMatching
 from reference_trainer.distillation.losses import loss_fault, raise_fault
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
-from reference_trainer.distillation.protocols import Batch, Student, Teacher
+from reference_trainer.distillation.protocols import Batch, Student
 from reference_trainer.distillation.step import check_vocabularies, forward_backward, labels_of_logits
+from reference_trainer.distillation.universal import Frozen
 from reference_trainer.errors import LabelError, LogitsError
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
@@ -45,7 +46,7 @@ class WindowSums:
 
 
 def kd_window(
-    teacher: Teacher,
+    teacher: Frozen,
     student: Student,
     batches: Sequence[Batch],
     weights: Weights,

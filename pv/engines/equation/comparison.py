@@ -168,10 +168,13 @@ class Observer:
         yield Comparison(f"the derivative of the equation {of.name} by {by} {message}", slope[0], False)
         if of.call is not None:
             result, leaf = self._result_and_leaf(of, example, differentiable=by)
+            assert leaf is not None
             gradient = _gradient(_result_tensors(result, 1, of.call.function)[0], leaf, of.call.function, by)
             yield Comparison(f"the derivative of the code of {of.call.function} by {by} {message}", gradient)
 
-    def _result_and_leaf(self, claim: Definition, example: Example, differentiable: str = "") -> tuple[Any, Any]:
+    def _result_and_leaf(
+        self, claim: Definition, example: Example, differentiable: str = ""
+    ) -> tuple[object, Tensor | None]:
         """Return the result of the code, and the tensor passed for the variable `differentiable`."""
         assert claim.call is not None
         values = arguments(claim, example, self.device)

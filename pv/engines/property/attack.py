@@ -10,11 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, errors, settings
-from hypothesis.strategies import DataObject
+from hypothesis.strategies import DataObject, SearchStrategy
 
 from pv.contract.wording import count
 from pv.engines.assertion import cause_of, explain
@@ -26,6 +26,7 @@ from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 from pv.errors import KnownCause
 
+Drawn = TypeVar("Drawn")
 PROFILE = "pv"
 BETTER_EVERY_S = 0.25
 """Seconds between two counterexamples on the stream while Hypothesis shrinks."""
@@ -249,7 +250,7 @@ class _Search:
         """Record what an example draws from `data` by the label of the draw, or its number."""
         draw = data.draw
 
-        def recorded(strategy: Any, label: Any = None) -> Any:
+        def recorded(strategy: SearchStrategy[Drawn], label: object = None) -> Drawn:
             value = draw(strategy, label)
             name = f"draw {len(self.draws) + 1}" if label is None else str(label)
             self.draws[f"{name} ({len(self.draws) + 1})" if name in self.draws else name] = encode(value)

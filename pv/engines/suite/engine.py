@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pv.contract.model import Binding, Contract, Falsifier
 from pv.contract.wording import count, did_you_mean
@@ -16,6 +16,9 @@ from pv.engines.seed import seed_of
 from pv.engines.stream import Record, Silent, Stream
 from pv.engines.trial import Trial, TrialStatus
 from pv.errors import PvError
+
+if TYPE_CHECKING:
+    from pv.suites.bench import SuiteBench
 
 FAILED = (TrialStatus.REFUTED, TrialStatus.RAISED)
 LOADED = "the subject cannot be loaded"
@@ -83,7 +86,7 @@ class SuiteEngine(Engine[SuitePayload]):
         load_profile(payload.main.examples, shrink=not worker.mutated)
         parts = {**payload.premises, payload.claim: payload.main}
         tests = {id_: with_examples(worker.function(part.test), part.examples) for id_, part in parts.items()}
-        bench: Any = None
+        bench: SuiteBench | None = None
         try:
             bench = _bench(payload, worker)
             worker.ready()
@@ -146,10 +149,10 @@ class CannotRun(PvError):
     """A subject that raises before any claim is tried: every claim is undecided."""
 
 
-def _bench(payload: SuitePayload, worker: Worker) -> object:
+def _bench(payload: SuitePayload, worker: Worker) -> "SuiteBench":
     """Create the bench of the subject. Raise PvError with the reason if that is impossible."""
     with _cannot_run_on_error(LOADED, worker):
-        bench = worker.function(payload.bench)(worker.subject(), worker.shared)
+        bench: SuiteBench = worker.function(payload.bench)(worker.subject(), worker.shared)
     refuse_unknown(bench.not_claimed, payload.ids)
     return bench
 
@@ -162,7 +165,7 @@ def refuse_unknown(not_claimed: Iterable[str], ids: Sequence[str]) -> None:
             raise UnknownClaim(f"`not_claimed` names an unknown claim {id_!r}; {near}")
 
 
-def _warm_up(bench: Any, needs: Sequence[str], worker: Worker) -> None:
+def _warm_up(bench: "SuiteBench", needs: Sequence[str], worker: Worker) -> None:
     """Run the simplest job of a bench that has one, but not on a mutant: there the exception kills it.
 
     A failure is stored in the shared folder, so that the workers of other claims do not run the job again.

@@ -332,7 +332,7 @@ def _tolerances(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
                 yield Change(kind=ChangeKind.WEAKER, name=name, text=text, location=place)
 
 
-def _set_tolerances(verdict: ContractVerdict) -> dict[str, Mapping[str, Any]]:
+def _set_tolerances(verdict: ContractVerdict) -> dict[str, Mapping[str, float]]:
     """Return the tolerances that the contract sets, by name of the equation."""
     if verdict.definitions is not None:
         tolerances = {name: keys.get("tolerance") for name, keys in verdict.definitions["equations"].items()}

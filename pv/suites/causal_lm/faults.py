@@ -3,8 +3,7 @@
 Each function takes the replaced function as `original`, and then its arguments.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +21,12 @@ def positions_start_again(original: Positions, explicit: Tensor | None, mask: Te
     return original(explicit, mask[:, past:], 0)
 
 
-def untied(original: Any, self: nn.Module, state_dict: Any, strict: bool = True, assign: bool = False) -> object:
+def untied(
+    original: Callable[..., object],
+    self: nn.Module,
+    state_dict: Mapping[str, Tensor],
+    strict: bool = True,
+    assign: bool = False,
+) -> object:
     """Load a separate parameter for each name, so that tied weights are no longer shared."""
     return original(self, {name: tensor.clone() for name, tensor in state_dict.items()}, strict, assign=True)

@@ -1,7 +1,7 @@
 """The suite's own subject: a correct causal language model that takes every argument that the suite can pass."""
 
+from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ class CausalLM(nn.Module):
         position_ids: Tensor | None = None,
         segments: Tensor | None = None,
         labels: Tensor | None = None,
-        past_key_values: Any = None,
+        past_key_values: tuple[Tensor, Tensor] | None = None,
         use_cache: bool = False,
     ) -> SimpleNamespace:
         """Return the logits [N, T, V], the loss for labels, and the cache if `use_cache` is set.
@@ -44,7 +44,7 @@ class CausalLM(nn.Module):
         mask = torch.ones(len(input_ids), past + input_ids.shape[1]) if attention_mask is None else attention_mask
         x = self.embed(input_ids) + self.place(positions(position_ids, mask, past))
         q, k, v = self.projections(dropout(normalize(x), self.training)).chunk(3, dim=-1)
-        if past:
+        if past_key_values:
             k, v = torch.cat([past_key_values[0], k], dim=1), torch.cat([past_key_values[1], v], dim=1)
         # With a cache there are more keys than queries: the queries are the last positions.
         seen = causal(q.shape[1], k.shape[1]) & key_mask(mask)
@@ -53,7 +53,7 @@ class CausalLM(nn.Module):
         loss = None if labels is None else token_loss(logits, labels)
         return SimpleNamespace(logits=logits, loss=loss, past_key_values=(k, v) if use_cache else None)
 
-    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> object:
+    def load_state_dict(self, state_dict: Mapping[str, object], strict: bool = True, assign: bool = False) -> object:
         return super().load_state_dict(state_dict, strict, assign)
 
 

@@ -181,7 +181,7 @@ def falsify_split_and_order(bench: Bench, batches: Batches) -> None:
 def falsify_empty(bench: Bench, _: int) -> None:
     documented = getattr(bench.subject, "empty", None)
     try:
-        actual: Any = bench.start().answer()
+        actual = bench.start().answer()
     except Exception:  # a metric may raise an error if it is empty
         return
     actual = None if actual is None or math.isnan(float(actual)) else float(actual)

@@ -4,13 +4,21 @@ The learning rate is the schedule multiplier of the paper, whose rate alpha is 1
 in PyTorch. Steps are computed by small functions, so that every fault of the contract is an edit of one expression.
 """
 
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 Group = dict[str, Any]
+
+
+class State(TypedDict, total=False):
+    """The state of a weight: number of steps, and moving averages of the gradient and of its square."""
+
+    step: int
+    mean: Tensor
+    square: Tensor
 
 
 class AdamW(torch.optim.Optimizer):
@@ -49,8 +57,8 @@ def gradients(group: Group) -> list[tuple[Tensor, Tensor]]:
     return [(weight, weight.grad) for weight in group["params"] if weight.grad is not None]
 
 
-def state_of(optimizer: torch.optim.Optimizer, weight: Tensor) -> dict[str, object]:
-    state: dict[str, Any] = optimizer.state[weight]
+def state_of(optimizer: torch.optim.Optimizer, weight: Tensor) -> State:
+    state: State = optimizer.state[weight]
     return state
 
 
@@ -70,7 +78,7 @@ def apply_decay(gradient: Tensor, weight: Tensor, shrink: float, decay: float) -
     return (gradient, 1 - shrink)
 
 
-def advance(state: dict[str, Any], gradient: Tensor, beta1: float, beta2: float) -> None:
+def advance(state: State, gradient: Tensor, beta1: float, beta2: float) -> None:
     """Update the count of steps and the moving averages of a parameter."""
     state["step"] = state.get("step", 0) + 1
     # m = b1 m + (1 - b1) g and v = b2 v + (1 - b2) g^2, both from 0 (lines 7 and 8 of the algorithm).
@@ -78,7 +86,7 @@ def advance(state: dict[str, Any], gradient: Tensor, beta1: float, beta2: float)
     state["square"] = beta2 * state.get("square", 0) + (1 - beta2) * gradient**2
 
 
-def direction(state: dict[str, Any], betas: tuple[float, float], eps: float) -> Tensor:
+def direction(state: State, betas: tuple[float, float], eps: float) -> Tensor:
     """Return the change of a weight per unit of the learning rate."""
     # m / (1 - b1^t) and v / (1 - b2^t) are not biased towards their start, 0 (lines 9 and 10).
     mean = unbiased(state["mean"], betas[0], state["step"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NotRequired, TypedDict
 
 from hypothesis import strategies as st
 
@@ -67,6 +68,16 @@ def unequal_examples(smallest: int) -> st.SearchStrategy[tuple[Example, ...]]:
     """Draw examples of unequal length and mask, each with a scored token."""
     rows = st.lists(st.tuples(st.integers(2, 7), st.integers(1, 63)), min_size=smallest, max_size=7)
     return rows.map(lambda drawn: tuple(_ending_scored(i, *row) for i, row in enumerate(drawn, 1)))
+
+
+class Shape(TypedDict):
+    """What `shapes` draws: arguments of a job; `max_steps` only where a claim adds it."""
+
+    train: tuple[Example, ...]
+    batch: int
+    accumulate: int
+    epochs: int
+    max_steps: NotRequired[int]
 
 
 def shapes(smallest: int = 1) -> dict[str, st.SearchStrategy[object]]:

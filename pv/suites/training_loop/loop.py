@@ -231,9 +231,10 @@ def rotate(job: Job, best: tuple[float, int] | None) -> None:
         shutil.rmtree(saved[step])
 
 
-def model_in(directory: Path) -> Any:
+def model_in(directory: Path) -> dict[str, Tensor]:
     """Return the state of the model in a checkpoint."""
-    return read(directory)["model"]
+    state: dict[str, Tensor] = read(directory)["model"]
+    return state
 
 
 def best_model(training: Training) -> nn.Module | None:

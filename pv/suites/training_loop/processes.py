@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import IO, Any, NoReturn, cast
 from unittest import SkipTest
 
 import torch
@@ -24,6 +24,9 @@ from pv.instrument import processes
 from pv.instrument.coverage import seen
 from pv.suites.training_loop.job import Job, Trainer
 from pv.suites.training_loop.run import Run, observe
+
+File = str | os.PathLike[str] | IO[bytes]
+"""A file that `torch.save` writes."""
 
 # Ranks.
 
@@ -306,7 +309,7 @@ def _kill_at(directory: Path, operation: int) -> None:
         if event in CHANGES and _is_below(prefix, event, arguments) and is_due():
             _kill()
 
-    def save(state: object, file: Any, *arguments: Any, **options: Any) -> None:
+    def save(state: object, file: File, *arguments: object, **options: object) -> None:
         name = file if isinstance(file, os.PathLike) else getattr(file, "name", file)  # a path has a `name`, too
         if isinstance(name, str | os.PathLike) and os.fspath(name).startswith(prefix) and is_due():
             _write_half(state, file)
@@ -321,22 +324,23 @@ def _kill_at(directory: Path, operation: int) -> None:
         return file_object
 
     # Replace torch.save in both modules that export it, and open in both as well.
-    original_save, original_open = torch.save, open
+    original_save: Callable[..., None] = torch.save
+    original_open = open
     vars(torch)["save"] = vars(torch.serialization)["save"] = save
     builtins.open = io.open = open_and_count
     sys.addaudithook(count)
 
 
-def _write_half(state: object, file: Any) -> None:
+def _write_half(state: object, file: File) -> None:
     """Write the first half of the bytes of `torch.save` to a path or an open file."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     half = buffer.getvalue()[: buffer.tell() // 2]
-    if hasattr(file, "write"):
+    if isinstance(file, str | os.PathLike):
+        Path(file).write_bytes(half)
+    else:
         file.write(half)
         file.flush()
-    else:
-        Path(file).write_bytes(half)
 
 
 def _kill() -> None:

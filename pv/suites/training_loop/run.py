@@ -328,7 +328,7 @@ def _counted_starts() -> Iterator[list[object]]:
     """Yield a list that gets the type of each process or thread, such as a loader's worker, started in the context."""
     started: list[object] = []
 
-    def counted(start: Any) -> object:
+    def counted(start: Callable[..., object]) -> object:
         def count(self: object) -> None:
             started.append(type(self))
             start(self)

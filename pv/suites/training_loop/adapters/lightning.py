@@ -86,7 +86,7 @@ class Lightning:
     ) -> None:
         self.settings, self.callbacks = dict(settings or {}), tuple(callbacks)
 
-    def module(self, job: Job) -> Any:
+    def module(self, job: Job) -> lightning.LightningModule:
         """Return the module to train, with `job.model()` as its network."""
         # `trainer.estimated_stepping_batches` is known only inside `fit`, so the steps are counted here.
         batches = math.ceil(len(job.train) / (job.batch * _ranks()))
@@ -203,7 +203,7 @@ class Watch(Callback):
     def __init__(self, job: Job, report: Report) -> None:
         self.job, self.report = job, report
 
-    def on_train_batch_end(self, trainer: Any, *_: object) -> None:
+    def on_train_batch_end(self, trainer: lightning.Trainer, *_: object) -> None:
         if trainer.global_step == self.job.stop_at:
             trainer.should_stop = True
 

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -13,6 +12,8 @@ from transformers import (
     PrinterCallback,
     Trainer,
     TrainerCallback,
+    TrainerControl,
+    TrainerState,
     TrainingArguments,
     default_data_collator,
 )
@@ -107,11 +108,11 @@ class Transformers:
     features: Mapping[str, bool | str] = {**LEFT, "best_step": True, "ties": True}
     lacks = OldLacks()
     not_claimed: Mapping[str, str] = {}
-    arguments: type[Any] = TrainingArguments
+    arguments: type[TrainingArguments] = TrainingArguments
 
     def __init__(
         self,
-        trainer: Callable[..., Any] = Trainer,
+        trainer: Callable[..., Trainer] = Trainer,
         *,
         settings: Mapping[str, object] | None = None,
         callbacks: Iterable[Callable[[], TrainerCallback]] = (),
@@ -142,7 +143,7 @@ class Transformers:
         trainer.train(resume_from_checkpoint=str(job.resume) if job.resume else None)
         return _complete_report(job, report, trainer)
 
-    def build(self, job: Job, report: Report, callbacks: list[TrainerCallback]) -> Any:
+    def build(self, job: Job, report: Report, callbacks: list[TrainerCallback]) -> Trainer:
         """Return the trainer. Override it for one that takes other arguments."""
         return self.trainer(
             model=report.model,
@@ -153,11 +154,11 @@ class Transformers:
             callbacks=callbacks,
         )
 
-    def config(self, job: Job) -> Any:
+    def config(self, job: Job) -> TrainingArguments:
         """Return the training arguments of a job."""
         return self.arguments(**_settings(job) | self.extra(job) | self.settings)
 
-    def model(self, job: Job) -> Any:
+    def model(self, job: Job) -> PreTrainedModel:
         """Return the model with the probe in it."""
         kind = ProbeForSequenceClassification if self.classifies else ProbeForCausalLM
         return kind(ProbeConfig(vocab_size=VOCABULARY), job.model())
@@ -238,7 +239,7 @@ class Watch(TrainerCallback):
     def __init__(self, job: Job, report: Report) -> None:
         self.job, self.report = job, report
 
-    def on_step_end(self, args: object, state: Any, control: Any, **_: object) -> None:
+    def on_step_end(self, args: object, state: TrainerState, control: TrainerControl, **_: object) -> None:
         self.report.events.append("step_end")
         if state.global_step == self.job.stop_at:
             control.should_training_stop = True
@@ -253,7 +254,7 @@ for _event in ("train_begin", "epoch_begin", "step_begin", "log", "evaluate", "s
     setattr(Watch, f"on_{_event}", _recorder_of(_event))
 
 
-def _complete_report(job: Job, report: Report, trainer: Any) -> Report:
+def _complete_report(job: Job, report: Report, trainer: Trainer) -> Report:
     """Add the logs, evaluations and checkpoints of a finished run to its report, and return the report."""
     names = {"learning_rate": "rate", "grad_norm": "norm"}
     for row in trainer.state.log_history:

@@ -1,7 +1,6 @@
 """The adapter of `trl.SFTTrainer` on a tokenized dataset, with the collator and the loss of SFTTrainer."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from datasets import Dataset
 from tokenizers import Tokenizer, models
@@ -75,7 +74,7 @@ class TRL(Transformers):
             callbacks=callbacks,
         )
 
-    def model(self, job: Job) -> Any:
+    def model(self, job: Job) -> PreTrainedModel:
         return HeadForCausalLM(ProbeConfig(vocab_size=VOCABULARY), job.model())
 
     def rows(self, examples: tuple[Example, ...]) -> object:

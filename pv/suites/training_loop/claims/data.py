@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from itertools import combinations, product
-from typing import Any
+from typing import Unpack
 from unittest import SkipTest
 
 from hypothesis import given
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pv.errors import KnownCause
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import equal, shapes, unequal
+from pv.suites.training_loop.cases import Shape, equal, shapes, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
@@ -42,7 +42,7 @@ def consumed(run: Run) -> list[int]:
 
 
 @given(**shapes())
-def falsify_each_example_once_an_epoch(bench: Bench, **shape: Any) -> None:
+def falsify_each_example_once_an_epoch(bench: Bench, **shape: Unpack[Shape]) -> None:
     run = bench.run(Job(**shape))
     names, n, epochs = consumed(run), len(run.job.train), run.job.epochs
     if "short_windows" in bench.lacks:
@@ -190,7 +190,7 @@ def _causes_of_workers(alone: Run, workers: Run) -> tuple[str, ...]:
 
 
 @given(**shapes())
-def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> None:
+def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Unpack[Shape]) -> None:
     run = bench.run(Job(**shape))
     # A loop that fills up windows from the next epoch may leave an incomplete window at the end of the run.
     full = "short_windows" in bench.lacks
@@ -245,7 +245,7 @@ def steps_of_epoch(run: Run) -> int:
 
 
 @given(**shapes())
-def falsify_steps_of_an_epoch(bench: Bench, **shape: Any) -> None:
+def falsify_steps_of_an_epoch(bench: Bench, **shape: Unpack[Shape]) -> None:
     run = bench.run(Job(**shape))
     expected, shape_of = run.job.epochs * steps_of_epoch(run), f"{run.job.epochs} x {len(run.job.train)} examples"
     # Without short windows, an epoch may end inside a window: fewer steps are allowed.
@@ -264,7 +264,7 @@ def _causes_of_steps(run: Run) -> tuple[str, ...]:
 
 
 @given(**shapes(), max_steps=st.integers(1, 7))
-def falsify_max_steps_is_exact(bench: Bench, **shape: Any) -> None:
+def falsify_max_steps_is_exact(bench: Bench, **shape: Unpack[Shape]) -> None:
     run = bench.run(Job(**shape))
     if len(run.steps) != run.job.max_steps:
         refute(f"{len(run.steps)} steps with max_steps {run.job.max_steps}", run, _causes_of_limit(run))

@@ -1,10 +1,10 @@
 """Claims about gradients: the token mean, masks, padding, frozen parameters, losses that are not finite."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise, product
-from typing import Any, cast
+from typing import Any, Unpack, cast
 from unittest import SkipTest
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from pv.equations.causes import difference
 from pv.equations.causes import ratio as ratio_of
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import EVALUATED, EVALUATING, equal, example, shapes, unequal
+from pv.suites.training_loop.cases import EVALUATED, EVALUATING, Shape, equal, example, shapes, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
@@ -55,7 +55,7 @@ DISTINGUISHING = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2
 """A job in which no two known mistakes give the same gradient; it is tried before the drawn jobs."""
 
 
-def unequal_cases(bench: Bench, shape: Mapping[str, Any], which: Callable[[int, int], bool]) -> Cases:
+def unequal_cases(bench: Bench, shape: Shape, which: Callable[[int, int], bool]) -> Cases:
     """Return a case for the gradients of a job, and one for the masks with which the model is called.
 
     Args:
@@ -70,14 +70,14 @@ def unequal_cases(bench: Bench, shape: Mapping[str, Any], which: Callable[[int, 
     return cases
 
 
-def _micro_batches(shape: Mapping[str, Any]) -> int:
+def _micro_batches(shape: Shape) -> int:
     """Return the number of micro-batches of an epoch."""
-    return -(-len(shape["train"]) // int(shape["batch"]))
+    return -(-len(shape["train"]) // shape["batch"])
 
 
 @first(**DISTINGUISHING)
 @given(**shapes(2))
-def falsify_unequal_full_windows(bench: Bench, **shape: Any) -> None:
+def falsify_unequal_full_windows(bench: Bench, **shape: Unpack[Shape]) -> None:
     # At least one full window; short windows are the subject of another claim.
     assume(_micro_batches(shape) >= shape["accumulate"])
     judge(unequal_cases(bench, shape, lambda taken, planned: taken == planned))
@@ -93,7 +93,7 @@ def falsify_equal_partial_windows(bench: Bench) -> None:
 
 @first(**DISTINGUISHING)
 @given(**shapes(2))
-def falsify_unequal_partial_windows(bench: Bench, **shape: Any) -> None:
+def falsify_unequal_partial_windows(bench: Bench, **shape: Unpack[Shape]) -> None:
     # At least one short window.
     assume(_micro_batches(shape) % shape["accumulate"])
     judge(unequal_cases(bench, shape, lambda taken, planned: taken < planned))

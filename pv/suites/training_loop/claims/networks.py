@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import product
-from typing import Any, cast
+from typing import cast
 from unittest import SkipTest
 
 import torch
@@ -94,7 +94,7 @@ def _cause_of_padding(bench: Bench) -> str:
     network, rows = trainer.network(), rows_of(trainer.tokens)
     changed = False
 
-    def shift(module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
+    def shift(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
         nonlocal changed
         padding = _padding_mask(arguments[0], rows) if isinstance(module, nn.Embedding) else None
         if padding is None:

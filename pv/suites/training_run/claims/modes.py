@@ -3,8 +3,8 @@
 import math
 from bisect import bisect
 from collections import defaultdict
+from collections.abc import Set
 from itertools import pairwise
-from typing import Any
 
 from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Event, Process, Run
@@ -231,7 +231,7 @@ def _has_draws(forwards: list[tuple[Event, bool]], steps: list[int]) -> bool:
 
 
 def _blocks(
-    process: Process, forwards: list[tuple[Event, bool]], steps: list[int], trained_on: set[Any]
+    process: Process, forwards: list[tuple[Event, bool]], steps: list[int], trained_on: Set[object]
 ) -> list[Event]:
     """Return the forwards with dropout that come in blocks at least three steps apart, if they are evaluations.
 
