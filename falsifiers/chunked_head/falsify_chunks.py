@@ -241,10 +241,16 @@ def falsify_ranks_have_the_gradient_of_all_logits(subject: Any, seed: int) -> No
     run_ranks(2, work)
 
 
-@given(seed=SEEDS, tied=st.booleans(), bias=st.booleans(), dtype=st.sampled_from(["float64", "bfloat16"]))
-@example(seed=0, tied=True, bias=True, dtype="float64")
+@given(
+    seed=SEEDS,
+    tied=st.booleans(),
+    bias=st.booleans(),
+    dtype=st.sampled_from(["float64", "bfloat16"]),
+    rescaled=st.booleans(),
+)
+@example(seed=0, tied=True, bias=True, dtype="float64", rescaled=True)
 def falsify_a_sharded_teacher_gives_its_output_layer(
-    subject: Any, seed: int, tied: bool, bias: bool, dtype: str
+    subject: Any, seed: int, tied: bool, bias: bool, dtype: str, rescaled: bool
 ) -> None:
     """Its logits are asked for once, by the check of the first batch."""
     batches = batches_of(seed, [(3, 5), (1, 2), (2, 7), (0, 3)])
@@ -252,6 +258,9 @@ def falsify_a_sharded_teacher_gives_its_output_layer(
     def work(rank: int) -> None:
         student, teacher = Tiny(seed), Tiny(seed + 1, tied=tied, bias=bias)
         kind = torch.float64 if dtype == "float64" else torch.float32
+        for model in (student, teacher) if rescaled else ():
+            keys, model.after = NAMED["a factor and a soft cap"]
+            model.config = SimpleNamespace(**keys)
         expected, calls = oracle(student, teacher, batches, USUAL), list[Batch]()
         frozen = subject.shard(teacher.to(kind), torch.device("cpu"))
         module = subject.shard(student.to(kind), torch.device("cpu"))
@@ -262,7 +271,8 @@ def falsify_a_sharded_teacher_gives_its_output_layer(
         with chunks_of(3):
             subject.kd_window(*providers, batches[rank::2], USUAL, parallel=subject.ShardedParallel(module))
         assert_equal(f"rank {rank}: calls for all logits", len(calls), 1)
-        assert_gradients(f"rank {rank}, tied: {tied}, {dtype}", student, expected, ALLOWED[dtype])
+        case = f"rank {rank}, tied: {tied}, {dtype}, logits with a factor and a soft cap: {rescaled}"
+        assert_gradients(case, student, expected, ALLOWED[dtype])
 
     run_ranks(2, work)
 
