@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import HOOKS, Script, lifecycle
 from falsifiers.rank_runs.falsify_runs import assert_no_error, launched
-from falsifiers.resume.runs import Noisy, settings
+from falsifiers.resume.runs import Noisy, V, settings
 from falsifiers.resume.runs import small_distillation as own
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.runs import scratch
@@ -25,6 +25,8 @@ COMMON += ["gradient_norm", "checkpoint_path", "total_steps", "attempt", *PLACE[
 RATES = ("steps_per_s", "tokens_per_s", "flops_per_s")
 TOKENS = 8
 """Scored by a micro-batch of a rank: two rows of five tokens, the last of which predicts nothing."""
+BATCH_FLOPS = 2 * 10 * sum(passes * width * (V + 2 * width) for width, passes in ((3, 1), (5, 3)))
+"""Operations of a micro-batch of a rank: ten tokens, two layers and a head; of the teacher once, of the student thrice."""
 PATIENCE_S = 120
 """Of a rank in a collective: on busy cores, four processes wait long for their turn, and none of the faults hangs."""
 KINDS = (Callback, Observer)
@@ -38,7 +40,8 @@ def recorder(kind: type[Callback], path: Path) -> Callback:
     def record(self: Any, context: Any) -> None:
         event = {name: getattr(context, name) for name in (*OF_A_RANK, *COMMON)}
         event |= {name: dict(value) for name, value in event.items() if name.endswith("metrics")}
-        event["metrics"] = {name: value for name, value in event["metrics"].items() if name not in RATES}
+        per_s = {name: event["metrics"].pop(name) for name in RATES if name in event["metrics"]}
+        event["flops_of_a_step"] = per_s["flops_per_s"] / per_s["steps_per_s"] if "flops_per_s" in per_s else None
         events.append(event)
         if context.hook == "on_train_end":
             path.write_text(json.dumps(events))
@@ -81,6 +84,10 @@ def falsify_every_hook_is_called_on_every_rank(subject: Any, accumulate: int, lo
                 _assert_values(f"{where}, {event['hook']} of step {event['step']}", rank, event, of_rank_0)
         assert_equal("hooks", {event["hook"] for event in ranks[0]}, set(HOOKS))
         _assert_loss_of_all_ranks(ranks, log)
+        counted = [event["flops_of_a_step"] for events in ranks for event in events if event["hook"] == "on_log"]
+        expected = RANKS * min(accumulate, Noisy.batches) * BATCH_FLOPS
+        wrong = [flops for flops in counted if flops is None or not math.isclose(flops, expected, rel_tol=1e-9)]
+        assert counted and not wrong, f"steps of {RANKS} ranks are counted as {wrong[:2]} FLOP; expected {expected}"
 
 
 def _assert_values(where: str, rank: int, event: Event, of_rank_0: Event) -> None:

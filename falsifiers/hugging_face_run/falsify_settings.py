@@ -37,6 +37,7 @@ CHANGES: Mapping[str, dict[str, Any]] = {
     "pairs": {"cross_tokenizer": True},
     "pairs of another length": {"cross_tokenizer": True, "length": 12},
     "pairs of another template": {"cross_tokenizer": True, "teacher": "worded"},
+    "pairs of another template of the student": {"cross_tokenizer": True, "chat_template": "other.jinja"},
 }
 """Settings with which the data of the falsifier have other tokens or labels, or are refused."""
 BRIEF = TEMPLATE.replace(
@@ -47,14 +48,15 @@ BRIEF = TEMPLATE.replace(
 
 @contextmanager
 def place() -> Iterator[Path]:
-    """Yield a directory with models and conversations; one conversation is invalid."""
+    """Yield a directory with models and conversations: one is invalid, and one has nothing to predict within a row."""
     with scratch() as directory:
         words = word_tokenizer()
         words.chat_template = BRIEF
         for name in ("teacher", "student"):
             write_causal(directory / name, words, 16, torch.float32)
             words.save_pretrained(directory / name)
-        rows = [*map(json.dumps, conversations(0)), '{"messages": 3}']
+        long = [{"role": "user", "content": "w1 " * USUAL["length"]}, {"role": "assistant", "content": "w2"}]
+        rows = [*map(json.dumps, [{"messages": long}, *conversations(0)]), '{"messages": 3}']
         (directory / "chats.jsonl").write_text("\n".join(rows))
         (directory / "other.jsonl").write_text("\n".join(rows[::-1]))
         (directory / "other.jinja").write_text(TEMPLATE.replace(" <end>", " w0 <end>"))
@@ -132,6 +134,11 @@ def falsify_kept_tokens_are_those_of_the_settings(subject: Any) -> None:
         assert shared[one][0] != shared[other][0], (
             f"{one} and {other} have the same data: the second run took them from the first, or nothing was tried"
         )
+    of_teacher, of_teacher_too = (
+        [tokens for _, _, pairs in shared[name][0] for tokens, _ in pairs]
+        for name in ("pairs", "pairs of another template of the student")
+    )
+    assert of_teacher == of_teacher_too, "chat_template, which is for the student, changes the tokens of the teacher"
 
 
 OF_DATA: list[dict[str, Any]] = [
@@ -195,6 +202,10 @@ MISFITS: Mapping[str, tuple[dict[str, Any], str]] = {
         "differ in 2 tokens: 'w1' is 4 for the student and 5 for the teacher",
     ),
     "a tokenizer that lacks a token": ({"teacher": "fewer"}, "differ in 1 token"),
+    "another tokenizer of a served teacher": (
+        {"teacher": "swapped", "teacher_url": "http://127.0.0.1:9"},
+        "differ in 2 tokens: 'w1'",
+    ),
     "another tokenizer of initial weights": ({"init_from": "swapped"}, "differ in 2 tokens: 'w1'"),
     "more logits": ({"teacher": "wide"}, "--share-vocabulary"),
     "more logits, shared": ({"teacher": "wide", "share_vocabulary": "truncate"}, ""),
@@ -230,6 +241,8 @@ def falsify_models_that_do_not_fit_are_refused(subject: Any) -> None:
                 with begun(subject, directory, "cache", **change) as run:
                     run.join()
                     run.make_batches()
+                    if "teacher_url" in change:
+                        return  # no server answers there
                     run.student = run.make_student()
                     run.make_teacher()
                     if "init_from" in change:
