@@ -201,13 +201,28 @@ def _divided_by(windows: list[Window], reaching: list[Event]) -> int:
 
 @claim("TR-NAN-001", "no gradient was applied", premises=("TR-SCALE-001",))
 def finite_gradients(run: Run, record: Record) -> None:
-    """An infinite or NaN gradient was applied. The weights show that the optimizer did not skip the step."""
+    """An infinite or NaN gradient was applied. The weights show that the optimizer did not skip the step.
+
+    Or a step with a finite gradient, after a step that left finite weights, makes weights NaN or infinite.
+    """
     for _process, _optimizer, windows in windows_of(run):
+        last = None
         for window in windows:
-            norm, digest = window.event["norm"], window.event["digest"]
+            norm, digest, before = window.event["norm"], window.event["digest"], last
+            last = digest
             if norm is None or window.event["by_scaler"]:
                 continue
             record.tried += 1
+            first = window.event.get("digest_before") if before is None else before
+            if is_finite(norm) and digest is not None and not is_finite(digest) and is_finite(first or 0.0):
+                half = window.event.get("moved", {}).get("halves", (0, 0))[0]
+                record.falsify(
+                    window.at,
+                    f"step {window.step} has a finite gradient, of norm {norm:.4g}, and the weights are not finite after "
+                    "it" + ("; they are in half precision, where the eps of an optimizer may be 0" if half else ""),
+                    "keep the optimizer's weights and states in float32",
+                )
+                break
             if not is_finite(norm) and digest is not None and not is_finite(digest):
                 values = [loss.value for p in window.passes for loss in p.losses]
                 record.falsify(

@@ -32,9 +32,9 @@ def logits_are_logits(run: Run, record: Record) -> None:
     another last operation.
     """
     for at, function, facts in _operands(run):
-        if function in ("cross_entropy", "binary_cross_entropy_with_logits"):
+        if function in ("cross_entropy", "binary_cross_entropy_with_logits", "log_softmax"):
             record.tried += 1
-            layer = "Softmax" if function == "cross_entropy" else "Sigmoid"
+            layer = "Sigmoid" if function == "binary_cross_entropy_with_logits" else "Softmax"
             if function == "cross_entropy" and facts["made_by"].startswith("ReluBackward"):
                 record.falsify(
                     at,
