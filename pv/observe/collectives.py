@@ -45,12 +45,13 @@ def install(observer: Callable[[], Observer]) -> None:
                 with active.observing("exchange"):
                     tensors = active.tensors_in((args, kwargs))
                     size = sum(tensor.numel() for tensor in tensors if tensor.is_floating_point())
-                    step, total, largest = active.exchanged.get(name, (active.steps, 0, -1))
+                    inside = active.in_module or active.backward is not None
+                    step, total, largest = active.exchanged.get((name, inside), (active.steps, 0, -1))
                     total = size + (total if step == active.steps else 0)
                     if total > 1.2 * largest:  # few events, although a model may be exchanged in many parts
                         largest = total
-                        active.add("exchange", name=name, elements=total, step=active.steps)
-                    active.exchanged[name] = (active.steps, total, largest)
+                        active.add("exchange", name=name, elements=total, step=active.steps, inside=inside)
+                    active.exchanged[name, inside] = (active.steps, total, largest)
             return result
 
         return exchange

@@ -313,8 +313,11 @@ class Observer:
         """Whether the recorded block has ended."""
         self.reduced = 0
         """Number of elements that were reduced over all ranks since the last step."""
-        self.exchanged: dict[str, tuple[int, int, int]] = {}
-        """By name of a collective: the last step before it, the elements since this step, and the most in an event."""
+        self.exchanged: dict[tuple[str, bool], tuple[int, int, int]] = {}
+        """Facts about a collective, by its name and by whether it runs inside a model's call or a backward pass.
+
+        These are the number of steps before the last call, the elements since this step, and the most in an event.
+        """
         self.optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, OptimizerState] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[nn.Module, Model] = weakref.WeakKeyDictionary()
         self.ran: weakref.WeakKeyDictionary[nn.Module, parameters.Layer] = weakref.WeakKeyDictionary()
@@ -892,6 +895,14 @@ class Observer:
                 ],
                 **parameters.describe(self, model.number, module, set(held), had),
             )
+        firsts = [(next(iter(m._parameters.values())), layer.first) for m, layer in list(self.ran.items()) if layer.first]
+        if firsts:
+            layers = [
+                {"name": names[id(p)], "input": first[0], "first": first[1], "last": p.detach().sum(dtype=torch.float64)}
+                for p, first in firsts
+                if p is not None and id(p) in names
+            ]
+            self.add("normalizations", layers=layers[:40])
         sources = self.samples.describe()
         if sources:
             self.add("distributions", sources=sources)

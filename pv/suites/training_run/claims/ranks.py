@@ -17,8 +17,14 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
 
     Ranks that start with equal weights and never exchange gradients or weights are no replicas, but members of an
     ensemble or of a search for hyperparameters, unless they share one evaluation or one checkpoint; see `_never_reduced`.
+
+    Ranks that exchange activations inside a model hold parts of it (tensor parallelism), which differ. Its normalization
+    layers are whole where they start with one input and one weight on all ranks, and must stay equal.
     """
     ranks, replicas = run.ranks, run.replicas
+    parallel = len(ranks) > 1 and not any(process.has_ddp for process in ranks)
+    if parallel and all(any(e["inside"] for e in process.of("exchange")) for process in ranks):
+        _compare_normalizations(ranks, record)
     if ranks and not replicas:
         record.not_reached = "no optimizer holds parameters that can be recognized on every rank by names and shapes"
     for optimizers in replicas:
@@ -64,6 +70,25 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
                     change,
                 )
                 break
+
+
+def _compare_normalizations(ranks: list[Process], record: Record) -> None:
+    """Compare the normalization layers that have one input and one weight on all ranks, before the first step."""
+    columns = [{row["name"]: row for event in process.of("normalizations") for row in event["layers"]} for process in ranks]
+    rows = [[column[name] for column in columns] for name in columns[0] if all(name in column for column in columns)]
+    rows = [row for row in rows if not any(_differ([part[key] for part in row]) for key in ("input", "first"))]
+    record.tried += len(rows)
+    wrong = [row for row in rows if _differ([part["last"] for part in row])]
+    if wrong:
+        sums = ", ".join(f"{part['last']:.8g}" for part in wrong[0])
+        record.falsify(
+            next((windows[0].at for windows in ranks[0].windows.values() if windows), ""),
+            f"{len(wrong)} of {len(rows)} normalization layers that all {len(ranks)} ranks begin with the same weights and "
+            f"the same input end with different weights: {', '.join(row[0]['name'] for row in wrong[:4])} (sums "
+            f"{sums}): ranks that share a model have drifted apart",
+            "clip replicated parameters with the same factor on all ranks, and reduce their gradients over the ranks that "
+            "share the model",
+        )
 
 
 def _never_reduced(ranks: list[Process], steps: list[tuple[Window, ...]]) -> bool:
