@@ -77,9 +77,7 @@ def install(observer: Callable[[], Observer]) -> None:
         setattr(owner, "log_softmax", _wrapped_log_softmax(owner.log_softmax, observer))
 
 
-def _wrapped_log_softmax(
-    original: Callable[..., object], observer: Callable[[], Observer]
-) -> Callable[..., object]:
+def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     """Wrap log_softmax: record a line that applies it to the result of a softmax over the same dimension."""
 
     @frames.wraps(original)

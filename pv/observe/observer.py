@@ -895,10 +895,17 @@ class Observer:
                 ],
                 **parameters.describe(self, model.number, module, set(held), had),
             )
-        firsts = [(next(iter(m._parameters.values())), layer.first) for m, layer in list(self.ran.items()) if layer.first]
+        firsts = [
+            (next(iter(m._parameters.values())), layer.first) for m, layer in list(self.ran.items()) if layer.first
+        ]
         if firsts:
             layers = [
-                {"name": names[id(p)], "input": first[0], "first": first[1], "last": p.detach().sum(dtype=torch.float64)}
+                {
+                    "name": names[id(p)],
+                    "input": first[0],
+                    "first": first[1],
+                    "last": p.detach().sum(dtype=torch.float64),
+                }
                 for p, first in firsts
                 if p is not None and id(p) in names
             ]

@@ -10,7 +10,7 @@ LIMITS = 1e3
 """A larger limit only measures the norm."""
 
 
-@claim("TR-CLIP-001", "no gradient was clipped", premises=("TR-GRAD-001", "TR-GRAD-003"))
+@claim("TR-CLIP-001", "no gradient was clipped", premises=("TR-GRAD-001", "TR-GRAD-003", "TR-CLIP-003"))
 def clipped_last(run: Run, record: Record) -> None:
     """A gradient is clipped, and a later backward pass of the same step adds to it.
 

@@ -74,7 +74,9 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
 
 def _compare_normalizations(ranks: list[Process], record: Record) -> None:
     """Compare the normalization layers that have one input and one weight on all ranks, before the first step."""
-    columns = [{row["name"]: row for event in process.of("normalizations") for row in event["layers"]} for process in ranks]
+    columns = [
+        {row["name"]: row for event in process.of("normalizations") for row in event["layers"]} for process in ranks
+    ]
     rows = [[column[name] for column in columns] for name in columns[0] if all(name in column for column in columns)]
     rows = [row for row in rows if not any(_differ([part[key] for part in row]) for key in ("input", "first"))]
     record.tried += len(rows)
