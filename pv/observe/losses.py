@@ -74,7 +74,7 @@ def install(observer: Callable[[], Observer]) -> None:
     for name in (*SIGNS, "ctc_loss"):
         setattr(F, name, _wrapped_operands(name, getattr(F, name), observer))
     for owner in (F, Tensor):
-        setattr(owner, "log_softmax", _wrapped_log_softmax(owner.log_softmax, observer))
+        frames.wrap(owner, "log_softmax", lambda original: _wrapped_log_softmax(original, observer))
 
 
 def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
@@ -101,7 +101,7 @@ def _dimension(node: Any) -> int:
     """Return the dimension of a softmax, which its node stores without a sign."""
     dimension = int(node._saved_dim)
     dimension -= (dimension >> 63) << 64
-    return dimension % node._saved_result.dim()
+    return int(dimension % node._saved_result.dim())
 
 
 def _wrapped_operands(

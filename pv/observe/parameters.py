@@ -74,7 +74,7 @@ class Layer:
         self.order = 0
         """Position of this call among all calls of layers inside autocast regions, from 1."""
         self.first: Optional[tuple[Tensor, Tensor]] = None
-        """On several ranks, of a normalization layer before the first step: sums over its input, and over its weight."""
+        """On several ranks, of a normalization layer before the first step: the sums of its input and of its weight."""
 
     def note_autocast(self, module: nn.Module, result: Tensor, facts: Facts) -> None:
         """Record the number of multiplications and the precision of a call inside an autocast region."""
@@ -302,8 +302,9 @@ def call_layer(
                 if source is not None and not reference.expired():
                     source.detached = True
         if layer.first is None and not observer.steps and inputs and _normalizes_on_ranks(module):
-            parts = (observer.facts.sample(inputs[0]), next(iter(module._parameters.values())))
-            layer.first = tuple(part.detach().sum(dtype=torch.float64) for part in parts if part is not None)
+            weight = next(p for p in module._parameters.values() if p is not None)
+            first = (observer.facts.sample(inputs[0]).sum(dtype=torch.float64), weight.sum(dtype=torch.float64))
+            layer.first = first
     result = original(module, *args, **kwargs)
     with observer.observing("layer"):
         if isinstance(result, Tensor) and result.requires_grad and result.layout == torch.strided:

@@ -73,7 +73,7 @@ def falsify_parameters_move(subject: ModuleType, plan: Plan, cause: str) -> None
 
     def edit(events: Events) -> None:
         first(events, "optimizer").update(kind="AdamW", builtin=True)
-        facts = {
+        facts: dict[str, dict[str, object]] = {
             "copy": {"unmoved": ["encoder.weight"]},
             "rounded": {"halves": [90, 8]},
             "partly": {"halves": [90, 40]},

@@ -94,9 +94,9 @@ def gradients_arrive(run: Run, record: Record) -> None:
     """All gradients are missing or 0 at a step.
 
     They must have been cleared between the backward pass and the step, since a loss of 0 also has a gradient of 0.
-    Or no parameter of an optimizer ever has a gradient, although a backward pass precedes each of its steps and no other
-    optimizer takes one. Updates by hand beside an optimizer that serves only the schedule are ruled out: its parameters
-    belong to models that run, and keep their values.
+    Or no parameter of an optimizer ever has a gradient, although a backward pass precedes each of its steps, and no
+    other optimizer takes a step. Updates by hand beside an optimizer that serves only the schedule are ruled out: its
+    parameters belong to models that run, and keep their values.
     """
     for process, optimizer, windows in windows_of(run):
         last, arrived, lost = -1, 0, []
@@ -125,8 +125,8 @@ def gradients_arrive(run: Run, record: Record) -> None:
             record.falsify(
                 missed[0]["at"],
                 f"no parameter of the optimizer has a gradient in any of its {len(windows)} steps ({windows[0].at}), "
-                f"although backward() is called before each of them ({', '.join(stated[:3])}): the loss does not depend "
-                "on these parameters, and no weight of the optimizer changes",
+                f"although backward() is called before each of them ({', '.join(stated[:3])}): the loss does not "
+                "depend on these parameters, and no weight of the optimizer changes",
                 "call backward() on the loss itself, not on a new tensor of its value, and pass the parameters of the "
                 "model that it is computed with to the optimizer",
             )
@@ -206,10 +206,10 @@ def finite_gradients(run: Run, record: Record) -> None:
     Or a step with a finite gradient, after a step that left finite weights, makes weights NaN or infinite.
     """
     for _process, _optimizer, windows in windows_of(run):
-        last = None
+        last: float | None = None
         for window in windows:
-            norm, digest, before = window.event["norm"], window.event["digest"], last
-            last = digest
+            norm, digest = window.event["norm"], window.event["digest"]
+            before, last = last, digest
             if norm is None or window.event["by_scaler"]:
                 continue
             record.tried += 1
@@ -218,8 +218,9 @@ def finite_gradients(run: Run, record: Record) -> None:
                 half = window.event.get("moved", {}).get("halves", (0, 0))[0]
                 record.falsify(
                     window.at,
-                    f"step {window.step} has a finite gradient, of norm {norm:.4g}, and the weights are not finite after "
-                    "it" + ("; they are in half precision, where the eps of an optimizer may be 0" if half else ""),
+                    f"step {window.step} has a finite gradient, of norm {norm:.4g}, and the weights are not finite "
+                    "after it"
+                    + ("; they are in half precision, where the eps of an optimizer may be 0" if half else ""),
                     "keep the optimizer's weights and states in float32",
                 )
                 break

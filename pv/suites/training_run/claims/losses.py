@@ -27,9 +27,9 @@ def logits_are_logits(run: Run, record: Record) -> None:
     """A cross-entropy gets the output of a softmax, a sigmoid or a ReLU as its logits.
 
     The `grad_fn` of the input shows that its last operation is the softmax. No correct program computes the softmax of
-    a softmax: with inputs between 0 and 1, the loss cannot approach 0. After a ReLU, a class whose score is below 0 gets
-    no gradient, not even where it is the label. A network that pools its scores after the ReLU, as SqueezeNet does, has
-    another last operation.
+    a softmax: with inputs between 0 and 1, the loss cannot approach 0. After a ReLU, a class whose score is below 0
+    gets no gradient, not even where it is the label. A network that pools its scores after the ReLU, as SqueezeNet
+    does, has another last operation.
     """
     for at, function, facts in _operands(run):
         if function in ("cross_entropy", "binary_cross_entropy_with_logits", "log_softmax"):

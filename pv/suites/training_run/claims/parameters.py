@@ -205,8 +205,8 @@ def parameters_move(run: Run, record: Record) -> None:
             note = record.falsify if lost >= 0.9 else record.hint
             note(
                 full[0].at,
-                f"in each of {len(full)} compared steps, at least {lost:.1%} of the elements in half precision that have "
-                f"a gradient keep their values: a change of about the rate, {largest:.3g}, is rounded away",
+                f"in each of {len(full)} compared steps, at least {lost:.1%} of the elements in half precision that "
+                f"have a gradient keep their values: a change of about the rate, {largest:.3g}, is rounded away",
                 "keep the weights in float32 and compute under autocast, or copy float32 master weights into the model",
             )
 

@@ -16,10 +16,10 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
     and local SGD, where weights agree again after a later step.
 
     Ranks that start with equal weights and never exchange gradients or weights are no replicas, but members of an
-    ensemble or of a search for hyperparameters, unless they share one evaluation or one checkpoint; see `_never_reduced`.
+    ensemble or of a search for hyperparameters, unless they share one evaluation or one checkpoint (`_never_reduced`).
 
-    Ranks that exchange activations inside a model hold parts of it (tensor parallelism), which differ. Its normalization
-    layers are whole where they start with one input and one weight on all ranks, and must stay equal.
+    Ranks that exchange activations inside a model hold parts of it (tensor parallelism), which differ. Its
+    normalization layers are whole where they start with one input and one weight on all ranks, and must stay equal.
     """
     ranks, replicas = run.ranks, run.replicas
     parallel = len(ranks) > 1 and not any(process.has_ddp for process in ranks)
@@ -49,8 +49,8 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
                 f"{len(ranks)} ranks start with the same weights and train on different inputs, but exchange neither "
                 f"gradients nor weights in {len(steps)} steps: their norms in step 1 are "
                 f"{numbers([window.event['norm'] for window in steps[0]])}, and each rank has other weights after it",
-                "wrap the model in DistributedDataParallel (Accelerator.prepare, Fabric.setup), or reduce the gradients "
-                "before every step",
+                "wrap the model in DistributedDataParallel (Accelerator.prepare, Fabric.setup), or reduce the "
+                "gradients before every step",
             )
         if not (averaged or all(process.has_ddp for process in ranks)) or not _replicated(ranks, held, averaged):
             continue
@@ -85,19 +85,20 @@ def _compare_normalizations(ranks: list[Process], record: Record) -> None:
         sums = ", ".join(f"{part['last']:.8g}" for part in wrong[0])
         record.falsify(
             next((windows[0].at for windows in ranks[0].windows.values() if windows), ""),
-            f"{len(wrong)} of {len(rows)} normalization layers that all {len(ranks)} ranks begin with the same weights and "
-            f"the same input end with different weights: {', '.join(row[0]['name'] for row in wrong[:4])} (sums "
-            f"{sums}): ranks that share a model have drifted apart",
-            "clip replicated parameters with the same factor on all ranks, and reduce their gradients over the ranks that "
-            "share the model",
+            f"{len(wrong)} of {len(rows)} normalization layers have the same weights and the same input on all "
+            f"{len(ranks)} ranks before the first step, and different weights at the end: "
+            f"{', '.join(row[0]['name'] for row in wrong[:4])} (sums {sums}); the ranks share a model, so these "
+            "replicas have drifted apart",
+            "clip replicated parameters by the same factor on all ranks, and reduce their gradients over the ranks "
+            "that share the model",
         )
 
 
 def _never_reduced(ranks: list[Process], steps: list[tuple[Window, ...]]) -> bool:
     """Return whether ranks were meant to train one model together, but exchange neither gradients nor weights.
 
-    They start with equal weights, and have equal rates and different inputs. A member of an ensemble or of a search saves
-    its weights, or evaluates the same data as the others; here only rank 0 saves, or the ranks evaluate different
+    They start with equal weights, and have equal rates and different inputs. A member of an ensemble or of a search
+    saves its weights, or evaluates the same data as the others. Here only rank 0 saves, or the ranks evaluate different
     parts of the data, and exchange results of less than the size of the model. Stages of a pipeline send activations.
     """
     if len(steps) < 4 or any(process.has_ddp or any(process.of("communication_hook")) for process in ranks):
