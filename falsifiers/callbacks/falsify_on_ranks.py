@@ -26,7 +26,7 @@ RATES = ("steps_per_s", "tokens_per_s", "flops_per_s")
 TOKENS = 8
 """Scored by a micro-batch of a rank: two rows of five tokens, the last of which predicts nothing."""
 BATCH_FLOPS = 2 * 10 * sum(passes * width * (V + 2 * width) for width, passes in ((3, 1), (5, 3)))
-"""Operations of a micro-batch of a rank: ten tokens, two layers and a head; once by the teacher, thrice by the student."""
+"""Operations of a micro-batch of a rank: ten tokens, two layers and a head; the student has three passes."""
 PATIENCE_S = 120
 """Of a rank in a collective: on busy cores, four processes wait long for their turn, and none of the faults hangs."""
 KINDS = (Callback, Observer)

@@ -1,5 +1,7 @@
 """Counts the elements that are reduced over all ranks between two steps, except by DistributedDataParallel.
 
+The names of all collectives are recorded from the first step on, with the most elements of floating-point tensors that
+they exchange between two steps.
 `all_reduce` does not count inside a module's call or a backward pass, where it belongs to tensor parallelism.
 `reduce_scatter` always counts, since FSDP2 reduces gradients by it.
 """
@@ -18,6 +20,14 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 
+EXCHANGES = (
+    *("all_reduce", "reduce", "broadcast", "gather", "scatter", "all_gather", "all_gather_into_tensor", "all_to_all"),
+    *("all_to_all_single", "send", "recv", "isend", "irecv", "batch_isend_irecv", "reduce_scatter"),
+    *("reduce_scatter_tensor", "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
+)
+"""Functions of `torch.distributed` by which ranks exchange tensors or objects."""
+
+
 def install(observer: Callable[[], Observer]) -> None:
     """Wrap `all_reduce` and the functions that reduce and scatter a tensor in `torch.distributed`.
 
@@ -25,6 +35,30 @@ def install(observer: Callable[[], Observer]) -> None:
         observer: Returns the observer of this process.
     """
     distributed = torch.distributed
+
+    def watch(original: Callable[..., object], name: str) -> Callable[..., object]:
+        @frames.wraps(original)
+        def exchange(*args: Any, **kwargs: Any) -> object:
+            result = original(*args, **kwargs)
+            active = observer()
+            if active.steps and active.is_same_process():
+                with active.observing("exchange"):
+                    tensors = active.tensors_in((args, kwargs))
+                    size = sum(tensor.numel() for tensor in tensors if tensor.is_floating_point())
+                    inside = active.in_module or active.backward is not None
+                    step, total, largest = active.exchanged.get((name, inside), (active.steps, 0, -1))
+                    total = size + (total if step == active.steps else 0)
+                    if total > 1.2 * largest:  # few events, although a model may be exchanged in many parts
+                        largest = total
+                        active.add("exchange", name=name, elements=total, step=active.steps, inside=inside)
+                    active.exchanged[name, inside] = (active.steps, total, largest)
+            return result
+
+        return exchange
+
+    for name in EXCHANGES:
+        if hasattr(distributed, name):
+            setattr(distributed, name, watch(getattr(distributed, name), name))
 
     def make(original: Callable[..., object], position: int, name: str) -> Callable[..., object]:
         @frames.wraps(original)

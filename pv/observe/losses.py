@@ -73,6 +73,35 @@ def install(observer: Callable[[], Observer]) -> None:
         setattr(F, name, _wrapped(name, getattr(F, name), observer))
     for name in (*SIGNS, "ctc_loss"):
         setattr(F, name, _wrapped_operands(name, getattr(F, name), observer))
+    for owner in (F, Tensor):
+        frames.wrap(owner, "log_softmax", lambda original: _wrapped_log_softmax(original, observer))
+
+
+def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+    """Wrap log_softmax: record a line that applies it to the result of a softmax over the same dimension."""
+
+    @frames.wraps(original)
+    def log_softmax(*args: Any, **kwargs: Any) -> object:
+        out = original(*args, **kwargs)
+        if isinstance(out, Tensor) and out.requires_grad and observer().is_active():
+            active = observer()
+            with active.observing("log_softmax"):
+                node = (args[0] if args else kwargs["input"]).grad_fn
+                if type(node).__name__.startswith("SoftmaxBackward") and _dimension(node) == _dimension(out.grad_fn):
+                    at, key = active.sites.find(2)
+                    active.known_calls[key, True] += 1
+                    if active.known_calls[key, True] == 1:
+                        active.add("operands", function="log_softmax", at=at, operands={"made_by": "SoftmaxBackward0"})
+        return out
+
+    return log_softmax
+
+
+def _dimension(node: Any) -> int:
+    """Return the dimension of a softmax, which its node stores without a sign."""
+    dimension = int(node._saved_dim)
+    dimension -= (dimension >> 63) << 64
+    return int(dimension % node._saved_result.dim())
 
 
 def _wrapped_operands(

@@ -60,6 +60,9 @@ EAGER_STEPS = 3
 """Number of first steps in which every module call and every parameter is examined."""
 CHECK_INTERVAL = 50
 """Number of steps between two examinations of every parameter, after the first steps."""
+HALF_PRECISION_CHECK_INTERVAL = 10
+"""The same for an optimizer with parameters in half precision, whose updates may be lost by rounding."""
+HALVES = (torch.float16, torch.bfloat16)
 MAX_PULL = 65_536
 """Largest number of elements of a model output whose gradient is summed, in a process with several optimizers."""
 COMPARED_STEPS = 10
@@ -311,6 +314,11 @@ class Observer:
         """Whether the recorded block has ended."""
         self.reduced = 0
         """Number of elements that were reduced over all ranks since the last step."""
+        self.exchanged: dict[tuple[str, bool], tuple[int, int, int]] = {}
+        """Facts about a collective, by its name and by whether it runs inside a model's call or a backward pass.
+
+        These are the number of steps before the last call, the elements since this step, and the most in an event.
+        """
         self.optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, OptimizerState] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[nn.Module, Model] = weakref.WeakKeyDictionary()
         self.ran: weakref.WeakKeyDictionary[nn.Module, parameters.Layer] = weakref.WeakKeyDictionary()
@@ -473,7 +481,9 @@ class Observer:
             state.frozen, state.checks = frozen, EAGER_STEPS
         # A sample costs two small copies per parameter, so samples are taken only in the first steps and in every 50th.
         # A step with a rate of 0 moves nothing; another one is sampled in its place.
-        if state.steps < EAGER_STEPS + state.idle or state.steps % CHECK_INTERVAL == 0 or state.checks:
+        has_halves = any(p.dtype in HALVES for p in parameters)
+        interval = HALF_PRECISION_CHECK_INTERVAL if has_halves else CHECK_INTERVAL
+        if state.steps < EAGER_STEPS + state.idle or state.steps % interval == 0 or state.checks:
             state.checks = max(0, state.checks - 1)
             rates = [group.get("lr") for group in optimizer.param_groups]
             if state.idle < EAGER_STEPS and all(isinstance(rate, float) and rate == 0 for rate in rates):
@@ -592,7 +602,7 @@ class Observer:
             before, gradient = state.before[id(p)]
             moved = (sample(p) != before).any()
             if gradient is None or not gradient.numel():  # the shard of a small parameter may be empty
-                rows.append(torch.stack([moved.double(), *[torch.zeros_like(moved)] * 3]))
+                rows.append(torch.stack([moved.double(), *[torch.zeros_like(moved)] * 5]))
                 continue
             # Whether a matrix and its gradient are both zero. All elements are checked: a sample may miss some.
             whole = p.grad if p.dim() == 2 and local(p) is p else None
@@ -605,7 +615,12 @@ class Observer:
             loudest = (
                 torch.where(visible, size, torch.zeros_like(size)).amax() if p.dtype == torch.float32 else 0 * moved
             )
-            rows.append(torch.stack([moved.double(), loudest.double(), size.amax(), zero.double()]))
+            # Elements in half precision: those with a gradient and not 0, and those of them that change.
+            counted = (size > 0) & (before != 0) & (p.dtype in HALVES)
+            changed = (counted & (sample(p) != before)).sum()
+            rows.append(
+                torch.stack([moved.double(), loudest.double(), size.amax(), zero.double(), counted.sum(), changed])
+            )
 
         def build(*lists: list[float]) -> dict[str, object]:
             """Return the fields of the event.
@@ -614,9 +629,9 @@ class Observer:
             consist of rounding errors only.
             """
             values = [value for part in lists for value in part]
-            limit = max(values[2::4], default=0.0) * 1e-3
-            table = list(zip(labels, facts, values[::4], values[1::4], values[2::4]))
-            zeros = [(name, shape) for name, shape, zero in zip(labels, shapes, values[3::4]) if zero]
+            limit = max(values[2::6], default=0.0) * 1e-3
+            table = list(zip(labels, facts, values[::6], values[1::6], values[2::6]))
+            zeros = [(name, shape) for name, shape, zero in zip(labels, shapes, values[3::6]) if zero]
             unmoved = [(name, dense) for name, (_, dense), m, loud, _ in table if not m and loud > limit]
             return {
                 "checked": len(table),
@@ -626,6 +641,7 @@ class Observer:
                 # If a frozen parameter has a gradient, its step is intended.
                 "moved_frozen": [name for name, (still, _), m, _, size in table if m and still and not size][:40],
                 "zero_matrices": zeros[:40],
+                "halves": [sum(values[4::6]), sum(values[5::6])],
                 "frozen": sum(still for _, (still, _), *_ in table),
                 "marks": len(self.facts.marks),
                 "marked": [
@@ -881,6 +897,21 @@ class Observer:
                 ],
                 **parameters.describe(self, model.number, module, set(held), had),
             )
+        firsts = [
+            (next(iter(m._parameters.values())), layer.first) for m, layer in list(self.ran.items()) if layer.first
+        ]
+        if firsts:
+            layers = [
+                {
+                    "name": names[id(p)],
+                    "input": first[0],
+                    "first": first[1],
+                    "last": p.detach().sum(dtype=torch.float64),
+                }
+                for p, first in firsts
+                if p is not None and id(p) in names
+            ]
+            self.add("normalizations", layers=layers[:40])
         sources = self.samples.describe()
         if sources:
             self.add("distributions", sources=sources)

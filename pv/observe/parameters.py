@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import distributions, frames
+from .sharding import is_shard
 from .trace import Late
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class Layer:
         """Whether the result of this call is float32."""
         self.order = 0
         """Position of this call among all calls of layers inside autocast regions, from 1."""
+        self.first: Optional[tuple[Tensor, Tensor]] = None
+        """On several ranks, of a normalization layer before the first step: the sums of its input and of its weight."""
 
     def record_autocast(self, module: nn.Module, result: Tensor, facts: Facts) -> None:
         """Record the number of multiplications and the precision of a call inside an autocast region."""
@@ -254,6 +257,16 @@ def _hide(owner: Any, names: tuple[str, ...]) -> None:
 
 
 @frames.hidden
+def _normalizes_on_ranks(module: nn.Module) -> bool:
+    """Return whether a module is a normalization of features, with whole vectors as parameters, in a run of ranks."""
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
+        return False
+    vectors = [p for p in module._parameters.values() if p is not None]
+    alone = not module._modules and not isinstance(module, nn.modules.batchnorm._BatchNorm)
+    return alone and bool(vectors) and all(p.dim() == 1 and p.numel() > 1 and not is_shard(p) for p in vectors)
+
+
 def call_layer(
     observer: Observer,
     original: Callable[..., object],
@@ -288,6 +301,10 @@ def call_layer(
                 reference, source = facts.outputs.get(place._cdata, (None, None))
                 if source is not None and not reference.expired():
                     source.detached = True
+        if layer.first is None and not observer.steps and inputs and _normalizes_on_ranks(module):
+            weight = next(p for p in module._parameters.values() if p is not None)
+            first = (observer.facts.sample(inputs[0]).sum(dtype=torch.float64), weight.sum(dtype=torch.float64))
+            layer.first = first
     result = original(module, *args, **kwargs)
     with observer.observing("layer"):
         if isinstance(result, Tensor) and result.requires_grad and result.layout == torch.strided:

@@ -28,6 +28,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("classifier", "        optimizer.step()\n", "        optimizer.step()\n        optimizer.step()\n"),
     ),
     "TR-GRAD-003": (
+        ("classifier", "labels).backward()", "labels).detach().requires_grad_().backward()"),
         (
             "distillation",
             "        optimizer.zero_grad()\n        loss.backward()\n",
@@ -133,6 +134,11 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-CLIP-003": (
         (
+            "gan",
+            "        optimizer_d.step()\n",
+            "        nn.utils.clip_grad_norm_(G.parameters(), 0.1)\n        optimizer_d.step()\n",
+        ),
+        (
             "truncated_bptt",
             "nn.utils.clip_grad_norm_(net.parameters(), 0.25)",
             "nn.utils.clip_grad_norm_(copy.deepcopy(net).parameters(), 0.25)",
@@ -184,6 +190,15 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-PARAM-004": (
+        (  # in bfloat16, without the master weights
+            "master_weights",
+            "torch.optim.SGD(masters, lr=0.1, momentum=0.9)",
+            "torch.optim.AdamW(net.parameters(), lr=1e-6)",
+            "        master.grad = p.grad.float()\n",
+            "        pass\n",
+            "            p.copy_(master)",
+            "            pass",
+        ),
         (
             "optimizer_without_base",
             "p.view(-1).sub_(buffer.view(-1), alpha=self.lr)",
@@ -373,6 +388,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-MODE-001": (
+        (  # eval() is called for every batch of the evaluation
+            "classifier",
+            "    net.train()\n",
+            "",
+            "        for inputs, labels in val:\n",
+            "        for inputs, labels in val:\n            net.eval()\n",
+        ),
         (
             "language_model",
             "    model.train()\n    return losses",
@@ -449,6 +471,8 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-AVG-002": (("weight_averaging", "update_bn(loader, average)\n", ""),),
     "TR-LOSS-001": (
+        ("classifier", "nn.Linear(24, 3))", "nn.Linear(24, 3), nn.ReLU())"),
+        ("cross_entropy_by_hand", "logits.log_softmax(-1)", "logits.softmax(-1).log_softmax(-1)"),
         ("classifier", "nn.Linear(24, 3))", "nn.Linear(24, 3), nn.Softmax(1))"),
         ("gan", "nn.Linear(16, 1))", "nn.Linear(16, 1), nn.Sigmoid())"),
     ),
@@ -586,6 +610,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-LOAD-001": (
+        ("classifier", "    scheduler.step()\n", "    scheduler.step()\n    net.load_state_dict(net.state_dict())\n"),
         ("classifier", "copy.deepcopy(net.state_dict()), right", "net.state_dict(), right + 40 * epoch"),
         ("states_kept", "value.detach().clone()", "value.detach()"),
         (
@@ -712,6 +737,19 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-LOAD-004": (("pretrained_tied", "assign=True)\nnet.tie()", "assign=True)"),),
     "TR-RANK-001": (
+        ("tensor_parallel", "        p.grad *=", "        if rank == 0:\n            p.grad *="),
+        (
+            "tensor_parallel",
+            "        total = gradient.clone()\n        dist.all_reduce(total)\n",
+            "        total = gradient\n",
+        ),
+        (
+            "averaged_over_ranks",
+            "    dist.all_reduce(flat)\n    flat /= world\n",
+            "",
+            'print("sum"',
+            'if rank == 0:\n    torch.save(net.state_dict(), "net.pt")\nprint("sum"',
+        ),
         ("ddp_two_ranks", "nullcontext() if last else", "nullcontext() if not last else"),
         ("ddp_two_ranks", "scores = net(inputs)", "scores = net.module(inputs)"),
         ("averaged_by_hand", "    dist.broadcast(p.data, 0)", "    p.data += 0.01 * rank"),
@@ -785,6 +823,11 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-EVAL-004": (
+        (
+            "reported_sums",
+            "for epoch in range(4):\n    total = summed = by_rows = 0.0\n",
+            "total = summed = by_rows = 0.0\nfor epoch in range(4):\n",
+        ),
         (
             "classifier",
             "    right, loss = 0, 0.0\n",

@@ -8,11 +8,19 @@ from hypothesis import strategies as st
 from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of, plans
 
 
-@given(plans(), st.booleans())
-def falsify_loaded_weights_are_a_copy(subject: ModuleType, plan: Plan, into_itself: bool) -> None:
+@given(plans(), st.booleans(), st.booleans())
+def falsify_loaded_weights_are_a_copy(subject: ModuleType, plan: Plan, into_itself: bool, newest: bool) -> None:
+    """A state without a copy; with `newest`, a model loads its newest state into itself, three times."""
+
     def alias(events: Events) -> None:
         load = first(events, "load")
-        if into_itself:
+        if newest:
+            here = events.index(load)
+            loads = [
+                load | {"step": step, "taken_at_step": step, "same_storage": 8, "at": "t.py:11"} for step in (2, 3, 4)
+            ]
+            events[:] = [e for e in [*events[:here], *loads, *events[here:]] if e is not load]
+        elif into_itself:
             load["same_storage"] = 8
         else:
             load["source"]["shared"] = True

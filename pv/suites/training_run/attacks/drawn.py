@@ -316,7 +316,7 @@ class _Run:
         """Add the step of the optimizer."""
         plan, rank, ranks, step = self.plan, self.rank, self.ranks, self.step
         moved = {"checked": 8, "moved": 8, "unmoved": [], "unmoved_contiguous": 0, "moved_frozen": [], "frozen": 1}
-        moved |= {"marks": 1, "marked": [], "zero_matrices": [["lora.b", [8, 2]]]}
+        moved |= {"marks": 1, "marked": [], "zero_matrices": [["lora.b", [8, 2]]], "halves": [90, 80]}
         fields: Event = {"moved": moved} if step <= 3 else {}
         if ranks > 1:  # the mean over ranks, unscaled and clipped
             fields["local_gradient"] = [plan.scale * (part + step) for part in (rank, -2.0 * rank, 1.0)]

@@ -33,9 +33,17 @@ def falsify_step_has_its_backward_pass(subject: ModuleType, plan: Plan) -> None:
     attack(subject, "TR-GRAD-002", plan, step_twice)
 
 
-@given(plans())
-def falsify_gradients_arrive(subject: ModuleType, plan: Plan) -> None:
+@given(plans(), st.booleans())
+def falsify_gradients_arrive(subject: ModuleType, plan: Plan, elsewhere: bool) -> None:
+    """Gradients are cleared before the step, or no backward pass reaches the parameters of the optimizer."""
+
     def clear_late(events: Events) -> None:
+        if elsewhere:
+            for event in of(events, "backward"):
+                event["reached"] = {}
+            for step in of(events, "step"):
+                step.update(norm=None, gradients=0, digest=1.0)
+            return
         for step in of(events, "step"):
             step.update(norm=None, gradients=0)
             events.insert(events.index(step), {"event": "zero", "optimizers": [1], "at": "t.py:6"})
@@ -60,11 +68,13 @@ def falsify_gradients_are_used(subject: ModuleType, plan: Plan, divided: bool) -
     attack(subject, "TR-GRAD-004", plan, clear_each, hint=not divided)
 
 
-@given(plans())
-def falsify_gradients_are_finite(subject: ModuleType, plan: Plan) -> None:
+@given(plans(), st.booleans())
+def falsify_gradients_are_finite(subject: ModuleType, plan: Plan, finite: bool) -> None:
+    """NaN gradients are applied, or a step makes weights NaN from a finite gradient."""
+
     def apply_nan(events: Events) -> None:
         for step in of(events, "step")[2:]:
-            step.update(norm=float("nan"), digest=float("nan"), by_scaler=False)
+            step.update(norm=1.0 if finite else float("nan"), digest=float("nan"), by_scaler=False)
 
     attack(subject, "TR-NAN-001", replace(plan, scale=1.0), apply_nan)
 

@@ -18,11 +18,18 @@ def operands(function: str, **facts: object) -> Callable[[Events], None]:
     return edit
 
 
-@given(plans(), st.booleans())
-def falsify_logits_are_logits(subject: ModuleType, plan: Plan, binary: bool) -> None:
-    function = "binary_cross_entropy_with_logits" if binary else "cross_entropy"
-    edit = operands(function, made_by="SigmoidBackward0" if binary else "SoftmaxBackward0")
-    attack(subject, "TR-LOSS-001", plan, edit)
+NO_LOGITS = (
+    ("binary_cross_entropy_with_logits", "SigmoidBackward0"),
+    ("cross_entropy", "SoftmaxBackward0"),
+    ("cross_entropy", "ReluBackward0"),
+    ("log_softmax", "SoftmaxBackward0"),
+)
+
+
+@given(plans(), st.sampled_from(NO_LOGITS))
+def falsify_logits_are_logits(subject: ModuleType, plan: Plan, case: tuple[str, str]) -> None:
+    function, node = case
+    attack(subject, "TR-LOSS-001", plan, operands(function, made_by=node))
 
 
 @given(plans(), st.booleans())

@@ -67,9 +67,20 @@ def moving(**facts: object) -> Callable[[Events], None]:
     return edit
 
 
-@given(plans())
-def falsify_parameters_move(subject: ModuleType, plan: Plan) -> None:
-    attack(subject, "TR-PARAM-004", plan, moving(unmoved=["encoder.weight"]))
+@given(plans(), st.sampled_from(["copy", "rounded", "partly"]))
+def falsify_parameters_move(subject: ModuleType, plan: Plan, cause: str) -> None:
+    """A step leaves a parameter out, or its changes are rounded away: nearly all, or more than half."""
+
+    def edit(events: Events) -> None:
+        first(events, "optimizer").update(kind="AdamW", builtin=True)
+        facts: dict[str, dict[str, object]] = {
+            "copy": {"unmoved": ["encoder.weight"]},
+            "rounded": {"halves": [90, 8]},
+            "partly": {"halves": [90, 40]},
+        }
+        moving(**facts[cause])(events)
+
+    attack(subject, "TR-PARAM-004", plan, edit, hint=cause == "partly")
 
 
 @given(plans())

@@ -8,8 +8,22 @@ from hypothesis import strategies as st
 from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans, traces
 
 
-@given(plans(ranks=2), st.booleans())
-def falsify_ranks_have_the_same_weights(subject: ModuleType, plan: Plan, wrapped: bool) -> None:
+@given(plans(ranks=2), st.sampled_from([True, False, None]))
+def falsify_ranks_have_the_same_weights(subject: ModuleType, plan: Plan, wrapped: bool | None) -> None:
+    """A reduction is missing, with or without DistributedDataParallel (`wrapped`); with None, ranks share a model."""
+    if wrapped is None:
+        parallel = traces(plan, 2)
+        for events in parallel:
+            events[:] = [event for event in events if event["event"] != "ddp"]
+            layers = [{"name": "norm.weight", "input": 1.5, "first": 8.0, "last": 8.25}]
+            events.insert(-1, {"event": "exchange", "name": "all_reduce", "elements": 4, "step": 1, "inside": True})
+            events.insert(-1, {"event": "normalizations", "layers": layers})
+        for last in (8.25, 8.5):
+            parallel[-1][-2]["layers"][0]["last"] = last
+            record = subject.judge(subject.run_of(parallel, complete=True), "TR-RANK-001")["TR-RANK-001"]
+            assert record.tried and bool(record.findings) == (last > 8.25), "a normalization layer that drifts apart"
+        return
+
     def drift(events: Events) -> None:
         for event in of(events, "step")[2:]:
             event["digest"] += 1e-3

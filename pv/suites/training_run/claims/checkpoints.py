@@ -1,5 +1,7 @@
 """Claims about weights that are saved and loaded."""
 
+from collections import defaultdict
+
 from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Event, Run
 
@@ -13,8 +15,30 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
 
     Not a fault: the script has changed the weights in place since the last step, as for an average of weights; or the
     state is loaded into another model, as an intended view of the newest weights (see `_is_stale`).
+
+    Or all loads at a line load the newest state of a model into the model itself, again and again: two names, such as
+    a target network and the network that it follows, are one object.
     """
     for process in run.processes:
+        by_line: dict[str, list[Event]] = defaultdict(list)
+        for event in process.of("load"):
+            by_line[event["at"]].append(event)
+        for at, events in by_line.items():
+            fresh = [
+                e
+                for e in events
+                if e["trained"] and e["taken_at_step"] == e["step"] and not e["written"]
+                if e["same_storage"] >= e["tensors"] > 0
+            ]
+            steps = {e["step"] for e in fresh}
+            if len(fresh) == len(events) and len(steps - {0}) >= 3:
+                record.falsify(
+                    at,
+                    f"{events[0]['kind']} loads its own state here, after steps "
+                    f"{', '.join(map(str, sorted(steps)[:5]))}: the model that is loaded and the one that the state "
+                    "is taken from are one object",
+                    "make the second model a copy, with copy.deepcopy(model)",
+                )
         for event in process.of("load"):
             if not event["step"]:
                 continue

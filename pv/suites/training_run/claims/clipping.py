@@ -10,7 +10,7 @@ LARGEST_LIMIT = 1e3
 """With a larger limit, a script only measures the norm."""
 
 
-@claim("TR-CLIP-001", "no gradient was clipped", premises=("TR-GRAD-001", "TR-GRAD-003"))
+@claim("TR-CLIP-001", "no gradient was clipped", premises=("TR-GRAD-001", "TR-GRAD-003", "TR-CLIP-003"))
 def clipped_last(run: Run, record: Record) -> None:
     """A gradient is clipped too early or too late to have an effect on its step.
 
@@ -110,6 +110,9 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
     """All calls at one line clip no parameter, and no call at another line clips any.
 
     An empty list may be intended, for a part whose parameters are all frozen. An exhausted generator never is.
+
+    Or a line clips, between the backward pass and the step of one optimizer, the gradients of another one, which are
+    cleared before they are used.
     """
     for process in run.processes:
         by_line: dict[str, list[Event]] = defaultdict(list)
@@ -118,6 +121,18 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
                 by_line[event["at"]].append(event)
         record.tried += sum(map(len, by_line.values()))
         effective = any(event["parameters"] for events in by_line.values() for event in events)
+        for at, events in by_line.items():
+            (stepping, *more) = {_clipped_beside(process, event) for event in events}
+            norms = [w.event["norm"] or 0.0 for w in process.windows.get(stepping or 0, ())]
+            if len(events) >= 4 and norms and not more and max(norms) > max(event["limit"] for event in events):
+                place = process.windows[stepping or 0][0].at
+                record.falsify(
+                    at,
+                    f"all {len(events)} calls clip gradients of {events[-1]['parameters']} parameters that are cleared "
+                    f"before a step uses them; the step that follows, at {place}, applies other gradients, of norms up "
+                    f"to {max(norms):.4g}, which nothing clips",
+                    "clip the parameters of the optimizer that takes the next step",
+                )
         for at, events in by_line.items():
             if not effective and len(events) >= 2:
                 add = record.falsify if any(event["used_up"] for event in events) else record.hint
@@ -147,6 +162,24 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
                     "but at the steps they have one: the call comes before the backward pass",
                     "clip between the last backward pass and optimizer.step()",
                 )
+
+
+def _clipped_beside(process: Process, clip: Event) -> int | None:
+    """Return the optimizer that steps after a clipping without effect, if nothing ever clips its gradients."""
+    following = [(w.n, number, w) for number, windows in process.windows.items() for w in windows if w.n > clip["n"]]
+    if not following or not clip["held"]:
+        return None
+    _, number, window = min(following, key=lambda entry: entry[0])
+    covered = [int(name) for name, (count, *_) in clip["covers"].items() if count]
+    if number in covered or not window.passes or window.passes[-1].n > clip["n"]:
+        return None
+    if any(event["parameters"] for other in process.windows[number] for event in other.clips):
+        return None
+    for other in covered:
+        after = next((w for w in process.windows.get(other, ()) if w.n > clip["n"]), None)
+        if after is not None and after.passes and after.passes[0].n < clip["n"]:
+            return None  # the clipped gradients are in the next step
+    return number
 
 
 def _is_applied(process: Process) -> bool:

@@ -94,6 +94,9 @@ def gradients_arrive(run: Run, record: Record) -> None:
     """All gradients are missing or 0 at a step.
 
     They must have been cleared between the backward pass and the step, since a loss of 0 also has a gradient of 0.
+    Or no parameter of an optimizer ever has a gradient, although a backward pass precedes each of its steps, and no
+    other optimizer takes a step. Updates by hand beside an optimizer that serves only the schedule are ruled out: its
+    parameters belong to models that run, and keep their values.
     """
     for process, optimizer, windows in windows_of(run):
         last, arrived, lost = -1, 0, []
@@ -115,6 +118,35 @@ def gradients_arrive(run: Run, record: Record) -> None:
                 f"the step ({len(lost)} of {arrived} steps)",
                 "call optimizer.zero_grad() before the backward pass, not after it",
             )
+        missed = _missed_passes(process, optimizer, windows)
+        record.tried += len(missed)
+        if missed:
+            stated = sorted({e["at"] for e in missed})
+            record.falsify(
+                missed[0]["at"],
+                f"no parameter of the optimizer has a gradient in any of its {len(windows)} steps ({windows[0].at}), "
+                f"although backward() is called before each of them ({', '.join(stated[:3])}): the loss does not "
+                "depend on these parameters, and no weight of the optimizer changes",
+                "call backward() on the loss itself, not on a new tensor of its value, and pass the parameters of the "
+                "model that it is computed with to the optimizer",
+            )
+
+
+def _missed_passes(process: Process, optimizer: int, windows: list[Window]) -> list[Event]:
+    """Return the backward passes between the steps of an optimizer if none of them ever reaches its parameters."""
+    digests = {window.event["digest"] for window in windows} | {windows[0].event.get("digest_before")} - {None}
+    held = process.held.get(optimizer)
+    if len(windows) < 4 or len(digests) != 1 or None in digests or held is None or held["outside"]:
+        return []
+    if any(window.event["gradients"] or window.event["modified"] for window in windows):
+        return []
+    first, last = windows[0].n, windows[-1].n
+    beside = [window for number, other in process.windows.items() if number != optimizer for window in other]
+    if any(first < window.n < last for window in beside):
+        return []
+    passes = [event for event in process.of("backward") if event["n"] < last]
+    between = [[event for event in passes if one.n < event["n"] < two.n] for one, two in pairwise(windows)]
+    return [event for group in between for event in group] if all(between) else []
 
 
 @claim("TR-GRAD-004", "no optimizer step followed a backward pass", premises=("TR-GRAD-001", "TR-GRAD-003"))
@@ -169,13 +201,29 @@ def _divided_by(windows: list[Window], reaching: list[Event]) -> int:
 
 @claim("TR-NAN-001", "no gradient was applied", premises=("TR-SCALE-001",))
 def finite_gradients(run: Run, record: Record) -> None:
-    """An infinite or NaN gradient was applied. The weights show that the optimizer did not skip the step."""
+    """An infinite or NaN gradient was applied. The weights show that the optimizer did not skip the step.
+
+    Or a step with a finite gradient, after a step that left finite weights, makes weights NaN or infinite.
+    """
     for _process, _optimizer, windows in windows_of(run):
+        last: float | None = None
         for window in windows:
             norm, digest = window.event["norm"], window.event["digest"]
+            before, last = last, digest
             if norm is None or window.event["by_scaler"]:
                 continue
             record.tried += 1
+            first = window.event.get("digest_before") if before is None else before
+            if is_finite(norm) and digest is not None and not is_finite(digest) and is_finite(first or 0.0):
+                half = window.event.get("moved", {}).get("halves", (0, 0))[0]
+                record.falsify(
+                    window.at,
+                    f"step {window.step} has a finite gradient, of norm {norm:.4g}, and the weights are not finite "
+                    "after it"
+                    + ("; they are in half precision, where the eps of an optimizer may be 0" if half else ""),
+                    "keep the optimizer's weights and states in float32",
+                )
+                break
             if not is_finite(norm) and digest is not None and not is_finite(digest):
                 values = [loss.value for p in window.passes for loss in p.losses]
                 record.falsify(

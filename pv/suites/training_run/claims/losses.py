@@ -24,15 +24,23 @@ LINEAR = ("Addmm", "Mm", "Bmm", "Linear", "UnsafeView")
 
 @claim("TR-LOSS-001", "no cross-entropy of logits was seen")
 def logits_are_logits(run: Run, record: Record) -> None:
-    """A cross-entropy gets the output of a softmax or sigmoid as its logits.
+    """A cross-entropy gets the output of a softmax, a sigmoid or a ReLU as its logits.
 
     The `grad_fn` of the input shows that its last operation is the softmax. No correct program computes the softmax of
-    a softmax: with inputs between 0 and 1, the loss cannot approach 0.
+    a softmax: with inputs between 0 and 1, the loss cannot approach 0. After a ReLU, a class whose score is below 0
+    gets no gradient, not even where it is the label. A network that pools its scores after the ReLU, as SqueezeNet
+    does, has another last operation.
     """
     for at, function, facts in _operands(run):
-        if function in ("cross_entropy", "binary_cross_entropy_with_logits"):
+        if function in ("cross_entropy", "binary_cross_entropy_with_logits", "log_softmax"):
             record.tried += 1
-            layer = "Softmax" if function == "cross_entropy" else "Sigmoid"
+            layer = "Sigmoid" if function == "binary_cross_entropy_with_logits" else "Softmax"
+            if function == "cross_entropy" and facts["made_by"].startswith("ReluBackward"):
+                record.falsify(
+                    at,
+                    "the input of cross_entropy is the output of a ReLU: scores below 0 become 0, and get no gradient",
+                    "pass the logits, without the ReLU after the last layer",
+                )
             if facts["made_by"].startswith(layer):
                 name = layer.lower()
                 record.falsify(

@@ -47,7 +47,9 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
                 f"from step {step + 1} on: {first['eval_layers']} layers of dropout or normalization are in eval mode"
             )
             right = "call model.train() after every evaluation"
-            trained = switches and any(f["training_layers"] and f["n"] < switches[-1]["n"] for f, _ in forwards)
+            trained = max((f["n"] for f, _ in forwards if f["training_layers"] and f["n"] < first["n"]), default=None)
+            # An evaluation may call eval() again for every batch: the first call since the training counts.
+            left = [e for e in switches if trained is not None and e["n"] > trained and e["before"]]
             unestimated = _initial_statistics(process).get(model)
             if unestimated and len(wrong) == len(forwards) and model in _trained_networks(process):
                 seen = (
@@ -57,8 +59,8 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
                 record.falsify(
                     switches[-1]["at"] if switches else first["at"], seen, "call model.train() before the training"
                 )
-            elif evaluated and trained and switches[-1]["before"]:
-                record.falsify(switches[-1]["at"], f"{seen}; eval() was called here for an evaluation", right)
+            elif evaluated and left:
+                record.falsify(left[-1]["at"], f"{seen}; eval() was called here for an evaluation", right)
             else:
                 record.hint(switches[-1]["at"] if switches else first["at"], seen, right)
 

@@ -169,6 +169,11 @@ def parameters_move(run: Run, record: Record) -> None:
     At least three steps with a rate above 0 are examined. Only float32 parameters count, for which a change of the rate
     times the gradient is visible, and other parameters of the same optimizer must change. A user-defined optimizer may
     leave out parameters on purpose: the unchanged ones must then be the ones that are not contiguous.
+
+    Or most elements of the parameters in half precision keep their values in every examined step whose rate is at least
+    half of the largest one: Adam changes an element by about the rate, which is less than half of the distance to the
+    next number. Only optimizers of torch, which round to the nearest number; others may round at random, or keep what
+    is left over. Below 90 % it is a hint, since the training may still do what is expected of it.
     """
     for process, optimizer, windows in windows_of(run):
         checked = [w for w in windows if "moved" in w.event and max(w.event["rates"], default=0) > 0]
@@ -189,6 +194,20 @@ def parameters_move(run: Run, record: Record) -> None:
                 f"bit: {', '.join(names[:4])}",
                 "look for an update that is written to a copy (of a tensor that is not contiguous), or for a parameter "
                 "that a compiled or fused step leaves out",
+            )
+        creation = next((e for e in process.of("optimizer") if e["optimizer"] == optimizer), None)
+        largest = max(max(w.event["rates"], default=0) for w in windows)
+        full = [w for w in checked if 2 * max(w.event["rates"]) >= largest]
+        halves = [w.event["moved"].get("halves", (0, 0)) for w in full]
+        lost = min((1 - changed / count for count, changed in halves if count), default=0.0)
+        adam = creation is not None and creation["builtin"] and creation["kind"] in ("Adam", "AdamW", "NAdam", "RAdam")
+        if adam and lost > 0.5 and len(full) >= 3:
+            note = record.falsify if lost >= 0.9 else record.hint
+            note(
+                full[0].at,
+                f"in each of {len(full)} compared steps, at least {lost:.1%} of the elements in half precision that "
+                f"have a gradient keep their values: a change of about the rate, {largest:.3g}, is rounded away",
+                "keep the weights in float32 and compute under autocast, or copy float32 master weights into the model",
             )
 
 

@@ -14,8 +14,17 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
     Ranks count as replicas if DistributedDataParallel covers all ranks or, without it, if the norms of the gradients
     are equal for different inputs. Not a fault: shards, heads that only one rank has, hooks that replace the reduction,
     and local SGD, where weights agree again after a later step.
+
+    Ranks that start with equal weights and never exchange gradients or weights are no replicas, but members of an
+    ensemble or of a search for hyperparameters, unless they share one evaluation or one checkpoint (`_never_reduced`).
+
+    Ranks that exchange activations inside a model hold parts of it (tensor parallelism), which differ. Its
+    normalization layers are whole where they start with one input and one weight on all ranks, and must stay equal.
     """
     ranks, replicas = run.ranks, run.replicas
+    parallel = len(ranks) > 1 and not any(process.has_ddp for process in ranks)
+    if parallel and all(any(e["inside"] for e in process.of("exchange")) for process in ranks):
+        _compare_normalizations(ranks, record)
     if ranks and not replicas:
         record.not_reached = "no optimizer holds parameters that can be recognized on every rank by names and shapes"
     for optimizers in replicas:
@@ -33,6 +42,16 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
             and bool(steps[0][0].event["norm"])
             and all(one != other for one, other in pairwise(inputs))
         )
+        if not averaged and _never_reduced(ranks, steps):
+            record.tried += len(steps)
+            record.falsify(
+                steps[0][0].at,
+                f"{len(ranks)} ranks start with the same weights and train on different inputs, but exchange neither "
+                f"gradients nor weights in {len(steps)} steps: their norms in step 1 are "
+                f"{numbers([window.event['norm'] for window in steps[0]])}, and each rank has other weights after it",
+                "wrap the model in DistributedDataParallel (Accelerator.prepare, Fabric.setup), or reduce the "
+                "gradients before every step",
+            )
         if not (averaged or all(process.has_ddp for process in ranks)) or not _replicated(ranks, held, averaged):
             continue
         for position, windows in enumerate(steps):
@@ -51,6 +70,61 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
                     change,
                 )
                 break
+
+
+def _compare_normalizations(ranks: list[Process], record: Record) -> None:
+    """Compare the normalization layers that have one input and one weight on all ranks, before the first step."""
+    columns = [
+        {row["name"]: row for event in process.of("normalizations") for row in event["layers"]} for process in ranks
+    ]
+    rows = [[column[name] for column in columns] for name in columns[0] if all(name in column for column in columns)]
+    rows = [row for row in rows if not any(_differ([part[key] for part in row]) for key in ("input", "first"))]
+    record.tried += len(rows)
+    wrong = [row for row in rows if _differ([part["last"] for part in row])]
+    if wrong:
+        sums = ", ".join(f"{part['last']:.8g}" for part in wrong[0])
+        record.falsify(
+            next((windows[0].at for windows in ranks[0].windows.values() if windows), ""),
+            f"{len(wrong)} of {len(rows)} normalization layers have the same weights and the same input on all "
+            f"{len(ranks)} ranks before the first step, and different weights at the end: "
+            f"{', '.join(row[0]['name'] for row in wrong[:4])} (sums {sums}); the ranks share a model, so these "
+            "replicas have drifted apart",
+            "clip replicated parameters by the same factor on all ranks, and reduce their gradients over the ranks "
+            "that share the model",
+        )
+
+
+def _never_reduced(ranks: list[Process], steps: list[tuple[Window, ...]]) -> bool:
+    """Return whether ranks were meant to train one model together, but exchange neither gradients nor weights.
+
+    They start with equal weights, and have equal rates and different inputs. A member of an ensemble or of a search
+    saves its weights, or evaluates the same data as the others. Here only rank 0 saves, or the ranks evaluate different
+    parts of the data, and exchange results of less than the size of the model. Stages of a pipeline send activations.
+    """
+    if len(steps) < 4 or any(process.has_ddp or any(process.of("communication_hook")) for process in ranks):
+        return False
+    starts = [window.event.get("digest_before") for window in steps[0]]
+    ends = [window.event["digest"] for window in steps[-1]]
+    if None in [*starts, *ends] or _differ(starts) or not _differ(ends):  # type: ignore[arg-type]  # no None here
+        return False
+    for windows in steps:
+        inputs = [[p.input for p in window.passes] for window in windows]
+        rates = [window.event["rates"] for window in windows]
+        if any(one == other or "" in one for one, other in pairwise(inputs)) or any(rate != rates[0] for rate in rates):
+            return False
+    exchanges = [event for process in ranks for event in process.of("exchange")]
+    size = min(window.event.get("elements", 0) for windows in steps for window in windows)
+    results = ("all_reduce", "reduce", "broadcast", "gather", "all_gather", "all_gather_into_tensor")
+    if any(e["name"] not in results or 2 * e["elements"] >= size for e in exchanges):
+        return False
+    if any(e["n"] > steps[0][0].n for process in ranks for e in process.of("read_file")):
+        return False
+    saving = [any(process.of("save")) for process in ranks]
+    if any(saving[1:]):
+        return False
+    parts = [next((e["inputs"] for e, _ in process.evaluations if e["loader"] is not None), None) for process in ranks]
+    shared = bool(exchanges) and None not in parts and all(one != other for one, other in pairwise(parts))
+    return saving[0] or shared
 
 
 def _are_averaged(ranks: list[Process], before: tuple[Window, ...], after: tuple[Window, ...]) -> bool:

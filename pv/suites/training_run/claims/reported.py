@@ -560,7 +560,8 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
     """A reported loss or accuracy is the mean over all evaluations so far.
 
     A mean over several data sets is excluded: all evaluations read one loader, with optimizer steps in between. The
-    mean of the last evaluation alone must differ from the reported number.
+    mean of the last evaluation alone must differ from the reported number. Or a training loss
+    is the sum over all epochs so far, divided by the batches or examples of one epoch, which is no mean.
     """
     for process in run.processes:
         tried, matches = compare(process)
@@ -573,6 +574,38 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
                     _seen(match, f"{_applied(match)}the mean over all evaluations so far"),
                     "set the sums to 0, or call metric.reset(), before each evaluation",
                 )
+        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
+        groups: dict[int, list[Evaluation]] = defaultdict(list)
+        for one in training_epochs(process):
+            groups[one.key].append(one)
+        for group in groups.values():
+            any(_is_sum_of_epochs(record, pairs, group, len(reports)) for pairs in _following_reports(group, reports))
+
+
+def _is_sum_of_epochs(record: Record, pairs: Sequence[FollowingReport], epochs: list[Evaluation], reports: int) -> bool:
+    """Compare the numbers from one line of code with sums over all epochs; return whether there is a finding."""
+    later = [pair for pair in pairs if pair.evaluation is not epochs[0]]
+    for unit in range(len(epochs[0].right)):
+        hits, chance = 0, 1.0
+        for pair in later:
+            one, shown = pair.evaluation, pair.shown
+            value = math.fsum(epoch.right[unit] for epoch in epochs[: epochs.index(one) + 1])
+            distance = min(abs(value - other) for other in one.right)
+            record.tried += not unit and any(map(shown.shows, one.right))
+            if not shown.shows(value) or distance <= 3 * shown.half:
+                break
+            hits, chance = hits + 1, chance * min(1.0, 2 * shown.half / distance)
+        if hits >= 2 and hits == len(later) and chance * reports < SURE:
+            shown, one = later[-1].shown, later[-1].evaluation
+            record.falsify(
+                shown.at,
+                f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
+                + f" is the sum of the losses of all {epochs.index(one) + 1} epochs so far, divided by one epoch; the "
+                f"mean of this epoch is {one.right[unit]:.6g} ({hits} such reports)",
+                "set the sum to 0 before each epoch",
+            )
+            return True
+    return False
 
 
 @claim("TR-EVAL-003", "no reported number is the mean of an evaluation of several batches")
