@@ -171,6 +171,23 @@ def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small:
         what = f"{mode} with a teacher of {sizes[0]} and a student of {sizes[1]} tokens"
         oracles.assert_refused(what, call, f"'{mode}'", *words, kind=kind)
         assert not student.passes, f"{mode} ran {len(student.passes)} forwards before the refusal"
+    # Of a teacher with only its most probable tokens, no logits can be cut or added; the student's can.
+    for mode, sizes, is_refused in (
+        ("truncate", (large, small), True),
+        ("pad", (small, large), True),
+        ("truncate-student", (small, large), False),
+        ("pad", (large, small), False),
+    ):
+        teacher = SimpleNamespace(vocab_size=sizes[0], top_k=None)
+        student = RecordingStudent(torch.zeros(2, sizes[1], dtype=torch.float64))
+        call = partial(subject.share_vocabulary, teacher, student, mode)
+        what = f"{mode} with {sizes[0]} tokens of a top-k teacher and {sizes[1]} of the student"
+        if is_refused:
+            oracles.assert_refused(what, call, f"'{mode}'", "most probable tokens", kind=VocabularyError)
+        else:
+            shared = call()
+            assert shared[0] is teacher, f"{what} changes the teacher"
+            assert shared[1].vocab_size == sizes[0], f"{what}: the student has {shared[1].vocab_size} tokens"
 
 
 def _featured(vocab_size: int, got: list[Any]) -> Any:

@@ -21,6 +21,7 @@ from reference_trainer.distillation.protocols import (
     Student,
     StudentPass,
     Teacher,
+    TopKTeacher,
     checked_logits,
     feature_student,
     feature_teacher,
@@ -31,10 +32,13 @@ VocabularyMode = Literal["truncate", "truncate-student", "pad"]
 """How `share_vocabulary` makes two vocabularies equal."""
 
 
+AnyTeacher = TypeVar("AnyTeacher", bound=Teacher | TopKTeacher)
 Learner = TypeVar("Learner", Student, EvaluatedStudent)
 
 
-def share_vocabulary(teacher: Teacher, student: Learner, mode: VocabularyMode) -> tuple[Teacher, Learner]:
+def share_vocabulary(
+    teacher: AnyTeacher, student: Learner, mode: VocabularyMode
+) -> tuple[AnyTeacher | Teacher, Learner]:
     """Return a teacher and a student with equal `vocab_size`; one of them is wrapped if the sizes differ.
 
     - "truncate": the teacher's surplus logits are cut before its softmax, so it is renormalised over the student's
@@ -44,7 +48,8 @@ def share_vocabulary(teacher: Teacher, student: Learner, mode: VocabularyMode) -
       it is the student and one of these tokens is a label or has a probability under the teacher.
 
     The student's gradient always has its own vocabulary. Raise `VocabularyError` if the model to be truncated is
-    the smaller one, and `SettingError` for another mode.
+    the smaller one, or if the logits of a teacher would change of which only the most probable tokens are known, and
+    `SettingError` for another mode.
     """
     if mode not in get_args(VocabularyMode):
         raise SettingError(f"invalid value {mode!r} for 'mode': expected one of {', '.join(get_args(VocabularyMode))}")
@@ -59,6 +64,11 @@ def share_vocabulary(teacher: Teacher, student: Learner, mode: VocabularyMode) -
     common = max(teacher_size, student_size) if mode == "pad" else min(teacher_size, student_size)
     if teacher_size == common:
         return teacher, _ResizedStudent(student, common)
+    if not isinstance(teacher, Teacher):
+        raise VocabularyError(
+            f"mode {mode!r} would give the teacher {common} logits instead of {teacher_size}, but only its most "
+            "probable tokens are known; store all logits, or use a mode that changes the student"
+        )
     return _ResizedTeacher(teacher, common), student
 
 

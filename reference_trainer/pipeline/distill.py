@@ -16,7 +16,7 @@ from reference_trainer.callbacks.base import Callback
 from reference_trainer.callbacks.progress import SMOKE_START_LINE, BarCallback, Lines, ProgressCallback, SilentLines
 from reference_trainer.config.settings import Settings, find_unused
 from reference_trainer.data.text import Rows
-from reference_trainer.distillation.protocols import EvaluatedStudent, Teacher
+from reference_trainer.distillation.protocols import EvaluatedStudent
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.universal import AlignedTeacher, Frozen
@@ -301,7 +301,7 @@ class Distillation(Run):
         else:
             self.check_tokens()
             teacher = ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size(), note=self.lines.write)
-        if mode is None or not isinstance(teacher, Teacher):
+        if mode is None or isinstance(teacher, AlignedTeacher):
             return teacher, learner
         return share_vocabulary(teacher, learner, mode)
 

@@ -22,10 +22,10 @@ from reference_trainer.config.kinds import path_in_json
 from reference_trainer.config.settings import FIELDS, Settings
 from reference_trainer.distillation.metrics import accepted_name, derive_metrics
 from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch, Teacher
+from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.distillation.universal import Frozen
+from reference_trainer.distillation.universal import AlignedTeacher, Frozen
 from reference_trainer.distillation.vocabulary import share_vocabulary
 from reference_trainer.errors import DataError, ModelFileError, SettingError, TrainerError, first_line, similar_path
 from reference_trainer.models.decoder import Decoder
@@ -152,7 +152,7 @@ class Evaluator:
         # Without a teacher, compare the student with itself; the sums of the comparison are left out below.
         frozen: Frozen = stored_teacher(outputs) if outputs is not None else self.teacher or student
         learner: Any = student
-        if has_teacher and settings.teacher.share_vocabulary is not None and isinstance(frozen, Teacher):
+        if has_teacher and settings.teacher.share_vocabulary is not None and not isinstance(frozen, AlignedTeacher):
             frozen, learner = share_vocabulary(frozen, learner, settings.teacher.share_vocabulary)
         top_k = None if outputs is None else outputs.manifest.top_k
         weights = AT_ONE if top_k is None else replace(AT_ONE, temperature=settings.objective.temperature)
