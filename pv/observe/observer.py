@@ -615,7 +615,7 @@ class Observer:
             loudest = (
                 torch.where(visible, size, torch.zeros_like(size)).amax() if p.dtype == torch.float32 else 0 * moved
             )
-            # Elements in half precision: those with a gradient and not 0, and those of them that change.
+            # In half precision, count the elements that have a gradient and are not 0, and how many of them change.
             counted = (size > 0) & (before != 0) & (p.dtype in HALVES)
             changed = (counted & (sample(p) != before)).sum()
             rows.append(
