@@ -30,7 +30,7 @@ PACKAGES: dict[str, str] = {
     "execution": "contract source engines results workers mutation",
     "report": "errors contract equations engines results",
     "commands": "errors contract source observe suites linting results workers mutation execution engines",
-    "pytest_plugin": "errors contract source instrument engines results workers execution",
+    "pytest_plugin": "errors contract source instrument suites engines results workers execution",
     "cli": "errors contract observe results linting mutation report commands",
 }
 THIRD_PARTIES: dict[str, str] = {

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
     from torch import Tensor
 
 MAX_ITEMS = 4096
@@ -102,7 +101,7 @@ def _tensor(value: "Tensor") -> tuple[object, bool]:
     return {"$tensor": described}, has_data and not value.is_complex() and not value.requires_grad
 
 
-def _dataclass(value: "DataclassInstance", depth: int) -> tuple[object, bool]:
+def _dataclass(value: Any, depth: int) -> tuple[object, bool]:
     """Encode a dataclass by its type and fields."""
     kind = type(value)
     fields = {f.name: encode(getattr(value, f.name), depth + 1) for f in dataclasses.fields(value)}

@@ -256,7 +256,6 @@ def _hide(owner: Any, names: tuple[str, ...]) -> None:
     owner.__dir__ = __dir__
 
 
-@frames.hidden
 def _normalizes_on_ranks(module: nn.Module) -> bool:
     """Return whether a module is a normalization of features, with whole vectors as parameters, in a run of ranks."""
     distributed = torch.distributed
@@ -267,6 +266,7 @@ def _normalizes_on_ranks(module: nn.Module) -> bool:
     return alone and bool(vectors) and all(p.dim() == 1 and p.numel() > 1 and not is_shard(p) for p in vectors)
 
 
+@frames.hidden
 def call_layer(
     observer: Observer,
     original: Callable[..., object],

@@ -151,7 +151,7 @@ def test_matrix_of_the_page_has_every_claim_and_subject_and_marks_unclaimed_ones
 def test_every_falsified_cell_of_the_page_has_a_function_that_shows_the_fault() -> None:
     head, _, *body = table_of("## The matrix")
     red = {(head[column], row[0].split()[0]) for row in body for column, result in enumerate(row) if result == "**F**"}
-    _, _, *faults = table_of("## Each fault, by hand")
+    _, _, *faults = table_of("## Each fault, reproduced")
     told = set()
     for group in (part for row in faults for part in row[1].split("; ")):
         subjects, claims = group.split(": ")

@@ -10,7 +10,7 @@ import torch
 
 from pv.suites.training_loop import processes
 from pv.suites.training_loop import run as run_module
-from pv.suites.training_loop.processes import killed
+from pv.suites.training_loop.processes import run_and_kill
 from pv.suites.training_loop.run import Unfinished, limited
 
 
@@ -57,14 +57,14 @@ def writes(directory: Path) -> None:
     ("operation", "left"), [(0, []), (1, ["a"]), (2, ["a"]), (3, ["a", "b"]), (4, ["a", "b"]), (5, ["a", "c"])]
 )
 def test_run_is_killed_before_an_operation_or_in_an_open_file(tmp_path: Path, operation: int, left: list[str]) -> None:
-    assert killed(lambda: writes(tmp_path), tmp_path, operation) is (operation < 5)
+    assert run_and_kill(lambda: writes(tmp_path), tmp_path, operation) is (operation < 5)
     assert sorted(path.name for path in tmp_path.iterdir()) == left
 
 
 @pytest.mark.parametrize("kind", [Path, str])
 def test_run_is_killed_when_half_of_a_state_is_written_to_a_path(tmp_path: Path, kind: type) -> None:
     state, path = torch.arange(10_000), tmp_path / "state.pt"
-    assert killed(lambda: torch.save(state, kind(path)), tmp_path, 0)
+    assert run_and_kill(lambda: torch.save(state, kind(path)), tmp_path, 0)
     assert 0 < path.stat().st_size < state.nbytes
 
 
@@ -74,4 +74,4 @@ def test_run_that_hangs_or_fails_in_a_fork_alone_decides_nothing(
     monkeypatch.setattr(processes, "IDLE_S", 0.2)
     for run, how in ((threading.Event().wait, "hangs"), (lambda: 1 / 0, "ends with status 1")):
         with pytest.raises(SkipTest, match=f"there it {how} by itself"):
-            killed(run, tmp_path, 0)
+            run_and_kill(run, tmp_path, 0)
