@@ -152,6 +152,9 @@ class Stepping(Crossing):
     def windows(self) -> Iterator[list[Batch]]:
         return ([batch] for window in super().windows() for batch in window)
 
+    def planned(self) -> int:
+        return self.job.max_steps or self.job.epochs * -(-len(self.job.train) // self.job.batch)
+
 
 class Short(Stream):
     """Has a micro-batch less in each window than it is asked for."""
