@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -134,6 +135,101 @@ def into_files(directory: Path) -> None:
     (directory / "model.safetensors").unlink()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Beginning:
+    """What a run of one process begins with.
+
+    Attributes:
+        weights: The weights of the files of student and teacher.
+        student: The weights that the student begins with, by name.
+        frozen: The names of its weights that are not trained.
+        digest: The digest of the frozen weights; None without an adapter.
+        places: The directories of the models, by setting.
+    """
+
+    weights: dict[str, dict[str, Tensor]]
+    student: dict[str, Tensor]
+    frozen: set[str]
+    digest: str | None
+    places: dict[str, Path]
+
+
+def write_models(
+    directory: Path, *, lora: bool, start: str | None, tied: bool, split: bool, kind: torch.dtype
+) -> Beginning:
+    """Write student, teacher, what the student begins with (`start`) and conversations."""
+    words = word_tokenizer()
+    for name, width, dtype in (("student", 8, torch.float32), ("teacher", 12, kind)):
+        write_causal(directory / name, words, width, dtype, tie_word_embeddings=tied)
+        (directory / name / "generation_config.json").write_text(json.dumps({"eos_token_id": END}))
+    (directory / "chats.jsonl").write_text("\n".join(map(json.dumps, conversations(0)[:10])))
+    weights = {name: load_file(directory / name / "model.safetensors") for name in ("student", "teacher")}
+    for name in weights if split else ():
+        into_files(directory / name)
+    student = {f"model.{name}": tensor for name, tensor in weights["student"].items()}
+    digest, frozen = None, set[str]()
+    if lora:
+        whole = add_adapter(
+            load_model(directory / "student", dtype=torch.float32), Path(), rank=LORA, options={}, seed=SEED
+        )
+        student, digest = dict(whole.named_parameters()), tensors_digest(frozen_weights(whole))
+        frozen = {name for name, parameter in student.items() if not parameter.requires_grad}
+    if start is not None:  # other numbers in the same shapes
+        student = {name: tensor.flip(0) for name, tensor in student.items()}
+    places = {name: directory / name for name in ("student", "teacher")}
+    if start == "checkpoint":
+        more = {"model.lm_head.weight": student["model.model.embed_tokens.weight"]} if tied else {}
+        places["init_from"] = checkpoint(directory / "checkpoints", student | more)
+    elif start == "model":
+        model = load_model(directory / "student", dtype=torch.float32)
+        model.load_state_dict(student, strict=False)
+        model.model.save_pretrained(directory / "start")
+        words.save_pretrained(directory / "start")
+        places["init_from"] = directory / "start"
+    return Beginning(weights, student, frozen, digest, places)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankRecord:
+    """A rank of a run that is prepared: its parts of the models, and what it has read."""
+
+    parts: dict[str, dict[str, Tensor]]
+    frozen: set[str]
+    bytes: int
+    lookups: int
+    revisions: set[str | None]
+    kernels: set[str]
+    digest: str | None
+    end_tokens: set[int]
+
+
+def prepare_ranks(subject: Any, settings: reference_trainer.Settings) -> list[RankRecord]:
+    """Prepare a run of `RANKS` ranks, and return the record of each rank."""
+    variables, served = launcher()
+
+    def work(rank: int) -> RankRecord:
+        environment = {**variables, "WORLD_SIZE": str(RANKS), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        lines, reads = reference_trainer.Lines(io.StringIO()), Reads()
+        with reads.counted(), subject.HuggingFace(settings, lines=lines, environment=environment) as run:
+            run.prepare()
+            models = {"student": run.student, "teacher": run.teacher}
+            return RankRecord(
+                parts={
+                    name: {key: p.to_local().detach().clone() for key, p in module.named_parameters()}
+                    for name, module in models.items()
+                },
+                frozen={name for name, parameter in run.student.named_parameters() if not parameter.requires_grad},
+                bytes=reads.bytes,
+                lookups=reads.lookups,
+                revisions=reads.revisions,
+                kernels={module.model.config._attn_implementation for module in models.values()},
+                digest=run.digests.get("base_sha256"),
+                end_tokens={module.model.generation_config.eos_token_id for module in models.values()},
+            )
+
+    return run_ranks(RANKS, work, served=served)
+
+
 @given(
     is_id=st.booleans(),
     documents=st.sampled_from(["pack", "pad"]),
@@ -156,37 +252,11 @@ def falsify_two_ranks_read_their_parts(
     split: bool,
     kind: torch.dtype,
 ) -> None:
-    """Every rank has its part of what a run of one process begins with, and reads no more bytes than those."""
+    """Every rank has its part of what a run of one process begins with, and reads no more bytes than this part has."""
     start = None if lora else start  # an adapter begins with weights of an adapter
     with scratch() as directory, ExitStack() as stack:
-        words, cache = word_tokenizer(), directory / "hub"
-        for name, width, dtype in (("student", 8, torch.float32), ("teacher", 12, kind)):
-            write_causal(directory / name, words, width, dtype, tie_word_embeddings=tied)
-            (directory / name / "generation_config.json").write_text(json.dumps({"eos_token_id": END}))
-        (directory / "chats.jsonl").write_text("\n".join(map(json.dumps, conversations(0)[:10])))
-        weights = {name: load_file(directory / name / "model.safetensors") for name in ("student", "teacher")}
-        for name in weights if split else ():
-            into_files(directory / name)
-        expected = {f"model.{name}": tensor for name, tensor in weights["student"].items()}
-        digest, frozen = None, set[str]()
-        if lora:
-            whole = add_adapter(
-                load_model(directory / "student", dtype=torch.float32), Path(), rank=LORA, options={}, seed=SEED
-            )
-            expected, digest = dict(whole.named_parameters()), tensors_digest(frozen_weights(whole))
-            frozen = {name for name, parameter in expected.items() if not parameter.requires_grad}
-        if start is not None:  # other numbers in the same shapes
-            expected = {name: tensor.flip(0) for name, tensor in expected.items()}
-        places = {name: directory / name for name in ("student", "teacher")}
-        if start == "checkpoint":
-            more = {"model.lm_head.weight": expected["model.model.embed_tokens.weight"]} if tied else {}
-            places["init_from"] = checkpoint(directory / "checkpoints", expected | more)
-        elif start == "model":
-            model = load_model(directory / "student", dtype=torch.float32)
-            model.load_state_dict(expected, strict=False)
-            model.model.save_pretrained(directory / "start")
-            words.save_pretrained(directory / "start")
-            places["init_from"] = directory / "start"
+        beginning = write_models(directory, lora=lora, start=start, tied=tied, split=split, kind=kind)
+        places, cache = beginning.places, directory / "hub"
         if is_id:
             places |= {
                 name: into_cache(place, cache, name) for name, place in places.items() if place.parent == directory
@@ -209,45 +279,44 @@ def falsify_two_ranks_read_their_parts(
             hang_after=0.0,
             **({"revision": REVISION, "teacher_revision": REVISION} if is_id else {}),
         )
-        variables, served = launcher()
-
-        def work(rank: int) -> Any:
-            environment = {**variables, "WORLD_SIZE": str(RANKS), "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            lines, reads = reference_trainer.Lines(io.StringIO()), Reads()
-            with reads.counted(), subject.HuggingFace(settings, lines=lines, environment=environment) as run:
-                run.prepare()
-                parts = {
-                    name: {key: p.to_local().detach().clone() for key, p in module.named_parameters()}
-                    for name, module in (("student", run.student), ("teacher", run.teacher))
-                }
-                kernels = {run.student.model.config._attn_implementation, run.teacher.model.config._attn_implementation}
-                ends = {module.model.generation_config.eos_token_id for module in (run.student, run.teacher)}
-                lookups = reads.lookups, reads.revisions
-                still = {name for name, parameter in run.student.named_parameters() if not parameter.requires_grad}
-                return parts, still, reads.bytes, lookups, kernels, run.digests.get("base_sha256"), ends
-
-        ends = run_ranks(RANKS, work, served=served)
-    parts_of = {"student": expected, "teacher": {f"model.{name}": held for name, held in weights["teacher"].items()}}
-    sizes = {name: sum(held.nbytes for held in tensors.values()) for name, tensors in weights.items()}
-    for rank, (parts, still, read, (lookups, revisions), kernels, seen, end_tokens) in enumerate(ends):
+        records = prepare_ranks(subject, settings)
+    for rank, record in enumerate(records):
+        assert_parts(rank, record, beginning, has_digest=lora or start == "model")
+        # `init_from` has no setting of a revision.
+        asked = {REVISION, *([None] if start == "model" else [])}
         where = f"rank {rank}"
-        for name, tensors in parts_of.items():
-            assert parts[name].keys() == tensors.keys(), (
-                f"{where} has other weights of the {name}: {sorted(parts[name])}"
-            )
-            for key, tensor in tensors.items():
-                part = parts[name][key]
-                assert part.dtype == tensor.dtype, f"{where}: {key} of the {name} is {part.dtype}; not {tensor.dtype}"
-                assert torch.equal(part, part_of(tensor, rank)), f"{where}: {key} of the {name} differs"
-        assert still == frozen, f"{where}: not trained are {sorted(still)[:3]}; expected {sorted(frozen)[:3]}"
-        bound = sum(-(-len(t) // RANKS) * t[0].nbytes for held in weights.values() for t in held.values())
-        if rank == 0 and (lora or start == "model"):  # whose digest the first rank of a machine computes
-            bound += sum(sizes.values())
-        assert read <= bound, f"{where} reads {read} bytes of weights; its parts have {bound}, the models {sizes}"
-        asked = {REVISION, *([None] if start == "model" else [])}  # `init_from` has no setting of a revision
-        assert revisions <= asked, f"{where} looks for weights at the revisions {revisions}; expected {asked}"
-        assert rank == 0 or not lookups, f"{where} looks for weights of the hub {lookups} times; expected rank 0 alone"
-        isolated = {kernel.startswith("by_document") for kernel in kernels}
-        assert isolated == {documents == "pack"}, f"{where}: with rows {documents}, the attention is {kernels}"
-        assert end_tokens == {END}, f"{where}: generation_config.json ends answers by {END}; the models by {end_tokens}"
-        assert seen == digest, f"{where}: the digest of the frozen weights is {seen}; expected {digest}"
+        assert record.revisions <= asked, f"{where} looks for weights at {record.revisions}; expected {asked}"
+        isolated = {kernel.startswith("by_document") for kernel in record.kernels}
+        assert isolated == {documents == "pack"}, f"{where}: with rows {documents}, the attention is {record.kernels}"
+
+
+def assert_parts(rank: int, record: RankRecord, beginning: Beginning, *, has_digest: bool) -> None:
+    """Assert that a rank has its parts of the models, and has read no more.
+
+    Args:
+        rank: The rank.
+        record: What it has and has read.
+        beginning: What a run of one process begins with.
+        has_digest: Whether the first rank of a machine reads a whole model for its digest.
+    """
+    where, weights = f"rank {rank}", beginning.weights
+    teacher = {f"model.{name}": tensor for name, tensor in weights["teacher"].items()}
+    for name, tensors in {"student": beginning.student, "teacher": teacher}.items():
+        parts = record.parts[name]
+        assert parts.keys() == tensors.keys(), f"{where} has other weights of the {name}: {sorted(parts)}"
+        for key, tensor in tensors.items():
+            part = parts[key]
+            assert part.dtype == tensor.dtype, f"{where}: {key} of the {name} is {part.dtype}; not {tensor.dtype}"
+            assert torch.equal(part, part_of(tensor, rank)), f"{where}: {key} of the {name} differs"
+    names = sorted(record.frozen)[:3], sorted(beginning.frozen)[:3]
+    assert record.frozen == beginning.frozen, f"{where}: not trained are {names[0]}; expected {names[1]}"
+    sizes = {name: sum(tensor.nbytes for tensor in tensors.values()) for name, tensors in weights.items()}
+    bound = sum(-(-len(t) // RANKS) * t[0].nbytes for tensors in weights.values() for t in tensors.values())
+    if rank == 0 and has_digest:
+        bound += sum(sizes.values())
+    assert record.bytes <= bound, f"{where} reads {record.bytes} bytes; its parts have {bound}, the models {sizes}"
+    assert rank == 0 or not record.lookups, f"{where} looks for weights of the hub; expected rank 0 alone"
+    ends = record.end_tokens
+    assert ends == {END}, f"{where}: generation_config.json ends answers by {END}; the models by {ends}"
+    expected = beginning.digest
+    assert record.digest == expected, f"{where}: the digest of frozen weights is {record.digest}; expected {expected}"

@@ -195,7 +195,7 @@ class RateRecorder(torch.optim.SGD):
         super().__init__(groups, lr=lr)
         self.rates: list[dict[Tensor, float]] = []
 
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # torch has overloads
+    def step(self, closure: Any = None) -> Any:
         self.rates.append({held: group["lr"] for group in self.param_groups for held in group["params"]})
         super().step()
 

@@ -31,7 +31,7 @@ class Counting(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": lr})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # torch has overloads
+    def step(self, closure: Any = None) -> Any:
         for group in self.param_groups:
             for parameter in (held for held in group["params"] if held.grad is not None):
                 state = self.state[parameter]

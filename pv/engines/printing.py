@@ -10,7 +10,7 @@ MAX_PRINTED = 4000
 
 
 class _Tee:
-    """A stream that also writes to a bounded buffer. All other attributes are those of the wrapped stream."""
+    """A stream that also writes to a bounded buffer. All other attributes are taken from the wrapped stream."""
 
     def __init__(self, stream: TextIO, buffer: StringIO) -> None:
         self._stream, self._buffer = stream, buffer

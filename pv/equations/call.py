@@ -77,7 +77,7 @@ class Call:
             text = show(_evaluate(node, values.__getitem__))
             return ast.Name(text) if len(text) <= MAX_VALUE else node
 
-        # In the copy, texts of values stand in place of names. It is only printed, never evaluated.
+        # In the copy, names are replaced by the texts of their values. The copy is only printed, never evaluated.
         tree = copy.deepcopy(self.node)
         for call in _chain(tree):
             call.args = [substitute(argument) for argument in call.args]

@@ -353,7 +353,7 @@ def _slice_choices(size: int, least: int) -> Iterator[list[int]]:
 
 
 def _renumber(array: Tensor, indices: list[int]) -> Tensor:
-    """Return an index array for an axis of which only the slices `indices` remain; removed slices become 0."""
+    """Return an index array for an axis that keeps only the slices `indices`; removed slices become 0."""
     new = {old: place for place, old in enumerate(indices)}
     return torch.tensor([new.get(i, 0) if i >= 0 else i for i in array.flatten().tolist()]).reshape(array.shape)
 

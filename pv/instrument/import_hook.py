@@ -111,7 +111,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
         Before Python runs a file, it calls these hooks to find out whether the file is an archive, and lets the finder
         load it. So a script is recorded and mutated like a module, also if `multiprocessing` runs it again.
         """
-        if path.endswith(".py") and os.path.isfile(path):  # noqa: PTH113  (a path need not be a valid one)
+        if path.endswith(".py") and os.path.isfile(path):  # noqa: PTH113  (Path.is_file raises for an invalid path)
             real = Path(path).resolve()
             for root in map(Path, self.plan.roots):
                 if real.is_relative_to(root):
@@ -148,7 +148,7 @@ class Loader(importlib.machinery.SourceFileLoader):
         if self.is_script:
             fullname = self._as_script()
         data = self.get_data(path)
-        self.hook.loaded[fullname] = os.path.abspath(path)  # noqa: PTH100  (links stay)
+        self.hook.loaded[fullname] = os.path.abspath(path)  # noqa: PTH100  (Path.resolve would follow links)
         if fullname == plan.module and plan.find is not None:
             return self._compiled(fullname, path, self._patched(path, importlib.util.decode_source(data)))
         key = (fullname, path, self.hook.covers(fullname), plan.statements, self.is_script)
@@ -159,7 +159,7 @@ class Loader(importlib.machinery.SourceFileLoader):
     def _as_script(self) -> str:
         """Put the folder of a script first on `sys.path`, as Python does; return its name as a module."""
         if sys.path and sys.path[0] == self.path:
-            sys.path[0] = os.path.dirname(os.path.abspath(self.path))  # noqa: PTH100, PTH120  (links stay)
+            sys.path[0] = os.path.dirname(os.path.abspath(self.path))  # noqa: PTH100, PTH120  (Path.resolve would follow links)
         if self.name == self.hook.plan.module and self.hook.plan.swap_with:
             self.hook.broken = f"{self.path} runs as a script, in which nothing can be swapped: use an `edit`"
         self.hook.asked.add(self.name)

@@ -88,7 +88,7 @@ def generate_hooks() -> None:
     """Generate the functions that structure a task. A fork server does it once for all its workers."""
     # Twice, since cattrs drops all generated functions when it first meets some types.
     for type_ in 2 * (Body, *(engine.payload_type for engine in engines())):
-        if is_dataclass(type_):  # the payload type of claims in prose is that of None
+        if is_dataclass(type_):  # claims in prose have the payload None
             cattrs.get_structure_hook(type_)
 
 

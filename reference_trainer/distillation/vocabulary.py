@@ -48,7 +48,7 @@ def share_vocabulary(
       it is the student and one of these tokens is a label or has a probability under the teacher.
 
     The student's gradient always has its own vocabulary. Raise `VocabularyError` if the model to be truncated is
-    the smaller one, or if the logits of a teacher would change of which only the most probable tokens are known, and
+    the smaller one, or if a teacher would change that gives only its most probable tokens, and
     `SettingError` for another mode.
     """
     if mode not in get_args(VocabularyMode):

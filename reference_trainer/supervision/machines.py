@@ -69,7 +69,7 @@ class Announcement:
     Attributes:
         run_id: The id of the rendezvous of the attempt; empty to wait.
         arguments: The arguments of the command that the ranks run.
-        verdict: The exit code; None if the run goes on.
+        verdict: The exit code; None if the run continues.
     """
 
     run_id: str = ""

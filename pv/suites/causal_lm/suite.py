@@ -129,7 +129,7 @@ class Bench(CallableBench):
 
         Args:
             tokens: Token ids [N, T].
-            model: The model; None for the one of this bench.
+            model: The model; None for the model of this bench.
             inputs: Further arguments; the model gets the ones that it takes and that are not None.
         """
         model = model or self.model
@@ -305,7 +305,7 @@ def falsify_packed_documents_are_isolated(bench: Bench) -> None:
     if "positions" in bench.lacks:
         # Without position_ids, the model computes positions from the documents, or counts them over the whole row.
         # In the latter case, later documents change when the first one is shorter, although they do not see it, and
-        # their logits cannot equal the ones of documents alone.
+        # their logits cannot equal the logits of documents alone.
         shorter = bench.packed([bench.rows[0][:-1], *bench.rows[1:]])
         if any(relative_difference(a, b) > TOLERANCE for a, b in zip(shorter[1:], before[1:], strict=True)):
             return

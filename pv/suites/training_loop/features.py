@@ -51,7 +51,7 @@ def declared_features(trainer: object) -> dict[str, bool | str]:
 
 
 def _merged_features(trainer: object) -> dict[str, bool | str]:
-    """Return the `features` of an adapter, merged with the ones of its base classes."""
+    """Return the `features` of an adapter, merged with the features of its base classes."""
     # A class states only what differs from its base class, so the mappings of all classes are merged, the base first.
     declared: dict[str, bool | str] = {}
     for owner in reversed(type(trainer).__mro__):

@@ -45,10 +45,10 @@ class HandWritten:
     determines order, epochs, the end of the run, accumulation, clipping, schedule, and the content of a checkpoint.
 
     Attributes:
-        features: The features of a subclass extend the ones of this class. Write True for
+        features: The features of a subclass extend the features of this class. Write True for
 
             * the numbers among `loss`, `rate` and `norm` that `log` returns;
-            * features that are missing by default: the ones of `OPT_IN` in `pv.suites.training_loop.job`, `groups`, and
+            * features that are missing by default: the names in `OPT_IN` (`pv.suites.training_loop.job`), `groups`, and
               others below.
 
             Write a reason, or False, for features that the loop does not have:

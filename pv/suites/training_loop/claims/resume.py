@@ -68,7 +68,7 @@ def cut_after_every_step(bench: Bench, check: Check, job: Job = SAVED, windows: 
 
 
 def cut_cases(bench: Bench, check: Check, job: Job = SAVED, windows: tuple[int, ...] = (1, 2)) -> Cases:
-    """Return a case for each step after which the run is cut; the arguments are those of `cut_after_every_step`."""
+    """Return a case for each step after which the run is cut. The arguments: see `cut_after_every_step`."""
     cases: Cases = {}
     for accumulate in windows:
         uninterrupted = bench.run(replace(job, accumulate=accumulate))
@@ -477,7 +477,7 @@ def falsify_rotation_beside_an_earlier_run(bench: Bench) -> None:
     for keep in (1, 2):
         alone = bench.run(replace(SAVED, keep=keep, epochs=1))
         expected = due_checkpoints(bench, alone)[-keep:]
-        # Checkpoints of the same steps could not be distinguished from the ones of the earlier run.
+        # Checkpoints of the same steps could not be distinguished from the checkpoints of the earlier run.
         if not expected or {*expected} & {*on_disk(earlier)}:
             continue
         run = _run_in_used_folder(bench, earlier, replace(SAVED, keep=keep, epochs=1))

@@ -367,7 +367,7 @@ def _rates_case(bench: Bench, run: Run) -> Case:
         inside = [scale for step in run.steps for scale in step.scaled]
         seen = len(actual) < WINDOWS or math.inf in inside
         return Case(run, untried="" if seen else "no gradient overflows, although that of a forward is infinite")
-    # If the skipped step counts, the rates are the ones of the schedule without one of them.
+    # If the skipped step counts, the rates are the rates of the schedule without one step.
     every = [rate(k, WINDOWS) for k in range(WINDOWS + 1)]
     moved = any(all(map(close, actual, every[:k] + every[k + 1 :])) for k in range(WINDOWS + 1))
     causes = ("a schedule that moves on with the skipped step",) if moved else ()
