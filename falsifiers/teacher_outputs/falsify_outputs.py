@@ -327,6 +327,7 @@ def falsify_calls_without_outputs_are_refused(subject: Any) -> None:
                 "not finite",
                 LogitsError,
             ),
+            "another tokenizer": ({"cross_tokenizer": True}, "expected no cross_tokenizer", SettingError),
             "a server": ({"teacher_url": "http://127.0.0.1:9", "temperature": 1.0}, "--teacher-url", SettingError),
         }
         for what, (changes, words, kind) in cases.items():

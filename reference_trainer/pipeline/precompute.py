@@ -59,7 +59,8 @@ def precompute(
 
     Raises:
         OutputError: The directory has something else.
-        SettingError: `top_k` is beyond the vocabulary, or the data has no example numbers.
+        SettingError: `top_k` is beyond the vocabulary, the data has no example numbers, or the teacher is served or has
+            another tokenizer.
         LogitsError: An output is not finite.
         TrainerError: The errors of `distill` before a step.
     """
@@ -69,6 +70,8 @@ def precompute(
         claimed = run.ranks.broadcast_decision(partial(_claim, run))  # before the inputs, which may take long
         if settings.teacher.url is not None:
             raise SettingError("precompute cannot store outputs of --teacher-url; expected --teacher")
+        if settings.teacher.cross_tokenizer:
+            raise SettingError("precompute stores outputs for the student's tokens; expected no cross_tokenizer")
         run.make_inputs()
         run.load_teacher()
         _Production(run, top_k, shard_bytes, claimed=claimed).carry_out()
