@@ -61,7 +61,7 @@ for _ in range(8):
     x = torch.randn(16, 6)
     optimizer.zero_grad()
     F.cross_entropy(net(x), x[:, :3].argmax(1)).backward()
-    square = sum(p.grad.square().sum() for p in halves)
+    square = sum(p.grad.square().sum() for p in net.parameters() if p in halves)
     dist.all_reduce(square)
     square = square + sum(p.grad.square().sum() for p in net.parameters() if p not in halves)
     for p in net.parameters():
