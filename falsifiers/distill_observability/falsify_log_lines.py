@@ -1,4 +1,4 @@
-"""Attacks on the log lines of a run: which lines, when, in which format, and the cost of steps that are not logged."""
+"""Attacks on what a run logs: which lines, when, in which format, the cost of other steps, and values for trackers."""
 
 import io
 import math
@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import reference_trainer
 from falsifiers.distill_smoke.cases import invoked, place, planned, read_trace, steps_of
 from falsifiers.support import run_lines
 from falsifiers.support.assertions import assert_equal
@@ -22,7 +23,8 @@ from falsifiers.support.run_lines import (
     STEP,
     matcher,
 )
-from reference_trainer import Callback, Context, Lines, Settings
+from falsifiers.support.runs import run, scratch, small
+from reference_trainer import Callback, Context, Lines, Settings, read_metrics
 
 Plan = tuple[int, int]
 """Epochs, and the steps of each."""
@@ -252,3 +254,44 @@ def falsify_user_callbacks_are_called_after_progress(subject: Any) -> None:
     for step, last in called:
         written = any(matcher(STEP, step=step, total=6).fullmatch(line) for line in last)
         assert step % 2 or written, f"at step {step} the last lines are {last}; expected the line of that step"
+
+
+@given(log_every=st.integers(0, 3), eval_every=st.integers(0, 3), epochs=st.integers(1, 2))
+@example(log_every=1, eval_every=2, epochs=1)
+@example(log_every=2, eval_every=1, epochs=2)
+def falsify_loggers_get_the_values_of_the_metrics_file(
+    subject: Any, log_every: int, eval_every: int, epochs: int
+) -> None:
+    class Recorder(subject.Logger):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls: list[Any] = []
+
+        def begin(self, context: Context) -> None:
+            self.calls.append(("begin", self.settings))
+
+        def write(self, values: Any, step: int) -> None:
+            self.calls.append((step, dict(values)))
+
+        def end(self) -> None:
+            self.calls.append(("end", None))
+
+    recorder, others = Recorder(), Recorder()
+    with scratch() as directory:
+        settings = small(directory, out=directory / "out", log_every=log_every, eval_every=eval_every, epochs=epochs)
+        run(reference_trainer, settings, callbacks=[recorder])
+        path = settings.run.out / "metrics.jsonl"
+        lines = read_metrics(path) if path.exists() else []
+    intervals = [every for every in (log_every, eval_every) if every]
+    due = [step for step in range(1, 3 * epochs + 1) if any(step % every == 0 for every in intervals)]
+    assert_equal("steps of metrics.jsonl", [line.step for line in lines], due)
+    expected = [(line.step, {"learning_rate": line.learning_rate, **line.metrics}) for line in lines]
+    case = f"logged every {log_every} and evaluated every {eval_every} steps"
+    assert_equal(f"calls {case}", [name for name, _ in recorder.calls], ["begin", *due, "end"])
+    assert_equal(f"settings {case}", recorder.calls[0][1], settings.json_values())
+    for (step, seen), (_, wanted) in zip(recorder.calls[1:-1], expected, strict=True):
+        assert_equal(f"values of step {step}, {case}", seen, wanted)
+    other_rank = context((1, 1), 1, 1.0, metrics={"loss": 1.0}, rank=1, world_size=2)
+    for hook in (others.on_train_begin, others.on_step_end, others.on_train_end):
+        hook(other_rank)
+    assert_equal("calls of a logger on rank 1", others.calls, [])

@@ -298,7 +298,8 @@ def falsify_models_are_made_as_the_settings_say(
             run.student = run.make_student()
             modules = {"student": run.student, "teacher": run.make_teacher()}
             begins = {} if lora else run.recipe.export.load(directory / "teacher")
-            needed = plan(run.settings.replace(quantization='{"quant_method": "bitsandbytes", "load_in_8bit": true}'))
+            eight = run.settings.replace(quantization='{"quant_method": "bitsandbytes", "load_in_8bit": true}')
+            needed = plan(eight, ranks=2)
             quantized = ['{"a": 1, "b": 2}', '{"b": 2, "a": 1}', '{"a": 2, "b": 1}']
             digests = [run.recipe.teacher.digest_of_files()]
             for text in quantized:
@@ -326,6 +327,9 @@ def falsify_models_are_made_as_the_settings_say(
     assert_equal(f"{case}: recomputes activations", recomputes, recomputed)
     small = sum(p.numel() for name, p in modules["teacher"].named_parameters() if name.endswith("proj.weight"))
     size = sum(p.nbytes for p in modules["teacher"].parameters()) - small  # a byte of two is left
+    trained = sum(parameter.nbytes for parameter in run.student.parameters() if parameter.requires_grad)
+    buffers = needed.memory["gradients"], needed.memory["buffers of DDP"]
+    assert_equal(f"{case}: planned bytes of the gradients, and of the buffers of DDP", buffers, (trained, trained))
     assert_equal(
         f"{case}: planned bytes of a teacher whose layers, but the last, have 8 bits", needed.memory["teacher"], size
     )

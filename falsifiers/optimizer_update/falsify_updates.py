@@ -125,9 +125,13 @@ class OwnNorm(nn.Module):
         self.scale = nn.Parameter(torch.ones(width))
 
 
-@given(tied=st.booleans(), frozen=st.booleans(), data=st.data())
+class OwnAdamW(torch.optim.AdamW):
+    """An optimizer of no class of PyTorch; its weight decay is 0.01 by default."""
+
+
+@given(tied=st.booleans(), frozen=st.booleans(), own=st.booleans(), data=st.data())
 def falsify_norms_biases_and_embeddings_keep_their_size(
-    subject: Any, device: str, tied: bool, frozen: bool, data: st.DataObject
+    subject: Any, device: str, tied: bool, frozen: bool, own: bool, data: st.DataObject
 ) -> None:
     modules = {"embedding": nn.Embedding(5, 4), "norm": nn.LayerNorm((2, 4)), "root": nn.RMSNorm(4), "own": OwnNorm(4)}
     modules |= {"linear": nn.Linear(4, 3), "convolution": nn.Conv1d(4, 3, 2), "head": nn.Linear(4, 5, bias=False)}
@@ -140,7 +144,8 @@ def falsify_norms_biases_and_embeddings_keep_their_size(
     layers["linear"].weight.requires_grad_(not frozen)
     names = {parameter: name for name, parameter in layers.named_parameters()}
     order = data.draw(st.permutations(list(names)))
-    optimizer = subject.new_optimizer(order, RATE, undecayed=subject.undecayed(layers))
+    options = {"kind": OwnAdamW} if own else {}
+    optimizer = subject.new_optimizer(order, RATE, undecayed=subject.undecayed(layers), **options)
     held = [names[held] for group in optimizer.param_groups for held in group["params"]]
     wanted = sorted(set(names.values()) - ({"linear.weight"} if frozen else set()))
     assert sorted(held) == wanted, f"the optimizer holds {sorted(held)}; expected each of {wanted} once"
