@@ -12,10 +12,12 @@ from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
 
 from falsifiers.resume.runs import STEPS, ended, settings
 from falsifiers.support.interruptions import in_child
@@ -26,6 +28,7 @@ from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from reference_trainer.storage.checkpoints import Manifest, save_checkpoint, saved_steps
 from reference_trainer.storage.export import WEIGHTS, save_decoder
+from reference_trainer.supervision import machines
 from reference_trainer.supervision.decision import Ending, Verdict
 from reference_trainer.supervision.heartbeat import Failure
 
@@ -522,6 +525,46 @@ def falsify_announcement_that_nobody_renews_is_not_followed(subject: Any, verdic
         announce(run_id="old", verdict=verdict)
         seen = subject.next_announcement(directory / "out", "", pause)
     assert (seen.run_id, paused >= looks) == ("new", True), f"after {paused} of {looks} looks, {seen} is followed"
+
+
+@given(misses=st.lists(st.integers(0, 1), min_size=1, max_size=2))
+@example(misses=[1, 0])
+def falsify_machine_joins_until_it_has_met_the_others(subject: Any, misses: list[int]) -> None:
+    """Attempts follow each other; the machine does not meet the others in the first `misses[k]` tries of attempt k."""
+    expected = [f"attempt-{number}" for number, count in enumerate(misses) for _ in range(count + 1)]
+    joined = list[str]()
+    with scratch() as directory, machines.leading(directory / "out") as leader:
+
+        def announce(number: int) -> None:
+            is_over = number == len(misses)
+            verdict = int(Verdict.DONE) if is_over else None
+            leader.announce(machines.Announcement(run_id="" if is_over else f"attempt-{number}", verdict=verdict))
+
+        def launch(config: Any, entrypoint: str) -> Callable[..., None]:
+            joined.append(config.run_id)
+            number, tries = int(config.run_id.rpartition("-")[2]), joined.count(config.run_id)
+
+            def agent(*script: str) -> None:
+                if tries <= misses[number]:
+                    raise RendezvousTimeoutError("the others are not there")
+                announce(number + 1)
+
+            return agent
+
+        announce(0)
+        end = threading.Timer(5 + 5 * len(expected), announce, [len(misses)])  # a machine that waits in vain
+        end.daemon = True
+        end.start()
+        limits = subject.Limits(step=None, max_retries=0, max_idle=1, silent_s=60.0)
+        this = machines.Machines(count=2, endpoint="localhost:0", run_id="run", rank=1)
+        with mock.patch.object(subject, "elastic_launch", launch):
+            verdict = subject.supervise(
+                Settings(out=directory / "out"), [], limits, ranks=1, report=lambda line: None, machines=this
+            )
+        end.cancel()
+    case = f"with {misses} tries that do not meet the others"
+    assert joined == expected, f"{case}, the attempts {joined} are joined; expected {expected}"
+    assert verdict is Verdict.DONE, f"{case}, the verdict is {verdict!r}"
 
 
 DUE = {False: 5000, True: 500}
