@@ -154,6 +154,8 @@ OF_DATA: list[dict[str, Any]] = [
 ]
 """Settings that all differ in the rows to train on, in the rows to evaluate, or in the rows of the teacher."""
 
+OF_THE_DATA: dict[str, Any] = {"mix": "chats.jsonl", "mix_weight": 3}
+
 
 FEW = 25
 """Evaluated conversations of a file, which has fewer than twice as many."""
@@ -169,6 +171,11 @@ def falsify_runs_with_other_data_have_other_digests(subject: Any) -> None:
             prepared(subject, directory, "cache", eval_data="other.jsonl", eval_rows=rows, batch_size=1)[1]
             for rows in (0, FEW)
         )
+        # A mixture may name the path of the data, to give it a weight; it is one source then, of the same rows.
+        usual, weighted = (prepared(subject, directory, "cache", batch_size=1, **mix) for mix in ({}, OF_THE_DATA))
+    for what, seen, expected in zip(("trained", "held-back"), weighted, usual, strict=False):
+        seen, expected = sorted(map(str, seen)), sorted(map(str, expected))
+        assert_equal(f"{what} rows of a mixture of the data alone", seen, expected)
     assert FEW < len(every) < 2 * FEW, f"{FEW} of {len(every)} rows are evaluated; the claim was not tried"
     spread = [number * len(every) // FEW for number in range(FEW)]
     seen = [every.index(row) if row in every else None for row in few]

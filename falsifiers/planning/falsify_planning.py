@@ -189,19 +189,20 @@ ATTEMPT |= {"resume": Path("latest"), "max_steps": 3}
     positions=st.sampled_from([None, 128, 1024, 40960]),
     nested=st.booleans(),
     kind=st.sampled_from(["weights", "adapter", "configuration", "decoder"]),
+    file=st.sampled_from(["model.safetensors", "model-00001-of-00002.safetensors", "pytorch_model.bin"]),
 )
-@example(chosen=set(), positions=128, nested=True, kind="weights")
-@example(chosen={"lr", "length"}, positions=40960, nested=False, kind="adapter")
-@example(chosen={"clip"}, positions=128, nested=False, kind="configuration")
+@example(chosen=set(), positions=128, nested=True, kind="weights", file="pytorch_model.bin")
+@example(chosen={"lr", "length"}, positions=40960, nested=False, kind="adapter", file="model.safetensors")
+@example(chosen={"clip"}, positions=128, nested=False, kind="configuration", file="model.safetensors")
 def falsify_defaults_are_those_of_what_is_trained(
-    subject: Any, chosen: set[str], positions: int | None, nested: bool, kind: str
+    subject: Any, chosen: set[str], positions: int | None, nested: bool, kind: str, file: str
 ) -> None:
     with scratch() as directory:
         sizes = {} if positions is None else {"max_position_embeddings": positions}
         content = {"model_type": "llama", **({"text_config": sizes} if nested else sizes)}
         (directory / "config.json").write_text(json.dumps(content))
         if kind in ("weights", "adapter"):
-            (directory / "model.safetensors").touch()
+            (directory / file).touch()
         values: dict[str, Any] = {name: CHOSEN[name] for name in chosen} | {"device": "cpu"}
         values |= {} if kind == "decoder" else {"student": directory}
         values |= {"lora": 4} if kind == "adapter" else {}
@@ -211,16 +212,17 @@ def falsify_defaults_are_those_of_what_is_trained(
             usual = USUAL | ({"lr": 2e-4} if kind == "adapter" else {})
             usual["length"] = min(1024, positions or 1024)
             expected |= {name: value for name, value in usual.items() if name not in chosen}
-        case = f"settings of {kind} with {sorted(chosen)} chosen"
+        case = f"settings of {kind} with {sorted(chosen)} chosen and the file {file}"
         seen = subject.with_defaults(settings).flat()
         assert_equal(f"names of the {case}", seen.keys(), expected.keys())
         changed = [name for name in seen if seen[name] != expected[name]]
         assert not changed, f"{case}: {[f'{name} is {seen[name]!r}; not {expected[name]!r}' for name in changed]}"
         settings = settings.replace(out=directory / "out")
         assert_equal("settings without a checkpoint to resume", subject.latest_settings(settings), settings)
-        kept = subject.kept_settings(settings.replace(**ATTEMPT))
-        assert_equal("settings of an attempt that a checkpoint keeps", sorted(ATTEMPT.keys() & kept.keys()), [])
-        assert {*chosen} <= kept.keys(), f"a checkpoint keeps {sorted(kept)}; chosen were {sorted(chosen)}"
+        whole = settings.replace(**ATTEMPT, callbacks="callbacks.py", parts="parts:Parts")
+        set_ones = {name for name, value in whole.json_values().items() if value is not None}
+        kept = subject.kept_settings(whole)
+        assert_equal("settings that a checkpoint leaves out", sorted(set_ones - kept.keys()), sorted({"out", *ATTEMPT}))
 
 
 @given(share=st.floats(1e-6, 1, exclude_max=True), planned=st.integers(1, 10**6), steps=st.integers(0, 10**6))
