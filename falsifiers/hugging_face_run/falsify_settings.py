@@ -38,6 +38,8 @@ CHANGES: Mapping[str, dict[str, Any]] = {
     "pairs of another length": {"cross_tokenizer": True, "length": 12},
     "pairs of another template": {"cross_tokenizer": True, "teacher": "worded"},
     "pairs of another template of the student": {"cross_tokenizer": True, "chat_template": "other.jinja"},
+    "completions": {"data": "completions.jsonl", "student": "special"},
+    "completions with another end": {"data": "completions.jsonl", "student": "ended"},
 }
 """Settings with which the data of the falsifier have other tokens or labels, or are refused."""
 BRIEF = TEMPLATE.replace(
@@ -59,6 +61,15 @@ def place() -> Iterator[Path]:
         rows = [*map(json.dumps, [{"messages": long}, *conversations(0)]), '{"messages": 3}']
         (directory / "chats.jsonl").write_text("\n".join(rows))
         (directory / "other.jsonl").write_text("\n".join(rows[::-1]))
+        completions = [{"prompt": f"w{n}", "completion": f"w{n + 1} w{n + 2}"} for n in range(20)]
+        (directory / "completions.jsonl").write_text("\n".join(map(json.dumps, completions)))
+        # Two tokenizers with equal tokens, of which one is the end.
+        for name, end in (("special", "<end>"), ("ended", "w9")):
+            shutil.copytree(directory / "student", directory / name)
+            special = load_tokenizer(directory / "student")
+            special.add_special_tokens({"additional_special_tokens": ["<end>", "w9"]})
+            special.eos_token = end
+            special.save_pretrained(directory / name)
         (directory / "other.jinja").write_text(TEMPLATE.replace(" <end>", " w0 <end>"))
         # Tokenizers of other teachers: with another template, with the numbers of two words exchanged, and one that
         # reads a word as another one.
