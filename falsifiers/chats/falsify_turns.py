@@ -39,6 +39,8 @@ TEMPLATES = st.builds(
     trims=st.booleans(),
 )
 CHAT: Messages = [{"role": "user", "content": "b"}, {"role": "assistant", "content": "a"}]
+CALL = {"id": "c", "function": {"name": "b", "arguments": {"a": "ab"}}}
+_CALLING: Messages = [CHAT[0], CHAT[1] | {"tool_calls": [CALL]}]
 _UNWEIGHTED: Messages = [CHAT[0], CHAT[1] | {"weight": 0}, *CHAT]
 TURNS = st.sampled_from(["every", "last"])
 OPTIONS = st.sampled_from([{}, {"calm": True}])
@@ -109,6 +111,7 @@ def expected(messages: Messages, template: Tokenizer, options: dict[str, Any], t
 
 @given(messages=requests(), template=TEMPLATES, options=OPTIONS, turns=TURNS)
 @example(messages=_UNWEIGHTED, template=Tokenizer(ends=False), options={}, turns="every")
+@example(messages=_CALLING, template=Tokenizer(ends=False), options={}, turns="every")
 def falsify_answers_are_predicted(
     subject: Any, messages: Messages, template: Tokenizer, options: dict[str, Any], turns: str
 ) -> None:
@@ -167,7 +170,6 @@ def falsify_rewritten_questions_are_refused(subject: Any, messages: Messages) ->
     assert bool(message) == bool(lost) and words in message, f"{message or 'accepted'}; lost before messages {lost}"
 
 
-CALL = {"id": "c", "function": {"name": "b", "arguments": {"a": "ab"}}}
 ROW: dict[str, Any] = {
     "messages": [
         {"role": "system", "content": "aa", "weight": 1},

@@ -123,12 +123,16 @@ SHARED = [
 """The mode and the sizes of student and teacher, with a divergence that is finite for them."""
 
 
-@given(seed=SEEDS, shared=st.sampled_from(SHARED), bias=st.booleans())
+@given(seed=SEEDS, shared=st.sampled_from(SHARED), bias=st.booleans(), capped=st.booleans())
+@example(seed=0, shared=(("pad", V + 3, V), "forward_kl"), bias=False, capped=True)
 def falsify_cut_and_padded_vocabularies(
-    subject: Any, seed: int, shared: tuple[tuple[str, int, int], str], bias: bool
+    subject: Any, seed: int, shared: tuple[tuple[str, int, int], str], bias: bool, capped: bool
 ) -> None:
     (mode, *sizes), divergence = shared
     student, teacher = (Tiny(seed + k, size, bias=bias).double() for k, size in enumerate(sizes))
+    for model in (student, teacher) if capped else ():
+        keys, model.after = NAMED["a factor and a soft cap"]
+        model.config = SimpleNamespace(**keys)
     batches = batches_of(seed, [(3, 5), (2, 4)])
     weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7, divergence=divergence)
     expected = oracle(student, teacher, batches, weights, vocabulary=V + 3 if mode == "pad" else V)
