@@ -27,6 +27,7 @@ from falsifiers.support.recorded import assert_claims_about_every_run
 from falsifiers.support.run_lines import COMPILED_STEP, NEXT_STEP, matcher
 from pv import observe
 from reference_trainer.huggingface.models import Causal, load_tokenizer, save_model
+from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.pipeline.saved_models import evaluate_saved, report, settings_of_run
 
 HELD_BACK, EVALUATED = range(36, 40), (36, 38)
@@ -34,7 +35,7 @@ HELD_BACK, EVALUATED = range(36, 40), (36, 38)
 ADAPTER = {"target_modules": ["q_proj", "v_proj", "lm_head"], "lora_dropout": 0.1}
 SETTINGS = {"lora": 4, "lora_options": json.dumps(ADAPTER), "lora_merge": True, "documents": "pack"}
 SETTINGS |= {"ce_weight": 0.5, "kd_weight": 0.5, "lr": 0.03, "warmup": 0, "batch_size": 2}
-SETTINGS |= {"eval_rows": len(EVALUATED), "eval_every": 4, "log_every": 1, "save_every": 0, "hang_after": 0.0}
+SETTINGS |= {"eval_rows": len(EVALUATED), "eval_every": 4, "log_every": 1, "save_every": 1000, "hang_after": 0.0}
 SETTINGS |= {"compile": True}
 
 
@@ -71,6 +72,7 @@ def distil(
             numbers = (number for training, tokens in passes if training is flag for number in _numbers(tokens))
             facts[name] = sorted(set(numbers))
         result = run.conclude(trained)
+        export_checkpoint(settings.run.out, "latest", directory / "exported")
         facts["evaluation"] = _evaluated(directory, settings)
         facts["changed_export"] = _changed_export(result.student, word_tokenizer(), directory / "changed")
     return facts | {"lines": stream.getvalue()}
@@ -173,19 +175,20 @@ def _compare(seen: dict[str, float], wanted: dict[str, float], label: str) -> No
 def falsify_export_is_the_trained_model(run: Any) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    words = AutoTokenizer.from_pretrained(run.directory / "out")
-    assert words.chat_template == TEMPLATE, f"the exported template is {words.chat_template!r}"
-    adapter = sorted(path.name for path in (run.directory / "out").glob("adapter*"))
-    assert adapter == [], f"the merged model has {adapter} beside it"
     trained = torch.tensor(run.result["trained_logits"])
-    exported, base = (
-        AutoModelForCausalLM.from_pretrained(run.directory / name)(probe(words)).logits.detach()
-        for name in ("out", "student")
-    )
-    size, off, moved = (float(x.abs().max()) for x in (trained, exported - trained, base - trained))
-    case = f"exported logits are off by {off:.3g} of {size:.3g}; the training moved them by {moved:.3g}"
-    assert off <= 1e-4 * size, case
-    assert moved > 1e-2 * size, f"the training moved logits of {size:.3g} by {moved:.3g}; the comparison says nothing"
+    for name in ("out", "exported"):
+        words = AutoTokenizer.from_pretrained(run.directory / name)
+        assert words.chat_template == TEMPLATE, f"the template in {name} is {words.chat_template!r}"
+        adapter = sorted(path.name for path in (run.directory / name).glob("adapter*"))
+        assert adapter == [], f"the merged model in {name} has {adapter} beside it"
+        written, base = (
+            AutoModelForCausalLM.from_pretrained(run.directory / of).eval()(probe(words)).logits.detach()
+            for of in (name, "student")
+        )
+        size, off, moved = (float(x.abs().max()) for x in (trained, written - trained, base - trained))
+        case = f"logits of {name} are off by {off:.3g} of {size:.3g}; the training moved them by {moved:.3g}"
+        assert off <= 1e-4 * size, case
+        assert moved > 1e-2 * size, f"the training moved logits of {size:.3g} by {moved:.3g}; nothing was compared"
 
 
 def falsify_export_with_other_logits_is_refused(run: Any) -> None:
