@@ -126,7 +126,8 @@ def begun(subject: Any, directory: Path, cache: str, **changes: Any) -> Iterator
     files = [*paths, "chat_template", "eval_data", "init_from"]
     options |= {name: directory / options[name] for name in files if options.get(name) is not None}
     if "mix" in options:
-        options["mix"] = json.dumps({str(directory / options["mix"]): options.pop("mix_weight", 2)})
+        weight = options.pop("mix_weight", 2)
+        options["mix"] = json.dumps({str(directory / name): weight for name in options["mix"].split()})
     settings = reference_trainer.Settings(**options, device="cpu")
     with subject.HuggingFace(settings, lines=reference_trainer.Lines(io.StringIO()), environment={}) as run:
         run.device = torch.device("cpu")
@@ -161,6 +162,7 @@ OF_DATA: list[dict[str, Any]] = [
     {"mix": "other.jsonl"},
     {"mix": "other.jsonl", "mix_weight": 3},
     {"mix": "short.jsonl"},
+    *({"mix": f"{first} other.jsonl"} for first in ("short.jsonl", "completions.jsonl")),
     *({"cross_tokenizer": True, "teacher": teacher} for teacher in ("teacher", "worded", "swapped", "renamed")),
 ]
 """Settings that all differ in the rows to train on, in the rows to evaluate, or in the rows of the teacher."""
