@@ -361,21 +361,23 @@ def falsify_resumed_run_stops_at_the_same_step(
     at = stops_at(values, **rules) or steps
     script, saved = Script(1, steps, None, ((),), every=(0, 1, save_every)), list[Any]()
 
-    def stopped(done: int, metric: str = "it", **options: Any) -> int:
-        """Return the steps of a run that goes on after `done` evaluations."""
+    def stopped(done: int, callback: EarlyStopping, **options: Any) -> int:
+        """Return the steps of a run that continues after `done` evaluations."""
         left = itertools.islice(values, done, None)
-        needed = parts() | options | {"evaluate": lambda: {metric: next(left)}}
-        return int(run(subject, script, [EarlyStopping(metric, **rules)], needed).steps_completed)
+        needed = parts() | options | {"evaluate": lambda: {callback.metric: next(left)}}
+        return int(run(subject, script, [callback], needed).steps_completed)
 
-    steps = stopped(0, save=saved.append)
+    steps = stopped(0, EarlyStopping("it", **rules), save=saved.append)
     assert steps == at, f"{rules} of {values}: the run has {steps} steps; not {at}"
-    cut = (cut - 1) % at + 1
-    steps = stopped(cut, resume_from=ResumePoint(state=saved[cut - 1]))
+    cut, callback = (cut - 1) % at + 1, EarlyStopping("it", **rules)
+    steps = stopped(cut, callback, resume_from=ResumePoint(state=saved[cut - 1]))
     assert steps == at, f"{rules} of {values}, resumed at step {cut}: the run has {steps} steps; expected {at}"
+    steps = stopped(0, callback)
+    assert steps == at, f"{rules} of {values}, a new run after a resumed one: it has {steps} steps; expected {at}"
     if cut < at:
         fresh = stops_at(values[cut:], **rules)
         expected = cut + fresh if fresh else len(values)
-        steps = stopped(cut, metric="another", resume_from=ResumePoint(state=saved[cut - 1]))
+        steps = stopped(cut, EarlyStopping("another", **rules), resume_from=ResumePoint(state=saved[cut - 1]))
         case = f"{rules} of {values}, resumed at step {cut} with another metric"
         assert steps == expected, f"{case}: the run has {steps} steps; expected {expected}"
 
