@@ -178,17 +178,29 @@ def _assert_left(work: Callable[[], None], directory: Path, line: str, hook: str
     assert line in stacks, f"standard error does not say {line!r}: {stacks}"
 
 
-@given(save_every=st.sampled_from([0, 1, 5000]), step=st.integers(1, 2))
-def falsify_asked_run_has_saved_its_step(subject: Any, save_every: int, step: int) -> None:
+@given(save_every=st.sampled_from([0, 1, 5000]), step=st.integers(1, 2), is_warned=st.booleans())
+@example(save_every=5000, step=1, is_warned=True)
+@example(save_every=1, step=2, is_warned=False)
+@example(save_every=0, step=1, is_warned=False)
+def falsify_asked_run_has_saved_its_step(subject: Any, save_every: int, step: int, is_warned: bool) -> None:
+    """is_warned: SIGUSR1 comes 1.1 s before SIGTERM, in the same step; within a second, signals count as one."""
+
+    def send() -> None:
+        if is_warned:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(1.1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
     with scratch() as directory:
         run(subject, small(directory, out=directory / "uninterrupted"))
 
         def asked() -> None:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            for number in (signal.SIGTERM, signal.SIGUSR1):
+                signal.signal(number, signal.SIG_DFL)
             interrupts.exit_at_once()  # as the command does first
             interrupts.raise_once()
             settings = small(directory, out=directory / "out").model_copy(update={"save_every": save_every})
-            terminating = acting(lambda: os.kill(os.getpid(), signal.SIGTERM), "on_optimizer_step", step)
+            terminating = acting(send, "on_optimizer_step", step)
             try:
                 run(subject, settings, callbacks=[terminating])
             except BaseException as error:
@@ -197,10 +209,11 @@ def falsify_asked_run_has_saved_its_step(subject: Any, save_every: int, step: in
         said = in_child(asked)
         ended = (directory / "ended").read_text() if (directory / "ended").exists() else said
         expected = "StopRequestedError" if save_every else "KeyboardInterrupt"
-        assert ended == expected, f"saved every {save_every} steps and asked in step {step}, the run ends with {ended}"
+        case = f"saved every {save_every} steps and asked in step {step}{', after SIGUSR1' * is_warned}"
+        assert ended == expected, f"{case}, the run ends with {ended}"
         seen = saved_steps(directory / "out" / "checkpoints", "student")
         wanted = list(range(1, step + 1)) if save_every == 1 else [step] if save_every else []
-        assert seen == wanted, f"saved every {save_every} steps, asked in step {step}, {seen} are saved"
+        assert seen == wanted, f"{case}, {seen} are saved"
 
 
 RUN, RANK = "student", "rank-00000.safetensors"
