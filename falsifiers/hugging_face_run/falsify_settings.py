@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 
 import reference_trainer
 from falsifiers.support.assertions import assert_equal, refusal
-from falsifiers.support.causal import TEMPLATE, VOCABULARY, conversations, random_llama, word_tokenizer, write_causal
+from falsifiers.support.causal import (
+    FIRST_NUMBER,
+    TEMPLATE,
+    VOCABULARY,
+    conversations,
+    random_llama,
+    word_tokenizer,
+    write_causal,
+)
 from falsifiers.support.runs import scratch
 from reference_trainer.errors import DataError, SettingError
 from reference_trainer.huggingface.models import load_tokenizer
@@ -203,6 +211,37 @@ def falsify_runs_with_other_data_have_other_digests(subject: Any) -> None:
         assert runs[one][1] == runs[other][1] or runs[one][3] != runs[other][3], (
             f"{OF_DATA[one]}, {OF_DATA[other]}: one identity of evaluations"
         )
+
+
+TURNS_DIVIDED = TEMPLATE.replace(" <end>", "{% if m['role'] == 'assistant' and not loop.last %} w0{% endif %} <end>")
+"""A template that writes an earlier answer otherwise than the last one, so each answer is in a document of its own."""
+
+
+def falsify_no_conversation_is_trained_on_and_held_back(subject: Any) -> None:
+    """The first turn of a conversation, which every document of it contains, has its number."""
+
+    def numbers(batches: Any) -> set[int]:
+        return {number for tokens, _, _ in batches for row in tokens for number in row if number >= FIRST_NUMBER}
+
+    between = 0  # runs in which nine tenths of the documents end within a conversation
+    with place() as directory:
+        (directory / "divided.jinja").write_text(TURNS_DIVIDED)
+        for count in range(12, 20):
+            chats = conversations(0)[:count]
+            (directory / "part.jsonl").write_text("\n".join(map(json.dumps, chats)))
+            trained, held_back = map(
+                numbers,
+                prepared(subject, directory, "cache", data="part.jsonl", chat_template="divided.jinja", eval_rows=0)[
+                    :2
+                ],
+            )
+            case = f"{count} conversations"
+            assert_equal(f"{case}: trained on and held back", sorted(trained & held_back), [])
+            assert_equal(f"{case}: with their number", len(trained | held_back), count)
+            first = [number for number, chat in enumerate(chats) for _ in chat["messages"][1::2]]
+            cut = len(first) * 9 // 10
+            between += first[cut - 1] == first[cut]
+    assert between, "no division of the documents falls within a conversation; the claim was not tried"
 
 
 def _wide(directory: Path) -> None:

@@ -166,7 +166,8 @@ class Layered(nn.Module):
     def __init__(self, layers: int, tied: bool) -> None:
         super().__init__()
         self.embedding, self.norm, self.head = nn.Embedding(3, 2), nn.LayerNorm(2), nn.Linear(2, 3, bias=False)
-        self.layers = nn.ModuleList(nn.ModuleList([nn.Linear(2, 2)]) for _ in range(layers))
+        # A layer has more experts than there are layers.
+        self.layers = nn.ModuleList(nn.ModuleList(nn.Linear(2, 2) for _ in range(layers + 1)) for _ in range(layers))
         self.inner = nn.Sequential(self.layers)  # as the decoder within a model has them
         # A shorter list, of another tower, is none of the layers; embeddings are of either class.
         if layers > 1:
@@ -179,7 +180,8 @@ class Layered(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         states = self.embedding(tokens)
         for layer in self.layers:
-            states = states + layer.get_submodule("0")(states)
+            for expert in layer.children():
+                states = states + expert(states)
         logits: Tensor = self.head(self.norm(states))
         return logits
 
