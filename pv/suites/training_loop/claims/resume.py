@@ -287,7 +287,10 @@ def end_fault_with_draws(uninterrupted: Run, again: Run, k: int) -> tuple[str, t
     cause = "other random numbers: their state is not restored, or something is drawn after it is"
     # Each step records a digest of the random state before its first forward, which shows a seed that is set again.
     if again.steps and again.steps[0].random == uninterrupted.steps[0].random:
-        cause = "the random numbers of the start of the run: it is seeded again, and no state is restored after that"
+        cause = (
+            "other random numbers: the numbers of the start of the run, because it is seeded again and no state is "
+            "restored after that"
+        )
     return fault, (cause,) if drawn else ()
 
 
