@@ -34,7 +34,7 @@ def tracked() -> set[str]:
 
 
 def wheel(path: Path) -> set[str]:
-    """Return the files of a wheel but for those of its metadata."""
+    """Return the files of a wheel without its metadata."""
     return {name for name in zipfile.ZipFile(path).namelist() if ".dist-info/" not in name}
 
 

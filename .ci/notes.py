@@ -1,8 +1,8 @@
 """Checks that a clone is ready for the release of its version, and prints the notes: `python .ci/notes.py [--tag TAG]`.
 
-The version is that of `pv/__init__.py`. Both packages, CITATION.cff, the newest dated section of the changelog and
-the pages that name the action have it. With a tag, as in the release workflow, the tag has it too, and no placeholder
-of the owner is left.
+`pv/__init__.py` defines the version. Both packages, CITATION.cff, the newest dated section of the changelog and the
+pages that name the action have the same version. With a tag, as in the release workflow, the tag has it too, and no
+placeholder of the owner is left.
 """
 
 import re

@@ -1,7 +1,7 @@
 """CPU seconds of `pv validate` after a change of one function, as a share of those without results.
 
-A project is cloned and validated once. Then each of some drawn functions of a package of it gets one more statement,
-which does nothing, and the clone is validated again. Seconds are those of all processes.
+A project is cloned and validated once. Then functions of one of its packages are drawn; each in turn gets one more
+statement, which does nothing, and the clone is validated again. Seconds are summed over all processes.
 
     python benchmarks/changes.py [--functions N] [--seed S] [--project REPOSITORY] [--package FOLDER]
 """

@@ -1,6 +1,6 @@
 """Memory of the data of a run on chats, and of attention in packed rows: `python benchmarks/chats.py [MB] [LENGTH]`.
 
-A token of the first table is a byte, so there are as many as a file can have. The peaks are those of forked processes.
+A token of the first table is a byte, the most tokens that a file can have. The peaks are measured in forked processes.
 """
 
 from __future__ import annotations

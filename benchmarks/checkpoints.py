@@ -2,8 +2,8 @@
 
     python benchmarks/checkpoints.py [ROUNDS]
 
-One process trains a student of width 64; `--save-every 10` and `--save-every 0` take turns. CPU time is that of the
-process, the thread that writes included. Values are medians, with the smallest and largest. A checkpoint is also
+One process trains a student of width 64; `--save-every 10` and `--save-every 0` take turns. CPU time covers the
+process, including the thread that writes. Values are medians, with the smallest and largest. A checkpoint is also
 copied, written, read and restored alone, and a run is resumed that has no steps left, compared with a new one.
 """
 
@@ -116,7 +116,7 @@ def alone(folder: Path, rounds: int) -> None:
         print(f"| {name}, wall ms | {row(each)} |")
     size = sum(each.stat().st_size for each in path.iterdir())
     weights = sum(each.numel() * each.element_size() for each in decoder.parameters())
-    print(f"| size in MiB; that of the weights | {size / MIB:.2f} | {weights / MIB:.2f} |")
+    print(f"| size in MiB; size of the weights | {size / MIB:.2f} | {weights / MIB:.2f} |")
 
 
 def resumed(place: Place, rounds: int) -> None:

@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/distillation.py [FIRST]
 
-Weights and order follow the seed and are the same for both students of a pair, as are the steps. Measured on held-back
-text: cross-entropy with the text, in nats per byte. The seeds are the eight from FIRST, by default 100: those of the
-published table, on which no setting was chosen.
+Weights and order follow the seed and are the same for both students of a pair, as are the steps. The measure is
+the cross-entropy with held-back text, in nats per byte. The seeds are the eight from FIRST, by default 100: the seeds
+of the published table, on which no setting was chosen.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def _total(found: list[int], survivors: list[str]) -> None:
 
 
 def code(formulas: dict[str, Any], system: dict[str, Definition]) -> None:
-    """Changes each implementation, and attacks what came of it."""
+    """Generate the mutants of each implementation and test its equation on each mutant."""
     source = (FORMULAS / "implementations.py").read_text(encoding="utf-8")
     found, survivors = list[int](), list[str]()
     print("| formula | changes | seen | by raising | median example | last |\n|---|---|---|---|---|---|")

@@ -4,9 +4,9 @@
 
 Teacher and student are decoders with an embedding and an output layer each. Every variant runs both forwards, forms
 the loss and all gradients of the student; the optimizer is left out, because it is the same for all. Variants run
-interleaved in one process; medians of CPU seconds. Memory is the peak over that of parameters and inputs. Then the
-divergence alone beside TRL's stable `DistillationTrainer`, without and with a soft cap. Last, each variant against N
-and V.
+interleaved in one process; times are medians of CPU seconds. Memory is the peak minus the memory of parameters and
+inputs. Then the divergence alone is compared with TRL's stable `DistillationTrainer`, without and with a soft cap.
+Last, each variant is measured for several N and V.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TEACHER, STUDENT = (4, 512), (2, 256)
 
 
 class Models:
-    """A teacher, a student and a batch of N tokens, of which the last of each row predicts nothing."""
+    """A teacher, a student and a batch of N tokens; the last token of each row predicts nothing."""
 
     def __init__(
         self,

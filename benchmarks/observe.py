@@ -37,7 +37,7 @@ def block(model: nn.Module, optimizer: torch.optim.Optimizer, vocabulary: int) -
 
 
 def model_of(width: int, layers: int, vocabulary: int) -> nn.Module:
-    """Return a language model without attention, whose cost is that of its parameters."""
+    """Return a language model without attention, whose cost depends on its parameters alone."""
 
     def feed_forward() -> nn.Module:
         return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))

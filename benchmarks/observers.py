@@ -75,7 +75,7 @@ def context(step: int) -> Context:
 
 
 def measured(kind: str, events: int, answer: Any) -> None:
-    """Send seconds, events taken and peak memory in MiB, before and after so many events."""
+    """Fire `events` events; send the seconds, the events taken, and the peak memory in MiB before and after them."""
     observer = KINDS[kind]()
     callbacks = Callbacks([observer], wait_s=0.5)
     before, started = peak_mib(), time.perf_counter()

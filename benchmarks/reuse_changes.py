@@ -153,7 +153,7 @@ KINDS = (
     *("text that is executed", "data outside the project", "hidden file", "size", "switch in a new folder"),
     *("module beside", "shadowing module on the path", "block of __main__", "data of a shell", "target of a link"),
 )
-"""The names of changes of which the result must run again, one for each way in which code can see a change."""
+"""The names of changes after which the result must run again, one for each way in which code can see a change."""
 CHANGES = [
     *(Change(name, edit=(file, find, replace)) for name, file, find, replace in EDITS),
     *(Change(name, files) for name, files in FILES),

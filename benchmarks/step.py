@@ -136,7 +136,7 @@ def compare(title: str, size: Size, rounds: int) -> None:
 
 
 def own_cost(size: Size, rounds: int) -> None:
-    """Print CPU time of a step outside its batch, `kd_window` and the optimizer: that of the loop alone."""
+    """Print the CPU time of the loop alone: of a step without its batch, `kd_window` and the optimizer."""
     costs, spent = [], 0.0
 
     def timed(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,7 +172,7 @@ OBJECTIVES = {
 
 
 def metrics_cost(size: Size, rounds: int) -> None:
-    """Print the CPU time of a step with all metrics, as in every step of a run that logs, over that of one without."""
+    """Print the CPU time of a step with all metrics, as in a run that logs, divided by the time of a step without."""
     student, batch = deepcopy(size.student), size.batch(1, 1)
     teacher, learning = ModuleTeacher(size.teacher, 256), ModuleStudent(student, 256)
     optimizer = torch.optim.AdamW(student.parameters(), lr=1e-3, weight_decay=0.01)

@@ -62,7 +62,7 @@ def tokenizer(text: list[str]) -> Any:
 
 
 def seconds(call: Callable[[], object]) -> tuple[float, float]:
-    """Return CPU seconds, with those of ended child processes, and wall seconds."""
+    """Return CPU seconds, including ended child processes, and wall seconds."""
     usages = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
     def cpu() -> float:

@@ -54,7 +54,7 @@ def edit_of(mutant: GeneratedMutant) -> Edit:
 
 
 def judged(project: Project, edits: Sequence[Edit], jobs: int) -> Iterator[Judged]:
-    """Yield the status of those of `edits` that are mutants of a contract with a score; show the progress."""
+    """Yield the status of each edit that is a mutant of a contract with a score; show the progress."""
     contracts, _ = check((), project=project)
     scored = [c for c in contracts if c.strict and not scope.holders(project, c)]
     for place, contract in enumerate(scored, 1):

@@ -26,7 +26,7 @@ FROM_THE_SOURCES = {
 
 
 def own(contract: pv.Contract) -> list[Falsifier]:
-    """Return the claims of a contract without those of its suite."""
+    """Return the claims of a contract without the claims of its suite."""
     return [claim for claim in contract.claims if not claim.id.startswith(f"{contract.id}.")]
 
 

@@ -15,7 +15,7 @@
 # 300 s before the time limit Slurm signals this script (--signal=B:...), not the processes. It passes SIGTERM to them:
 # they save the step and exit with 75, or with 130 while models are loaded or written, and the job is queued again. A run
 # that fails is not. Slurm requeues a job after
-# a preemption or a lost machine by itself (--requeue); then the run goes on from its last checkpoint.
+# a preemption or a lost machine by itself (--requeue); then the run continues from its last checkpoint.
 
 out=${OUT:?set it to a directory that all machines share}
 endpoint=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1):29500

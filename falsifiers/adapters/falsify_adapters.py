@@ -32,7 +32,7 @@ LAST = f"checkpoints/student-step{STEPS}"
 
 
 class LowRank(nn.Module):
-    """Logits that are a row of a frozen table [V, V] plus that of a product [V, rank] x [rank, V]."""
+    """Logits that are a row of a frozen table [V, V] plus the same row of a product [V, rank] x [rank, V]."""
 
     def __init__(self, rank: int, seed: int) -> None:
         super().__init__()

@@ -25,13 +25,13 @@ def assert_like_alone(case: Documents, batch: Any, device: str) -> None:
     teacher = providers.ModuleTeacher(case.decoder(0, device), size)
     result = providers.kd_step(teacher, providers.ModuleStudent(module, size), batch, **SETTINGS)
     total, count, gradients = case.alone(device)
-    assert_equal("scored tokens, and those of the documents one by one", result.count, count)
+    assert_equal("the scored tokens, compared with the documents one by one", result.count, count)
     # In float64, 4,500 roundings of a sum of at most 30 tokens are 1e-12 of it.
     assert_close("sum", result.sum, total, 1e-12 * (abs(total) + count), "the sum of the documents one by one")
     allowed = 1e-12 * (max(float(gradient.abs().max()) for gradient in gradients.values()) + count)
     for name, parameter in module.named_parameters():
         apart = float((result.count * parameter.grad - gradients[name]).abs().max())
-        assert apart <= allowed, f"the gradient of {name} is {apart:.3g} from that of the documents one by one"
+        assert apart <= allowed, f"the gradient of {name} is {apart:.3g} from the gradient of the documents one by one"
 
 
 @given(case=documents(), padding_id=st.integers(0, 2))
@@ -133,7 +133,7 @@ INTEGERS = st.sampled_from([torch.int64, torch.int32, torch.int16, torch.int8, t
 
 @st.composite
 def rows(draw: st.DrawFn) -> Row:
-    """Draw tokens [B, T], and segments, a padding id and prompts, each of which may be None."""
+    """Draw tokens [B, T], and segments, a padding id and prompts, which may be None."""
     B, T = draw(st.integers(0, 2)), draw(st.integers(0, 6))
 
     def drawn(largest: int) -> Tensor:

@@ -109,7 +109,7 @@ def falsify_what_is_no_file_is_refused(subject: Any) -> None:
     nested=st.booleans(), use=st.sampled_from(["Refusing", "Watching", "Misspelt", "Other"]), length=st.integers(4, 12)
 )
 def falsify_no_message_holds_an_argument(subject: Any, nested: bool, use: str, length: int) -> None:
-    """length: that of the argument; shorter texts are words, such as a mode."""
+    """length: the length of the argument; shorter texts are words, such as a mode."""
     secret = "s3cr3t-t0ken"[:length]
     with scratch() as root:
         path = written(root, (use, {"key": {"inner": [secret]} if nested else secret}))

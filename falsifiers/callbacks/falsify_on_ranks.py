@@ -24,7 +24,7 @@ COMMON = "hook step epoch micro_batch metrics validation_metrics loss best_loss 
 COMMON += ["gradient_norm", "checkpoint_path", "total_steps", "attempt", *PLACE[4:]]
 RATES = ("steps_per_s", "tokens_per_s", "flops_per_s")
 TOKENS = 8
-"""Scored by a micro-batch of a rank: two rows of five tokens, the last of which predicts nothing."""
+"""Scored tokens of a rank's micro-batch: two rows of five tokens, where the last token of a row predicts nothing."""
 BATCH_FLOPS = 2 * 10 * sum(passes * width * (V + 2 * width) for width, passes in ((3, 1), (5, 3)))
 """Operations of a micro-batch of a rank: ten tokens, two layers and a head; the student has three passes."""
 PATIENCE_S = 120

@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[Script, list[tuple[tuple[int, int], ...]], float | None]:
-    """Draw a schedule, micro-batches of (token, label) pairs, some of which score nothing, and a clip."""
+    """Draw a schedule, micro-batches of (token, label) pairs, including pairs that score nothing, and a clip."""
     accumulation = draw(st.integers(1, 3))
     every = draw(st.tuples(*[st.integers(0, 3)] * 3))
     left, epochs, steps = draw(st.integers(1, accumulation)), draw(st.integers(1, 2)), draw(st.integers(1, 3))

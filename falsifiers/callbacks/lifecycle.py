@@ -48,7 +48,7 @@ class Call:
 class Script:
     """A schedule, and the answers of its callbacks: answers[c][n] to the n-th event (from 0), None beyond the list.
 
-    An epoch has `micro_batches`, of which a step takes up to `accumulation`. every: intervals of on_log, on_evaluate
+    An epoch has `micro_batches`, and a step takes up to `accumulation` of them. every: intervals of on_log, on_evaluate
     and the checkpoints.
     """
 
@@ -66,7 +66,7 @@ class Script:
         return planned if self.limit is None else min(planned, self.limit)
 
     def is_saved(self, step: int) -> bool:
-        """Whether a checkpoint of the step is due: after so many steps, and after the last."""
+        """Return whether a checkpoint of the step is due: at multiples of the interval, and after the last step."""
         every = self.every[2]
         return every > 0 and (step % every == 0 or step == self.total)
 

@@ -78,7 +78,7 @@ def parts(device: str = "cpu") -> dict[str, Any]:
 class Raising:
     """A callable, or an object with a method, that raises `error` when it is called for the n-th time, from 1.
 
-    method: the name of the method; "" for a callable. Other attributes are those of `inner`.
+    method: the name of the method; "" for a callable. Other attributes are forwarded to `inner`.
     """
 
     def __init__(self, inner: Any, method: str, nth: int, error: BaseException) -> None:
@@ -109,8 +109,8 @@ def schedule_of(script: Script) -> Schedule:
 def run(subject: Any, script: Script, callbacks: Iterable[Any], arguments: dict[str, Any]) -> Any:
     """Train these parts, with an evaluation and checkpoints that write nothing, and return the result.
 
-    arguments: those of `train`, and `evaluate`, `save` and `clock` of its services. With `save`, which gets the state
-    as a checkpoint has it, each evaluated step is saved too.
+    arguments: arguments of `train`, and `evaluate`, `save` and `clock` of its services. With `save`, which gets the
+    state as a checkpoint has it, each evaluated step is saved too.
     """
 
     def save(saved: Any) -> Path:

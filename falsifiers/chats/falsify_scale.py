@@ -81,7 +81,7 @@ def falsify_tokens_of_pieces(subject: Any, prefix: str, rest: str, added: str, k
     other = [-1]
     if can_split:
         assert_equal(
-            "tokens that differ from those of the pieces", subject.Pieces(tokenizer).tokens("a", lambda: other), other
+            "tokens that differ from the pieces' tokens", subject.Pieces(tokenizer).tokens("a", lambda: other), other
         )
 
 

@@ -72,7 +72,7 @@ class Reading(nn.Module):
 
 
 def _distilled(subject: Any, directory: Path, reads: dict[str, str], accumulate: int) -> tuple[Any, list[str]]:
-    """Return the result of a run of micro-batches [2, 5], of which every step is logged, and its lines."""
+    """Return the result and the lines of a run on micro-batches [2, 5] that logs every step."""
 
     def model(name: str) -> Reading:
         torch.manual_seed(len(name))

@@ -129,7 +129,7 @@ def falsify_distant_positions_follow_equations(
     subject: Any, device: str, dtype: torch.dtype, length: int, pairs: int, seed: int
 ) -> None:
     # float16 has no odd number above 2048, and the angle of position p in float32 is wrong by up to p roundings. Most
-    # float16 weights hide both; those of the examples do not.
+    # float16 weights hide both; the weights of the examples do not.
     tokens = torch.from_numpy(np.random.default_rng(seed).integers(0, 50, (1, length)))
     case = DecoderCase(50, 1, 1, 2 * pairs, seed, tokens)
     module = case.decoder(subject, dtype, device)

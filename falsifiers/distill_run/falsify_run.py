@@ -165,7 +165,7 @@ def falsify_manifest_entries_match_run(subject: Any, device: str, elapsed_s: flo
     shape = {"vocab_size": 256, "layers": SMALL["layers"], "width": SMALL["width"], "heads": 1}
     assert_equal("config.json", config, {"model_type": "reference_trainer.decoder", **shape})
     assert_equal("the manifest", {name: manifest.get(name) for name in expected}, expected)
-    further = {"versions", "result", "held_back", "optimizer", "evaluation"}  # the last is that of `evaluation`
+    further = {"versions", "result", "held_back", "optimizer", "evaluation"}  # for the last, see `evaluation`
     assert_equal("other entries of the manifest", set(manifest) - set(expected), further)
     assert all(map(manifest["versions"].get, ("reference_trainer", "torch", "python"))), f"{manifest['versions']}"
     names = {parameter: f"student.{name}" for name, parameter in result.student.named_parameters()}
@@ -330,7 +330,7 @@ def falsify_teacher_progress_is_printed_every_hundred_steps(subject: Any) -> Non
 
 
 class MaskedRows:
-    """Rows of four tokens, of which only the positions in `kept` are labels."""
+    """Rows of four tokens with labels only at the positions in `kept`."""
 
     device, batch_size = torch.device("cpu"), 2
 

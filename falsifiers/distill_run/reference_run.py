@@ -112,7 +112,7 @@ def _untrained(settings: reference_trainer.Settings) -> nn.Module:
 
 
 def _repeated(subject: Any, directory: Path, usual: dict[str, Any], seed: int) -> dict[str, float]:
-    """Return the distance of other runs' ends from that of the first, relative to the distance that the first moved."""
+    """Return the distances of other runs' ends from the first run's, relative to the distance that the first moved."""
     # Another seed in between, to detect state that a process keeps.
     runs = {"first": ("cache-1", seed), "other": ("cache-2", seed + 1), "trained": ("cache-3", seed)}
     runs |= {"cached": ("cache-1", seed), "given": ("cache-4", seed)}

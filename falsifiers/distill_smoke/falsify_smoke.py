@@ -149,7 +149,7 @@ def _assert_losses(case: str, device: str, seen: list[float], expected: list[flo
     same = len(seen) == len(expected) and all(
         math.isclose(x, y, rel_tol=allowed, abs_tol=0.0) for x, y in zip(seen, expected, strict=True)
     )
-    assert same, f"{case} the losses are {seen}; those of the other run are {expected}; allowed is {allowed:.0%}"
+    assert same, f"{case} the losses are {seen}; the other run has {expected}; allowed is {allowed:.0%}"
 
 
 def falsify_unset_limit_gives_a_full_run(subject: Any, device: str) -> None:

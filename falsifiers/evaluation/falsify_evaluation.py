@@ -93,7 +93,7 @@ def falsify_evaluation_has_a_limit(subject: Any, device: str, case: tuple[int, i
     expected = (min(LIMIT, held_back) - 1) // (length - 1) * (length - 1)
     counts = {name: total.count for name, total in result.held_back.items()}
     assert counts.keys() >= {"hard_loss", "kl_at_1"}, f"the metrics are {sorted(counts)}"
-    assert_equal(f"scored of {held_back} bytes, of which {LIMIT} count", set(counts.values()), {expected})
+    assert_equal(f"scored bytes of {held_back}, at most {LIMIT} of them counted", set(counts.values()), {expected})
 
 
 @given(

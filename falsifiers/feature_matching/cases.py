@@ -106,9 +106,9 @@ def allowed(name: str, h: list[float], g: list[float], unit: float) -> tuple[flo
     """Return the largest rounding errors of a distance and of an element of its derivative.
 
     A squared difference is rounded twice and summed W times: (W + 4)u of its size, at most (|h| + |g|)^2. A norm is
-    summed W times and its root taken, so e = (W + 4)u is the error of each element of a direction, 2e that of their
-    gap, and the distance of a gap d is off by 2 W d e + 2 W e^2; its derivative divides by the norm. All are doubled,
-    because both sides round.
+    summed W times and its root taken, so e = (W + 4)u is the error of each element of a direction, 2e the error of
+    their gap, and the distance of a gap d is off by 2 W d e + 2 W e^2; its derivative divides by the norm. All are
+    doubled, because both sides round.
     """
     e = 2 * (len(h) + 4) * unit
     if name == "l2":

@@ -5,7 +5,7 @@ with d the derivative of the distance by P · h + b at one scored position of to
 
     dE[k] += Mᵀ · Pᵀ · d,  dP += d · hᵀ,  db += d,  each divided by the scored tokens and by the number of pairs
 
-The distance and its derivative are those of `falsifiers.feature_matching.cases`, in plain Python.
+The distance and its derivative come from `falsifiers.feature_matching.cases`, in plain Python.
 Shape letters: K = V vocabulary, W width of the student, U width of the teacher.
 """
 

@@ -100,7 +100,7 @@ def falsify_file_is_synced_before_rename(subject: Any, old: bytes | None) -> Non
 
 @given(number=st.sampled_from([errno.EINVAL, errno.EIO]), of=st.sampled_from(["the file", "the directory"]))
 def falsify_sync_errors_are_raised(subject: Any, number: int, of: str) -> None:
-    """EINVAL is that of a file system without sync."""
+    """A file system without sync raises EINVAL."""
 
     def fail(descriptor: int) -> None:
         directory = Path(f"/proc/self/fd/{descriptor}").resolve().is_dir()
@@ -283,7 +283,7 @@ def falsify_failed_write_ends_the_run(subject: Any, saves: int, save_every: int)
             failed.set()
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    # The step of the failed save goes on only when its writer has failed, so that the run can notice it.
+    # The step of the failed save continues only after its writer has failed, so that the run can notice the failure.
     def wait() -> None:
         assert failed.wait(60), f"step {failing} is not written"
         for thread in _writers():
@@ -292,9 +292,9 @@ def falsify_failed_write_ends_the_run(subject: Any, saves: int, save_every: int)
     with scratch() as directory, writing(fail):
         chosen = settings(directory, "out", keep=0, save_every=save_every)
         call = partial(ended, subject, chosen, [steps, acting(wait, step=failing)])
-        when = f"saved every {save_every} steps, of which {failing} cannot be written"
+        when = f"saved every {save_every} steps, where step {failing} cannot be written"
         assert_refused(when, call, f"student-step{failing}", os.strerror(errno.ENOSPC), kind=OutputError)
-        assert steps.last <= failing + max(1, save_every - 1), f"{when}, the run goes on to step {steps.last}"
+        assert steps.last <= failing + max(1, save_every - 1), f"{when}, the run continues to step {steps.last}"
         saved = saved_steps(directory / "out" / "checkpoints", "student")
         assert_equal(f"{when}, the checkpoints", saved, list(range(save_every, failing, save_every)))
         assert not (directory / "out" / "manifest.json").exists(), f"{when}, a model is written"

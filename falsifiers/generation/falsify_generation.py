@@ -175,7 +175,7 @@ def falsify_answers_are_scored_to_their_end(run: Any) -> None:
     ended = 0
     for micro_batch in trained_micro_batches(run):
         for (prompt, answer), tokens in zip(answers_of(micro_batch), micro_batch["tokens"], strict=True):
-            assert END not in answer[:-1], f"the answer {answer} goes on after its end"
+            assert END not in answer[:-1], f"the answer {answer} continues after its end"
             is_ended = answer[-1] == END
             assert is_ended or len(answer) == TOKENS, f"{answer} stops early: no end, and fewer than {TOKENS} tokens"
             rest = tokens[len(prompt) + len(answer) :]

@@ -71,7 +71,7 @@ def place() -> Iterator[Path]:
         (directory / "other.jsonl").write_text("\n".join(rows[::-1]))
         completions = [{"prompt": f"w{n}", "completion": f"w{n + 1} w{n + 2}"} for n in range(20)]
         (directory / "completions.jsonl").write_text("\n".join(map(json.dumps, completions)))
-        # Two tokenizers with equal tokens, of which one is the end.
+        # Two tokenizers with equal tokens and different end tokens.
         for name, end in (("special", "<end>"), ("ended", "w9")):
             shutil.copytree(directory / "student", directory / name)
             special = load_tokenizer(directory / "student")

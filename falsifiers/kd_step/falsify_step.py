@@ -141,7 +141,7 @@ def falsify_one_step_moves_towards_the_teacher(subject: Any, device: str, case: 
             f"move of logit {v} of token {token}", moved, wanted, allowed_table(case, 0.1), "lr·τ·(p - q)"
         )
     rest = [k for k in range(len(table)) if k != token]
-    assert torch.equal(table[rest], case.student[rest]), f"besides that of {token}, a row changed"
+    assert torch.equal(table[rest], case.student[rest]), f"besides the row of {token}, another row changed"
 
 
 @given(
@@ -193,7 +193,7 @@ def _expected(case: KdCase) -> dict[str, tuple[float, float, str]]:
         "kl_at_1": _of(soft.but(temperature=1.0), "KL(teacher ‖ student) at temperature 1"),
         "teacher_loss": _of(hard.but(student=case.teacher), "-log softmax(t)[y]"),
         "teacher_entropy": (math.fsum(entropies), 1e-13 * len(entropies), "-Σ softmax(t)·log softmax(t)"),
-        "agreement": (same, 0.0, "rows whose first largest logit is that of the same token"),
+        "agreement": (same, 0.0, "rows where student and teacher have the first largest logit at the same token"),
     }
 
 
@@ -371,7 +371,7 @@ class FailingBackward(torch.autograd.Function):
 
 
 def _assert_failed_backward_consumes_its_pass(subject: Any) -> None:
-    """Assert that a pass takes no gradient after one that raised, of which a part may have been applied."""
+    """Assert that a pass takes no gradient after one that raised, because a part of that one may have been applied."""
     tokens, module = torch.tensor([[0, 1, 1]]), embedding(ZEROS)
     module.register_forward_hook(lambda module, given, logits: FailingBackward.apply(logits))
     done = subject.ModuleStudent(module, 2).forward(subject.Batch(tokens=tokens, labels=tokens))

@@ -340,7 +340,7 @@ def falsify_force_overwrites_only_traces(subject: Any, there: str, force: bool, 
         assert seen == content, f"{case} got no event, and {content!r} became {seen!r}"
         return
     steps = [json.loads(line)["step"] for line in (seen or b"").splitlines()]
-    assert steps == list(range(1, events + 1)), f"{case} of {events} events holds those of {steps}"
+    assert steps == list(range(1, events + 1)), f"{case} of {events} events holds the steps {steps}"
 
 
 DEFAULT = ("on_train_begin", "on_log", "on_evaluate", "on_save", "on_epoch_end", "on_train_end")

@@ -106,7 +106,7 @@ def falsify_weights_are_read_exactly(subject: Any, values: list[str], bad: str, 
 def falsify_batches_of_streams(
     subject: Any, lengths: list[int], batch_size: int, world_size: int, pack: bool, requests: list[tuple[int, int]]
 ) -> None:
-    """In any order of requests, as a resumed run makes them, batches are those of one reading in order."""
+    """In any order of requests, as a resumed run makes them, batches equal the batches of one reading in order."""
 
     def documents(epoch: int) -> Iterator[Document]:
         for number, length in enumerate(lengths[::-1] if epoch == 2 else lengths):

@@ -220,7 +220,7 @@ def falsify_model_is_read_back_bit_for_bit(
         again = subject.load_decoder(directory)
         assert torch.equal(before, torch.get_rng_state()), "loading a model moved the process's random numbers"
         digest, written = subject.weights_digest(module), _digests(directory)["model.safetensors"]
-        assert digest == written, f"the digest of the weights is {digest}, that of the file {written}"
+        assert digest == written, f"the digest of the weights is {digest}, the digest of the file {written}"
     assert again.config == module.config, f"saved as {module.config}, read as {again.config}"
     for name, value in module.state_dict().items():
         read = again.state_dict()[name]
@@ -297,7 +297,7 @@ def falsify_model_begins_a_run_like_its_last_checkpoint(subject: Any, seed: int,
         when = f"seed {seed}, exported {exported}"
         assert_same_lines(f"{when}, compared with a checkpoint", directory, "ours", "theirs")
         ends = [(directory / out / "model.safetensors").read_bytes() for out in ("ours", "theirs")]
-        assert ends[0] == ends[1], f"{when}: the weights at the end are not those of a checkpoint"
+        assert ends[0] == ends[1], f"{when}: the weights at the end differ from the run that began with a checkpoint"
         seen = json.loads((directory / "ours" / "manifest.json").read_bytes())["initial_weights"]
         digest = hashlib.sha256((model / "manifest.json").read_bytes()).hexdigest()
         expected = {"path": str(model), "step": STEPS, "sha256": digest}

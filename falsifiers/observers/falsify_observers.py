@@ -371,7 +371,7 @@ def falsify_undelivered_events_are_dropped_and_counted(subject: Any, events: int
         time.sleep(0.001)
     case = f"{events} events beside a hook that does not return, in a queue of {limit}"
     assert blocked.steps == [0], f"{case}: after the end, the observer has got {blocked.steps}"
-    assert not delivery.is_alive, f"{case}: its thread goes on after its last hook has returned"
+    assert not delivery.is_alive, f"{case}: its thread is alive after its last hook has returned"
     said = [message for message in (record.getMessage() for record in records) if "lost" in message]
     numbers = [int(word) for message in said for word in message.split() if word.isdigit()]
     expected = [events - 1] * (events > 1)

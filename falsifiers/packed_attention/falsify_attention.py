@@ -270,7 +270,7 @@ class Operations(TorchDispatchMode):
 class Waits(TorchFunctionMode):
     """Record the functions that wait for the GPU: reads of its tensors, and copies to it that are not queued.
 
-    device: a class of tensors, those of the GPU; all tensors stand for them where there is none.
+    device: the class of the tensors that count as tensors of the GPU; `Tensor` counts all tensors.
     """
 
     def __init__(self, device: type[Tensor]) -> None:

@@ -32,7 +32,7 @@ class LossSum:
 
 
 class Differentiated:
-    """A subject of the contract whose gradient is that of its loss."""
+    """A subject of the contract whose gradient is computed from its loss by autograd."""
 
     __slots__ = ()
     kd_loss: Callable[..., LossSum]

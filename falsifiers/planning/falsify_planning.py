@@ -135,7 +135,7 @@ def falsify_plan_is_what_the_run_needs(
             assert_equal(f"tokens of a step, {rows}", (one.largest_step, three.largest_step), (largest, 3 * largest))
         lines = subject.plan_lines(planned, tokens_per_s=0.25)
         numbers = [
-            f"{planned.parameters[0]:,} parameters, of which {planned.parameters[1]:,}",
+            f"{planned.parameters[0]:,} parameters, {planned.parameters[1]:,} trained",
             *(f"{size / 2**20:.2f} MiB {part}" for part, size in planned.memory.items() if size),
             f"{sum(planned.memory.values()) / 2**20:.2f} MiB of a rank in all",
             f"steps: {planned.steps:,}",

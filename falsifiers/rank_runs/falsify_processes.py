@@ -82,7 +82,7 @@ def falsify_answers_are_carried_out_in_their_epoch(subject: Any, epochs: Any, ra
     assert not any(run.leaving()), "before a step, ranks are asked to stop"
     assert {member.actions for member in run.members} == {Action.CONTINUE}, "before a step, ranks have an answer"
     for epoch, steps in enumerate(epochs, start=1):
-        known = [(Action.CONTINUE, None)] * accelerator  # before each step: that of an accelerator is read a step later
+        known = [(Action.CONTINUE, None)] * accelerator  # before each step: an accelerator's is read a step later
         strongest = Action.CONTINUE
         for step, (answers, asked) in enumerate(steps, start=1):
             strongest = max(strongest, *answers[:ranks])

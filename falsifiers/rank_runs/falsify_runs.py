@@ -67,7 +67,7 @@ def launched(
 ) -> list[Ended]:
     """Run a distillation on forked ranks, and return what each one ends with.
 
-    chosen: the settings, or of each rank. announced: the world size, if it is another number than that of `ranks`.
+    chosen: the settings, or the settings of each rank. announced: the world size, if it differs from `ranks`.
     """
     size = announced or ranks
     place, served = launcher()
@@ -183,7 +183,8 @@ def falsify_cut_ranks_end_like_uninterrupted_ones(
 ) -> None:
     """skips: the rank that skips the rest of the first epoch after step 1, if one does.
 
-    A step with FSDP2 takes several times that of DDP, so its run has one epoch, and two ranks in the simplest example.
+    A step with FSDP2 takes several times as long as with DDP, so its run has one epoch, and two ranks in the simplest
+    example.
     The uninterrupted run saves nothing: its ranks agree on answers with the counts of a step, not when they save.
     """
     epochs = 1 if strategy == "fsdp2" else 2
@@ -323,7 +324,7 @@ def _settings(directory: Path, out: str, accumulate: int, strategy: str, matched
     options = {**SMALL, "data": directory / "text", "teacher_cache": directory / "cache", "dtype": "float64"}
     options |= {"out": directory / out, "log_every": 1, "rank_timeout": TIMEOUT_S, "warmup": 0, "lr": 0.001}
     options |= {"epochs": 2, "accumulate": accumulate, "strategy": strategy}
-    if matched:  # with projections to another width, whose gradients are clipped with those of the student
+    if matched:  # with projections to another width; their gradients and the student's are clipped together
         options |= {"feature_weight": 0.5, "teacher_width": 32, "feature_distance": "l2", "clip": 0.5}
     return Settings(**options)
 
@@ -413,7 +414,7 @@ def falsify_killed_rank_ends_all(subject: Any, strategy: str, rank: int) -> None
                     raise
 
         since = time.monotonic()
-        with suppress(Crashed):  # that of the killed rank
+        with suppress(Crashed):  # the killed rank crashes
             chosen = settings(directory, "out", strategy=strategy)
             launched(Noting, chosen, 3, lambda r: [acting(_kill, step=2)] if r == rank else ())
         where, waited = f"{strategy}, rank {rank} of 3 is killed after step 2", time.monotonic() - since
@@ -464,7 +465,7 @@ def falsify_ranks_that_differ_are_refused(subject: Any) -> None:
             make, chosen = _differing(subject, differs, rank), partial(_chosen, directory, differs, rank)
             try:
                 ends = launched(make, chosen, 3)
-            except Crashed as error:  # gloo ends a process whose collectives do not fit those of others
+            except Crashed as error:  # gloo ends a process whose collectives do not match the other ranks'
                 raise AssertionError(f"{where}; {error}") from error
             _assert_errors(where, ends, words, f"rank {rank or 1} differs from rank 0")
 

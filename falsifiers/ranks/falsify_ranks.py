@@ -184,7 +184,7 @@ HALVES = st.integers(-2, 2).map(lambda n: n / 2)
 
 
 class Layered(nn.Module):
-    """An embedding and a list of layers, one of which has no parameters."""
+    """An embedding and a list of layers, including one without parameters."""
 
     def __init__(self, weights: list[float], dtype: torch.dtype) -> None:
         super().__init__()

@@ -89,7 +89,7 @@ def saved(whole: nn.Module, directory: Path, change: str = "") -> list[Path]:
 @example(size=4, tied=True, ranks=3, dtype=torch.float32)
 @example(size=1, tied=False, ranks=2, dtype=torch.float32)
 def falsify_every_rank_loads_its_part(subject: Any, size: int, tied: bool, ranks: int, dtype: torch.dtype) -> None:
-    """Logits are those of one process, gradients and weights those of a whole model that is divided."""
+    """Logits equal one process's; gradients and weights equal the shards of a whole model that is divided."""
     whole = model(size, tied, dtype)
     tokens = torch.arange(size)[None]
     with scratch() as directory:
@@ -130,12 +130,12 @@ def falsify_files_that_do_not_fit_are_recognized(subject: Any, size: int, tied: 
     with scratch() as directory:
         files = weight_files(saved(model(size, tied), directory, change))
         seen = skeleton(lambda: Layered(size, tied), files)
-    assert seen is None, f"files with a tensor {change} are taken for those of the model"
+    assert seen is None, f"files with a tensor {change} are taken for the model's files"
 
 
 @given(size=SIZES, ranks=st.sampled_from([2, 3]))
 def falsify_bfloat16_weights_are_gathered(subject: Any, size: int, ranks: int) -> None:
-    """Half of the bytes are gathered; weights and sums of gradients, of which each rank has one, stay float32."""
+    """Half of the bytes are gathered; each rank's shards of weights and of summed gradients stay float32."""
     whole = model(size, tied=False)
 
     def tokens_of(rank: int) -> Tensor:

@@ -223,7 +223,7 @@ def falsify_stopped_run_is_saved_and_goes_on(
                 assert asked.seen[-1:] == [step], f"{what} takes the steps {asked.seen}"
                 assert there[-1:] == [step], f"{what} has checkpoints of {there}"
             else:
-                raise AssertionError(f"{what} goes on to its end")
+                raise AssertionError(f"{what} runs to its end")
             more = {"resume": LATEST}
         cut = ended(subject, settings(directory, "cut", **every, **more, force=True), [asked], asked, _measured)
         when = f"saved every {save_every} steps and asked to stop {times} times in {stops}"

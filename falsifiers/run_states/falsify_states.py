@@ -268,9 +268,9 @@ class RecordedRun:
 
 
 def rest_of(script: Script, at: Position, *, named: bool) -> tuple[Script, list[Call]]:
-    """Return the script of the run that goes on from a saved position, and its calls.
+    """Return the script of the run that continues from a saved position, and its calls.
 
-    They are `on_train_begin`, `on_save` if the checkpoint is named, and those of the whole run from the `on_step_end`
+    The calls are `on_train_begin`, `on_save` if the checkpoint is named, and the whole run's from the `on_step_end`
     of the step, or from its `on_train_end` if it was saved then; the step is not saved again. The answers of the whole
     run are given by its later events only.
     """

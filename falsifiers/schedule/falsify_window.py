@@ -62,7 +62,7 @@ def falsify_nothing_scored(subject: Any, device: str, case: WindowCase, fillers:
 
 
 class Ranks:
-    """Ranks of which this one is the second, and `first` are tokens and sequences of the first."""
+    """Two ranks. This one is the second; `first` are the tokens and sequences of the first."""
 
     rank, world_size = 1, 2
 

@@ -14,8 +14,8 @@ import numpy as np
 class TableServer(ThreadingHTTPServer):
     """Logits after token k are row k of `table`. statuses: of the next requests, before any is answered; see `CUT`.
 
-    prompts: those of all requests that were answered. requests: their number, with those that were not. models: what
-    the server lists. key: what a request needs; None for nothing.
+    prompts: the prompts of all answered requests. requests: the number of all requests, answered or not. models: the
+    models that the server lists. key: the key that a request needs; None for none.
     """
 
     def __init__(self, table: Any, identity: dict[str, Any]) -> None:

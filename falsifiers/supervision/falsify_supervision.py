@@ -111,7 +111,7 @@ HUNG_S = 12.0
 
 
 class Stuck(Lines):
-    """Lines of which that of the teacher's hundredth step is never written."""
+    """Lines that hang while the line of the teacher's hundredth step is written."""
 
     def write(self, line: str) -> None:
         if line.startswith("teacher: step"):
@@ -488,7 +488,7 @@ def _in_json(settings: Settings) -> dict[str, Any]:
 def falsify_model_of_other_settings_is_not_the_end(
     subject: Any, changed: dict[str, Any], free: dict[str, Any], older: bool, are_chosen: bool
 ) -> None:
-    """The command may leave settings out; then they are those of the run, as of one that resumes.
+    """The command may leave settings out; then the settings of the run are used, as for a run that resumes.
 
     free: settings that a run may change when it resumes. older: the manifest lacks settings of newer versions.
     are_chosen: whether the command has those that are changed.

@@ -6,7 +6,7 @@ ENDINGS = ("FINISHED", "REFUSED", "FAILED")
 
 
 def _attempts(subject: Any, reached: tuple[int, ...], ending: int) -> list[Any]:
-    """Return attempts of which the last one ends so; the others failed."""
+    """Return attempts; the last one ends as `ending` says, the others failed."""
     endings = ["FAILED"] * (len(reached) - 1) + [ENDINGS[ending]]
     return [subject.Attempt(subject.Ending[name], step) for name, step in zip(endings, reached, strict=True)]
 

@@ -27,7 +27,7 @@ def unit_of(subject: Any) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """A case of which fields can be changed."""
+    """A case whose fields can be replaced by `but`."""
 
     def but(self, **changes: Any) -> Self:
         return replace(self, **changes)

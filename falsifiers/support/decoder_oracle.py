@@ -51,8 +51,8 @@ def logits(
 ) -> Array:
     """Return the logits [B, T, V] of integer tokens [B, T], computed in `dtype`.
 
-    last: only those of this many last positions. fillers: number of tokens before the first whose embedding is zero,
-    so that attention gives each the score 0 and the value 0, at any distance.
+    last: number of last positions whose logits are returned. fillers: number of tokens before the first whose embedding
+    is zero, so that attention gives each the score 0 and the value 0, at any distance.
     """
     w = {name: value.astype(dtype) for name, value in weights.items()}
     x = w["embedding.weight"][tokens]

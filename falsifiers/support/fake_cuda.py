@@ -93,7 +93,7 @@ class FakeGenerator:
 
 
 def install() -> ExitStack:
-    """Let this process have a GPU, `cuda:0`, until the result is closed. Autocast is that of the CPU."""
+    """Let this process have a GPU, `cuda:0`, until the result is closed. Autocast is the CPU's."""
     generator, stack = FakeGenerator(), ExitStack()
     autocast, is_enabled, dtype_of = torch.autocast, torch.is_autocast_enabled, torch.get_autocast_dtype
 
@@ -165,7 +165,7 @@ def _check_devices(func: Any, tensors: list[Tensor], args: Any) -> None:
         on_cpu = [list(x.shape) for x in checked if not isinstance(x, FakeCuda) and x.dim()]
     if on_cpu and any(isinstance(x, FakeCuda) for x in checked):
         name = getattr(func, "__qualname__", repr(func))
-        raise MixedDevices(f"{name}: expected all tensors on cuda:0, but those of shape {on_cpu} are on the CPU")
+        raise MixedDevices(f"{name}: expected all tensors on cuda:0, but tensors of shape {on_cpu} are on the CPU")
 
 
 def _target(func: Any, args: Any, kwargs: dict[str, Any]) -> bool | None:

@@ -185,8 +185,8 @@ class Loss:
     def allowed_gradient(self, student: Row, teacher: Row, unit: float) -> float:
         """Return the largest rounding error of one element of the gradient.
 
-        A softmax is at most 1, so its error is at most that of its logarithm. The mean in the derivative of another
-        divergence errs as the divergence does.
+        A softmax is at most 1, so its error is at most the error of its logarithm. The mean in the derivative of
+        another divergence has the same error as the divergence.
         """
         soft = _both_errors(student, teacher, self.temperature, unit)
         if self.divergence != "forward_kl":

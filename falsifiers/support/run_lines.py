@@ -8,7 +8,7 @@ from typing import Any
 
 ATTACHED = "ProgressCallback attached (log every {every} steps; 0 for epoch lines only)"
 FIRST_STEP = "first step in {seconds:.2f}s; the other {left} take about {duration} at this rate"
-COMPILED_STEP = "first step in {seconds:.2f}s, of which most is compilation"
+COMPILED_STEP = "first step in {seconds:.2f}s, most of it compilation"
 NEXT_STEP = "next step in {seconds:.2f}s; the other {left} take about {duration} at this rate"
 STEP = "  Step {step}/{total}: loss: {loss:.4f}"
 EPOCH = "Epoch {epoch}/{epochs}: loss: {loss:.4f} ({elapsed_s:.1f}s)"

@@ -270,7 +270,7 @@ def assert_gradients(
         difference = (grad.double() - wanted).abs()
         ratio = float(grad.double().norm() / wanted.norm()) if wanted.any() else math.nan
         assert bool((difference <= allowed[name]).all()), (
-            f"{case}: the gradient of {name} is {grad.tolist()}; expected {wanted.tolist()}, that of one batch with "
+            f"{case}: the gradient of {name} is {grad.tolist()}; expected {wanted.tolist()}, as of one batch with "
             f"all sequences; its norm is {ratio:.6g} times the expected one, difference {float(difference.max()):.3g}, "
             f"allowed {float(allowed[name].max()):.3g}"
         )

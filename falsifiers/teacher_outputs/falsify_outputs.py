@@ -74,7 +74,7 @@ def written(
 def falsify_training_from_outputs(
     subject: Any, seed: int, accumulate: int, top_k: int | None, shard_bytes: int, rows: dict[str, Any]
 ) -> None:
-    """A run from outputs of every token is that of the live teacher. The subject is `pipeline.distill`.
+    """A run from outputs of every token equals the run with the live teacher. The subject is `pipeline.distill`.
 
     shard_bytes: of one batch, or of several.
     """
@@ -191,7 +191,7 @@ def tensor_bytes(outputs: Path) -> int:
 
 
 def free_bytes(free: int) -> Any:
-    """Return a context in which every disk has so many bytes left."""
+    """Return a context in which every disk has `free` bytes left."""
     return mock.patch.object(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
 
 
@@ -451,7 +451,7 @@ class TopKTable:
 
 
 class OneBatch:
-    """Rows of which all are one batch."""
+    """Rows that form one batch."""
 
     device, batches = torch.device("cpu"), 1
 

@@ -1,4 +1,4 @@
-"""Faulty teachers of which the most probable tokens are known, outputs and digests, for mutants."""
+"""Faulty teachers with known most probable tokens, faulty outputs and faulty digests, for mutants."""
 
 import math
 import shutil

@@ -58,7 +58,7 @@ def table_of(table: Tensor, vocab_size: int) -> Tensor:
 
 @st.composite
 def pairs(draw: st.DrawFn, larger: str) -> StepCase:
-    """Draw a step between tables of which `larger` ("teacher" or "student") has one to four more columns.
+    """Draw a step between two tables, where `larger` ("teacher" or "student") has one to four more columns.
 
     Labels are in both vocabularies.
     """
@@ -208,7 +208,7 @@ def falsify_gradients_of_hidden_states_are_passed_on(subject: Any, taught: int, 
     _, student = subject.share_vocabulary(_featured(taught, []), inner, mode)
     batch = SimpleNamespace(tokens=torch.zeros(1, 2, dtype=torch.int64))
     done, hidden = student.forward_features(batch), [torch.full((1, 2, 3), 0.5), None]
-    assert done.hidden_states is inner.made.hidden_states, "the hidden states are not those of the student"
+    assert done.hidden_states is inner.made.hidden_states, "the hidden states are not the student's"
     done.backward(torch.ones_like(done.logits), hidden)
     assert got[0].shape == inner.made.logits.shape, f"the logits get a gradient {list(got[0].shape)}"
     assert got[1:] == [hidden], f"the hidden states get {got[1:]}; expected their gradients"
@@ -216,7 +216,7 @@ def falsify_gradients_of_hidden_states_are_passed_on(subject: Any, taught: int, 
 
 WRAPPED = [("truncate", "teacher", 5, 3), ("pad", "teacher", 3, 5)]
 WRAPPED += [("truncate-student", "student", 5, 3), ("pad", "student", 3, 5)]
-"""Modes, the model that is wrapped, its vocabulary and that of the other one."""
+"""Modes, the model that is wrapped, its vocabulary and the other model's vocabulary."""
 CALLS = {"teacher": ["logits", "outputs"], "student": ["forward", "forward_features", "logits", "outputs"]}
 
 
@@ -389,7 +389,7 @@ EVERY = 16
 
 
 def _loss(note: dict[str, Any], part: bytes, every: int = 1) -> tuple[float, int]:
-    """Return the sum of the cross-entropy of every so many sequences in nats, in float64, and of how many bytes."""
+    """Return the summed cross-entropy of every `every`-th sequence in nats, in float64, and the number of bytes."""
     length, heads = note["settings"]["length"], note["settings"]["width"] // 32
     count = (len(part) - 1) // (length - 1)
     tokens = np.array([list(part[k * (length - 1) :][:length]) for k in range(0, count, every)])
@@ -456,7 +456,7 @@ def falsify_cache_key_covers_dependencies(subject: Any) -> None:
     assert subject.teacher_key(base, "d", torch.device("cuda")) != key, "another kind of device has the same key"
     assert subject.teacher_key(base, "d", CPU, version="0.0.0") != key, "another version of torch has the same key"
     in_use = subject.teacher_key(base, "d", CPU, version=torch.__version__)
-    assert in_use == key, "the version in the key is not that of torch"
+    assert in_use == key, "the version in the key is not torch's version"
     split = [settings_of(None, seed=seed, warmup=warmup) for seed, warmup in ((1, 12), (11, 2))]
     one, other = (subject.teacher_key(numbers, "d", CPU) for numbers in split)
     assert one != other, "seed 1 and warmup 12 share the key of seed 11 and warmup 2"

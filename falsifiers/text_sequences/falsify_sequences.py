@@ -160,7 +160,7 @@ def falsify_batches_of_similar_lengths(
     case = f"rows of lengths {lengths} in batches of {batch_size}"
     assert sorted(read) == list(range(len(lengths))), f"{case}: an epoch has the rows {read}"
     sizes = [[len(batch.tokens) for batch in batches] for batches in (grouped, plain)]
-    assert sizes[0] == sizes[1], f"{case}: the batches have {sizes[0]} rows, and those of any lengths {sizes[1]}"
+    assert sizes[0] == sizes[1], f"{case}: the batches have {sizes[0]} rows, and batches of any lengths {sizes[1]}"
     shown, before = (sum(b.tokens.numel() for b in part if (b.labels != IGNORED).any()) for part in (grouped, plain))
     assert shown <= before, f"{case}: {shown} positions, and {before} in batches of any lengths"
     order, window = epoch_order(seed, epoch, len(lengths)).tolist(), 50 * batch_size

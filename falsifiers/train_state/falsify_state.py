@@ -67,7 +67,7 @@ class Model(nn.Module):
         super().__init__()
         self.input, self.norm, self.drop = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)
         self.output = nn.Linear(4, 4)
-        self.output.weight = nn.Parameter(self.output.weight.detach().T)  # strides other than those of its copy
+        self.output.weight = nn.Parameter(self.output.weight.detach().T)  # its strides differ from its copy's
         self.tied = self.output
         self.scale, self.unused = nn.Parameter(torch.tensor(1.0)), nn.Parameter(torch.ones(2))
         self.to(dtype)

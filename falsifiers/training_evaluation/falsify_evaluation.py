@@ -138,7 +138,7 @@ def falsify_metrics_are_those_of_the_step(subject: Any, every: int, log_every: i
                 got = metrics[metric]
                 assert abs(got - expected) <= 1e-5 * abs(expected), f"{when}, {metric} of step {step} is {got}"
         assert watching.later == watching.seen, f"{when}, on_step_end has {watching.later}; expected {watching.seen}"
-        # The metrics of the evaluated steps are in the file and in the trace once, and those of no other step.
+        # The file and the trace have the metrics of each evaluated step once, and of no other step.
         read = lines(directory, "out")
         steps = [step for step in range(1, STEPS + 1) if step in due or (log_every and step % log_every == 0)]
         assert [line["step"] for line in read] == steps, f"{when}, the metrics file has the steps {[*map(str, read)]}"
@@ -247,7 +247,7 @@ def falsify_run_resumes_from_the_best(subject: Any) -> None:
             for out, more in (("uninterrupted", {}), ("cut", {"max_steps": 4}), ("cut", resumed))
         )
         step = cut[0].resumed.position.step
-        assert step == 2, f"the best of the scores {scores[:4]} is step 2; --resume best goes on after step {step}"
+        assert step == 2, f"the best of the scores {scores[:4]} is step 2; --resume best continues after step {step}"
         assert_same_end("resumed from the best", directory, ("cut", cut), ("uninterrupted", uninterrupted))
 
 
@@ -584,7 +584,7 @@ def oracle(weights: dict[str, torch.Tensor]) -> dict[str, float]:
 @given(ranks=st.sampled_from([2, 3]), strategy=st.sampled_from(["fsdp2", "ddp"]))
 @example(ranks=3, strategy="ddp")
 def falsify_ranks_evaluate_together(subject: Any, ranks: int, strategy: str) -> None:
-    """A step with FSDP2 takes several times that of DDP, so its run has one epoch."""
+    """A step with FSDP2 takes several times as long as with DDP, so its run has one epoch."""
     with scratch() as directory:
         every = {"strategy": strategy, "save_every": 2, "keep": 0, "epochs": 1 if strategy == "fsdp2" else 2}
         without = launched(small_distillation(subject), settings(directory, "without", **every), ranks)

@@ -48,7 +48,7 @@ class Side:
 
     lead: text before each answer, which counts as predicted. ends: of each document, where in its answers each token
     ends, as (answer, bytes from the beginning of the text that both have); None for others. The bytes are counted in
-    the tokens themselves, each of which has a byte for each of its characters or is a whole word.
+    the tokens themselves; a token has a byte for each of its characters or is a whole word.
     """
 
     def __init__(self, tokenizer: Any, *, lead: str, cuts: Sequence[int | None], is_bytes: bool) -> None:
@@ -257,7 +257,7 @@ def falsify_two_ranks_have_the_gradient_of_one_batch(subject: Any) -> None:
     assert module.weight.grad is not None
     for rank, (gradient, _) in enumerate(seen):
         worst = float((gradient - module.weight.grad).abs().max())
-        assert worst < 1e-14, f"the gradient of rank {rank} is {worst} from that of one batch"
+        assert worst < 1e-14, f"the gradient of rank {rank} is {worst} from the gradient of one batch"
     total, wanted = sum(loss for _, loss in seen), float(whole.sums["loss"])
     assert abs(total - wanted) < 1e-12, f"two ranks have the sum {total}; expected {wanted}"
 

@@ -29,8 +29,8 @@ SEEDS = st.integers(0, 2**32 - 1)
 TOLERANCE, TOLERANCE_OF_LLAMA = 1e-9, 1e-5
 """Largest differences, relative to the largest element or to 1.
 
-They allow the rounding of float64, which a run amplifies, and that of the float32 norms of a Llama. A wrong term
-differs by 1e-4 or more.
+They allow the rounding of float64, which a run amplifies, and the rounding of the float32 norms of a Llama. A wrong
+term differs by 1e-4 or more.
 """
 
 
@@ -91,7 +91,7 @@ TEACHING: tuple[Chosen, ...] = (
     {**ALONE, "kd_weight": 0.0, "kd_weight_end": 1.5, "log_every": 2},
     {**ALONE, "kd_weight": 0.6, "kd_weight_end": 0.0, "log_every": 2},
 )
-"""Settings in place of those of `VALUES`, with which the teacher has no weight in the first or last step of a line."""
+"""Settings that override `VALUES`. With the last two, the teacher has no weight in the first or in the last step."""
 
 
 def _divergence(draw: random.Random, mode: str | None, teacher: int, student: int) -> Chosen:
@@ -333,7 +333,7 @@ def assert_equal(name: str, seen: Any, expected: Any, chosen: Chosen) -> None:
     elif isinstance(expected, torch.Tensor):
         apart = float((seen.detach() - expected.detach()).abs().max()) if seen.shape == expected.shape else math.inf
         size = float(expected.detach().abs().max())
-        case = f"{name} differ by up to {apart:.3g}, of {size:.3g}, from those of the plain loop"
+        case = f"{name} differ by up to {apart:.3g}, of {size:.3g}, from the plain loop"
         assert apart <= tolerance * (1 + size), f"{case}; {chosen}"
     elif isinstance(expected, float):
         is_close = math.isclose(float(seen), expected, rel_tol=tolerance, abs_tol=tolerance)

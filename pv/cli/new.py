@@ -28,8 +28,8 @@ from pv.errors import ExitCode
 def new(name: str, subject: str, trainer: str, trace: Path | None) -> None:
     """Write a first contract, with a falsifier and a mutant, or the adapter of a training loop.
 
-    Without --subject, a small example that passes. NAME is the id of the contract (default: that of the function, or
-    `example`). Files that exist are never changed.
+    Without --subject, a small example that passes. NAME is the id of the contract (default: the name of the function,
+    or `example`). Files that exist are never changed.
     """
     from pv.commands.new import new as write
     from pv.commands.new_adapter import new_adapter

@@ -41,8 +41,8 @@ def report(
     """Render saved reports, merged into one.
 
     FILE is what `pv validate --output json=FILE` wrote. The worst result of a claim on a device counts. A contract of
-    the project that is in none of the files is undecided. The exit code is that of a validation with these results;
-    with `--fail-on weaker`, 1 if a contract asks for less than the base.
+    the project that is in none of the files is undecided. The exit code is the same as of a validation with these
+    results; with `--fail-on weaker`, it is 1 if a contract asks for less than the base.
     `--format github` also appends the Markdown report to the job summary, if GITHUB_STEP_SUMMARY names its file.
     """
     from pv.commands import base_report

@@ -59,7 +59,7 @@ def read_declarations(source: str, subject: str) -> Declarations:
                 numbers.append(_number(tree, value))
             elif name == "features":
                 values[name] |= _entries(tree, value)
-            else:  # declarations of a subclass replace those of its base class under other names
+            else:  # under other names, declarations of a subclass replace its base class's
                 values[name] = _entries(tree, value)
         except Unreadable:
             is_whole = False
@@ -79,7 +79,7 @@ def read_declarations(source: str, subject: str) -> Declarations:
 
 
 def find_less(before: Declarations, now: Declarations) -> Iterator[tuple[str, str]]:
-    """Yield the declarations because of which less of a subject is measured than before.
+    """Yield the declarations that let less of a subject be measured than before.
 
     Args:
         before: The declarations in the base.

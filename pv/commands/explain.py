@@ -39,7 +39,7 @@ def explain(
 
     Args:
         id: An id, or a glob pattern of ids.
-        paths: Contract files and folders (default: those of the project).
+        paths: Contract files and folders (default: the contracts of the project).
         project: As for `pv.validate`.
         report: A JSON report of `pv validate` with the last results.
 

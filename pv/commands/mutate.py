@@ -41,7 +41,7 @@ def mutate(
     Args:
         names: Contract files, or glob patterns of contract or falsifier ids (default: all contracts). A contract is
             judged by its own and its judges' bound falsifiers; if falsifiers are named, only by these.
-        paths: Contract files and folders to read (default: those of the project).
+        paths: Contract files and folders to read (default: the contracts of the project).
         project: As for `pv.validate`.
         jobs: As for `pv.validate`.
         sample: Number of mutants to draw (default: all mutants).

@@ -393,7 +393,7 @@ def _settings(parameter: ast.arg, default: ast.expr | None, loop: Loop, job: str
 
 SEEN = ("loss", "rate", "norm")
 _LAST_LOSS = """    not_claimed = dict.fromkeys(  # delete it if the loss is the mean over all tokens since the last log
-        ("TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), "the loss is that of the last step"
+        ("TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), "the logged loss is the loss of the last step"
     )
 """
 _REASONS = {

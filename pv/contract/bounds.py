@@ -182,7 +182,7 @@ def precondition(text: str, names: Sequence[str]) -> Callable[[Point], bool]:
         names: The bounds that the expression may name.
 
     Raises:
-        ValueError: The text is no expression of the allowed syntax, or names something else.
+        ValueError: The text is not an expression in the allowed syntax, or names something else.
     """
     if not text:
         return lambda point: True

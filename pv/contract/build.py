@@ -115,7 +115,7 @@ def _mutant(node: Node) -> Fields:
 def _run(node: Node) -> Fields:
     values = _fields(node)
     if "command" in values:
-        # A command always has small arguments: `arguments`, of which `small` may replace some.
+        # A command always has small arguments: `arguments`, where `small` may replace some values.
         values["small"] = {**_plain(values.get("arguments", {})), **_plain(values.get("small", {}))}
     if "claims" in values and isinstance(values["claims"].value, str):
         values["claims"] = [values["claims"]]

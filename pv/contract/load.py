@@ -138,7 +138,7 @@ def _parse(path: Path, shown: Path) -> _ParsedFile:
         if any(finding.severity is Severity.REFUSAL for finding in findings):
             return _ParsedFile(None, findings)
         return _ParsedFile(*existing.build(tree, path.stem))
-    # A mapping without `schema` that is no contract of either format may be a file of another tool in the same folder.
+    # A mapping without `schema` that is in neither contract format may be another tool's file in the same folder.
     is_meant = schema_key is not None or not isinstance(tree.value, dict) or bool(findings)
     findings += _check_format(tree, schema_key) or check(tree, "contract")
     contract = None if findings else strict.build(tree)

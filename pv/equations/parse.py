@@ -310,7 +310,7 @@ def _check_derivative(equation: Definition, definitions: Mapping[str, Definition
     if equation.results != (variable.axes,):
         raise Refusal(f"`result` must have the axes of {variable.name}: real{format_axes(variable.axes)}")
     if list(equation.variables) != list(of.variables):
-        raise Refusal(f"`domain` differs from that of {of.name}", hint="remove `domain`; it is inherited")
+        raise Refusal(f"`domain` differs from the domain of {of.name}", hint="remove `domain`; it is inherited")
 
 
 def _condition(values: Values) -> Value[None]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache, wraps
-from os import getcwd, listdir, lstat, readlink  # code under test may replace those of `os`, which `Path` calls
+from os import getcwd, listdir, lstat, readlink  # code under test may replace `os.getcwd` etc., which `Path` calls
 from os import stat as follow
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG

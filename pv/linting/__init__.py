@@ -43,7 +43,7 @@ def lint(
     Args:
         contracts: The contracts, linked with each other by `pv.contract.load`.
         project: The project whose code they name.
-        subjects: Subjects that replace those of contracts, by contract id, as for `pv validate --subject`.
+        subjects: Subjects that replace the contracts' own, by contract id, as for `pv validate --subject`.
     """
     findings: list[Finding] = []
     imports = Imports(project)

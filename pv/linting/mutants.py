@@ -292,7 +292,7 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -
 
 
 def _bound(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
-    """Yield the names that a function binds in its body, those of nested functions included."""
+    """Yield the names that a function binds in its body, including the names bound in nested functions."""
     for statement in function.body:
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

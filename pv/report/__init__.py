@@ -84,7 +84,7 @@ def render(
 
 
 def formats() -> tuple[str, ...]:
-    """Return the names of all formats: those of `pv`, then those of other packages."""
+    """Return the names of all formats: the formats of `pv`, then the formats of other packages."""
     from pv.contract import plugins  # not at import: the command line loads this module for its help
 
     return (*FORMATS, *(name for name in plugins.declared(plugins.FORMATS) if name not in FORMATS))

@@ -138,7 +138,7 @@ def _not_run(report: Report, verbose: bool) -> Iterator[Text]:
 
 
 def _folded(label: str, results: list[Result], remark: str, most: int = MAX_NAMES) -> Iterator[Text]:
-    """Yield an empty line and one line for several results, of which at most `most` are named."""
+    """Yield an empty line and one line for several results; the line names at most `most` of them."""
     names = listed([f"{result.falsifier.id}{phrases.on_device(result)}" for result in results], most)
     yield Text()
     style = STYLES.get(label, STYLES["undecided"])

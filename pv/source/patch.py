@@ -115,7 +115,7 @@ class Source:
         """Return the offsets of a match in the text."""
         start = self._offset(match.first.lineno, match.first.col_offset)
         decorators = getattr(match.first, "decorator_list", None)
-        if decorators:  # a definition's own position is that of its `def`
+        if decorators:  # the position of a definition is the position of its `def`
             start = self.text.rindex("@", 0, self._offset(decorators[0].lineno, decorators[0].col_offset))
         return Span(start, self._offset(match.last.end_lineno, match.last.end_col_offset))
 

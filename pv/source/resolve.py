@@ -250,7 +250,7 @@ class Parameters:
     """The parameters of a function for its callers: without `self` or `cls`.
 
     Attributes:
-        positional: The names of positional parameters, of which the first `positional_only` cannot be passed by name.
+        positional: The names of positional parameters; the first `positional_only` cannot be passed by name.
         keyword: The keyword-only parameters.
         required: The parameters without a default.
         any_positional, any_keyword: Whether there is `*args` and `**kwargs`.

@@ -32,7 +32,7 @@ class SuiteBench:
         independent_features: Features whose claims are tried even if `warm_up` raises for other claims.
     """
 
-    subject: Any  # an object of the user, of which only its attributes are read
+    subject: Any  # an object of the user; only its attributes are read
     lacks: Mapping[str, str]
     used: list[Any]
     warm_up_failure: str = ""

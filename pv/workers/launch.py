@@ -166,7 +166,7 @@ class ForkLauncher:
             return "it closed its socket"
         if status >= 0:
             return f"it ended with exit code {status}"
-        memory = ", for lack of memory if nobody killed it" if status == -signal.SIGKILL else ""
+        memory = ", perhaps by the kernel for lack of memory" if status == -signal.SIGKILL else ""
         return f"it was killed by signal {-status} ({signal.Signals(-status).name}){memory}"
 
     def _failure(self, reason: str, cpu_s: float, seconds: float) -> WorkerLost:

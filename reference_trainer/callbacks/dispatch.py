@@ -159,7 +159,7 @@ class Delivery(Callback):
         try:
             getattr(self.observer, event.value)(context)
         except BaseException:  # also SystemExit and KeyboardInterrupt: an observer must not end the run
-            message = "observer %s raised an exception in %s of step %d; the run goes on"
+            message = "observer %s raised an exception in %s of step %d; the run continues"
             _LOG.exception(message, self.name, event.value, context.step)
 
 

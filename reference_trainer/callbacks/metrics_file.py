@@ -227,8 +227,8 @@ class MetricsCallback(Callback):
         if not self._file.goes_to_end_of_line(self._length):
             self.close()
             raise OutputError(
-                f"{path} has no line that ends at byte {self._length}, where the run goes on; restore the file of that "
-                "run, or resume by the path of its checkpoint into another --out"
+                f"{path} has no line that ends at byte {self._length}, where the run continues; restore the file of "
+                "that run, or resume by the path of its checkpoint into another --out"
             )
 
     @property

@@ -25,7 +25,7 @@ from reference_trainer.plan.schedule import is_due
 ATTACHED_LINE = "ProgressCallback attached (log every {every} steps; 0 for epoch lines only)"
 STEP_LINE = "  Step {step}/{total}: loss: {loss:.4f}"
 FIRST_STEP_LINE = "first step in {seconds:.2f}s; the other {left} take about {duration} at this rate"
-COMPILED_STEP_LINE = "first step in {seconds:.2f}s, of which most is compilation"
+COMPILED_STEP_LINE = "first step in {seconds:.2f}s, most of it compilation"
 NEXT_STEP_LINE = "next step in {seconds:.2f}s; the other {left} take about {duration} at this rate"
 EPOCH_LINE = "Epoch {epoch}/{epochs}: loss: {loss:.4f} ({elapsed_s:.1f}s)"
 SMOKE_START_LINE = "smoke mode: {steps} steps at most, then the run ends; no model will be written"

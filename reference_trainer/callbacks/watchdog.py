@@ -13,7 +13,7 @@ from contextlib import suppress
 from reference_trainer.callbacks.base import Callback, Context
 
 REARMED_S = 1.0
-"""Least number of seconds between two restarts of the timer, each of which takes about 0.1 ms."""
+"""Least number of seconds between two restarts of the timer; a restart takes about 0.1 ms."""
 
 
 class WatchdogCallback(Callback):

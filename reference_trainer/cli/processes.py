@@ -103,7 +103,7 @@ def until(command: tuple[str, ...], **options: Unpack[_UntilOptions]) -> int:
 
     Exit codes: 0 the run reached its end or the step, and its model is written; 1 failed; 2 a setting or the input was
     refused; 3 attempts made no progress, or had the same error; 4 no retry is left; 5 the run ended before the step; 75
-    interrupted: the same command goes on.
+    interrupted: the same command continues.
     """
     return guarded(lambda: _until(list(command), options))
 
@@ -133,7 +133,7 @@ def _until(command: list[str], options: _UntilOptions) -> int:
         report, ranks = Lines().write, options["nproc_per_node"]
         return int(supervise(settings, command[1:], limits, ranks=ranks, report=report, machines=machines))
     except KeyboardInterrupt:
-        print_line("stopped on request; the same command goes on")
+        print_line("stopped on request; the same command continues the run")
         return interrupts.SAVED
     finally:
         interrupts.ignore()

@@ -34,7 +34,7 @@ def precompute(top_k: int | None, config: str | None, **flags: str | None) -> in
     """Write the outputs of a teacher to --out, for `distill --teacher-outputs`.
 
     Give the settings of the run: data, length, documents and tokenizer must be the same there, and the temperature with
-    --top-k. The directory appears once it is whole; the same command goes on after a kill.
+    --top-k. The directory appears once it is complete; the same command continues after a kill.
     """
     return guarded(lambda: _precompute(top_k, config, flags))
 
@@ -149,7 +149,7 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
     "--data",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Evaluate on this text or file of chats [default: the packaged text; of other models, that of their run].",
+    help="Evaluate on this text or file of chats [default: the packaged text; for other models, their run's].",
 )
 @click.option(
     "--student",
@@ -160,7 +160,7 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
 @click.option(
     "--trust-remote-code", is_flag=True, default=None, help="Execute the Python code that Hugging Face models contain."
 )
-@click.option("--parts", metavar="MODULE:CLASS", help="The models are those of own parts [default: as in their run].")
+@click.option("--parts", metavar="MODULE:CLASS", help="Take the models from own parts [default: as in their run].")
 @click.option("--arguments", metavar="JSON", help="Arguments of the class that --parts names, as a JSON object.")
 @click.option("--whole", is_flag=True, help="Evaluate on the whole text instead of the first 64 KiB of its last tenth.")
 @click.option("--eval-rows", type=int, help="Of chats, take at most N conversations [default: as there, or 256].")
@@ -185,7 +185,7 @@ def evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json:
 
     A MODEL is the output directory of a run, an exported model, a checkpoint such as OUT/checkpoints/student-latest, or
     a Hugging Face model. Losses are in nats per token, which is a byte of a text, at temperature 1. Length, documents,
-    vocabulary and data type are those of the run of the first MODEL, and so are its own parts, whose evaluation is
+    vocabulary, data type and own parts are taken from the run of the first MODEL; the evaluation of these parts is
     used. --json has the identity of the evaluation; numbers of the same identity can be compared.
 
     Exit code 1 if a MODEL cannot be evaluated; the others are.

@@ -142,7 +142,7 @@ class Data(_Group):
     batch_size: Count = _setting(8, "Number of sequences per batch.")
     turns: Turns = _setting("every", "Predict every answer of a chat, or the last only.")
     chat_template: Location | None = _setting(
-        None, "Write chats by the chat template in this file. [default: that of --student]"
+        None, "Write chats by the chat template in this file. [default: the template of --student]"
     )
     template_options: JSONObject | None = _setting(
         None, "Variables of the chat template, as a JSON object, such as enable_thinking."
@@ -309,7 +309,7 @@ class Optimizer(_Group):
         1.0, "Multiply the learning rate by X for each layer between a weight and the output layer."
     )
     clip: GradientNorm | None = _setting(None, "Largest norm of a step's gradient; a longer one is scaled down to it.")
-    accumulate: Count = _setting(1, "Number of batches per optimizer step; their gradient is that of one large batch.")
+    accumulate: Count = _setting(1, "Number of batches per optimizer step; their gradient equals one large batch's.")
 
 
 class Schedule(_Group):
@@ -335,7 +335,7 @@ class Schedule(_Group):
 
 
 class Checkpoints(_Group):
-    """Checkpoints, and how a run goes on from them."""
+    """Checkpoints, and how a run resumes from them."""
 
     save_every: CountOrZero = _setting(
         5000,
@@ -347,7 +347,7 @@ class Checkpoints(_Group):
         None, "Go on from this checkpoint, or from latest or best in --out; text, models and settings must be the same."
     )
     rewind: Switch = _setting(
-        False, "Move checkpoints in --out aside that are later than the step where the run goes on."
+        False, "Move checkpoints in --out aside that are later than the step where the run resumes."
     )
 
 

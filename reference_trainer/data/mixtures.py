@@ -43,7 +43,7 @@ class Mixture:
 
     @property
     def batches(self) -> int:
-        """The number of batches of an epoch, of which the last may be smaller."""
+        """The number of batches of an epoch, including the last one, which may be smaller."""
         return -(-len(self) // self.batch_size)
 
     def order(self, seed: int, epoch: int) -> Tensor:

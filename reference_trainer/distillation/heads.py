@@ -184,7 +184,7 @@ class OutputLayer:
                 if _is_rescaled(tested[0], seen_BTV, rescaling):
                     self._rescaling = rescaling
                     return ""
-        return "it changes those of its output layer by other than a scale and a soft cap that its config names"
+        return "it changes the logits of its output layer other than by a scale and a soft cap that its config names"
 
 
 def _is_rescaled(logits_BTV: Tensor, seen_BTV: Tensor, rescaling: Rescaling) -> bool:

@@ -97,9 +97,9 @@ def _beginnings_by_windows(
     decode: Callable[[Sequence[int]], str], tokens: Sequence[int], special: Set[int], whole: str
 ) -> list[tuple[int, bool]] | None:
     """Return `_beginning` of the text of each beginning of `tokens`, or None if the last is then not `whole`."""
-    # Write text(b:n) for what tokens b to n spell alone. A text is settled if no later token changes it. With s settled
-    # tokens, b of which were settled before, text(0:n) is text(0:s) and what text(b:n) has after text(b:s): both begin
-    # with the same token, and so lack the same leading space. Then s becomes b, and n becomes s.
+    # Write text(b:n) for the text that tokens b to n spell alone. A text is settled if no later token changes it. With
+    # s settled tokens (b in the round before), text(0:n) is text(0:s) and the part of text(b:n) after text(b:s): both
+    # begin with the same token, and so lack the same leading space. Then s becomes b, and n becomes s.
     beginnings = []
     begin = settled = 0
     read, size = 0, 0  # characters and bytes of text(0:s)

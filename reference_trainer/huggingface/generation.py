@@ -182,7 +182,7 @@ def end_tokens(tokenizer: PreTrainedTokenizerBase, options: Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedBatches:
-    """Batches of the data, in a share of which the student generates the answers.
+    """Batches of the data; in a share of them, the student generates the answers.
 
     A generated batch has one padded row for each document with an answer: the prompt, then the new answer, whose tokens
     are predicted. It has no `examples`, because stored teacher outputs do not cover it. A batch without predicted

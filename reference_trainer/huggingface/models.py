@@ -171,7 +171,7 @@ def load_model(source: Source | Path, *, dtype: object, seed: int | None = None)
 
 
 def load_skeleton(source: Source, *, dtype: object, directory: Path | None = None) -> Causal | None:
-    """Return the model of `load_model` as a skeleton, of which every rank later reads its shard.
+    """Return the model of `load_model` as a skeleton; every rank later reads its shard of the weights.
 
     Return None for files that are not safetensors, for an adapter, for quantized weights, for a model that keeps some
     weights in float32, and for files whose tensors transformers converts when it loads them.

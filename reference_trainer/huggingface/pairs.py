@@ -62,7 +62,7 @@ def check_pairs(path: Path, student: Chats, teacher: Chats) -> None:
     if student.continues == teacher.continues and sizes[0] == sizes[1]:
         return
     raise DataError(
-        f"{path} has {sizes[0]} documents in the chat template of the student and {sizes[1]} in that of the teacher, "
+        f"{path} has {sizes[0]} documents in the student's chat template and {sizes[1]} in the teacher's, "
         "which belong to different turns or rows; --cross-tokenizer expects the same. Templates that render earlier "
         "turns differently divide a conversation: use --turns last, or another --chat-template for the student"
     )

@@ -22,7 +22,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor in safetensors files, of which indexing reads a part: a range of rows, or all by an ellipsis.
+    """A tensor in safetensors files. Indexing reads a part of it: a range of rows, or all rows by an ellipsis.
 
     Attributes:
         pieces: Files and names of the tensors that are joined along the first axis.

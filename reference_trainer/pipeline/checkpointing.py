@@ -239,7 +239,7 @@ def state_to_resume(manifest: Manifest, schedule: Schedule, present: Mapping[str
     in_epoch = first <= at.epoch_step <= min(at.step, schedule.steps_per_epoch)
     at_step = 1 <= at.step == manifest.step == state.steps and 1 <= at.epoch <= schedule.epochs and in_epoch
     if at.event not in (Event.SAVE, *BETWEEN_UPDATES, Event.TRAIN_END) or not at_step:
-        raise CheckpointError(f"{name}/{MANIFEST}: the state is of {at}; expected that of step {manifest.step}")
+        raise CheckpointError(f"{name}/{MANIFEST}: the state is of {at}; expected step {manifest.step}")
     return state
 
 

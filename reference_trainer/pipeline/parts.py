@@ -413,7 +413,7 @@ class Run:
         name, settings = type(self).__name__, self.settings
         if not any(parameter.requires_grad for parameter in self.student.parameters()):
             student = type(self.student).__name__
-            raise SettingError(f"{name} has a student, {student}, of which no parameter requires a gradient")
+            raise SettingError(f"{name} has a student, {student}, without a parameter that requires a gradient")
         without_text, full_run = not hasattr(self, "held_back"), settings.run.smoke is None
         has_no_teacher = settings.teacher.model is None and settings.teacher.outputs is None
         if "make_teacher" not in self.replaced and without_text and has_no_teacher:
@@ -605,7 +605,7 @@ class ScheduledOptimizer:
         if settings.optimizer.name == "adafactor" and settings.run.strategy == "fsdp2" and run.place.world_size > 1:
             raise SettingError(
                 "conflicting settings: 'optimizer' is adafactor and 'strategy' is fsdp2; use ddp, because the rows and "
-                "columns of a shard are not those of its weights"
+                "columns of a shard are not the rows and columns of its weights"
             )
         return new_optimizer(
             parameters,

@@ -129,7 +129,7 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
 def plan_lines(needed: Plan, *, tokens_per_s: float | None = None) -> list[str]:
     """Return the lines that describe a plan. tokens_per_s: predicted tokens per second of all ranks, if known."""
     total, trained = needed.parameters
-    lines = [f"student: {total:,} parameters, of which {trained:,} are trained", f"ranks: {needed.ranks}"]
+    lines = [f"student: {total:,} parameters, {trained:,} trained", f"ranks: {needed.ranks}"]
     lines += [f"memory: {_size(size)} {part}" for part, size in needed.memory.items() if size]
     lines.append(f"memory: {_size(sum(needed.memory.values()))} of a rank in all, besides 1 to 3 GiB of CUDA itself")
     lines.append(f"tokens of a step: at most {needed.largest_step:,}, with padding")
@@ -177,7 +177,7 @@ def trained_bytes(
             assumed += UNKNOWN_STATE * sum(_bytes(parameter, ranks) for parameter in missing)
     optimizer.param_groups = groups
     if assumed:
-        notes.append(f"memory: the state of {type(optimizer).__name__} is taken to be that of AdamW")
+        notes.append(f"memory: the state of {type(optimizer).__name__} is estimated as AdamW's")
     states = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
     return {
         "weights": sum(_bytes(tensor, ranks) for tensor in student.parameters())

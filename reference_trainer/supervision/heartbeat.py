@@ -26,7 +26,7 @@ EVERY_S = 0.5
 STOPPED_S = 2.0
 """Age of the beat of a process that SIGSTOP has stopped, before it is killed; SIGCONT may come."""
 SAVED = "saved"
-"""File of a rank that has saved a checkpoint and left on request: torch's agent tells no exit code after a signal."""
+"""File of a rank that has saved a checkpoint and left on request: torch's agent reports no exit code after a signal."""
 
 
 Content = TypeVar("Content")

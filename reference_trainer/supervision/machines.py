@@ -209,7 +209,7 @@ def following(out: Path, rank: int) -> Iterator[tuple[Mark, Path]]:
             yield Mark(path), beats
             is_over = True
         finally:
-            if is_over or not _read_text(path):  # an attempt that goes on without this machine stays noted
+            if is_over or not _read_text(path):  # an attempt that continues without this machine stays noted
                 path.unlink(missing_ok=True)
 
 

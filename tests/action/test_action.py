@@ -39,7 +39,7 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
 
 def test_the_example_of_one_job_writes_reports_a_summary_annotations_and_one_comment(runner: Runner) -> None:
     inputs, scripts = example("one-job")
-    assert "arguments" not in inputs, "names of claims or devices would be those of one project"
+    assert "arguments" not in inputs, "names of claims or devices belong to one project"
     assert runner.run(**inputs, arguments=ONE, token="write") == 0 and scripts == [], runner.log
     assert {path.name for path in runner.reports.iterdir()} == {
         *("results.json", "report.md", "report.xml", "report.sarif", "report.html", "comment.md")

@@ -1,4 +1,4 @@
-"""The base of a comparison is a report, or the contracts of a commit, of which nothing is run."""
+"""The base of a comparison is a report, or the contracts of a commit, which are not run."""
 
 import re
 import shutil
@@ -52,7 +52,7 @@ def small(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tree() -> Report:
-    """Return the contracts of the working tree, of which nothing was run."""
+    """Return a report of the contracts of the working tree without results."""
     commit()
     now = read("HEAD")
     return replace(now, contracts=tuple(replace(verdict, absent="") for verdict in now.contracts))

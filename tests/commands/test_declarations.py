@@ -1,4 +1,4 @@
-"""Declarations of an adapter are read from its source, and compared with those of a commit."""
+"""Declarations of an adapter are read from its source, and compared with the declarations in a commit."""
 
 import pytest
 

@@ -106,7 +106,7 @@ def test_class_that_trains_in_one_call_is_called_so(folder: Path) -> None:
 
 
 def test_adapter_raises_for_jobs_whose_parts_are_not_filled_in(folder: Path) -> None:
-    case = CASES["settings are not those of the model, and parts of a class are not missing"]
+    case = CASES["settings are not arguments of the model, and parts of a class are not missing"]
     adapter = written_adapter(folder, case)()
     job = Job(directory=folder, train=(), max_steps=5)
     assert adapter.run(job).final_step == 0

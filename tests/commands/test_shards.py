@@ -1,4 +1,4 @@
-"""Shards of a validation, whose reports `pv report` merges into that of the whole."""
+"""Shards of a validation, whose reports `pv report` merges into the report of the whole validation."""
 
 import json
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Every code has an explanation; lint finds the code in its wrong example, and nothing in its right one.
 
-An example has the sections of a contract that matter. They replace those of `explained.yaml`, in a copy of the project
-of `tests/bad_contracts`, beside its sound contract.
+An example has the sections of a contract that matter. They replace the sections of `explained.yaml`, in a copy of the
+project of `tests/bad_contracts`, beside its sound contract.
 """
 
 import re

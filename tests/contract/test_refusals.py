@@ -47,7 +47,7 @@ def spoilt(old: str, new: str) -> str:
     return GOOD.replace(old, new)
 
 
-# Beside those of tests/bad_contracts.
+# In addition to the files of tests/bad_contracts.
 TEXTS: dict[str, tuple[str | bytes, str]] = {
     "binary": (bytes(range(256)), "2:118 PV001 invalid UTF-8: byte 0x80; save the file as UTF-8"),
     "latin-1": ("a: é\nb: ü".encode("latin-1"), "1:4 PV001 invalid UTF-8: byte 0xe9; save the file as UTF-8"),

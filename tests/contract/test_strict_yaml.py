@@ -1,4 +1,4 @@
-"""Scalars are those of YAML 1.2's core schema."""
+"""Scalars are resolved by the core schema of YAML 1.2."""
 
 import math
 from pathlib import Path

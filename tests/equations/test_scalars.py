@@ -1,4 +1,4 @@
-"""Without PyTorch: the functions of the language agree with those of PyTorch, and claims get the same verdicts."""
+"""Without PyTorch: the functions of the language agree with PyTorch's, and claims get the same verdicts."""
 
 import json
 import math

@@ -45,7 +45,7 @@ def test_derivative_must_have_the_domain_of_its_equation() -> None:
         "e": {"domain": {"a": "real"}, "derivative_of": of, "expression": "a"},
     }
     _, (problem,) = parse_equations(equations)
-    assert str(problem) == "`domain` differs from that of loss; remove `domain`; it is inherited"
+    assert str(problem) == "`domain` differs from the domain of loss; remove `domain`; it is inherited"
 
 
 def test_too_many_elements_are_refused_before_anything_is_drawn(problem_of) -> None:

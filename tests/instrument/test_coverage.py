@@ -99,7 +99,7 @@ def plan_of(folder: Path) -> Plan:
     ],
 )
 def test_processes_tell_what_they_reached_or_are_noticed(folder: Path, code: str, reached: bool, unsure: str) -> None:
-    """The program is a child itself: its own start is that of the worker."""
+    """The program is a child itself: the worker has started it."""
     plan = plan_of(folder)
     assert value(plan, folder, START.format(code=code)) == 0
     found = entries(plan.log)

@@ -1,4 +1,4 @@
-"""The recorded score and its gate; mutants that a contract accepts as equivalent, and those of packages and runs."""
+"""The recorded score and its gate; mutants accepted as equivalent, and mutants of packages and runs."""
 
 import json
 from typing import Any

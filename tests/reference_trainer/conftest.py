@@ -83,7 +83,7 @@ def forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Path]]:
-    """Mounts file systems of so many KiB; skips where that isn't allowed."""
+    """Mounts file systems of a given number of KiB; skips where mounting isn't allowed."""
     mounted: list[Path] = []
 
     def mount(kib: int) -> Path:

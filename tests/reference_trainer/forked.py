@@ -153,7 +153,7 @@ def _program(words: Sequence[str]) -> None:
 
 
 def is_complete(out: Path) -> bool:
-    """Return whether a directory has a manifest; assert that its digests are those of its files."""
+    """Return whether a directory has a manifest; assert that its digests match its files."""
     if not (out / "manifest.json").exists():
         return False
     said = json.loads((out / "manifest.json").read_text())["sha256"]

@@ -68,7 +68,7 @@ CONFIG = DecoderConfig(vocab_size=256, layers=1, width=16, heads=1)
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """Return an output directory with the checkpoints of steps 1 and 2, of which the first is the best."""
+    """Return an output directory with the checkpoints of steps 1 and 2, where step 1 is the best."""
     for step in (1, 2):
         tensors = {f"student.{name}": each for name, each in new_decoder(CONFIG, step).state_dict().items()}
         state = {"student": asdict(CONFIG)}

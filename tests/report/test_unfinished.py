@@ -21,7 +21,7 @@ ENDED = {"--fail-fast": "--fail-fast stopped at the first failure", "Ctrl-C": "i
 
 
 def ended(how: str, contracts: dict[str, tuple[Trial, ...]], gate: Gate | None = None) -> Report:
-    """Return a report of contracts with two claims each, of which these trials had ended by then."""
+    """Return a report of a validation that ended early. contracts: by id, the ended trials of two claims each."""
     verdicts = []
     for id_, trials in contracts.items():
         known = {each.falsifier for each in trials}
@@ -50,7 +50,7 @@ PARTS: dict[str, tuple[Trial, ...]] = {
 
 
 def rows(report: Report, form: str, *, verbose: bool = False) -> list[str]:
-    """Return the lines in which a contract is named with its status, and with `verbose` those of its figures."""
+    """Return the lines that name a contract with its status, and with `verbose` also the lines of its figures."""
     shown = [line.replace("`", "") for line in render(report, form, verbose=verbose, width=200).splitlines()]
     return [line for line in shown if any(f" {id_} " in line for id_ in PARTS)]
 

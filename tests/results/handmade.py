@@ -67,7 +67,7 @@ def decided(
     recorded: tuple[Recorded, ...] = (),
     **options: Any,
 ) -> ContractVerdict:
-    """Return the verdict on a contract of these claims; `options` are those of a selection."""
+    """Return the verdict on a contract of these claims; `options` are passed to `Selection`."""
     return decide(contract(*claims, gate=gate), evidence(*trials, recorded=recorded), Selection(**options))
 
 

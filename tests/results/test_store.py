@@ -47,7 +47,7 @@ def test_results_that_were_not_measured_now_say_where_and_when_they_were(project
     trials = {claim.id: trial(id_=claim.id, device="cuda") for claim in both.claims}
     path = store.write(project, both, "cuda", H200, trials, prints)
     path.write_text(json.dumps({**json.loads(path.read_text()), **HEAD}))
-    for _ in range(2):  # what is kept once more is still that of its own time
+    for _ in range(2):  # a result that is kept again still has its own time
         store.write(project, both, "cuda", H200, {"F-ONE": trials["F-ONE"]}, prints)
         content = json.loads(path.read_text())
         assert Draft202012Validator(schema("evidence")).is_valid(content)

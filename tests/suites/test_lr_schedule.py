@@ -71,7 +71,7 @@ def unlimited(step: int, warmup: int, total: int) -> float:
         (late, "LRS-PEAK-001", "the greatest rate comes first in step 2, one step late"),
         (unlimited, "LRS-RANGE-001", "the rate is -0.*in step"),
         (lambda step, warmup, total: step / warmup, "LRS-EDGE-001", "without warm-up of .* steps, it divides by zero"),
-        (Forgets, "LRS-STATE-001", "is that of a schedule that starts anew"),
+        (Forgets, "LRS-STATE-001", "is the rate of a schedule that starts anew"),
     ],
 )
 def test_wrong_schedules_are_refuted(make: Callable[..., Any], claim: str, message: str) -> None:

@@ -13,7 +13,7 @@ from pv.pytest_plugin.suites import leave_out_skipped
 
 
 def runnable(claim: Falsifier, examples: int, *phases: Phase) -> Callable[..., None]:
-    """Return the test of a claim, with so many examples."""
+    """Return the test of a claim, with `examples` examples."""
     assert claim.test is not None
     module = importlib.import_module(claim.test.file.removesuffix(".py").replace("/", "."))
     test: Callable[..., None] = getattr(module, claim.test.name)

@@ -15,7 +15,7 @@ Ended = subprocess.CompletedProcess[str]
 def python(
     *arguments: str, cwd: Path | None = None, env: Mapping[str, str] = os.environ, out: Any = PIPE, **others: str
 ) -> Ended:
-    """Run a new interpreter. out: its standard output. others: variables beside those of `env`."""
+    """Run a new interpreter. out: its standard output. others: variables in addition to `env`."""
     given: Any = {"env": {**env, **others}, "stdin": subprocess.DEVNULL, "stdout": out, "stderr": PIPE, "text": True}
     return subprocess.run([sys.executable, *arguments], cwd=cwd, timeout=600, **given)
 

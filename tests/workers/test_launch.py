@@ -50,7 +50,7 @@ def test_a_fork_server_starts_however_long_it_waits_for_a_core(tmp_path: Path, m
         (
             "import os\nos.kill(os.getpid(), 9)",
             0.0,
-            "it was killed by signal 9 (SIGKILL), for lack of memory if nobody",
+            "it was killed by signal 9 (SIGKILL), perhaps by the kernel for lack of memory",
         ),
     ],
 )

@@ -320,7 +320,7 @@ class ResultCache:
         key = self._with_outside(key)
         for report, since, used in self._tables.run("SELECT report, since, used FROM reports WHERE key = ?", key):
             now = time.time_ns()
-            # Otherwise the states of these results would be dropped before those of less recent validations.
+            # Otherwise the states of these results would be dropped before the states of less recent validations.
             self._tables.run("UPDATE results SET used = ? WHERE used BETWEEN ? AND ?", now, since, used)
             self._tables.run("UPDATE reports SET since = ?, used = ? WHERE key = ?", now, now, key)
             return self._tables.report(report)

@@ -245,7 +245,7 @@ class Source:
     """The trials and the code that a result comes from.
 
     Attributes:
-        trials: The trial of the claim, and that of the run that it read if there is one.
+        trials: The trial of the claim, and the trial of the run that the claim read, if there is one.
         depends_on: Whether the functions that ran or whole modules are dependencies.
         constants: Python files whose numbers and texts were tried as examples.
         functions: Functions that are dependencies although they did not run.

@@ -251,7 +251,7 @@ def logits_of(output: object, tokens: Tensor) -> Tensor:
         raise UsageError(
             f"the model returned {returned} for tokens {tuple(tokens.shape)}: "
             "expected logits [N, T, V] of all tokens, as a tensor or as .logits; "
-            "if it returns those of the last token alone, write a subclass that returns all"
+            "if it returns the logits of the last token alone, write a subclass that returns all"
         )
     return logits.double()
 
@@ -336,7 +336,7 @@ def falsify_labels_are_shifted_once(bench: Bench) -> None:
         f"with labels equal to the tokens [2, 7], the loss is {loss:.6f}; the mean over the {tokens[:, 1:].numel()} "
         f"next tokens is {right:.6f}"
     )
-    judge(near(loss, right), fault, f"; it is that of {causes}" if causes else "")
+    judge(near(loss, right), fault, f"; it is the loss of {causes}" if causes else "")
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, shift: int) -> float:

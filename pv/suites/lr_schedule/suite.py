@@ -51,7 +51,7 @@ WRITE = """cannot call {name}: {why}. Write one of these functions, and pass it:
 
 Leave out what it does not have; `peak` and `minimum` are optional. Of each, other names are known, too:
 {names}"""
-PERIODIC = "the cosine goes on and rises again, as its library has it"
+PERIODIC = "the cosine rises again, as in its library"
 
 
 class Scheduled:
@@ -152,7 +152,7 @@ class Bench(CallableBench):
             "stay": PERIODIC if periodic else "it refuses steps after the planned ones" if stops else "",
             "scheduler": stateless or ("" if stateful else "it has no load_state_dict"),
             "groups": stateless
-            or (f"{self.arguments['peak']} is that of all groups" if self.arguments["peak"] else ""),
+            or (f"{self.arguments['peak']} is the peak of all groups" if self.arguments["peak"] else ""),
         }
 
 
@@ -293,7 +293,7 @@ def falsify_restored(bench: Bench, at: int, warmup: int, decay: int) -> None:
     for k in range(at, at + 4):
         pairs = list(zip(run.rates(), restored.rates(), fresh.rates(), strict=True))
         for group, (right, actual, anew) in enumerate(pairs):
-            cause = f"; {anew:.6g} is that of a schedule that starts anew" if near(actual, anew) else ""
+            cause = f"; {anew:.6g} is the rate of a schedule that starts anew" if near(actual, anew) else ""
             place = f"restored in step {at} of {total}, group {group}"
             judge(near(actual, right), f"{place} has the rate {actual:.6g} in step {k}, not {right:.6g}", cause)
         run.step(), restored.step(), fresh.step()

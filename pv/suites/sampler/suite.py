@@ -394,7 +394,7 @@ def fault(run: Run, orders: list[list[Item]], at: int, state: dict[str, object],
         return ""
     if actual != order[at:]:
         mistakes = {"it starts the epoch again": order, "an item is left out": order[at + 1 :]}
-        mistakes |= {"an item is repeated": order[at - 1 :], "the order is that of the first epoch": orders[0][at:]}
+        mistakes |= {"an item is repeated": order[at - 1 :], "it has the order of the first epoch": orders[0][at:]}
         causes = [f"; {name}" for name, wrong in mistakes.items() if actual == wrong]
         return f"{place}, it yields {excerpt(actual)}, not {excerpt(order[at:])}{''.join(causes[:1])}"
     actual = run.epoch(len(orders) - 1)

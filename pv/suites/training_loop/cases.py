@@ -26,7 +26,7 @@ def example(name: int, length: int, mask: int, *, first: bool = False) -> Exampl
 
 
 def equal(n: int) -> tuple[Example, ...]:
-    """Return n examples of 4 tokens, 3 of which are scored."""
+    """Return n examples of 4 tokens, with 3 scored tokens each."""
     return tuple(example(name, 4, 0b111) for name in range(1, n + 1))
 
 

@@ -74,8 +74,8 @@ def _start_offset(actual: Sequence[int], right: Run, skipped: int) -> tuple[str,
             start = epoch * size + skipped + by
             expected = names[start : start + len(actual)]  # shorter if the run ends before
             if len(expected) >= min(len(actual), FEW + 1) and list(actual[: len(expected)]) == expected:
-                part = "some after the cut is skipped" if by > 0 else "some before the cut is replayed"
-                moved = f"the order of its epoch, of which {part}: {_format_examples(abs(by), right)}"
+                part = "a part after the cut is skipped" if by > 0 else "a part before the cut is replayed"
+                moved = f"the order of its epoch, but {part}: {_format_examples(abs(by), right)}"
                 return (moved, *_unit_confusions(skipped, skipped + by, right))
     return ()
 

@@ -189,7 +189,7 @@ def _ratios(window: Window) -> dict[str, float]:
     if batches != job.accumulate:
         divisors["multiplied by the planned number of micro-batches"] = float(job.accumulate)
         divisors["divided by the planned number of micro-batches"] = 1 / job.accumulate
-        divisors["divided by the planned number of micro-batches, not by those of the window"] = (
+        divisors["divided by the planned number of micro-batches, not by the window's number"] = (
             batches / job.accumulate
         )
     if job.crop is not None:
@@ -274,7 +274,7 @@ def _low_precision_means(window: Window) -> Iterator[tuple[str, Callable[[], Gra
         return {name: tensor.double() for name, tensor in total.items()}
 
     for dtype in LOW:
-        yield f"that of a loss that is computed in {_named(dtype)}", partial(of_logits, dtype)
+        yield f"the gradient of a loss that is computed in {_named(dtype)}", partial(of_logits, dtype)
         yield f"the sum of the micro-batches' gradients in {_named(dtype)}", partial(of_sums, dtype)
 
 
@@ -299,9 +299,9 @@ def _micro_batch_mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
     for i, examples in enumerate(parts) if len(parts) > 1 else ():
         name = "the last micro-batch" if i == len(parts) - 1 else f"micro-batch {i + 1}"
         rest = [example for j, part in enumerate(parts) if j != i for example in part]
-        mistaken[f"that without {name}"] = partial(_mean, window, rest)
-        mistaken[f"that of {name} alone"] = partial(_mean, window, examples)
-        mistaken[f"that without {name}, whose tokens are counted"] = partial(_mean, window, rest, total)
+        mistaken[f"the gradient without {name}"] = partial(_mean, window, rest)
+        mistaken[f"the gradient of {name} alone"] = partial(_mean, window, examples)
+        mistaken[f"the gradient without {name}, whose tokens are counted"] = partial(_mean, window, rest, total)
     return mistaken
 
 
@@ -314,19 +314,19 @@ def _residual_norm(window: Window) -> float:
 def _label_mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
     """Return mistakes in the labels: their shift, the mask, the last token, the crop, and the padding."""
     mistaken: dict[str, Callable[[], Gradient]] = {
-        "that of labels shifted twice": lambda: window.mean(lambda example: _shifted(example, 1)),
-        "that of labels that are not shifted": lambda: window.mean(_at_same_position),
-        "that of labels that are not shifted, without the last of each row": lambda: window.mean(
+        "the gradient of labels shifted twice": lambda: window.mean(lambda example: _shifted(example, 1)),
+        "the gradient of labels that are not shifted": lambda: window.mean(_at_same_position),
+        "the gradient of labels that are not shifted, without the last of each row": lambda: window.mean(
             lambda example: _shifted(example, -1)
         ),
-        "that of labels that are the input tokens, not the next ones": lambda: window.mean(_unshifted),
-        "that with the masked tokens scored": lambda: window.mean(_unmasked),
-        "that without the last token of each row": lambda: window.mean(_without_last_token),
-        "that without the last token of each row, which is counted": lambda: _mean_without_last_token(window),
+        "the gradient of labels that are the input tokens, not the next ones": lambda: window.mean(_unshifted),
+        "the gradient with the masked tokens scored": lambda: window.mean(_unmasked),
+        "the gradient without the last token of each row": lambda: window.mean(_without_last_token),
+        "the gradient without the last token of each row, which is counted": lambda: _mean_without_last_token(window),
     }
     mistaken |= {name: partial(_mean, window, rows) for name, rows in _other_crops(window).items()}
     for name, parts in _scored_paddings(window):
-        mistaken[f"that {name}"] = partial(_mean, window, [example for part in parts for example in part])
+        mistaken[f"the gradient {name}"] = partial(_mean, window, [example for part in parts for example in part])
     return mistaken
 
 
@@ -420,9 +420,9 @@ def _other_crops(window: Window) -> dict[str, list[Example]]:
     crop, rows = window.run.job.crop, window.run.uncropped(window.step.names)
     if crop is None:
         return {}
-    lengths = {f"that of rows cropped to {n} tokens, not to {crop}": n for n in (crop - 1, crop + 1)}
+    lengths = {f"the gradient of rows cropped to {n} tokens, not to {crop}": n for n in (crop - 1, crop + 1)}
     crops = {name: [example.cropped(n) for example in rows] for name, n in lengths.items()}
-    return crops | {"that of rows that are not cropped": rows}
+    return crops | {"the gradient of rows that are not cropped": rows}
 
 
 def _unmasked(example: Example) -> Example:

@@ -1,4 +1,4 @@
-"""Objects that stand in for those of `tiny`."""
+"""Objects that replace objects of `tiny`."""
 
 
 def triple(number: int) -> int:

@@ -1,4 +1,4 @@
-"""Which constants of source code Hypothesis draws as examples: those of the subject alone, however it is started."""
+"""Hypothesis draws constants of source code as examples from the subject alone, however it is started."""
 
 from pathlib import Path
 

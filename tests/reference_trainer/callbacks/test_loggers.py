@@ -117,7 +117,7 @@ class Calls(ModuleType):
 
 
 def test_run_logs_to_each_logger_once_on_rank_0(directory: Path, tmp_path: Path) -> None:
-    """Names may repeat. Values are those of metrics.jsonl, and settings are those of the run."""
+    """Names may repeat. Values equal metrics.jsonl, and settings equal the settings of the run."""
     out = tmp_path / "out"
     shape: dict[str, Any] = {
         "length": 16,

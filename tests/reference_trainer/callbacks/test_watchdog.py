@@ -60,7 +60,7 @@ def test_slow_micro_batches_evaluations_and_saves_start_the_timer_again(monkeypa
 
     def slowly(result: Any) -> Any:
         now[0] += 20
-        assert now[0] < asked[-1][0] + asked[-1][1], f"{now[0]} s: the timer of {asked[-1]} ends a run that goes on"
+        assert now[0] < asked[-1][0] + asked[-1][1], f"{now[0]} s: the timer of {asked[-1]} ends a live run"
         return result
 
     class Slow(FixtureStudent):

@@ -2,8 +2,8 @@
 
     python -m tests.reference_trainer.faults.killed_chats [KILLS [SEED]]
 
-SIGKILL hits a rank or the supervisor, which is then started again, at random times. At the end the exported weights are
-those of a run without kills, bit for bit, and every step is logged once.
+SIGKILL hits a rank or the supervisor, which is then started again, at random times. At the end the exported weights
+equal the weights of a run without kills, bit for bit, and every step is logged once.
 """
 
 import os
@@ -49,7 +49,7 @@ def kill(place: Path, out: str, process: "subprocess.Popen[bytes]", after: int, 
 
 
 def killed(place: Path, out: str, kills: int, draw: random.Random) -> None:
-    """Run until the end, with so many kills."""
+    """Run until the end, with `kills` kills."""
     process, step = start(place, out), 0
     for _ in range(kills):
         step = kill(place, out, process, step + draw.randrange(STEPS // (2 * kills)), draw)

@@ -80,7 +80,7 @@ def settings(place: Path, out: Path, **others: Any) -> Settings:
 
 
 def run_ranks(place: Path, out: Path, count: int, *options: str) -> None:
-    """Distill in float64 on so many ranks, each a fork of this process, with 4 conversations in all in a step."""
+    """Distill in float64 on `count` ranks, each a fork of this process, with 4 conversations in a step of all ranks."""
     models = (f"--{name}={place / name}" for name in ("teacher", "student"))
     usual = f"--data {place / 'chats.jsonl'} --length 48 --epochs 1 --warmup 2 --dtype float64 --device cpu".split()
     command = ["distill", *models, *usual, "--batch-size", str(4 // count), *options, "--out", str(out)]

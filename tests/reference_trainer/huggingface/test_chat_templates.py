@@ -189,7 +189,7 @@ def test_template_of_a_run_is_in_its_exports_and_conversations_stay_whole(place:
     (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))
     given: dict[str, Any] = {"data": tmp_path / "chats.jsonl", "chat_template": tmp_path / "template.jinja"}
     given |= {"max_steps": 1, "save_every": 1, "data_cache": tmp_path / "cache"}
-    for lines in (io.StringIO(), io.StringIO()):  # the notes are those of the tokens, also where these are read
+    for lines in (io.StringIO(), io.StringIO()):  # the notes come with the tokens, also when they are read
         distill(settings(place, tmp_path / "out", force=True, rewind=True, **given), lines=Lines(lines))
         assert "data: rows have 'source', which has no effect (11)\n" in lines.getvalue()
         assert "data: conversations are divided into several documents" in lines.getvalue()

@@ -1,4 +1,4 @@
-"""Own parts beside those of Hugging Face, and settings of how models are loaded, compiled and optimized."""
+"""Own parts beside parts of Hugging Face, and settings of how models are loaded, compiled and optimized."""
 
 import io
 import json

@@ -293,7 +293,7 @@ def samples() -> Any:
 def test_parts_of_hugging_face_are_subclassed_and_named(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The documented class; its run is resumed, exported and evaluated as that of the class it extends."""
+    """The documented class; its run is resumed, exported and evaluated like a run of the class it extends."""
     (tmp_path / "frozen_layers.py").write_text(example("frozen_layers.py"))
     monkeypatch.syspath_prepend(tmp_path)
     parts = {"parts": "frozen_layers:TopOnly", "eval_rows": 0}

@@ -15,7 +15,7 @@ transformers = pytest.importorskip("transformers")
 
 
 def test_long_packed_rows_form_no_mask(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logits and gradients are those of a mask, in float64; a model that takes no such attention has a line."""
+    """Logits and gradients are the same as with a mask, in float64; a model that takes no such attention has a line."""
     models, lines = [load_model(place / "student", dtype=torch.float64) for _ in range(2)], list[str]()
     isolate_documents("the student", models[0], lines.append)
     assert lines == []

@@ -60,7 +60,7 @@ def test_recipe_is_listed_printed_and_suggested() -> None:
 
 
 def test_run_on_chats_resumes_with_its_output_alone(place: Path, tmp_path: Path) -> None:
-    """Data, models and cache are those of the run, and so is the adapter."""
+    """Data, models, cache and adapter are taken from the run."""
     first = settings(place, tmp_path / "out", save_every=1, max_steps=1, lora=2, length=48)
     distill(first, lines=Lines(io.StringIO()))
     output = io.StringIO()

@@ -37,7 +37,7 @@ def test_output_directory_is_no_checkpoint(trainer) -> None:
 
 
 def test_what_is_needed_over_a_finished_run_is_said_at_once(trainer) -> None:
-    """A run that starts over, or goes on from an earlier step, needs --force and --rewind."""
+    """A run that starts over, or resumes from an earlier step, needs --force and --rewind."""
     done = trainer.run("--out", "out", *FLAGS, "--max-steps", "3", "--keep", "0")
     assert done.returncode == 0, done.stderr
     earlier = ("--resume", "out/checkpoints/student-step2")

@@ -30,7 +30,7 @@ def entry(cache: Path, number: int) -> Path:
 
 
 def whole(size: int = 1) -> int:
-    """Return the bytes of so many entries, with room for half of another one."""
+    """Return the bytes of `size` entries, with room for half of another one."""
     return int((size + 0.5) * (SIZE + 180))
 
 

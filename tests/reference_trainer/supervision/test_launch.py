@@ -72,7 +72,7 @@ def launched(folder: Path, callbacks: str) -> "subprocess.CompletedProcess[str]"
 
 @pytest.mark.usefixtures("forked_ranks")
 def test_two_processes_train_one_student_and_have_the_callbacks_of_the_file(tmp_path: Path) -> None:
-    """Lines and files are those of one process, though both write to the same standard output."""
+    """Lines and files are the same as from one process, though both write to the same standard output."""
     ended = launched(tmp_path, '[[callbacks]]\nuse = "writing:Writes"\narguments = {path = "ended"}\n')
     assert ended.returncode == 0, ended.stderr
     assert [(tmp_path / f"ended-{rank}").read_text() for rank in range(2)] == ["2", "2"]

@@ -1,4 +1,4 @@
-"""A comparison fails for what became weaker, but for what is waived; changed lines are those of `git diff`."""
+"""A comparison fails for contracts that became weaker and are not waived; `git diff` gives the changed lines."""
 
 import subprocess
 from dataclasses import replace

@@ -49,7 +49,7 @@ def job() -> Jobs:
 
 @pytest.fixture
 def gradient_ratios() -> Ratios:
-    """Returns the length of each step's gradient of the head, divided by that of the token mean."""
+    """Returns the norm of each step's gradient of the head, divided by the norm of the token mean's gradient."""
 
     def ratios(run: Run) -> list[float]:
         before, found = START, []

@@ -39,8 +39,8 @@ def test_cause_is_named(claim: str, fault: str) -> None:
         ("TL-GRAD-001", "sum-of-means", "if the loss"),
         ("TL-GRAD-001", "backward = sums_in_bfloat16", "not_claimed"),
         ("TL-GRAD-001", "loss_sum = slightly_off", "not_claimed"),
-        ("TL-RESUME-003", "gradient-kept", "weights that are not those of the checkpoint"),
-        ("TL-RESUME-003", "begin = ties, average = not_averaged", "weights that are not those of the checkpoint"),
+        ("TL-RESUME-003", "gradient-kept", "weights that differ from the checkpoint"),
+        ("TL-RESUME-003", "begin = ties, average = not_averaged", "weights that differ from the checkpoint"),
         ("TL-RATE-004", "restore = schedule_advanced_again", "the rate of the first group"),
     ],
 )
@@ -181,7 +181,7 @@ def test_few_examples_explain_no_order_and_steps_of_a_resumed_run_are_numbered_a
     run = correct().run(SAVED)
     names = [name for step in run.order for name in step]
     assert explain_order(names[4:6], run, 6) == ()
-    replayed = "the order of its epoch, of which some before the cut is replayed: 1 step"
+    replayed = "the order of its epoch, but a part before the cut is replayed: 1 step"
     assert explain_order(names[4:7], run, 6) == (replayed,)
     rows = table(correct().resume(run, 5)).splitlines()[1:]
     assert [row.split()[0] for row in rows] == ["6", "7", "8"]

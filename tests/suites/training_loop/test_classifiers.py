@@ -177,7 +177,7 @@ def test_schedule_that_is_undefined_after_its_end_is_not_accused() -> None:
 
 
 FAULTS: list[tuple[str, dict[str, Any], str]] = [
-    ("TL-GRAD-001", {"divisor": 2}, "is 0.5 times that of the token mean"),
+    ("TL-GRAD-001", {"divisor": 2}, "is 0.5 times the gradient of the token mean"),
     ("TL-EVAL-003", {"has_own_generator": False}, "each pass over a DataLoader"),
     ("TL-EVAL-004", {"on_training_data": True}, "it is an evaluation of training examples"),
     ("TL-EVAL-004", {"again": True}, "forwards in eval mode by example: {20: 3, 21: 3, 22: 2"),  # which is no trial

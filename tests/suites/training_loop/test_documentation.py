@@ -65,5 +65,5 @@ def test_model_of_a_squared_error_has_the_gradient_of_the_suite(faulty: bool) ->
                 optimizer.step()
             return Report(model=model)
 
-    with pytest.raises(AssertionError, match="is 2 times that") if faulty else nullcontext():
+    with pytest.raises(AssertionError, match="is 2 times the gradient") if faulty else nullcontext():
         attack("TL-GRAD-001", Bench(Fitting()))

@@ -115,7 +115,7 @@ TL-AVERAGE-002 TL-SCALER-002""".split()
 
 
 def at_epoch_ends(kind: Any) -> Any:
-    """Return a loop with no cadence but that of epochs."""
+    """Return a loop whose only cadence is the epoch."""
 
     def run(self: Any, job: Job) -> Report:
         steps = len(epoch_windows(job, 0))

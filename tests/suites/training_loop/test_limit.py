@@ -33,7 +33,7 @@ def spin() -> None:
     while True:
         try:
             sum(range(1000))
-        except Exception:  # as a trainer does that goes on after errors
+        except Exception:  # as a trainer that continues after errors does
             pass
 
 

@@ -1,4 +1,4 @@
-"""Masks of a training forward are compared with its rows; those of another form are not judged."""
+"""Masks of a training forward are compared with its rows; masks of another form are not judged."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -31,7 +31,7 @@ def test_failure_of_one_rank_ends_the_others_and_names_its_error(bench: Benches,
 
 
 class Refuses(Template):
-    """Forks ranks that fail, as those of a process do that cannot be forked."""
+    """Forks ranks that fail, as the ranks of a process that cannot be forked do."""
 
     def __init__(self, status: int | None) -> None:
         self.status = status
@@ -65,7 +65,7 @@ Change = Callable[[Run, int, Step], Step]
 
 
 class TwoRanks(Bench):
-    """Shows a run with the doubled batch as that of two ranks, the second of which may be wrong."""
+    """Shows a run with the doubled batch as a run of two ranks, where the second rank may be wrong."""
 
     def __init__(self, change: Change = lambda run, k, step: step, *, both: bool = False) -> None:
         super().__init__(Loop())
@@ -113,7 +113,7 @@ def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]
         (lambda run, k, step: replace(step, weights=run.steps[0].weights), False, CLAIMS[1], "after step 2"),
         (scaled, True, CLAIMS[2], "counted twice, or a sum over two ranks"),
         (running_average, True, CLAIMS[2], "it is the mean of the ranks' means"),
-        (lambda run, k, step: replace(step, batches=run.steps[0].batches), False, RESUME, "goes on with the examples"),
+        (lambda run, k, step: replace(step, batches=run.steps[0].batches), False, RESUME, "continues with the"),
         (lambda run, k, step: replace(step, batches=run.steps[k - 1].batches), False, RESUME, "the data start again"),
         (scaled, True, TOGETHER, r"rank 0: the gradient of step 1 has norm 0\.999998, not 0\.5"),
         (lambda run, k, step: replace(step, rates=run.steps[0].rates), False, TOGETHER, "rank 1: step 2 has the rates"),
@@ -133,5 +133,5 @@ def test_wrong_ranks_have_their_cause(change: Change, both: bool, claim: Callabl
 def test_an_evaluation_of_each_ranks_own_part_is_refuted(tmp_path: Path) -> None:
     from ddp_loop import OwnEvaluation
 
-    with pytest.raises(AssertionError, match="it is that of its own part"):
+    with pytest.raises(AssertionError, match="it is the loss of its own part"):
         EVALUATION(Bench(OwnEvaluation(), tmp_path))

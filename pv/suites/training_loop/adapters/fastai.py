@@ -23,7 +23,7 @@ DOCS = "https://docs.fast.ai"
 EPOCHS = f"`fit` takes a number of epochs, see {DOCS}/learner.html#learner.fit"
 RATES = f"`ParamScheduler` sets the rate of each batch, see {DOCS}/callback.schedule.html#paramscheduler"
 USER = "it is left to the code of the user"
-MEANS = f"the loss of a batch is that of the user, see {DOCS}/learner.html"
+MEANS = f"the loss of a batch is the user's, see {DOCS}/learner.html"
 STATES = f"model and optimizer are saved, and no random state, see {DOCS}/learner.html#learner.save"
 EVENTS = {
     "before_fit": "train_begin",

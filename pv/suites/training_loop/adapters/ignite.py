@@ -17,7 +17,7 @@ from pv.suites.training_loop.probe import token_loss
 DOCS = "https://docs.pytorch.org/ignite"
 USER = "it is left to the code of the user"
 TRAINER = f"{DOCS}/generated/ignite.engine.create_supervised_trainer.html"
-MEANS = f"the loss of a batch is that of the user, see {TRAINER}"
+MEANS = f"the loss of a batch is the user's, see {TRAINER}"
 BATCH = f"the output of the trainer is the loss of a batch, see {TRAINER}"
 NOISE = f"random augmentations are not synchronized within an epoch, see {DOCS}/engine.html#dataflow-synchronization"
 EVENTS = {
@@ -35,7 +35,7 @@ class Ignite:
         **dict.fromkeys(("clip", "norm", "groups", "decay", "average", "network"), USER),
         "ranks": "the code of the user sets up processes, with the help of `ignite.distributed`",
         "short_windows": f"iterations are counted over the ends of epochs, see {TRAINER}",
-        "step_events": "the events are those of batches",
+        "step_events": "the events are events of batches",
         "history": "a trainer keeps no history over runs",
         "scaler": "there is no gradient scaler on the CPU",
         "best_step": "a handler names a file",

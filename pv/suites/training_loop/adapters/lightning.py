@@ -22,7 +22,7 @@ DOCS = "https://lightning.ai/docs/pytorch/stable"
 MEANS = (
     f"a batch gives the mean of the user, and accumulation averages batches, see {DOCS}/advanced/training_tricks.html"
 )
-VALUE = f"a value logged with on_step is that of its batch, see {DOCS}/extensions/logging.html"
+VALUE = f"a value logged with on_step is the value of its batch, see {DOCS}/extensions/logging.html"
 STATES = f"random states are not among the contents of a checkpoint, see {DOCS}/common/checkpointing_basic.html"
 REPEATS = f"two processes repeat examples in an evaluation, see {DOCS}/common/evaluation_intermediate.html"
 ORDER = "the loader of torchdata draws other orders after a restore, or with workers, see docs/released-trainers.md"
@@ -63,7 +63,7 @@ class Lightning:
         "rate": "what is logged is left to the code of the user",
         "norm": "what is logged is left to the code of the user",
         "history": "a logger keeps no history over runs",
-        "step_events": "the events are those of batches",
+        "step_events": "the events are events of batches",
         **dict.fromkeys(("groups", "decay", "average", "network"), "it is left to the code of the user"),
         "scaler": "there is no gradient scaler on the CPU",
         "best_step": "a callback names a file",

@@ -30,7 +30,7 @@ LEFT = {
     "groups": "rates by group are left to the code of the user, which passes an optimizer",
     **dict.fromkeys(("average", "network"), _USER),
     "finite": "its documentation says nothing of a loss that is not finite, but for what is logged",
-    "decay": "the names of the parameters without decay are those of known layers",
+    "decay": "the parameters without decay are found by the names of known layers",
     "scaler": "there is no gradient scaler on the CPU",
 }
 

@@ -149,9 +149,9 @@ def _kept_fault(run: Run) -> str:
     actual, last = on_disk(run), len(run.steps)
     best, loss = _best_evaluation(run)
     if best not in actual:
-        return f"the best step is {best} with loss {loss:.6g}, and the checkpoints are those of the steps {actual}"
+        return f"the best step is {best} with loss {loss:.6g}, and only the steps {actual} have checkpoints"
     if last not in actual:
-        return f"the newest step is {last}, and the checkpoints are those of the steps {actual}"
+        return f"the newest step is {last}, and only the steps {actual} have checkpoints"
     # A trainer may keep the best checkpoint in addition to the two newest.
     return f"{len(actual)} checkpoints are kept, of the steps {actual}; 2 are asked for" if len(actual) > 3 else ""
 
@@ -312,7 +312,7 @@ def falsify_best_has_the_least_loss(bench: Bench) -> None:
         cases[f"seed {seed}, rate {rate:g}"] = best_case(best_run(bench, job))
     judge(cases)
     if all(len({loss for _, loss in case.run.evaluations}) < 2 for case in cases.values()):
-        raise SkipTest("no run has evaluations with several losses, of which one is the least")
+        raise SkipTest("no run has evaluations with different losses, so none is the least")
 
 
 def falsify_best_step_is_never_nan(bench: Bench) -> None:

@@ -214,7 +214,7 @@ def gradient_case(bench: Bench, run: Run, k: int) -> Case:
     length = f"is {ratio:.6g} times" if ratio is not None else f"differs by {off:.2g} of the largest element from"
     fault = (
         f"on the examples {[list(batch) for batch in step.batches]} with {scored} scored tokens, the gradient (norm "
-        f"{norm(step.gradient):.6g}) {length} that of the token mean (norm {norm(expected):.6g})"
+        f"{norm(step.gradient):.6g}) {length} the gradient of the token mean (norm {norm(expected):.6g})"
     )
     return Case(run, fault, explain_gradient(run, k, tolerance), PRECISION if off < COARSE else "")
 

@@ -343,8 +343,8 @@ def _finite_mean_case(bench: Bench, run: Run, k: int, finite_batches: Sequence[t
         if difference(step.gradient, run.sums(k, chain(*finite_batches[start:])).mean) < bench.trainer.tolerance:
             return Case(run)
     fault = (
-        f"step {k + 1} has a gradient of norm {norm(step.gradient):.6g}, which is not that of the token mean over its "
-        "micro-batches with a finite loss"
+        f"step {k + 1} has a gradient of norm {norm(step.gradient):.6g}, which is not the gradient of the token mean "
+        "over its micro-batches with a finite loss"
     )
     return Case(run, fault, _causes_of_finite_mean(bench, run, k, finite_batches))
 
@@ -379,10 +379,12 @@ def _smoothing_case(bench: Bench, run: Run, k: int) -> Case:
     off = difference(actual, run.sums(k, smoothing=SMOOTHING).mean)
     if off < bench.trainer.tolerance:
         return Case(run)
-    smoothings = {"that without smoothing": 0.0, "that with twice the smoothing": 2 * SMOOTHING}
+    smoothings = {"the gradient without smoothing": 0.0, "the gradient with twice the smoothing": 2 * SMOOTHING}
     mistakes = {name: run.sums(k, smoothing=smoothing).mean for name, smoothing in smoothings.items()}
     causes = matching_arrays(actual, mistakes, bench.trainer.tolerance)
-    fault = f"the gradient is off by {off:.2g} of the largest element from that of the mean with smoothed labels"
+    fault = (
+        f"the gradient is off by {off:.2g} of the largest element from the gradient of the mean with smoothed labels"
+    )
     return Case(run, fault, causes)
 
 
@@ -392,7 +394,7 @@ def falsify_evaluation_without_smoothing(bench: Bench) -> None:
     for k, loss in run.evaluations:
         case = evaluation_case(run, k, loss)
         smoothed = token_mean([sums(run.before(k), run.job.evaluated, SMOOTHING)])
-        causes = matching_numbers(loss, {"that with label smoothing, as in training": smoothed}, TOLERANCE)
+        causes = matching_numbers(loss, {"the loss with label smoothing, as in training": smoothed}, TOLERANCE)
         cases[f"step {k}"] = Case(run, case.fault, (*causes, *case.causes)) if case.fault else case
     judge(cases)
 

@@ -40,7 +40,7 @@ from pv.suites.training_loop.run import Run
 PRINTED = 1e-4
 """Relative tolerance of a logged loss: some trainers round it to four digits."""
 
-RESET = "that of the steps since the epoch began, where what was summed up since the last log is reset"
+RESET = "the loss of the steps since the epoch began: the sum since the last log is reset at its start"
 FILTERED = (
     "where an empty step counts as the sum of those before it / (their number + 1), as with "
     "`logging_nan_inf_filter` of transformers"
@@ -82,7 +82,7 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
         return Case(run)
     totals = [_sum_total(step) for step in steps]
     mistakes = {
-        "that of the last step": token_mean(totals[-1:]),
+        "the loss of the last step": token_mean(totals[-1:]),
         "the mean of the steps' means": mean_of_means(totals),
         "in bits, not in nats": expected / math.log(2),
         "the sum over the tokens, not divided": sum(batch.nats for batch in batches),
@@ -90,9 +90,9 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
     }
     if any(len(step) > 1 for step in steps):  # otherwise a step and its micro-batch are the same
         mistakes |= {
-            "that of the last micro-batch": token_mean(batches[-1:]),
+            "the loss of the last micro-batch": token_mean(batches[-1:]),
             "the mean of the micro-batches' means": mean_of_means(batches),
-            "that of the last step, as the mean of its micro-batches' means": mean_of_means(steps[-1]),
+            "the loss of the last step, as the mean of its micro-batches' means": mean_of_means(steps[-1]),
             "the sum of the micro-batches' means": sum(token_mean([batch]) for batch in batches),
             "the token mean times the micro-batches of the window": expected * len(steps[-1]),
             "the token mean / the micro-batches of the window": expected / max(len(steps[-1]), 1),
@@ -234,12 +234,12 @@ def evaluation_case(run: Run, k: int, actual: float) -> Case:
         "the sum over the tokens / the number of examples": sum(row_sums.nats for row_sums, _ in rows) / len(rows),
         "the sum over the tokens / the number of batches": sum(row_sums.nats for row_sums, _ in rows) / len(batches),
         "in bits, not in nats": expected / math.log(2),
-        "that of the last batch": token_mean([batches[-1][0]]),
-        "that of the weights before the last step": token_mean([sums(run.before(k - 1), evaluated)]),
-        "that of the weights at the start": token_mean([sums(START, evaluated)]),
+        "the loss of the last batch": token_mean([batches[-1][0]]),
+        "the loss of the weights before the last step": token_mean([sums(run.before(k - 1), evaluated)]),
+        "the loss of the weights at the start": token_mean([sums(START, evaluated)]),
     }
     if run.average and k == len(run.steps):
-        name = "that of the running average, which the adapter is to turn off where `job.average` is None"
+        name = "the loss of the running average, which the adapter is to turn off where `job.average` is None"
         mistakes[name] = token_mean([sums(run.average, evaluated)])
     fault = f"{actual:.6g} is reported, the token mean is {expected:.6g}"
     causes = matching_numbers(actual, mistakes, TOLERANCE)

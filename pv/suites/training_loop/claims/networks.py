@@ -270,9 +270,9 @@ def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[
         "the sum over the tokens / all of them, also the first ones": total / sum(map(len, rows)),
         "the sum over the tokens / all positions, padding included": total / places,
         "the sum over the tokens / all predicted positions, padding included": total / (places - len(rows)),
-        "that of labels that are not shifted": float(torch.cat(nats(0, 0)).mean()),
-        "that of the input tokens as labels": float(torch.cat(nats(1, 0)).mean()),
-        "that of labels that are shifted twice": float(torch.cat(nats(2, 2)).mean()),
+        "the loss of labels that are not shifted": float(torch.cat(nats(0, 0)).mean()),
+        "the loss of the input tokens as labels": float(torch.cat(nats(1, 0)).mean()),
+        "the loss of labels that are shifted twice": float(torch.cat(nats(2, 2)).mean()),
         "in bits, not in nats": mean / math.log(2),
     }
 

@@ -242,7 +242,7 @@ def _causes_of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
     mistakes = {
         "the state of a new optimizer: its own is not restored": bool(counts)
         and all(float(count) == 1 for count in counts.values()),
-        f"weights that are not those of the checkpoint: {other}": bool(other),
+        f"weights that differ from the checkpoint: {other}": bool(other),
         "state that the optimizer keeps outside `optimizer.state`, as in an attribute: it is not restored": (
             not other
             and not differing_tensors(without_none(step.gradient), without_none(right.gradient))
@@ -287,7 +287,10 @@ def end_fault_with_draws(uninterrupted: Run, again: Run, k: int) -> tuple[str, t
     cause = "other random numbers: their state is not restored, or something is drawn after it is"
     # Each step records a digest of the random state before its first forward, which shows a seed that is set again.
     if again.steps and again.steps[0].random == uninterrupted.steps[0].random:
-        cause = "other random numbers, those of the start of the run: it is seeded, and no state is restored after that"
+        cause = (
+            "other random numbers: the numbers of the start of the run, because it is seeded again and no state is "
+            "restored after that"
+        )
     return fault, (cause,) if drawn else ()
 
 
@@ -485,7 +488,7 @@ def falsify_rotation_beside_an_earlier_run(bench: Bench) -> None:
         names = f"{', '.join(map(str, lost))} of this run"
         fault = f"after it, the folder has the steps {on_disk(run or alone)}, and not {names}" if lost else ""
         of_earlier = bool(lost) and {*on_disk(run or alone)} >= {*on_disk(earlier)}
-        causes = ("a rotation that keeps the checkpoints with the largest steps, those of the earlier run",)
+        causes = ("a rotation that keeps the checkpoints with the largest steps, which are of the earlier run",)
         cases[f"keep {keep}, in the folder of a run with the steps {on_disk(earlier)}"] = Case(
             run or alone, fault, causes if of_earlier else ()
         )
@@ -509,7 +512,7 @@ def _newest_case(bench: Bench, run: Run, newest: Callable[[Path], Path | None]) 
         return Case(run, "no checkpoint is found")
     again = bench.resume_run(run, place, path, saves=False)
     differing = end_difference(again, run, len(run.steps))
-    fault = f"the newest checkpoint is {path.name}: a run that goes on from it ends with other weights, {differing}"
+    fault = f"the newest checkpoint is {path.name}: a run that resumes from it ends with other weights, {differing}"
     causes = ("a checkpoint of the earlier run, whose step is larger",) if not again.steps else ()
     return Case(again, fault, causes) if differing else Case(again)
 

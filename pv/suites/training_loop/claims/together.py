@@ -105,7 +105,7 @@ def falsify_resume_of_two_ranks(bench: Bench) -> None:
         name = f"resumed after step 1, rank {rank}"
         if run.order[1:] != again.order:
             causes = _causes_of_order(uninterrupted, resumed, rank)
-            refute(f"{name} goes on with the examples {again.order}, not {run.order[1:]}", again, causes)
+            refute(f"{name} continues with the examples {again.order}, not {run.order[1:]}", again, causes)
         if differing := end_difference(again, run, 1):
             refute(f"{name} ends with other weights: {differing}", again)
 
@@ -139,7 +139,7 @@ def _evaluation_case(runs: tuple[Run, Run], rank: int, k: int, loss: float) -> C
     case = evaluation_case(run, k, loss)
     parts = [run.examples(chain(*part.evaluated[part.initial_evaluations :])) for part in runs]
     means = [token_mean([sums(run.before(k), part)]) for part in parts]
-    mistakes = {"the mean of the ranks' means": sum(means) / 2, "that of its own part": means[rank]}
+    mistakes = {"the mean of the ranks' means": sum(means) / 2, "the loss of its own part": means[rank]}
     return replace(case, causes=(*matching_numbers(loss, mistakes, TOLERANCE), *case.causes)) if case.fault else case
 
 
@@ -160,7 +160,7 @@ def _causes_of_gradient(bench: Bench, runs: tuple[Run, Run], k: int) -> tuple[st
         "the mean of the ranks' sums, divided by the tokens of both: the average over ranks is not undone": (
             *(0.5, 0.5, a.tokens + b.tokens, a.tokens + b.tokens),
         ),
-        "that of rank 0 alone: gradients are not added up": (1.0, 0.0, a.tokens, b.tokens),
+        "the gradient of rank 0 alone: gradients are not added up": (1.0, 0.0, a.tokens, b.tokens),
     }
     actual, tolerance = runs[0].steps[k].gradient, max(bench.trainer.tolerance, 1e-6)
 

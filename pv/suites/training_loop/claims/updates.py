@@ -179,7 +179,7 @@ def _causes_of_group_rates(run: Run) -> tuple[str, ...]:
     head = [step.rates.get("head.weight") for step in run.steps]
     mistakes = {
         "the rate of the first group in every group": head == [step.rate for step in run.steps],
-        "a schedule of the first group alone: that of the head is constant": len(set(head[1:])) == 1,
+        "a schedule of the first group alone: the rate of the head is constant": len(set(head[1:])) == 1,
     }
     return tuple(name for name, holds in mistakes.items() if holds)
 
@@ -366,7 +366,7 @@ def _rates_case(bench: Bench, run: Run) -> Case:
     if all(map(close, actual, expected)):
         inside = [scale for step in run.steps for scale in step.scaled]
         seen = len(actual) < WINDOWS or math.inf in inside
-        return Case(run, untried="" if seen else "no gradient overflows, although that of a forward is infinite")
+        return Case(run, untried="" if seen else "no gradient overflows, although a forward has an infinite gradient")
     # If the skipped step counts, the rates are the rates of the schedule without one step.
     every = [rate(k, WINDOWS) for k in range(WINDOWS + 1)]
     moved = any(all(map(close, actual, every[:k] + every[k + 1 :])) for k in range(WINDOWS + 1))
@@ -429,7 +429,7 @@ def _scale_case(uninterrupted: Run, again: Run) -> Case:
     k = next(k for k, scale in enumerate(actual) if scale != expected[k - len(actual)])
     right = expected[k - len(actual)]
     times = actual[k] / right if right else math.inf
-    fault = f"gradient {k + 1} of the resumed run is {times:.6g} times that of the run that was not cut"
+    fault = f"gradient {k + 1} of the resumed run is {times:.6g} times the gradient of the run that was not cut"
     if k:
         return Case(
             again, fault, ("a count of good steps that is not restored, so that the scale grows at other steps",)

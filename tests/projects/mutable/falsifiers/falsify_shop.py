@@ -12,7 +12,7 @@ cents = st.integers(0, 1000)
 
 @given(cents=cents, pieces=pieces)
 def falsify_price(subject, cents, pieces):
-    assert subject.price(cents, pieces) == sum(cents for _ in range(pieces)), "not the price of so many pieces"
+    assert subject.price(cents, pieces) == sum(cents for _ in range(pieces)), "not the sum of the prices of the pieces"
 
 
 @given(seconds=st.integers(0, 5))

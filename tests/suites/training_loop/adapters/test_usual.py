@@ -122,7 +122,7 @@ def parse_args() -> argparse.Namespace:
 def test_arguments_of_the_command_line_are_those_of_the_job_and_own_ones(
     job: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["pv", "check", "script_adapter:Adapter"])  # which are not those of the script
+    monkeypatch.setattr("sys.argv", ["pv", "check", "script_adapter:Adapter"])  # not the script's arguments
     made = settings(parse_args, job(rate=0.25, batch=3), model_name="m", data_path="data")
     assert made.corpus == Path("data/corpus.txt")
     expected = {"model_name": "m", "files": [], "lr": 0.25, "batch_size": 3, "note": "none"}
