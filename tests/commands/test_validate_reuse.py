@@ -1,17 +1,21 @@
 """A validation runs only what has changed since earlier ones, and says how much was taken over."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pv
+from pv.commands.report_cache import ReportCache
 from pv.errors import UsageError
 from pv.execution.consumers import Progress
+from pv.report import render
 from pv.results.outcome import Outcome
 from pv.results.verdict import Report
 from tests.commands.small import edit, outcomes, result, run
+from tests.results.handmade import HELD, decided
 from tests.support.processes import python
 from tests.support.projects import Project
 
@@ -71,7 +75,9 @@ def test_failure_is_never_reused(project: Project, validate: Validation) -> None
         assert done.returncode == 1 and REMEMBERED not in done.stdout
 
 
-def test_renamed_mutant_and_lower_limit_are_seen(project: Project, validate: Validation) -> None:
+def test_renamed_mutant_lower_limit_and_other_arguments_of_a_run_are_seen(
+    project: Project, validate: Validation
+) -> None:
     folder = project("small")
     validate(only=["C-WHOLE"])
     contract = folder / "contracts/counting.yaml"
@@ -83,6 +89,10 @@ def test_renamed_mutant_and_lower_limit_are_seen(project: Project, validate: Val
     edit(contract, "  prediction: epochs times steps\n", "  prediction: epochs times steps\n  limit: 7\n")
     validate(only=["C-WHOLE"])
     assert "C-WHOLE" in validate.tried
+    validate(only=["C-RUN-FIRST"], mutants=False)
+    edit(contract, "arguments: {epochs: 5, ", "arguments: {epochs: 4, ")
+    validate(only=["C-RUN-FIRST"], mutants=False)
+    assert {*validate.tried} == {"run whole", "C-RUN-FIRST"}, "a run with other arguments is executed and judged again"
 
 
 def test_nothing_is_stored_of_code_that_is_edited_while_it_is_tried(project: Project, validate: Validation) -> None:
@@ -167,6 +177,34 @@ def test_any_changed_file_evidence_option_or_folder_makes_another_report(project
     (folder / "evidence/other.txt").write_text("")
     assert REMEMBERED not in run(*ONLY).stdout
     assert REMEMBERED not in run(*ONLY, "--no-cache").stdout
+
+
+ANOTHER: dict[str, Any] = {
+    "paths": ["contracts"],
+    "only": ["C-LIMIT"],
+    "contracts": ["counting"],
+    "devices": ["cpu"],
+    "require": ["cuda"],
+    "subjects": {"counting": "theirs"},
+    "examples": 3,
+    "seed": 1,
+    "mutants": False,
+    "shard": (1, 2),
+    "record": True, "replay": "{}", "spawn": True, "reuse": False,  # nothing is looked up with these
+}
+
+
+def test_a_cached_report_is_found_with_the_same_options_only(project: Project) -> None:
+    project("small")
+    time.sleep(0.01)  # a file that changed since the start of a validation is not trusted
+    options: dict[str, Any] = {**dict.fromkeys(ANOTHER), "paths": [], "reuse": True}
+    passing = Report(contracts=(decided(*HELD),), findings=())
+    first = ReportCache(options)
+    assert first.lookup() is None
+    first.store(passing, render(passing, "json"))
+    assert ReportCache(options).lookup() is not None
+    found = [name for name in ANOTHER if ReportCache({**options, name: ANOTHER[name]}).lookup() is not None]
+    assert found == [], "options with which the report of other options is printed"
 
 
 SHARING = '''"""A loop that imports a module and reads a file in its smallest job, which one worker runs for all."""

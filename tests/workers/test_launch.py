@@ -162,6 +162,12 @@ def test_thread_that_computes_makes_a_waiting_process_active() -> None:
         computing.kill()
 
 
+def test_cpu_time_of_a_tree_includes_processes_that_have_ended() -> None:
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.2: pass"], check=True)
+    own_and_ended_children = sum(os.times()[:4])
+    assert tree.usage(os.getpid()).cpu_s >= own_and_ended_children - 0.05
+
+
 def test_variable_that_allows_inexact_products_on_gpus_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1")
     assert "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE" not in launch.environment("")

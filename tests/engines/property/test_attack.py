@@ -50,6 +50,8 @@ def test_claim_holds_or_its_counterexample_is_streamed_and_shrunk() -> None:
     assert (record["status"], record["arguments"], record["shrunk"]) == ("refuted", {"n": 10}, True)
     assert records.kept[0]["status"] == "refuted"
     assert record["error"].startswith("AssertionError: 10 is too large")
+    explicit, _ = attack(example(n=1001)(below(1001)))
+    assert (explicit["status"], explicit["arguments"]) == ("refuted", {"n": 1001}), "an @example is tried as well"
 
 
 def test_same_seed_finds_the_same_first_counterexample() -> None:
