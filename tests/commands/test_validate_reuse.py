@@ -190,7 +190,10 @@ ANOTHER: dict[str, Any] = {
     "seed": 1,
     "mutants": False,
     "shard": (1, 2),
-    "record": True, "replay": "{}", "spawn": True, "reuse": False,  # nothing is looked up with these
+    "record": True,
+    "replay": "{}",
+    "spawn": True,
+    "reuse": False,  # nothing is looked up with these
 }
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -163,9 +164,13 @@ def test_thread_that_computes_makes_a_waiting_process_active() -> None:
 
 
 def test_cpu_time_of_a_tree_includes_processes_that_have_ended() -> None:
-    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.2: pass"], check=True)
-    own_and_ended_children = sum(os.times()[:4])
-    assert tree.usage(os.getpid()).cpu_s >= own_and_ended_children - 0.05
+    child = "import time\nwhile time.process_time() < 0.5: pass"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}]); print(flush=True); input()"
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], **pipes) as parent:
+        assert parent.stdout is not None and parent.stdout.readline()
+        assert tree.usage(parent.pid).cpu_s > 0.5, "its child computed for 0.5 s"
+        parent.kill()
 
 
 def test_variable_that_allows_inexact_products_on_gpus_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,8 +50,16 @@ def test_claim_holds_or_its_counterexample_is_streamed_and_shrunk() -> None:
     assert (record["status"], record["arguments"], record["shrunk"]) == ("refuted", {"n": 10}, True)
     assert records.kept[0]["status"] == "refuted"
     assert record["error"].startswith("AssertionError: 10 is too large")
-    explicit, _ = attack(example(n=1001)(below(1001)))
-    assert (explicit["status"], explicit["arguments"]) == ("refuted", {"n": 1001}), "an @example is tried as well"
+
+
+def test_explicit_example_is_tried_with_the_profile_of_pv() -> None:
+    profile = settings.get_current_profile_name()
+    engine.load_profile(5, shrink=False)
+    try:
+        record, _ = attack(example(n=10)(given(n=st.integers(0, 9))(below(10).hypothesis.inner_test)))
+    finally:
+        settings.load_profile(profile)
+    assert (record["status"], record["arguments"]) == ("refuted", {"n": 10})
 
 
 def test_same_seed_finds_the_same_first_counterexample() -> None:
