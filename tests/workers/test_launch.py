@@ -169,7 +169,7 @@ def test_cpu_time_of_a_tree_includes_processes_that_have_ended() -> None:
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", script], **pipes) as parent:
         assert parent.stdout is not None and parent.stdout.readline()
-        assert tree.usage(parent.pid).cpu_s > 0.5, "its child computed for 0.5 s"
+        assert tree.usage(parent.pid).cpu_s > 0.4, "its child computed for 0.5 s"
         parent.kill()
 
 
