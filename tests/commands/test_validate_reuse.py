@@ -75,9 +75,7 @@ def test_failure_is_never_reused(project: Project, validate: Validation) -> None
         assert done.returncode == 1 and REMEMBERED not in done.stdout
 
 
-def test_renamed_mutant_and_lower_limit_are_seen(
-    project: Project, validate: Validation
-) -> None:
+def test_renamed_mutant_and_lower_limit_are_seen(project: Project, validate: Validation) -> None:
     folder = project("small")
     validate(only=["C-WHOLE"])
     contract = folder / "contracts/counting.yaml"

@@ -82,6 +82,7 @@ def test_claim_on_fewer_examples_is_marked(examples: int | None, asked: int, sou
 def test_nothing_measured_is_not_a_pass() -> None:
     assert said(decided()) == (*UNDECIDED, "nothing was measured")
     assert decided(claims=()).status is Status.UNDECIDED
+    assert said(decided(trial(TrialStatus.NOT_CLAIMED, detail="d"))) == (Status.UNDECIDED, Outcome.NOT_CLAIMED, "d")
     untried = decided(*HELD, claims=(falsifier(kills=("m", "n")),))
     assert said(untried) == (*UNDECIDED, "the mutant 'n' was not judged")
 
