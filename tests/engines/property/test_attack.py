@@ -46,6 +46,7 @@ def below(limit: int) -> Any:
 def test_claim_holds_or_its_counterexample_is_streamed_and_shrunk() -> None:
     record, records = attack(below(1001))
     assert (record["status"], record["valid"], record["asked"], records.kept) == ("held", 50, 50, [])
+    assert attack(engine.with_examples(below(1001), 7))[0]["valid"] == 7
     record, records = attack(below(10))
     assert (record["status"], record["arguments"], record["shrunk"]) == ("refuted", {"n": 10}, True)
     assert records.kept[0]["status"] == "refuted"
@@ -124,6 +125,24 @@ def test_test_without_a_valid_example_is_not_held() -> None:
 
     record, _ = attack(falsify)
     assert (record["status"], record["valid"]) == ("no examples", 0)
+
+
+def test_an_example_that_cannot_be_drawn_is_not_replayed_and_a_replay_has_one_example() -> None:
+    first, _ = attack(below(10))
+    replay = f"{first['hypothesis']}:{first['blob']}"
+    assert attack(below(10), replay=replay)[0].items() >= {"status": "refuted", "valid": 1, "asked": 1}.items()
+    other, _ = attack(given(n=st.tuples(*[st.integers(0, 9)] * 5))(below(10).hypothesis.inner_test), replay=replay)
+    assert (other["status"], other["detail"]) == ("error", engine.OTHER)
+
+
+def test_health_check_of_other_than_rejections_is_an_error() -> None:
+    @settings(max_examples=50, database=None, deadline=None)
+    @given(n=st.integers())
+    def nested(n: int) -> None:
+        below(1001)()
+
+    record, _ = attack(nested)
+    assert record["status"] == "error" and record["detail"].startswith("Nesting @given"), record
 
 
 def test_the_end_of_what_the_failing_example_printed_is_kept() -> None:
