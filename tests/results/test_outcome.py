@@ -88,6 +88,7 @@ def test_surviving_mutant_decides_before_cancelled_ones(others: tuple[str, str])
     tried = judged(TrialStatus.HELD), judged(TrialStatus.CANCELLED, mutant="n", detail="stopped")
     verdict = decided(trial(), *tried, claims=(falsifier(kills=others),))
     assert said(verdict) == (*VACUOUS, f"{OUTLIVED} (its code was never reached)")
+    assert verdict.untried == 1
 
 
 @pytest.mark.parametrize(
