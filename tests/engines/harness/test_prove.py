@@ -62,12 +62,13 @@ def test_text_without_a_point_gives_no_counterexample(text: str) -> None:
         ([("CANNOT_CONFIRM", "Not confirmed.")], 59.0, "timeout"),
         ([("CONFIRMED", "Confirmed."), ("CANNOT_CONFIRM", "Not confirmed.")], 3.0, "inconclusive"),
         ([("SYNTAX_ERR", "no")], 0.1, "error"),
+        ([("PRE_UNSAT", "no path")], 0.1, "inconclusive"),  # SPACE is not empty
     ],
 )
 def test_all_have_to_be_confirmed(monkeypatch: pytest.MonkeyPatch, messages: Any, seconds: float, status: str) -> None:
     # The clock is read before and after the analysis.
     times = iter([0.0, seconds])
-    monkeypatch.setattr(symbolic, "_analyse", lambda *_: (messages, 12, False))
+    monkeypatch.setattr(symbolic, "_analyse", lambda *_: (messages, 12, True))
     monkeypatch.setattr(symbolic.time, "process_time", lambda: next(times))
     nothing: Any = None
     assert symbolic.prove(nothing, SPACE, 60.0, nothing)["status"] == status
