@@ -202,6 +202,13 @@ def test_a_cached_report_is_found_with_the_same_options_only(project: Project) -
     assert ReportCache(options).lookup() is not None
     found = [name for name in ANOTHER if ReportCache({**options, name: ANOTHER[name]}).lookup() is not None]
     assert found == [], "options with which the report of other options is printed"
+    code = Path("counting.py")
+    sound, edited = code.read_text(), ReportCache({**options, "seed": 5})
+    edited.lookup()
+    code.write_text(f"{sound}\n")
+    edited.store(passing, render(passing, "json"))
+    code.write_text(sound)
+    assert ReportCache({**options, "seed": 5}).lookup() is None, "the code was edited while it was validated"
 
 
 SHARING = '''"""A loop that imports a module and reads a file in its smallest job, which one worker runs for all."""
