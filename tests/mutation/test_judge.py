@@ -76,6 +76,14 @@ def test_status_of_a_mutant_follows_from_its_trial(trial: Trial, status: MutantS
     assert judge.status(trial) is status
 
 
+def test_detected_mutant_is_not_equivalent_and_its_limit_follows_from_the_longer_time() -> None:
+    for last in (MutantStatus.KILLED, MutantStatus.TIMEOUT, MutantStatus.ERROR):
+        assert judge.final_status(last, equivalent=True) is MutantStatus.NOT_EQUIVALENT
+        assert judge.final_status(last, equivalent=False) is last
+    times = ((0.1, 0.1), (2.0, 8.0), (8.0, 2.0))  # wall and CPU time on the clean code
+    assert [judge.limit_on_mutant(ended(seconds=wall, cpu_s=cpu)) for wall, cpu in times] == [5.0, 40.0, 40.0]
+
+
 def test_endless_mutant_is_killed_by_its_limit_and_counted_apart(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge, "LEAST_LIMIT_S", 0.5)
     shop.add("S-COUNTDOWN", "falsify_countdown")
