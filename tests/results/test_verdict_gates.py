@@ -80,6 +80,7 @@ def test_the_gate_on_the_score_is_left_out_only_with_a_claim(names: str | None) 
     selected = None if names is None else frozenset(names)
     verdict = two(TrialStatus.HELD, TrialStatus.HELD, gate=Gate(mutation_score=0.9), falsifiers=selected)
     assert verdict.status is (Status.PASS if names == "F" else Status.UNDECIDED)
+    assert decided(trial(), gate=Gate(mutation_score=0.9), replay=True).status is Status.PASS
 
 
 SCORE = MutationScore(total=10, judged=10, killed=10, sampled=10)
