@@ -146,6 +146,9 @@ def test_validate_fails_for_a_weakening_of_a_passing_contract(small: Path) -> No
     assert '<failure message="fewer examples asked for: 9, was 100" type="weaker" />' in Path("r.xml").read_text()
     assert '"counting/weaker"' in Path("r.sarif").read_text()
     assert run(*words, "--fail-on", "never").returncode == 0
+    cached = run(*words)
+    assert "nothing has changed since" in cached.stdout
+    assert cached.returncode == 1, "a cached report is compared with the base, too"
     today = "\nwaivers:\n- {weaker: C-WHOLE, owner: ann, reason: it is slow, expires: 2999-12-31}\n"
     CONTRACT.write_text(CONTRACT.read_text() + today)
     waived = run(*words)

@@ -17,19 +17,20 @@ CLIP = "TL-CLIP-001"
 
 
 @pytest.mark.parametrize(
-    ("trainer", "outcome", "reason"),
+    ("trainer", "outcome", "reason", "exit_code"),
     [
-        ("Unfinished", Outcome.UNDECIDED, "fill"),
-        ("DroppedReserved", Outcome.NOT_CLAIMED, "its premise TL-DATA-001 is not claimed: it drops"),
+        ("Unfinished", Outcome.UNDECIDED, "fill", 2),
+        ("DroppedReserved", Outcome.NOT_CLAIMED, "its premise TL-DATA-001 is not claimed: it drops", 2),
+        ("RaisingLater", Outcome.VACUOUS, "its premise TL-DATA-001 does not hold", 1),
     ],
 )
-def test_claim_is_undecided_or_not_claimed_as_its_premise(
-    project: Project, trainer: str, outcome: Outcome, reason: str
+def test_claim_is_undecided_not_claimed_or_vacuous_as_its_premise(
+    project: Project, trainer: str, outcome: Outcome, reason: str, exit_code: int
 ) -> None:
     project("trainers")
     report = pv.check(f"trainers:{trainer}", only=["TL-DATA-002"])
     claim = result(report, "TL-DATA-002")
-    assert (claim.outcome, reason in claim.reason, report.exit_code) == (outcome, True, 2)
+    assert (claim.outcome, reason in claim.reason, report.exit_code) == (outcome, True, exit_code), claim.reason
 
 
 LOGGING = """

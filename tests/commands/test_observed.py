@@ -4,11 +4,13 @@ import html
 import json
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -18,6 +20,9 @@ from junitparser import Failure, JUnitXml
 import pv
 from pv.cli.check import check as check_command
 from pv.commands.base_report import read_reports
+from pv.engines.failures import FailureClassifier
+from pv.engines.run import engine, reference_run
+from pv.engines.run.engine import RunPayload
 from pv.errors import UsageError
 from pv.report import render
 from pv.results.saved.report import load
@@ -127,6 +132,20 @@ def test_a_fault_is_named_with_its_line_and_saved_with_the_steps(faulty: tuple[P
     observed = pv.check_run(trace=folder / "trace")
     assert "FALSIFIED   TR-GRAD-001  train.py:16" in str(observed) and str(observed).endswith("exit 1")
     assert repr(observed) == f"<ObservedRun: {ended.stdout.splitlines()[-1]}>"
+
+
+def test_steps_before_the_failure_of_a_command_in_a_contract_are_judged(
+    faulty: tuple[Path, Ended], tmp_path: Path
+) -> None:
+    shutil.copytree(faulty[0] / "trace", tmp_path / reference_run.OBSERVED)
+    (tmp_path / reference_run.TRACE).touch()
+    reference_run.Record(tmp_path, "cpu", {}).end({"output": ""}, "it ended with status 1")
+    worker: Any = SimpleNamespace(failures=FailureClassifier(tmp_path, []))
+    payloads = {
+        id_: RunPayload(directory=str(tmp_path), arguments={}, observed=id_) for id_ in ("TR-GRAD-001", "TR-GRAD-002")
+    }
+    statuses = {id_: engine._judge_trace(payload, worker)["status"] for id_, payload in payloads.items()}
+    assert statuses == {"TR-GRAD-001": "refuted", "TR-GRAD-002": "skipped"}
 
 
 def test_readers_of_junit_and_sarif_get_the_line_of_the_fault(faulty: tuple[Path, Ended]) -> None:

@@ -1,17 +1,21 @@
 """A validation runs only what has changed since earlier ones, and says how much was taken over."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pv
+from pv.commands.report_cache import ReportCache
 from pv.errors import UsageError
 from pv.execution.consumers import Progress
+from pv.report import render
 from pv.results.outcome import Outcome
 from pv.results.verdict import Report
 from tests.commands.small import edit, outcomes, result, run
+from tests.results.handmade import HELD, decided
 from tests.support.processes import python
 from tests.support.projects import Project
 
@@ -156,17 +160,53 @@ def test_report_is_the_same_but_for_its_note(project: Project) -> None:
     assert json.loads((folder / "a.json").read_text())["contracts"]
 
 
-def test_any_changed_file_evidence_option_or_folder_makes_another_report(project: Project) -> None:
+def test_any_changed_file_or_evidence_makes_another_report(project: Project) -> None:
     folder = project("small")
     run(*ONLY)
     assert REMEMBERED in run(*ONLY).stdout
-    assert REMEMBERED not in run(*ONLY, "--seed", "1").stdout
     edit(folder / "counting.py", "epochs * steps", "steps * epochs")
     assert REMEMBERED not in run(*ONLY).stdout
     (folder / "evidence").mkdir(exist_ok=True)
     (folder / "evidence/other.txt").write_text("")
     assert REMEMBERED not in run(*ONLY).stdout
-    assert REMEMBERED not in run(*ONLY, "--no-cache").stdout
+
+
+ANOTHER: dict[str, Any] = {
+    "paths": ["contracts"],
+    "only": ["C-LIMIT"],
+    "contracts": ["counting"],
+    "devices": ["cpu"],
+    "require": ["cuda"],
+    "subjects": {"counting": "theirs"},
+    "examples": 3,
+    "seed": 1,
+    "mutants": False,
+    "shard": (1, 2),
+    "record": True,
+    "replay": "{}",
+    "spawn": True,
+    "reuse": False,  # nothing is looked up with these
+}
+
+
+def test_a_cached_report_is_found_with_the_same_options_only(project: Project) -> None:
+    project("small")
+    time.sleep(0.01)  # a file that changed since the start of a validation is not trusted
+    options: dict[str, Any] = {**dict.fromkeys(ANOTHER), "paths": [], "reuse": True}
+    passing = Report(contracts=(decided(*HELD),), findings=())
+    first = ReportCache(options)
+    assert first.lookup() is None
+    first.store(passing, render(passing, "json"))
+    assert ReportCache(options).lookup() is not None
+    found = [name for name in ANOTHER if ReportCache({**options, name: ANOTHER[name]}).lookup() is not None]
+    assert found == [], "options with which the report of other options is printed"
+    code = Path("counting.py")
+    sound, edited = code.read_text(), ReportCache({**options, "seed": 5})
+    edited.lookup()
+    code.write_text(f"{sound}\n")
+    edited.store(passing, render(passing, "json"))
+    code.write_text(sound)
+    assert ReportCache({**options, "seed": 5}).lookup() is None, "the code was edited while it was validated"
 
 
 SHARING = '''"""A loop that imports a module and reads a file in its smallest job, which one worker runs for all."""

@@ -1,12 +1,16 @@
 """Invalid contracts are refused with file, line and column, whatever the file contains."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
+from pv.contract.check import TYPES, accepts
 from pv.contract.finding import Severity
 from pv.contract.load import load
 from tests.commands.small import run
@@ -69,6 +73,25 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
 def test_invalid_contract_is_refused_with_its_position(name: str, write: Write) -> None:
     content, says = TEXTS[name]
     assert refusals(write(content)) == [says]
+
+
+SCHEMAS = [
+    *({"type": name} for name in (*TYPES, ["null", "number"])),
+    *({keyword: 1} for keyword in ("minimum", "maximum", "exclusiveMinimum", "minLength", "minItems", "minProperties")),
+    *({keyword: [{"minimum": 1}, {"maximum": 1}]} for keyword in ("anyOf", "oneOf")),
+    *({"required": ["a"]}, {"uniqueItems": True}, {"enum": ["a", ""]}, {"const": "a"}, {"pattern": "a"}),
+    *({"items": {"minimum": 1}}, {"propertyNames": {"minLength": 1}}),
+    {"properties": {"a": {"minimum": 1}}, "additionalProperties": False},
+]
+VALUES = json.loads(
+    '[null, true, 0, 1, 1.0, 1.5, 2, "", "a", "b", [], [0], [1, 1], [1, 2], {}, {"a": 0}, {"a": 1}, {"": 1}]'
+)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=str)
+def test_compiled_schema_agrees_with_jsonschema(schema: dict[str, Any]) -> None:
+    accepted, expected = accepts(schema), Draft202012Validator(schema).is_valid
+    assert [value for value in VALUES if accepted(value) != expected(value)] == []
 
 
 def test_keys_that_are_missing_together_are_reported_once(write: Write) -> None:

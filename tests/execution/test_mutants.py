@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ import pv
 from pv.errors import UsageError
 from pv.execution.consumers import Journal
 from pv.execution.plan import Result
-from pv.execution.validation import Validation
+from pv.execution.validation import Validation, supports
 from pv.mutation import summary
 from pv.results.outcome import Outcome
 from pv.results.trial import STOPPED, TrialStatus
 from tests.commands.small import edit, result, run
+from tests.results.handmade import falsifier, trial
 from tests.support.projects import Project
 
 
@@ -165,3 +167,13 @@ def test_the_command_shows_survivors_and_ends_with_its_exit_code(shop: Any) -> N
     assert done.stdout.startswith("shop by ") and done.stdout.endswith("s; exit 0\n")
     said = json.loads(run("mutate", "shop", "--sample", "6", "--format", "json").stdout)
     assert (said["contracts"][0]["sampled"], len(said["contracts"][0]["mutants"])) == (6, 6)
+
+
+def test_only_trials_that_support_their_claim_are_cached() -> None:
+    attempts: dict[str, Any] = {
+        "held, not claimed": SimpleNamespace(mutant=None, claim=falsifier()),
+        "raised, refuted": SimpleNamespace(mutant="m", claim=falsifier(kills=("m",))),
+        "held, raised, refuted": SimpleNamespace(mutant="m", claim=falsifier(kills=())),  # a generated mutant
+    }
+    for cached, attempt in attempts.items():
+        assert ", ".join(sorted(s.value for s in TrialStatus if supports(attempt, trial(s)))) == cached

@@ -12,7 +12,10 @@ import pytest
 from pv.mutation import judge, summary
 from pv.mutation.judge import MutantStatus
 from pv.results.reuse.cache import FILE
+from pv.results.trial import Trial, TrialStatus
 from tests.commands.small import edit
+from tests.results.handmade import FOUND
+from tests.results.handmade import trial as ended
 
 
 def damage_trials(folder: Path) -> None:
@@ -52,6 +55,33 @@ def test_every_mutant_of_a_function_is_judged_also_with_a_damaged_cache(shop: An
         again = shop.mutate("shop")
         assert shop.fates(again) == shop.fates(first) and not any(judged.cached for judged in again.judged)
     assert (shop.folder / ".pv_cache/.gitignore").read_text() == "*\n"
+
+
+@pytest.mark.parametrize(
+    ("trial", "status"),
+    [
+        (ended(TrialStatus.HELD), None),
+        (ended(TrialStatus.RAISED, valid=0), MutantStatus.KILLED),
+        (ended(TrialStatus.TIMEOUT), MutantStatus.TIMEOUT),
+        (ended(TrialStatus.TIMEOUT, counterexample=FOUND), MutantStatus.KILLED),
+        (ended(TrialStatus.CRASHED, counterexample=FOUND), MutantStatus.KILLED),
+        (ended(TrialStatus.ERROR, counterexample=FOUND), MutantStatus.ERROR),
+        (ended(TrialStatus.ERROR, valid=0, asked=1), MutantStatus.ERROR),  # the falsifier raised in its first example
+        (ended(TrialStatus.ERROR, valid=0, asked=0), MutantStatus.INVALID),  # the import failed
+        (ended(TrialStatus.INVALID_MUTANT), MutantStatus.INVALID),
+        (ended(TrialStatus.NO_EXAMPLES, valid=0), MutantStatus.ERROR),
+    ],
+)
+def test_status_of_a_mutant_follows_from_its_trial(trial: Trial, status: MutantStatus | None) -> None:
+    assert judge.status(trial) is status
+
+
+def test_detected_mutant_is_not_equivalent_and_its_limit_follows_from_the_longer_time() -> None:
+    for last in (MutantStatus.KILLED, MutantStatus.TIMEOUT, MutantStatus.ERROR):
+        assert judge.final_status(last, equivalent=True) is MutantStatus.NOT_EQUIVALENT
+        assert judge.final_status(last, equivalent=False) is last
+    times = ((0.1, 0.1), (2.0, 8.0), (8.0, 2.0))  # wall and CPU time on the clean code
+    assert [judge.limit_on_mutant(ended(seconds=wall, cpu_s=cpu)) for wall, cpu in times] == [5.0, 40.0, 40.0]
 
 
 def test_endless_mutant_is_killed_by_its_limit_and_counted_apart(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:

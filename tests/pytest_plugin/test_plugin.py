@@ -8,9 +8,12 @@ import pytest
 import pv
 from pv.contract.load import load
 from pv.engines.trial import TrialStatus
+from pv.pytest_plugin import claims
 from pv.pytest_plugin.claims import Workers
+from pv.results.trial import EquationMutants, Trial
 from pv.source.project import find_project
 from tests.commands.small import edit
+from tests.results.handmade import falsifier, trial
 from tests.support.processes import run_pytest
 from tests.support.projects import Project, write
 
@@ -177,6 +180,18 @@ def test_a_mutant_that_could_not_be_judged_fails_as_in_a_validation(folder: Path
     assert pv.validate(["contracts"], only=["T-NAMED"]).exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("held", "says"),
+    [
+        (trial(reached=frozenset()), "no function of the subject ran"),
+        (trial(equation_mutants=EquationMutants(killed=0, total=3)), "it kills none of 3 mutants of its equation"),
+    ],
+)
+def test_claim_that_cannot_fail_does_not_pass(held: Trial, says: str) -> None:
+    with pytest.raises(claims.ClaimFailed, match=f"^F is vacuous: {says}"):
+        claims._must_hold(held, falsifier())
+
+
 def test_failures_show_the_call_the_place_and_the_values_of_an_assert(folder: Path) -> None:
     (folder / "tiny.py").write_text("def double(n):\n    return 3 * n\n")
     done = run_pytest()
@@ -205,12 +220,12 @@ def test_claims_and_mutants_are_tried_and_no_process_is_left(
 ) -> None:
     folder = project("small")
     (contract,) = load([folder / "contracts"]).contracts
-    claims = {claim.id: claim for claim in contract.claims}
+    by_id = {claim.id: claim for claim in contract.claims}
     workers = Workers(find_project(folder))
     for id_ in ("C-LIMIT", "C-RUN-FIRST"):
-        assert workers.trial(contract, claims[id_], "cpu", None).status is TrialStatus.HELD, id_
-        for name in claims[id_].kills:
-            found = workers.trial(contract, claims[id_], "cpu", contract.mutant(name))
+        assert workers.trial(contract, by_id[id_], "cpu", None).status is TrialStatus.HELD, id_
+        for name in by_id[id_].kills:
+            found = workers.trial(contract, by_id[id_], "cpu", contract.mutant(name))
             assert found.status in (TrialStatus.REFUTED, TrialStatus.RAISED), (id_, name)
     workers.close()
     assert marked() == []

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,24 @@ def failing(*code: Code) -> tuple[Report, Result]:
         results.append(result)
     report = replace(PLAIN, findings=(), contracts=(replace(verdict, results=tuple(results)),))
     return report, next(result for result in results if result.falsifier.id == "F-REFUTED")
+
+
+def levels(report: Report, fail_on: FailOn = FailOn.NEVER) -> tuple[list[str], list[str]]:
+    """Return the levels of a report and of two weaker requirements, as annotations and as SARIF results."""
+    kinds = (ChangeKind.WEAKER, ChangeKind.WAIVED)
+    changes = tuple(Change(kind=kind, contract="c", text="t", location=Location(Path("c.yaml"))) for kind in kinds)
+    view: Any = {"compared": BaseComparison(changes=changes, fail_on=fail_on)}
+    (run,) = json.loads(render(report, "sarif", **view))["runs"]
+    return [name for name, *_ in commands(render(report, "github", **view))], [r["level"] for r in run["results"]]
+
+
+def test_what_does_not_fail_is_a_warning() -> None:
+    (verdict,) = PLAIN.contracts
+    results = tuple(replace(result, required=False) for result in verdict.results)
+    loose = replace(PLAIN, findings=(), contracts=(replace(verdict, results=results),))
+    # Falsified, error, vacuous, weaker, waived: undecided claims that are not required are not shown.
+    assert levels(loose) == (["error", *["warning"] * 4],) * 2
+    assert levels(loose, FailOn.WEAKER) == (["error", "warning", "warning", "error", "warning"],) * 2
 
 
 def test_removed_clause_is_annotated_at_its_former_line() -> None:

@@ -8,11 +8,13 @@ import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 
 from pv.contract.model import Gate
+from pv.engines.trial import Code
 from pv.report import render
 from pv.results.outcome import Outcome
+from pv.results.trial import TrialStatus
 from pv.results.verdict import Report, Status
 from tests.report.handmade import HOSTILE, PLAIN
-from tests.results.handmade import HELD, decided
+from tests.results.handmade import FOUND, HELD, decided, trial
 
 
 def report(*contracts: Any, **fields: Any) -> Report:
@@ -46,6 +48,14 @@ def test_a_fault_counts_once() -> None:
     results = tuple(result for result in verdict.results if result.outcome is Outcome.FALSIFIED)
     shown = report(replace(verdict, results=results))
     assert failed(shown) == [f"{result.falsifier.id}[cpu]" for result in results]
+
+
+def test_a_failed_case_is_at_its_claim_and_names_the_code() -> None:
+    found = replace(FOUND, code=(Code("tiny.py", 7, 9, "double"),))
+    failing = decided(trial(TrialStatus.REFUTED, counterexample=found))
+    case = ET.fromstring(render(report(failing), "junit")).find("testsuite/testcase")
+    assert (case.get("file"), case.get("line")) == ("contract.yaml", "3")
+    assert case.find("properties/property[@name='code']").get("value") == "tiny.py:7"
 
 
 PASSING = decided(*HELD)

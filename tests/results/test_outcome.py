@@ -46,6 +46,7 @@ def test_untried_claim_is_undecided(status: TrialStatus) -> None:
 
 
 VACUOUS, OUTLIVED = (Status.FAIL, Outcome.VACUOUS), "the mutant 'm' survived it"
+BROKEN = (Status.FAIL, Outcome.ERROR)
 
 
 @pytest.mark.parametrize(
@@ -55,10 +56,31 @@ VACUOUS, OUTLIVED = (Status.FAIL, Outcome.VACUOUS), "the mutant 'm' survived it"
         (judged(TrialStatus.HELD, mutant_reached=True), (*VACUOUS, f"{OUTLIVED} (its code was reached)")),
         (judged(TrialStatus.HELD), (*VACUOUS, f"{OUTLIVED} (its code was never reached)")),
         (judged(TrialStatus.CANCELLED, detail="stopped"), (*UNDECIDED, "stopped")),
+        (judged(TrialStatus.ERROR, detail="d"), (*BROKEN, "the mutant 'm' could not be judged: d")),
     ],
 )
 def test_a_falsifier_is_judged_by_its_mutants(mutant: Trial, expected: tuple[Status, Outcome, str]) -> None:
     assert said(decided(trial(), mutant)) == expected
+
+
+@pytest.mark.parametrize(
+    ("generated", "mutants", "expected"),
+    [
+        (2, (judged(TrialStatus.HELD, mutant="n"), judged()), SURVIVED),
+        (
+            1,
+            (judged(TrialStatus.HELD),),
+            (*VACUOUS, "it kills no mutant: 1 generated ones in the code it reaches survived"),
+        ),
+        (1, (judged(TrialStatus.ERROR, detail="d"),), (*BROKEN, "none of 1 generated mutants could be judged: d")),
+        (2, (judged(TrialStatus.HELD),), (*UNDECIDED, "no generated mutant was judged")),
+    ],
+)
+def test_a_falsifier_without_kills_is_judged_by_generated_mutants(
+    generated: int, mutants: tuple[Trial, ...], expected: tuple[Status, Outcome, str]
+) -> None:
+    known = replace(evidence(trial(), *mutants), automatic={"F": generated})
+    assert said(decide(contract(falsifier(kills=())), known, Selection())) == expected
 
 
 @pytest.mark.parametrize("others", [("m", "n"), ("n", "m")])
@@ -66,6 +88,7 @@ def test_surviving_mutant_decides_before_cancelled_ones(others: tuple[str, str])
     tried = judged(TrialStatus.HELD), judged(TrialStatus.CANCELLED, mutant="n", detail="stopped")
     verdict = decided(trial(), *tried, claims=(falsifier(kills=others),))
     assert said(verdict) == (*VACUOUS, f"{OUTLIVED} (its code was never reached)")
+    assert verdict.untried == 1
 
 
 @pytest.mark.parametrize(
@@ -82,6 +105,7 @@ def test_claim_on_fewer_examples_is_marked(examples: int | None, asked: int, sou
 def test_nothing_measured_is_not_a_pass() -> None:
     assert said(decided()) == (*UNDECIDED, "nothing was measured")
     assert decided(claims=()).status is Status.UNDECIDED
+    assert said(decided(trial(TrialStatus.NOT_CLAIMED, detail="d"))) == (Status.UNDECIDED, Outcome.NOT_CLAIMED, "d")
     untried = decided(*HELD, claims=(falsifier(kills=("m", "n")),))
     assert said(untried) == (*UNDECIDED, "the mutant 'n' was not judged")
 
@@ -128,6 +152,8 @@ ON_H200 = "recorded on NVIDIA H200, 2026-11-20"
 def test_required_device_counts_by_its_record(asked: dict[str, Any], records: Any, status: Status, reason: str) -> None:
     verdict = decided(*HELD, claims=(CUDA,), recorded=records, **asked)
     assert (verdict.status, verdict.results[1].reason, verdict.results[1].required) == (status, reason, True)
+    gate = Gate(falsifiers=frozenset({"G"}), fresh=frozenset({"cuda"}))
+    assert not any(result.required for result in decided(*HELD, claims=(CUDA,), recorded=records, gate=gate).results)
 
 
 @pytest.mark.parametrize("changed", [(), ("tiny.py",)])

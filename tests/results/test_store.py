@@ -12,12 +12,13 @@ from jsonschema import Draft202012Validator
 
 from pv.contract.check import schema
 from pv.contract.load import load
-from pv.contract.model import Contract, Target
+from pv.contract.model import Binding, Contract, Harness, Run, Target
 from pv.results import store
 from pv.results.trial import DeviceInfo
 from pv.results.worktree import edits
 from pv.source.project import Project, find_project
-from tests.results.handmade import trial
+from tests.results.handmade import HERE, falsifier, trial
+from tests.results.handmade import contract as handmade
 from tests.support.processes import git
 from tests.support.projects import BAD, write
 
@@ -82,6 +83,24 @@ def test_write_that_fails_names_the_file_and_leaves_none(tmp_path: Path) -> None
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.filename == str(tmp_path / "evidence.json")
     assert list(tmp_path.iterdir()) == []
+
+
+RUN = Run(name="r", location=HERE, callable=Binding("f.py", "run"), arguments={"n": 1})
+CLAIM, TEST = falsifier(run="r"), Binding("f.py", "p")
+BOX = Harness(id="H", rule="r", if_fails="i", location=HERE, test=TEST, bounds={"n": "0..9"})
+OBSERVED = falsifier(test=None, run="r", options={"observed": "TR-GRAD-001", "must_reach": False})
+
+
+def test_every_key_that_decides_a_result_makes_a_record_stale() -> None:
+    runs = [RUN, replace(RUN, arguments={"n": 2}), replace(RUN, callable=Binding("f.py", "other"))]
+    runs += [replace(RUN, callable=None, command=("a",), environment={"A": value}) for value in "12"]
+    claims = [CLAIM, *(replace(CLAIM, **{key: "x"}) for key in ("rule", "prediction")), replace(CLAIM, examples=7)]
+    claims += [replace(CLAIM, test=TEST), OBSERVED, replace(OBSERVED, options={**OBSERVED.options, "must_reach": True})]
+    boxes = [BOX, replace(BOX, bounds={"n": "0..5"}), replace(BOX, requires="n"), replace(BOX, engine="exhaustive")]
+    clauses = [store.clause(handmade(CLAIM, runs=(run,)), CLAIM, Target("tiny")) for run in runs]
+    clauses += [store.clause(handmade(claim, runs=(RUN,)), claim, Target("tiny")) for claim in (*claims[1:], *boxes)]
+    clauses.append(store.clause(handmade(CLAIM, runs=(RUN,)), CLAIM, Target("other")))
+    assert len({*clauses}) == len(clauses) == 16
 
 
 def test_a_record_that_names_a_report_of_pv_is_not_stale_because_of_it() -> None:

@@ -10,7 +10,7 @@ from pv.report.summary import sentence
 from pv.results import gates
 from pv.results.outcome import Outcome, Selection
 from pv.results.trial import MutationScore, TrialStatus
-from pv.results.verdict import ContractVerdict, Report, Status, decide
+from pv.results.verdict import ContractVerdict, Report, Shard, Status, decide
 from tests.report.handmade import PLAIN
 from tests.results.handmade import BOTH, HELD, HERE, contract, decided, evidence, falsifier, judged, trial, two
 
@@ -50,7 +50,9 @@ def test_a_mutant_outside_the_gate_may_survive() -> None:
     gated = decided(*held, claims=claims, gate=Gate(mutants=frozenset({"m"})))
     assert gated.status is Status.PASS
     assert (gated.killed, gated.claimed) == (frozenset({"m"}), frozenset({"m", "n"}))
-    assert decided(*held, claims=claims).status is Status.FAIL
+    required = decided(*held, claims=claims)
+    assert required.status is Status.FAIL
+    assert [verdict.results[0].waived for verdict in (gated, required)] == [("n",), ()]
 
 
 @pytest.mark.parametrize("gate", [Gate(), Gate(mutants=frozenset()), Gate(mutants=frozenset({"m"}))])
@@ -78,24 +80,26 @@ def test_the_gate_on_the_score_is_left_out_only_with_a_claim(names: str | None) 
     selected = None if names is None else frozenset(names)
     verdict = two(TrialStatus.HELD, TrialStatus.HELD, gate=Gate(mutation_score=0.9), falsifiers=selected)
     assert verdict.status is (Status.PASS if names == "F" else Status.UNDECIDED)
+    assert decided(trial(), gate=Gate(mutation_score=0.9), replay=True).status is Status.PASS
 
 
 SCORE = MutationScore(total=10, judged=10, killed=10, sampled=10)
 
 
 @pytest.mark.parametrize(
-    ("score", "reason"),
+    ("score", "status", "reason"),
     [
-        (None, "none is recorded"),
-        (replace(SCORE, killed=5), "the recorded one is 50 %"),
-        (replace(SCORE, changed=("a.py",)), "the recorded one is stale"),
-        (replace(SCORE, sampled=3), "the recorded one is of a sample"),
+        (None, Status.UNDECIDED, "none is recorded"),
+        (replace(SCORE, killed=5), Status.FAIL, "the recorded one is 50 %"),
+        (replace(SCORE, killed=0), Status.FAIL, "the recorded one is 0 %"),
+        (replace(SCORE, changed=("a.py",)), Status.UNDECIDED, "the recorded one is stale"),
+        (replace(SCORE, sampled=3), Status.UNDECIDED, "the recorded one is of a sample"),
     ],
 )
-def test_a_score_below_the_gate_is_a_reason(score: MutationScore | None, reason: str) -> None:
+def test_a_score_below_the_gate_is_a_reason(score: MutationScore | None, status: Status, reason: str) -> None:
     known = replace(evidence(*HELD), score=score)
     verdict = decide(contract(falsifier(), gate=Gate(mutation_score=0.9)), known, Selection())
-    assert verdict.status is not Status.PASS
+    assert verdict.status is status
     assert gates.unmet_requirements(verdict) == (f"the gate requires a mutation score of 90 %, {reason}",)
 
 
@@ -104,6 +108,7 @@ def test_a_required_device_without_a_claim_and_an_absent_contract_are_reasons() 
     assert (verdict.status, verdict.unclaimed) == (Status.UNDECIDED, ("cuda",))
     assert gates.unmet_requirements(verdict) == ("nothing claimed on cuda",)
     assert "nothing claimed on cuda" in sentence(verdict)
+    assert decided(*HELD, require=frozenset({"cuda"}), gate=Gate(devices=("cpu",))).status is Status.PASS
     absent = replace(verdict, results=(), unclaimed=(), absent="in none of the reports")
     assert gates.unmet_requirements(absent) == ("in none of the reports",)
 
@@ -135,3 +140,5 @@ def test_the_exit_code_is_the_worst_of_all(first: Status, second: Status, findin
 @pytest.mark.parametrize(("findings", "code"), [((), 2), ((0,), 2), ((1,), 1), ((3,), 3), ((0, 1, 3), 3)])
 def test_without_a_contract_nothing_passes(findings: tuple[int, ...], code: int) -> None:
     assert report(findings=findings).exit_code == code
+    assert replace(report(Status.PASS), missing=(Shard(1, 2),)).exit_code == 2
+    assert replace(report(Status.PASS), unmatched=("--only X",)).exit_code == 2

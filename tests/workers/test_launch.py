@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -160,6 +161,16 @@ def test_thread_that_computes_makes_a_waiting_process_active() -> None:
         while not tree.usage(computing.pid).active or tree.usage(computing.pid).cpu_s == 0.0:
             assert computing.poll() is None
         computing.kill()
+
+
+def test_cpu_time_of_a_tree_includes_processes_that_have_ended() -> None:
+    child = "import time\nwhile time.process_time() < 0.5: pass"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}]); print(flush=True); input()"
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], **pipes) as parent:
+        assert parent.stdout is not None and parent.stdout.readline()
+        assert tree.usage(parent.pid).cpu_s > 0.4, "its child computed for 0.5 s"
+        parent.kill()
 
 
 def test_variable_that_allows_inexact_products_on_gpus_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:

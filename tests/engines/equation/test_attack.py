@@ -76,8 +76,11 @@ def written(x, p, n):
 )
 def test_code_that_needs_another_layout_of_memory_is_refuted(tried, check, code, says) -> None:
     assert tried(LAYOUT, "e", {"f": code})["status"] == "held"
-    record = tried({"e": {**LAYOUT["e"], "checks": [check]}}, "e", {"f": code})
+    equation = {**LAYOUT["e"], "checks": [check]}
+    record = tried({"e": equation}, "e", {"f": code})
     assert (record["status"], record["error"].startswith(f"with {says}")) == ("refuted", True)
+    different = {**equation, "requires": "any(max(x, N) > min(x, N), M)"}  # slices that are not all equal
+    assert (tried({"e": different}, "e", {"f": code})["status"] == "held") == (check == "expanded_inputs")
 
 
 NEAR = {"x": "real[N] 1000..1001", "N": "size 2..6"}

@@ -12,7 +12,7 @@ import pv
 from pv.contract.model import Gate
 from pv.results import store
 from pv.results.outcome import Outcome, Selection
-from pv.results.trial import PROOFS, DeviceInfo, Evidence, Trial, TrialStatus
+from pv.results.trial import PROOFS, Counterexample, DeviceInfo, Evidence, Trial, TrialStatus
 from pv.results.verdict import Report, Status, decide
 from pv.source.project import find_project
 from tests.commands.small import edit, result
@@ -150,6 +150,9 @@ def test_recorded_proof_counts_at_the_limit_until_something_changes(project: Pro
     assert (proved.outcome, report.exit_code) == (Outcome.PROVED, 0), proved.reason
     assert proved.reason.startswith("recorded on a large machine, ")
     assert "1 of 1 proved (1 recorded), 1 of 1 mutants killed" in pv.render(report, verbose=True)
+    found = trial_of("H-LOOP", TrialStatus.TIMEOUT, counterexample=Counterexample(arguments={}, exact=True, error="e"))
+    known = Evidence(trials={("H-LOOP", "cpu"): found}, recorded={("H-LOOP", PROOFS): proved.recorded})
+    assert decide(contract, known, Selection(falsifiers=frozenset({"H-LOOP"}))).results[0].outcome is Outcome.FALSIFIED
     edit(folder / "counting.py", "        result += count", "        result = result + count")
     stale = result(pv.validate(only=["H-LOOP"], mutants=False), "H-LOOP")
     assert stale.outcome is Outcome.UNDECIDED

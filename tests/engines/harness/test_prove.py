@@ -2,11 +2,15 @@
 
 import importlib.util
 from itertools import product
+from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from pv.contract.bounds import box
+from pv.engines.failures import FailureClassifier
+from pv.engines.harness.point import Claim
 from pv.engines.harness.prove import combine, symbolic
 from pv.engines.harness.symbolic import parse_counterexample
 from pv.results.trial import TrialStatus
@@ -62,15 +66,23 @@ def test_text_without_a_point_gives_no_counterexample(text: str) -> None:
         ([("CANNOT_CONFIRM", "Not confirmed.")], 59.0, "timeout"),
         ([("CONFIRMED", "Confirmed."), ("CANNOT_CONFIRM", "Not confirmed.")], 3.0, "inconclusive"),
         ([("SYNTAX_ERR", "no")], 0.1, "error"),
+        ([("PRE_UNSAT", "no path")], 0.1, "inconclusive"),  # SPACE is not empty
     ],
 )
 def test_all_have_to_be_confirmed(monkeypatch: pytest.MonkeyPatch, messages: Any, seconds: float, status: str) -> None:
     # The clock is read before and after the analysis.
     times = iter([0.0, seconds])
-    monkeypatch.setattr(symbolic, "_analyse", lambda *_: (messages, 12, False))
+    monkeypatch.setattr(symbolic, "_analyse", lambda *_: (messages, 12, True))
     monkeypatch.setattr(symbolic.time, "process_time", lambda: next(times))
     nothing: Any = None
     assert symbolic.prove(nothing, SPACE, 60.0, nothing)["status"] == status
+
+
+def test_a_predicate_gets_copies_of_lists_and_may_return_a_bool_of_numpy() -> None:
+    point, failures = {"c": [1, 2]}, FailureClassifier(Path(), [])
+    assert Claim(lambda _, c: c.pop() == 2, None, failures).refutation(point) is None and point == {"c": [1, 2]}
+    for value in (True, False):
+        assert (Claim(lambda _, c, value=value: numpy.bool_(value), None, failures).refutation(point) is None) is value
 
 
 def test_missing_crosshair_is_skipped_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

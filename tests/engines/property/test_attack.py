@@ -46,10 +46,22 @@ def below(limit: int) -> Any:
 def test_claim_holds_or_its_counterexample_is_streamed_and_shrunk() -> None:
     record, records = attack(below(1001))
     assert (record["status"], record["valid"], record["asked"], records.kept) == ("held", 50, 50, [])
+    unset = given(n=st.integers(0, 1000))(below(1001).hypothesis.inner_test)
+    assert attack(engine.with_examples(unset, 7))[0]["valid"] == 7
     record, records = attack(below(10))
     assert (record["status"], record["arguments"], record["shrunk"]) == ("refuted", {"n": 10}, True)
     assert records.kept[0]["status"] == "refuted"
     assert record["error"].startswith("AssertionError: 10 is too large")
+
+
+def test_explicit_example_is_tried_with_the_profile_of_pv() -> None:
+    profile = settings.get_current_profile_name()
+    engine.load_profile(5, shrink=False)
+    try:
+        record, _ = attack(example(n=10)(given(n=st.integers(0, 9))(below(10).hypothesis.inner_test)))
+    finally:
+        settings.load_profile(profile)
+    assert (record["status"], record.get("arguments")) == ("refuted", {"n": 10})
 
 
 def test_same_seed_finds_the_same_first_counterexample() -> None:
@@ -114,6 +126,24 @@ def test_test_without_a_valid_example_is_not_held() -> None:
 
     record, _ = attack(falsify)
     assert (record["status"], record["valid"]) == ("no examples", 0)
+
+
+def test_an_example_that_cannot_be_drawn_is_not_replayed_and_a_replay_has_one_example() -> None:
+    first, _ = attack(below(10))
+    replay = f"{first['hypothesis']}:{first['blob']}"
+    assert attack(below(10), replay=replay)[0].items() >= {"status": "refuted", "valid": 1, "asked": 1}.items()
+    other, _ = attack(given(n=st.tuples(*[st.integers(0, 9)] * 5))(below(10).hypothesis.inner_test), replay=replay)
+    assert (other["status"], other["detail"]) == ("error", engine.OTHER)
+
+
+def test_health_check_of_other_than_rejections_is_an_error() -> None:
+    @settings(max_examples=50, database=None, deadline=None)
+    @given(n=st.integers())
+    def nested(n: int) -> None:
+        below(1001)()
+
+    record, _ = attack(nested)
+    assert record["status"] == "error" and record["detail"].startswith("Nesting @given"), record
 
 
 def test_the_end_of_what_the_failing_example_printed_is_kept() -> None:

@@ -17,7 +17,7 @@ from pv.results.saved.merge import merge, merge_verdicts, with_missing_claims
 from pv.results.trial import TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from tests.report.handmade import PLAIN
-from tests.results.handmade import BOTH, contract, decided, evidence, falsifier, judged, trial
+from tests.results.handmade import BOTH, contract, decided, evidence, falsifier, judged, recorded, trial
 
 DIFFERENT = "one.json and other.json have different changes to one commit"
 PROJECT = {"c": "c.yaml", "d": "d.yaml"}
@@ -49,6 +49,8 @@ def test_a_contract_that_is_in_no_report_is_undecided_unless_partial() -> None:
         ("c", Status.PASS, ""),
     ]
     assert whole.exit_code == 2
+    theirs = {"b.json": report(replace(passing("c"), subject="theirs"), passing("d"))}
+    assert merge(theirs).contracts[0].absent, "the contract is not tried on its own subject"
     assert merge(only, partial=True).exit_code == 0
 
 
@@ -118,6 +120,12 @@ def test_devices_from_two_machines_are_measured_both() -> None:
         whole = merge_verdicts(order)
         assert [(r.device, r.outcome) for r in whole.results] == [("cpu", Outcome.HELD), ("cuda", Outcome.HELD)]
         assert (whole.status, whole.killed) == (Status.PASS, frozenset({"m"}))
+
+
+def test_a_result_is_required_if_one_report_requires_it() -> None:
+    held = partial(verdict, trial(), judged(), recorded=(recorded(),))
+    for order in itertools.permutations((held(), held(require=frozenset({"cuda"})))):
+        assert [result.required for result in merge_verdicts(order).results] == [True, True]
 
 
 def test_a_mutant_is_killed_only_if_every_report_that_claims_it_killed_it() -> None:

@@ -130,4 +130,6 @@ def test_a_wider_tolerance_is_weaker() -> None:
     assert said(one, ten) == [("", "the relative tolerance of e is 10, was 1")]
     assert said(ten, one) == []
     assert said(tolerant(), one) == [("", "the tolerance of e is set to relative 1, it was measured")]
+    wider = tolerant(relative=1, absolute=10, why="w")
+    assert said(one, wider) == [("", "the absolute tolerance of e is 10, was 0")]
     assert said(one, tolerant()) == []
