@@ -52,6 +52,8 @@ OPERATIONS_THAT_MOVE_ELEMENTS = (
 ).split()
 MAX_ROWS = 64
 """Largest number of rows of logits that are sampled in a micro-batch."""
+EARLY_STEPS = 10
+"""Number of first steps in which labels of handwritten losses are recorded."""
 CTC_CALLS = 32
 """Number of calls of a CTC loss at one line whose targets are examined."""
 MAX_COLUMN_ELEMENTS = 1_000_000
@@ -75,6 +77,8 @@ def install(observer: Callable[[], Observer]) -> None:
         setattr(F, name, _wrapped_operands(name, getattr(F, name), observer))
     for owner in (F, Tensor):
         frames.wrap(owner, "log_softmax", lambda original: _wrapped_log_softmax(original, observer))
+    for owner in (torch, Tensor):
+        frames.wrap(owner, "gather", lambda original: _wrapped_gather(original, observer))
 
 
 def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
@@ -95,6 +99,27 @@ def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[],
         return out
 
     return log_softmax
+
+
+def _wrapped_gather(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+    """Wrap gather: in a handwritten cross-entropy, it reads the log-probability of every label."""
+
+    @frames.wraps(original)
+    def gather(*args: Any, **kwargs: Any) -> object:
+        out = original(*args, **kwargs)
+        active = observer()
+        early = active.steps < EARLY_STEPS and isinstance(out, Tensor) and out.requires_grad
+        if early and out.dim() >= 2 and out.shape[-1] == 1 and active.is_active():
+            with active.observing("gather"):
+                arguments = {**dict(zip(("input", "dim", "index"), args)), **kwargs}
+                scores = arguments["input"]
+                is_last = arguments["dim"] in (-1, scores.dim() - 1)
+                if is_last and _made_by(scores).startswith("LogSoftmax"):
+                    at, key = active.sites.find(2)
+                    tokens.record_labels(active, at, key, arguments["index"].squeeze(-1), None, scores)
+        return out
+
+    return gather
 
 
 def _dimension(node: Any) -> int:

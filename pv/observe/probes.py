@@ -201,6 +201,8 @@ class _Recorder(TorchFunctionMode):
         """The inputs of cross-entropies."""
         self.attention = {"causal": 0, "full": 0}
         """Number of self-attentions, by whether they see later positions."""
+        self.over_queries = 0
+        """Number of softmaxes over the last dimension but one of a square matrix, which may be the queries."""
         self.masks = 0
         """Number of float masks that are not causal."""
         self.masks_of_ones = 0
@@ -217,6 +219,8 @@ class _Recorder(TorchFunctionMode):
         if name in ("cross_entropy", "nll_loss"):
             self.scores.append(args[0] if args else kwargs["input"])
         result = func(*args, **kwargs)
+        if name == "gather" and isinstance(result, Tensor) and result.dim() >= 3 and result.shape[-1] == 1:
+            self.scores.append(args[0] if args else kwargs["input"])  # of a handwritten loss
         if name == "scaled_dot_product_attention":
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
             arguments = {**dict(zip(names, args)), **kwargs}
@@ -228,7 +232,10 @@ class _Recorder(TorchFunctionMode):
             self._record_masks(kwargs.get("attn_mask"), kwargs.get("key_padding_mask"))
         elif name == "softmax" and isinstance(result, Tensor) and result.dim() >= 3:
             if result.shape[-1] == result.shape[-2] >= 4:
-                self._record_attention(result.shape[-2], result.shape[-1], result > 0, False)
+                dim = kwargs["dim"] if "dim" in kwargs else args[1] if len(args) > 1 else None
+                seen = bool((result > 0).triu(1).any())
+                self.over_queries += dim in (-2, result.dim() - 2)
+                self._record_attention(result.shape[-2], result.shape[-1], None, not seen)
         elif name in ("embedding", "__getitem__") and self.tokens is not None and isinstance(result, Tensor):
             self._change(args, kwargs, result)
         return result
@@ -410,6 +417,8 @@ def _future(call: Call, base: _BaseForward) -> Optional[Event]:
     """Change all tokens of a row from one position on, and return the changes of the logits before this position."""
     texts = [(1, text) for text in _language(call)] or [(0, text) for text in _language(call, 0)[:1]]
     facts = [fact for fact in (_future_of(call, base, offset, *text) for offset, text in texts) if fact is not None]
+    # A text that changes no logit at all is an argument for the labels.
+    facts = [fact for fact in facts if fact.get("late", 1.0) > EQUAL_TOLERANCE] or facts
     # In a copy task, two arguments contain the text. The smallest change belongs to the input of the decoder:
     # logits may depend on every token of the encoder's input.
     return min(facts, key=lambda fact: fact.get("early", -1.0), default=None)
@@ -462,6 +471,7 @@ def _future_of(
         "reach": len(early) - clean,
         "local": clean >= 2 and all(value > EQUAL_TOLERANCE for value in early[clean:]),
         "attention": recorded.attention,
+        "over_queries": recorded.over_queries,
         "recurrent": base.recurrent,
     }
 

@@ -283,9 +283,10 @@ def masked_tokens_are_predicted(run: Run, record: Record) -> None:
 def no_token_sees_the_future(run: Run, record: Record) -> None:
     """A logit depends on the token that it predicts.
 
-    If a text is encoded as a whole, as in an autoencoder, all logits change. Two cases rule this out: only some logits,
-    directly before the changed tokens, change; or all operations that mix positions see both directions, so there is no
-    causal decoder. Otherwise the finding is a hint.
+    If a text is encoded as a whole, as in an autoencoder, all logits change. Three cases rule this out: only some
+    logits, directly before the changed tokens, change; all operations that mix positions see both directions, so there
+    is no causal decoder; or all of them are causal, and a softmax of the attention runs over the queries, so that later
+    tokens change the sums of earlier ones. Otherwise the finding is a hint.
     """
     for process, probe in _probes(run, record, "future"):
         if probe["offset"] != 1:
@@ -297,6 +298,16 @@ def no_token_sees_the_future(run: Run, record: Record) -> None:
         kinds = [probe["attention"], probe["recurrent"]]
         full = sum(kind["full"] for kind in kinds)
         causal = sum(kind["causal"] for kind in kinds)
+        if probe.get("over_queries") and causal and not full:
+            record.falsify(
+                probe["at"],
+                f"{process.kinds.get(probe['model'])} sees the tokens it predicts: when the tokens from position "
+                f"{probe['token']} on change, logits before it change by {probe['early']:.2g} of their spread; all "
+                f"{causal} attentions are causal, but {probe['over_queries']} of their softmaxes run over the queries, "
+                "the last dimension but one",
+                "apply the softmax over the keys: softmax(scores, dim=-1)",
+            )
+            continue
         local = probe["local"] and probe["own"] > 10 * VISIBLE
         add = record.falsify if local or (full and not causal) else record.hint
         how_far = f"the {probe['reach']} logits" if local else "logits"
