@@ -42,6 +42,7 @@ from . import (
     loaders,
     losses,
     masters,
+    metrics,
     modes,
     parameters,
     probes,
@@ -344,6 +345,7 @@ class Observer:
         self.loaded: list[checkpoints.Loaded] = []
         """Loads of weights that no forward has used yet."""
         self.modes = modes.Modes(self)
+        self.metrics = metrics.Metrics(self)
         self.schedules = schedules.Schedules(self)
         self.averages = averages.Averages(self)
         self._first_optimizers: dict[tuple[int, int, int], tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]] = {}
@@ -782,6 +784,7 @@ class Observer:
             model = self.models[inner] = Model(self.number(), inner)
             self.add("model", model=model.number, kind=type(inner).__name__)
             reports.wrap_libraries()
+            metrics.wrap_libraries(lambda: current)
             self.facts.samplings = self.updates.searches = 0
             self.modes.add_model(inner, model.number)
         model.calls += 1

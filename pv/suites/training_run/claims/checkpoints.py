@@ -1,10 +1,22 @@
 """Claims about weights that are saved and loaded."""
 
+import re
 from collections import defaultdict
+from collections.abc import Iterator
 
-from pv.suites.training_run.claim import Record, claim
-from pv.suites.training_run.run import Event, Run
+from pv.suites.training_run.claim import Record, claim, numbers
+from pv.suites.training_run.claims.reported import Evaluation, directions, evaluations_of
+from pv.suites.training_run.run import Event, Process, Run
 
+BETTER = {
+    **dict.fromkeys(("loss", "nll", "perplexity", "ppl", "error", "mse", "rmse", "mae", "wer", "cer"), "min"),
+    **dict.fromkeys(
+        ("acc", "accuracy", "f1", "auc", "auroc", "precision", "recall", "iou", "miou", "dice", "bleu", "rouge"), "max"
+    ),
+}
+"""By word in the name of a metric: the direction in which the metric improves."""
+CLEARLY = 0.05
+"""Smallest improvement that a choice of the best state may not overlook: of a loss, relative; of an accuracy, absolute."""
 LOST_SHARE = 0.2
 """Smallest fraction of a tensor that is a new block of zeros at its end, as evidence of lost values."""
 
@@ -118,6 +130,111 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
                     f"{event['lacking']} of these parameters are in no file: {names}",
                     "save every module that the optimizer trains",
                 )
+
+
+@claim("TR-SAVE-003", "no library compared a metric, and no earlier state was restored after the last step")
+def best_state_is_the_best(run: Run, record: Record) -> None:
+    """The best state, or the end of the training, is chosen in the wrong direction.
+
+    1. A callback of a library compares a metric in the wrong direction. The name of the metric shows the direction, or
+       its values do: all of them equal a loss, or all an accuracy, of the last evaluation.
+    2. After the last step, the script restores the weights of an earlier step, or it has saved a file with "best" in
+       its name. By one loss or accuracy of at least three evaluations, this is the worst state, and it is not better
+       than the median by any other one. A script that selects by another metric would have to prefer the worst state by
+       every measured number. An improvement below `CLEARLY` may be less than a required difference.
+    """
+    for process in run.processes:
+        choices: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
+        for event in process.of("choice"):
+            choices[event["by"], event["name"], event["mode"]].append(event)
+        evaluations = evaluations_of(process, least=1)
+        for (by, name, mode), events in choices.items():
+            values = list(dict.fromkeys(event["value"] for event in events))
+            direction = _direction(process, name, events, evaluations)
+            if direction is None or len(values) < 2:
+                continue
+            record.tried += len(events)
+            # A loss below 0, such as a likelihood, or an accuracy above 100 is another number than its name says.
+            named = min(values) >= 0 and (direction == "min" or max(values) <= 100)
+            if direction != mode and named:
+                setting = "greater_is_better" if by == "Trainer" else "mode"
+                right: object = direction == "max" if by == "Trainer" else direction
+                record.falsify(
+                    events[0]["at"],
+                    f"{by} compares {name}, {numbers(values[:6])}, and takes the {'largest' if mode == 'max' else 'smallest'}"
+                    " value for the best: it prefers the worst state",
+                    f"{by}(..., {setting}={right!r})" if by != "Trainer" else f"TrainingArguments(..., {setting}={right})",
+                )
+        for event, step, how in _kept_states(run, process):
+            known = [group for group in _measured(process, evaluations) if step in group]
+            if not known:
+                continue
+            record.tried += 1
+            ranks = [sorted(group.values()).index(group[step]) / (len(group) - 1) for group in known]
+            worst = [
+                group
+                for group in known
+                if all(group[step] > value for other, value in group.items() if other != step)
+                and group[step] - min(group.values()) > CLEARLY * abs(group[step])
+            ]
+            if worst and min(ranks) >= 0.5:
+                values = [abs(value) for value in worst[0].values()]
+                record.falsify(
+                    event["at"],
+                    f"{how} the weights of step {step}, the worst of {len(values)} evaluated states: the values in the "
+                    f"evaluations are {numbers(values[:8])}, and this state has {abs(worst[0][step]):.4g}",
+                    "keep the state if the loss is below, or the accuracy above, the best one so far",
+                )
+
+
+def _direction(process: Process, name: str, events: list[Event], evaluations: list[Evaluation]) -> str | None:
+    """Return the direction in which a metric improves, by its name or by its values; None if it is not known."""
+    better = {BETTER[word] for word in re.split(r"[^a-z0-9]+", name.lower()) if word in BETTER}
+    if len(better) == 1:
+        return better.pop()
+    steps = [event["n"] for event in process.of("step")]
+    shown = []
+    for event in events:
+        last = max((n for n in steps if n < event["n"]), default=-1)
+        shown.append(
+            set().union(*(directions(one, event["value"]) for one in evaluations if last < one.end < event["n"]))
+        )
+    if better or len({event["value"] for event in events}) < 3 or any(len(found) != 1 for found in shown):
+        return None
+    found = set().union(*shown)
+    return found.pop() if len(found) == 1 else None
+
+
+def _kept_states(run: Run, process: Process) -> Iterator[tuple[Event, int, str]]:
+    """Yield a load or save of the best state, the number of steps before the state, and a verb for the finding."""
+    if not run.complete or len(process.windows) != 1:
+        return
+    (windows,) = process.windows.values()
+    loads = [event for event in process.of("load") if event["n"] > windows[-1].n and event.get("digests")]
+    restored = {}
+    for event in loads:
+        digest = event["digests"][0]["digest"]
+        restored[event["n"]] = [window.step for window in windows if window.event["digest"] == digest]
+    # Several different states may be compared with each other on purpose.
+    if len({tuple(steps) for steps in restored.values()}) == 1 and len(steps := restored[loads[0]["n"]]) == 1:
+        yield loads[0], steps[0], "the script restores"
+        return
+    saves = [event for event in process.of("save") if event.get("best")]
+    if saves and len({event["at"] for event in saves}) == 1:
+        before = [window.step for window in windows if window.n < saves[-1]["n"]]
+        yield saves[-1], max(before, default=0), "the file of the best state has"
+
+
+def _measured(process: Process, evaluations: list[Evaluation]) -> list[dict[int, float]]:
+    """Return the series of at least three evaluations: by number of steps, a loss, or an accuracy as a negative number."""
+    groups: dict[object, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for one in evaluations:
+        if one.kind != "number":
+            source = one.loader["loader"] if one.loader is not None else None
+            sign = -1 if one.kind == "accuracy" else 1
+            groups[one.function, one.key, source][one.step].append(sign * one.sums[0] / one.sums[1])
+    # The evaluation of the restored state itself repeats the last number of steps, so only the first one counts.
+    return [{step: values[0] for step, values in group.items()} for group in groups.values() if len(group) >= 3]
 
 
 @claim("TR-LOAD-002", "no weights were loaded with strict=False, or filtered by name")

@@ -562,6 +562,9 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
     A mean over several data sets is excluded: all evaluations read one loader, with optimizer steps in between. The
     mean of the last evaluation alone must differ from the reported number. Or a training loss
     is the sum over all epochs so far, divided by the batches or examples of one epoch, which is no mean.
+
+    Or a metric of torchmetrics is computed over the training and an evaluation together, or over two evaluations on one
+    loader, after the first of which it was computed already. An aggregate, such as a mean of durations, may do so.
     """
     for process in run.processes:
         tried, matches = compare(process)
@@ -580,6 +583,25 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
             groups[one.key].append(one)
         for group in groups.values():
             any(_is_sum_of_epochs(record, pairs, group, len(reports)) for pairs in _following_reports(group, reports))
+        for event in process.of("metric"):
+            trained, evaluated = event["trained"], event["evaluated"]
+            record.tried += 1
+            add = record.hint if event["aggregates"] else record.falsify
+            # A series of one batch may be a forward of the trained model inside a training step.
+            if trained > 1 and max(evaluated, default=0) > 1:
+                add(
+                    event["at"],
+                    f"{event['kind']} is computed over {trained} batches of the training and {sum(evaluated)} batches "
+                    "of an evaluation together: it was not reset in between, or one metric is used for both",
+                    "use a separate metric for the evaluation, or call metric.reset() before it",
+                )
+            elif len(evaluated) > 1 and min(evaluated) > 1 and event["computed"] and event["sources"] == 1:
+                add(
+                    event["at"],
+                    f"{event['kind']} is computed over {len(evaluated)} evaluations, with {evaluated[:6]} batches: it "
+                    "was not reset after the first one",
+                    "call metric.reset() before each evaluation",
+                )
 
 
 def _is_sum_of_epochs(record: Record, pairs: Sequence[FollowingReport], epochs: list[Evaluation], reports: int) -> bool:
