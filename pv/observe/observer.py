@@ -48,6 +48,7 @@ from . import (
     probes,
     reported,
     schedules,
+    seeds,
     terms,
     tokens,
 )
@@ -347,6 +348,7 @@ class Observer:
         self.modes = modes.Modes(self)
         self.metrics = metrics.Metrics(self)
         self.schedules = schedules.Schedules(self)
+        self.seeds = seeds.Seeds(self)
         self.averages = averages.Averages(self)
         self._first_optimizers: dict[tuple[int, int, int], tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]] = {}
         """The number of an optimizer, with weak references to its first and last parameter.
@@ -526,6 +528,9 @@ class Observer:
             fields["waiting"] = state.waiting
         fields.update(state.sides)
         state.sides = {}
+        seeded = self.seeds.at_step()
+        if seeded is not None:
+            fields["seeded"] = seeded
         if state.copied is not None:
             fields["copied"], state.copied = state.copied, None
         if state.before:
@@ -830,6 +835,7 @@ class Observer:
             if inner is not module or _has_ranks():
                 last.setdefault("others", []).append([fingerprint(tensor) for tensor in tensors[1:4]])
         self.modes.begin_forward(model, inner, grad, tensors)
+        self.seeds.begin_forward(grad)
         return model
 
     def watch_outputs(self, outputs: object) -> None:
@@ -1246,6 +1252,8 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
         finally:
             observer.in_module = False
             observer.modes.end_forward()
+            if model is not None:
+                observer.seeds.end_forward()
         if model is not None and grad:
             with observer.observing("output"):
                 heads.record_layer(observer, result)
@@ -1419,6 +1427,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     modes.install(lambda: current)
     averages.install(lambda: current)
     schedules.install(lambda: current)
+    seeds.install(lambda: current)
     frames.wrap(torch.autograd, "backward", _backward)
     frames.wrap(
         importlib.import_module("torch._jit_internal"), "createResolutionCallbackFromClosure", _resolve_original

@@ -32,6 +32,8 @@ CONSTANT = ("constant_", "ones_", "zeros_", "eye_", "dirac_")
 """Initializers that draw no random numbers."""
 LAYER_CALLS = 50_000
 """Largest number of calls of layers that are examined. Without it, a process that takes no step would have no limit."""
+MIN_UNITS, MAX_UNITS, MAX_LAYERS = 4, 64, 200
+"""Limits for the comparison of the units of a layer: units of a layer, compared units, and layers of a model."""
 BACKWARD_PASSES = 6
 """Number of first backward passes after which every parameter of every model is examined."""
 
@@ -450,7 +452,32 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
         "cut": parts,
         "last_layer": _last_layer(facts, model, module),
         "cut_inputs": len(ran),
+        "rows": _spread_of_rows(facts, module, held & had),
     }
+
+
+def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> object:
+    """Return, of every linear or convolution layer with at least four units, how its first units differ from unit 0.
+
+    Args:
+        facts: The facts of this process.
+        module: The model.
+        trained: Ids of the parameters that optimizers hold, and that had a gradient.
+    """
+    names, parts = [], []
+    for name, layer in module.named_modules():
+        weight = getattr(layer, "weight", None)
+        if not isinstance(layer, _MATRIX_LAYERS) or not isinstance(weight, Tensor) or id(weight) not in trained:
+            continue
+        reference, before = facts.first.get(id(weight), (None, weight))
+        if reference is None or reference() is not weight or is_shard(weight) or len(weight) < MIN_UNITS:
+            continue
+        rows, now = weight.detach()[:MAX_UNITS].flatten(1), facts.sample(weight)
+        if now.shape == before.shape and now.device == before.device and len(names) < MAX_LAYERS:
+            names.append([f"{name}.weight", len(weight)])
+            largest = [(rows - rows[:1]).abs().amax(), (now - before).abs().amax()]
+            parts.append(torch.stack([value.double() for value in largest]))
+    return Late(parts, lambda *pairs: [[*name, *pair] for name, pair in zip(names, pairs)]) if parts else []
 
 
 def _count_as(

@@ -216,7 +216,9 @@ def _kept_states(run: Run, process: Process) -> Iterator[tuple[Event, int, str]]
         digest = event["digests"][0]["digest"]
         restored[event["n"]] = [window.step for window in windows if window.event["digest"] == digest]
     # Several different states may be compared with each other on purpose.
-    if len({tuple(steps) for steps in restored.values()}) == 1 and len(steps := restored[loads[0]["n"]]) == 1:
+    # The last state may be saved and read again, whether or not it is the best one.
+    same = {tuple(steps) for steps in restored.values()}
+    if len(same) == 1 and len(steps := same.pop()) == 1 and steps[0] < windows[-1].step:
         yield loads[0], steps[0], "the script restores"
         return
     saves = [event for event in process.of("save") if event.get("best")]

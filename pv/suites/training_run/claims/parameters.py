@@ -8,6 +8,8 @@ from pv.suites.training_run.run import Event, Process, Run, Window
 
 CLASSES = {"cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", "multi_margin_loss"}
 """Losses of scores of classes."""
+EQUAL = 1e-3
+"""Largest difference between the units of a layer that rounding explains, relative to the change of its weights."""
 
 
 @claim("TR-PARAM-001", "no optimizer held parameters of a model that ran")
@@ -447,6 +449,36 @@ def new_head_is_trained(run: Run, record: Record) -> None:
                     f"train the new layer: call model.{head['name']}.requires_grad_(True) before the optimizer is "
                     "constructed",
                 )
+
+
+@claim("TR-PARAM-011", "no linear or convolution layer with at least four units was trained")
+def units_of_a_layer_differ(run: Run, record: Record) -> None:
+    """All units of a layer have had equal weights since the first steps, although the weights change.
+
+    Equal units get equal gradients, so the layer computes one feature. A layer whose units are equal on purpose until
+    its gradients differ, such as a head that begins at 0, has different units after the first step.
+    """
+    for process in run.processes:
+        by_model: dict[int, list[Event]] = defaultdict(list)
+        for event in process.of("parameters"):
+            by_model[event["model"]].append(event)
+        for model, events in by_model.items():
+            rows = [{name: (units, *values) for name, units, *values in e.get("rows") or ()} for e in events]
+            known = [name for name in rows[0] if all(name in row for row in rows)]
+            if len(rows) < 2 or process.steps < 10:
+                continue
+            record.tried += len(known)
+            for name in known:
+                units, _, moved = rows[-1][name]
+                if any(row[name][2] == 0 or row[name][1] > EQUAL * row[name][2] for row in rows):
+                    continue
+                record.falsify(
+                    next(f["at"] for f in process.of("forward") if f["model"] == model and f["grad"]),
+                    f"all {units} units of {name} of {process.kinds.get(model)} have equal weights in every step, and "
+                    f"these change by up to {moved:.3g}: the layer computes one feature {units} times",
+                    "initialize the weights with random numbers, for example nn.init.kaiming_uniform_",
+                )
+                break
 
 
 def _stuck_products(checked: list[Window]) -> list[tuple[str, str]]:
