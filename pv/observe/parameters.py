@@ -453,7 +453,42 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
         "last_layer": _last_layer(facts, model, module),
         "cut_inputs": len(ran),
         "rows": _spread_of_rows(facts, module, held & had),
+        "one_storage": _names_of_one_storage([(name, p) for name, p in trainable if id(p) in held]),
+        "untied": _untied_embeddings(facts, module, held & had),
     }
+
+
+def _names_of_one_storage(named: list[tuple[str, Tensor]]) -> list[list[str]]:
+    """Return the groups of names of different parameters that share all their memory."""
+    groups: dict[tuple[int, torch.Size], list[str]] = {}
+    for name, p in named:
+        if p.numel() > 1 and not p.is_meta and not is_shard(p) and p.data_ptr():
+            groups.setdefault((p.data_ptr(), p.shape), []).append(name)
+    return [names for names in groups.values() if len(names) > 1][:20]
+
+
+def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> object:
+    """Return the pairs of an embedding and a linear layer whose weights were equal at first, with their difference now.
+
+    Args:
+        facts: The facts of this process.
+        module: The model.
+        trained: Ids of the parameters that optimizers hold, and that had a gradient.
+    """
+    layers = [(name, m.weight) for name, m in module.named_modules() if isinstance(m, (nn.Embedding, nn.Linear))]
+    found = [(name, p, facts.first[id(p)][1]) for name, p in layers if id(p) in trained and id(p) in facts.first]
+    names, parts = [], []
+    for one, p, first in found:
+        for two, q, other in found:
+            if p.dim() == 2 and p.shape == q.shape and isinstance(module.get_submodule(one), nn.Embedding):
+                if p is not q and type(module.get_submodule(two)) is nn.Linear and torch.equal(first, other):
+                    names.append([f"{one}.weight", f"{two}.weight"])
+                    parts.append((facts.sample(p) - facts.sample(q)).abs().amax())
+    # The classes of transformers have `tie_weights` also for models that are not tied, so their configuration decides.
+    wanted = getattr(getattr(module, "config", None), "tie_word_embeddings", None)
+    words = {word for name in {*vars(module), *dir(type(module))} for word in name.lower().split("_")}
+    tied = bool(words & {"tie", "tied"}) if wanted is None else bool(wanted)
+    return Late(parts, lambda *apart: [[*pair, d[0], tied] for pair, d in zip(names, apart)]) if parts else []
 
 
 def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> object:

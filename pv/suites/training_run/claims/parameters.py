@@ -481,6 +481,44 @@ def units_of_a_layer_differ(run: Run, record: Record) -> None:
                 break
 
 
+@claim("TR-PARAM-012", "no parameters of a model were compared")
+def tied_parameters_are_one(run: Run, record: Record) -> None:
+    """Weights are tied by `.data`, so that they are two parameters.
+
+    1. Two parameters share their memory, and an optimizer with moments updates both: each gets only a part of the
+       gradient, and Adam moves the weights twice. Updates of plain SGD are sums of gradients, so they are the same as
+       of one parameter: this is a hint.
+    2. An embedding and a linear layer have equal weights at first, and different ones later, although the configuration
+       of the model demands tied weights, or the model has an attribute or a method such as `tie_weights`. Otherwise
+       this is a hint: a head may start from the embedding on purpose.
+    """
+    for process in run.processes:
+        moments = any(event["moments"] for event in process.of("optimizer") if process.windows.get(event["optimizer"]))
+        for event in {e["model"]: e for e in process.of("parameters")}.values():
+            kind = process.kinds.get(event["model"])
+            at = next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
+            right = "assign the parameter itself: head.weight = embedding.weight"
+            record.tried += event["held"] if "one_storage" in event else 0
+            for names in event.get("one_storage", ()):
+                add = record.falsify if moments else record.hint
+                add(
+                    at,
+                    f"{' and '.join(names)} of {kind} share their memory, but are {len(names)} parameters: each has a "
+                    "gradient and moments of its own, and the optimizer updates the memory with each of them",
+                    right,
+                )
+            for embedding, head, apart, is_tied in event.get("untied") or ():
+                if apart:
+                    add = record.falsify if is_tied else record.hint
+                    add(
+                        at,
+                        f"{embedding} and {head} of {kind} have equal values before the first step, and differ by up to "
+                        f"{apart:.3g} at the end: they are trained separately"
+                        + (", although the model declares that they are tied" if is_tied else ""),
+                        right,
+                    )
+
+
 def _stuck_products(checked: list[Window]) -> list[tuple[str, str]]:
     """Return pairs of names of matrices of one module, the second multiplied with the first, that are 0 in all steps.
 
