@@ -203,6 +203,8 @@ class _Recorder(TorchFunctionMode):
         """Number of self-attentions, by whether they see later positions."""
         self.over_queries = 0
         """Number of softmaxes over the last dimension but one of a square matrix, which may be the queries."""
+        self.over_rows: list[int] = []
+        """The sizes of the first dimensions over which a softmax runs."""
         self.masks = 0
         """Number of float masks that are not causal."""
         self.masks_of_ones = 0
@@ -230,9 +232,11 @@ class _Recorder(TorchFunctionMode):
         elif name == "multi_head_attention_forward":
             self._record_attention(args[0].shape[0], args[1].shape[0], kwargs.get("attn_mask"), False)
             self._record_masks(kwargs.get("attn_mask"), kwargs.get("key_padding_mask"))
-        elif name == "softmax" and isinstance(result, Tensor) and result.dim() >= 3:
-            if result.shape[-1] == result.shape[-2] >= 4:
-                dim = kwargs["dim"] if "dim" in kwargs else args[1] if len(args) > 1 else None
+        elif name == "softmax" and isinstance(result, Tensor) and result.dim() >= 2:
+            dim = kwargs["dim"] if "dim" in kwargs else args[1] if len(args) > 1 else None
+            # Without a dimension, torch takes the first one of three, and the second one of two or four.
+            self.over_rows += [len(result)] * (dim in (0, -result.dim()) or (dim is None and result.dim() == 3))
+            if result.dim() >= 3 and result.shape[-1] == result.shape[-2] >= 4:
                 seen = bool((result > 0).triu(1).any())
                 self.over_queries += dim in (-2, result.dim() - 2)
                 self._record_attention(result.shape[-2], result.shape[-1], None, not seen)
@@ -628,7 +632,13 @@ def _rows(call: Call, base: _BaseForward) -> Optional[Event]:
         "changed_rows": int((change[1:] > VISIBLE_CHANGE).sum()),
         "routed": sorted(recorded.names & {"topk", "sort", "argsort", "argmax", "bincount", "one_hot"}),
         "rows_as_time": _rows_as_time(call, tokens, bool(language)) if axis else None,
+        "softmax_over_rows": _has_one_label_per_row(call, tokens) and len(change) in recorded.over_rows,
     }
+
+
+def _has_one_label_per_row(call: Call, inputs: Tensor) -> bool:
+    rows, width = inputs.shape[:2]
+    return rows != width and width > 1 and {labels.numel() for labels, *_ in call.losses} == {rows}
 
 
 def _arguments(call: Call) -> Iterator[Tensor]:
@@ -659,8 +669,7 @@ def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
         language: Whether the labels are next tokens.
     """
     rows, width = inputs.shape[:2]
-    counts = {labels.numel() for labels, *_ in call.losses}
-    if rows == width or width < 2 or not (language or counts == {rows}):
+    if rows == width or width < 2 or not (language or _has_one_label_per_row(call, inputs)):
         return None
     layers: list[str] = []
 

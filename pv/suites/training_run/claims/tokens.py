@@ -341,8 +341,9 @@ def padding_changes_nothing(run: Run, record: Record) -> None:
 def rows_do_not_mix(run: Run, record: Record) -> None:
     """The output of a row depends on another row of the batch.
 
-    Two cases falsify the claim: a language model, whose labels show which axis is time, unless tokens are routed to
-    experts of limited capacity; and a layer that takes the rows for time, while the labels show that they are rows.
+    Three cases falsify the claim: a language model, whose labels show which axis is time, unless tokens are routed to
+    experts of limited capacity; a layer that takes the rows for time, while the labels show that they are rows; and a
+    softmax over the rows inside the model, with one label for each row.
     Otherwise the finding is a hint: sets and contrastive models mix rows on purpose. Rows that an argument connects,
     such as the nodes of a graph, are not probed.
     """
@@ -361,6 +362,12 @@ def rows_do_not_mix(run: Run, record: Record) -> None:
                 probe["at"],
                 f"{seen}; {probe['rows_as_time']} gets [rows, time, features] but expects [time, rows, features]",
                 "pass batch_first=True to the layer",
+            )
+        elif probe.get("softmax_over_rows"):
+            record.falsify(
+                probe["at"],
+                f"{seen}; a softmax in the model runs over the first dimension, the rows",
+                "apply the softmax over positions or features: softmax(scores, dim=1) or dim=-1",
             )
         elif probe["language"] and everywhere:
             record.falsify(probe["at"], seen, "reduce over positions or features, never over rows of the batch")
