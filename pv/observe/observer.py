@@ -1184,6 +1184,7 @@ def _backward(original: Callable[..., object]) -> Callable[..., object]:
         started = None
         with observer.observing("backward"):
             started = observer.begin_backward()
+            terms.mark_root(args[0] if args else kwargs.get("tensors"), observer.trace.count)
             if observer.steps < terms.STEPS:
                 started["root"] = observer.terms.describe(args[0] if args else kwargs.get("tensors"))
                 started["dropped"] = observer.terms.dropped

@@ -891,3 +891,22 @@ def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
                     f"{norm:.5g} ({len(clipped)} such reports)",
                     "report the return value of clip_grad_norm_",
                 )
+
+
+@claim("TR-LOG-003", "no number was reported after a backward pass")
+def sums_of_losses_have_no_graph(run: Run, record: Record) -> None:
+    """A sum of losses over batches keeps the graphs of all batches, although each loss has had a backward pass.
+
+    If the sum itself were a loss, as in accumulation without a backward pass per micro-batch, its terms would have had
+    no separate passes. The graph of this sum has no use, and grows with every batch.
+    """
+    for process in run.processes:
+        first = next((event["n"] for event in process.of("backward")), None)
+        record.tried += sum(first is not None and event["n"] > first for event in process.of("report"))
+        for event in process.of("history"):
+            record.falsify(
+                event["at"],
+                f"this number is read from a sum of {event['terms']} losses that requires a gradient, after a backward "
+                "pass of each of them: the sum keeps the graphs of all these batches in memory",
+                "add loss.item() or loss.detach() to the sum",
+            )
