@@ -901,6 +901,7 @@ class Observer:
                 left_out=[name for name, _ in left_out][:40],
                 left_out_shapes=[list(p.shape) for _, p in left_out][:40],
                 outside=outside[:20],
+                listed=parameters.count_listed(self, model.number, module, set(held)),
                 without_gradient=[n for n, p in trainable_here if id(p) in ran and id(p) in held and id(p) not in had][
                     :40
                 ],

@@ -491,6 +491,29 @@ def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> ob
     return Late(parts, lambda *apart: [[*pair, d[0], tied] for pair, d in zip(names, apart)]) if parts else []
 
 
+def count_listed(observer: Observer, model: int, module: nn.Module, held: set[int]) -> object:
+    """Return the number of untrained random matrices in lists of a model, and the number of modules in these lists.
+
+    Only lists of at least two modules count, none of which is registered in the model. Their layers ran in the model,
+    and have gradients, but no optimizer holds them. The matrices still have the values of their initializers.
+    """
+    registered = {id(part) for part in module.modules()}
+    elements: list[nn.Module] = []
+    for part in module.modules():
+        for value in list(vars(part).values()):
+            value = list(value.values()) if type(value) is dict else value
+            if isinstance(value, (list, tuple)) and len(value) > 1 and all(isinstance(m, nn.Module) for m in value):
+                elements += [m for m in value if id(m) not in registered]
+    layers = [m for element in elements for m in element.modules() if m in observer.ran]
+    layers = [m for m in layers if observer.ran[m].model == model and observer.ran[m].grad]
+    matrices = [p for m in layers for p in m._parameters.values() if p is not None and p.dim() > 1]
+    if not matrices or any(p.grad is None or id(p) in held for p in matrices):
+        return [0, 0, 0]
+    drawn = _count_as(observer.facts, observer.facts.drawn, matrices, alike=True)
+    count, size = len(matrices), len(elements)
+    return Late(drawn.tensors, lambda *parts: [drawn.build(*parts), count, size]) if isinstance(drawn, Late) else [0, 0, 0]
+
+
 def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> object:
     """Return, of every linear or convolution layer with at least four units, how its first units differ from unit 0.
 

@@ -148,12 +148,22 @@ def trainable_parameters_are_held(run: Run, record: Record) -> None:
 def layers_belong_to_the_model(run: Run, record: Record) -> None:
     """Layers run inside a model and are not registered in it, such as layers in a Python list.
 
-    Always a hint: scripts hide helpers, such as a perceptual network, from `parameters()` in this way.
+    Scripts hide helpers, such as a perceptual network, from `parameters()` in this way, so this is a hint unless a list
+    has several modules with random initial values whose gradients are computed and never used. A fixed random part
+    would require no gradient.
     """
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             record.tried += event["trainable"]
-            if event["outside"]:
+            drawn, matrices, modules = event.get("listed", (0, 0, 0))
+            if event["outside"] and matrices and drawn == matrices:
+                record.falsify(
+                    next(f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]),
+                    f"{modules} modules in a Python list of {process.kinds.get(event['model'])} run and get gradients, "
+                    f"but no optimizer holds them: their {matrices} weights keep their random initial values",
+                    "keep the modules in an nn.ModuleList",
+                )
+            elif event["outside"]:
                 record.hint(
                     "",
                     f"{', '.join(event['outside'][:4])} run inside {process.kinds.get(event['model'])} with gradients, "
@@ -465,7 +475,7 @@ def units_of_a_layer_differ(run: Run, record: Record) -> None:
         for model, events in by_model.items():
             rows = [{name: (units, *values) for name, units, *values in e.get("rows") or ()} for e in events]
             known = [name for name in rows[0] if all(name in row for row in rows)]
-            if len(rows) < 2 or process.steps < 10:
+            if len(rows) < 2 or process.steps < 8:
                 continue
             record.tried += len(known)
             for name in known:
@@ -485,26 +495,26 @@ def units_of_a_layer_differ(run: Run, record: Record) -> None:
 def tied_parameters_are_one(run: Run, record: Record) -> None:
     """Weights are tied by `.data`, so that they are two parameters.
 
-    1. Two parameters share their memory, and an optimizer with moments updates both: each gets only a part of the
-       gradient, and Adam moves the weights twice. Updates of plain SGD are sums of gradients, so they are the same as
-       of one parameter: this is a hint.
+    1. Two parameters share their memory, and an optimizer updates both: each gets only a part of the gradient, and Adam
+       moves the weights twice. Updates of SGD are linear in the gradient, so they are the same as of one parameter: this
+       is a hint.
     2. An embedding and a linear layer have equal weights at first, and different ones later, although the configuration
        of the model demands tied weights, or the model has an attribute or a method such as `tie_weights`. Otherwise
        this is a hint: a head may start from the embedding on purpose.
     """
     for process in run.processes:
-        moments = any(event["moments"] for event in process.of("optimizer") if process.windows.get(event["optimizer"]))
+        is_linear = {e["kind"] for e in process.of("optimizer") if process.windows.get(e["optimizer"])} <= {"SGD"}
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             kind = process.kinds.get(event["model"])
             at = next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
             right = "assign the parameter itself: head.weight = embedding.weight"
             record.tried += event["held"] if "one_storage" in event else 0
             for names in event.get("one_storage", ()):
-                add = record.falsify if moments else record.hint
+                add = record.hint if is_linear else record.falsify
                 add(
                     at,
                     f"{' and '.join(names)} of {kind} share their memory, but are {len(names)} parameters: each has a "
-                    "gradient and moments of its own, and the optimizer updates the memory with each of them",
+                    "part of the gradient, and the optimizer updates the memory with each of them",
                     right,
                 )
             for embedding, head, apart, is_tied in event.get("untied") or ():
