@@ -50,6 +50,10 @@ PARAMETERS = {
 OPERATIONS_THAT_MOVE_ELEMENTS = (
     "View Reshape Squeeze Unsqueeze Transpose Permute Slice Select Index ToCopy Clone T Alias UnsafeView Expand"
 ).split()
+OPERATIONS_OF_ERRORS = "Mean Sum Pow Abs Mul Div Neg Add Sub Sqrt".split()
+"""The operations between differences and a handwritten loss."""
+MAX_NODES = 64
+"""Largest number of nodes of a graph that are visited."""
 MAX_ROWS = 64
 """Largest number of rows of logits that are sampled in a micro-batch."""
 EARLY_STEPS = 10
@@ -177,6 +181,57 @@ def _blanks(targets: Tensor, target_lengths: object, blank: int = 0, **_: object
     if targets.dim() == 2:
         inside = torch.arange(targets.shape[1], device=targets.device) < lengths
     return {"blanks": (inside & (targets == blank)).sum(), "labels": inside.sum()}
+
+
+def record_differences(observer: Observer, roots: object, at: str) -> None:
+    """Record a handwritten mean of squares or absolute values of differences that are broadcast from [N, 1] to [N, N].
+
+    The nodes of a graph know the shapes of their results. The walk stops at other operations, such as the exponential
+    of a kernel, for which all pairs are intended.
+
+    Args:
+        observer: The observer of this process.
+        roots: The argument of a backward pass.
+        at: The line of the backward pass.
+    """
+    root = roots if isinstance(roots, Tensor) else None
+    waiting: list[Any] = [root.grad_fn] if root is not None and root.grad_fn is not None else []
+    wide, pairwise, seen = None, False, 0
+    while waiting and seen < MAX_NODES:
+        node, seen = waiting.pop(), seen + 1
+        parts = [part for part, _ in node.next_functions if part is not None]
+        name, shape = type(node).__name__, _shape_of(node)
+        if name.startswith("SubBackward") and len(shape) == 2 and shape[0] == shape[1] > 1:
+            pairwise = pairwise or len(parts) > 1
+            if len(parts) == 1 and _is_column(parts[0], shape[0]):
+                wide = [_shape_of(parts[0]), shape]
+        elif name.partition("Backward")[0] in OPERATIONS_OF_ERRORS and not _is_weighted(node):
+            waiting += parts
+    if wide is not None:
+        facts = {"shapes": wide, "pairwise": pairwise, "reduction": "mean"}
+        observer.add("operands", function="difference", at=at, operands=facts)
+
+
+def _is_column(node: Any, rows: int) -> bool:
+    """Return whether the result of a node is one number for each row, and was not reshaped for differences of pairs."""
+    name, shape = type(node).__name__, _shape_of(node)
+    if name.startswith("Squeeze") and shape == [rows]:  # targets of shape [N, 1]
+        return _shape_of(node.next_functions[0][0]) == [rows, 1]
+    return shape == [rows, 1] and name.startswith(("Addmm", "Mm", "Sigmoid", "Tanh", "Softplus", "Relu", "Exp"))
+
+
+def _is_weighted(node: Any) -> bool:
+    """Return whether a node multiplies by a tensor without gradient, such as the weights of pairs."""
+    factors = [getattr(node, name, None) for name in ("_saved_self", "_saved_other")]
+    return len(node.next_functions) == 2 and any(
+        isinstance(factor, Tensor) and factor.numel() > 1 and not factor.requires_grad for factor in factors
+    )
+
+
+def _shape_of(node: Any) -> list[int]:
+    """Return the shape of the result of the operation of a node; [] if it is not known."""
+    metadata = getattr(node, "_input_metadata", ())
+    return [int(size) for size in metadata[0].shape] if metadata else []
 
 
 def _targets(target: Tensor) -> Late:

@@ -1186,6 +1186,8 @@ def _backward(original: Callable[..., object]) -> Callable[..., object]:
         with observer.observing("backward"):
             started = observer.begin_backward()
             terms.mark_root(args[0] if args else kwargs.get("tensors"), observer.trace.count)
+            if observer.steps < EAGER_STEPS:
+                losses.record_differences(observer, args[0] if args else None, observer.sites.find(2)[0])
             if observer.steps < terms.STEPS:
                 started["root"] = observer.terms.describe(args[0] if args else kwargs.get("tensors"))
                 started["dropped"] = observer.terms.dropped

@@ -527,6 +527,8 @@ def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> objec
         weight = getattr(layer, "weight", None)
         if not isinstance(layer, _MATRIX_LAYERS) or not isinstance(weight, Tensor) or id(weight) not in trained:
             continue
+        if weight.dim() < 2:  # a part of a flat parameter
+            continue
         reference, before = facts.first.get(id(weight), (None, weight))
         if reference is None or reference() is not weight or is_shard(weight) or len(weight) < MIN_UNITS:
             continue

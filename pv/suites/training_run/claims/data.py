@@ -710,10 +710,10 @@ def training_reads_more_than_the_first_batch(run: Run, record: Record) -> None:
 
 @claim("TR-DATA-012", "no model was trained and evaluated, with a loss, on inputs that are numbers")
 def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) -> None:
-    """Training inputs are standardized, and evaluated inputs are raw pixels, from 0 to 1 or from 0 to 255.
+    """Training inputs are standardized, and evaluated inputs are raw: pixels from 0 to 1 or 255, or of a larger scale.
 
     A script may evaluate inputs of another distribution on purpose, and add noise in the training. Therefore all
-    evaluations with a loss must have raw pixels, and mean and standard deviation must be equal in training and
+    evaluations with a loss must have raw inputs, and mean and standard deviation must be equal in training and
     evaluation after both are scaled to the range 0 to 1. Other differences are hints.
     """
     for process in run.processes:
@@ -746,9 +746,10 @@ def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) ->
                 f"mean {center:.3g} and standard deviation {spread:.3g}"
             )
             right = "apply the same normalization, with the mean and deviation of the training set, in the evaluation"
-            if standard and same and (unit or bytes_):
-                scale = "from 0 to 1" if unit else "from 0 to 255"
-                record.falsify(first["at"], f"{seen}: they are raw values {scale}", right)
+            wide = all(s[1] > 4 * deviation for _, s in tested)
+            if standard and same and (unit or bytes_ or wide):
+                scale = " from 0 to 1" if unit else " from 0 to 255" if bytes_ else ""
+                record.falsify(first["at"], f"{seen}: they are raw values{scale}", right)
             elif all(
                 s[1] > 4 * deviation or 4 * s[1] < deviation or abs(s[0] - mean) > 4 * deviation for _, s in tested
             ):

@@ -111,9 +111,20 @@ def operands_have_one_shape(run: Run, record: Record) -> None:
     """[N, 1] and [N] are broadcast to N x N differences. Equal sizes rule out one target for all predictions.
 
     All pairs are intended if both have the same number of dimensions, the prediction was unsqueezed, or no mean is
-    taken.
+    taken. In a handwritten mean of squares or absolute values of differences, no pair may have a weight, and there must
+    be no differences between predictions, as in an energy distance.
     """
     for at, function, facts in _operands(run):
+        if function == "difference":
+            one, two = facts["shapes"]
+            record.tried += 1
+            if not facts["pairwise"]:
+                record.falsify(
+                    at,
+                    f"an output of shape {one} minus a tensor without gradient has the shape {two}: the loss is the mean "
+                    f"over {two[0] * two[1]} differences, of every prediction with every target",
+                    "give both operands the same shape, for example with squeeze(-1)",
+                )
         if function in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
             record.tried += 1
             # [N, 1] and [N] have equally many elements and broadcast to N x N.
@@ -193,9 +204,20 @@ def flattened_in_one_order(run: Run, record: Record) -> None:
             continue
         logits, labels = before
         classes = facts["shapes"][0][1]
-        if logits is None or len(logits) != 3:
+        if logits is None or len(logits) < 3:
             continue
         record.tried += 1
+        # Labels [N, H, W] show that the classes of logits [N, C, H, W] are their second dimension.
+        if labels == [logits[0], *logits[2:]] and logits[1] == classes != logits[-1]:
+            record.falsify(
+                at,
+                f"logits of shape {logits} are viewed as rows of {classes} elements: a row holds neighbours in memory, "
+                f"which are the scores of one class at several positions, not the {classes} classes of one position",
+                "logits.movedim(1, -1).reshape(-1, classes), or pass logits and labels without flattening",
+            )
+            continue
+        if len(logits) != 3:
+            continue
         # [N, C, T] logits that are viewed as [N * T, C] without a transpose; where C and T divide each other, rows may
         # be meant as blocks.
         batch, middle, last = logits
