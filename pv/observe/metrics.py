@@ -203,7 +203,10 @@ def _in_constructor(observer: Callable[[], Observer], name: str) -> Callable[...
 
 
 def _bound(observer: Callable[[], Observer], name: str, metric: object, method: Any) -> Callable[..., object]:
-    call, reference = _call_of(observer, name, lambda self, *args, **kwargs: method(*args, **kwargs)), weakref.ref(metric)
+    call, reference = (
+        _call_of(observer, name, lambda self, *args, **kwargs: method(*args, **kwargs)),
+        weakref.ref(metric),
+    )
 
     @frames.wraps(method)
     def bound(*args: object, **kwargs: object) -> object:

@@ -511,7 +511,9 @@ def count_listed(observer: Observer, model: int, module: nn.Module, held: set[in
         return [0, 0, 0]
     drawn = _count_as(observer.facts, observer.facts.drawn, matrices, alike=True)
     count, size = len(matrices), len(elements)
-    return Late(drawn.tensors, lambda *parts: [drawn.build(*parts), count, size]) if isinstance(drawn, Late) else [0, 0, 0]
+    return (
+        Late(drawn.tensors, lambda *parts: [drawn.build(*parts), count, size]) if isinstance(drawn, Late) else [0, 0, 0]
+    )
 
 
 def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> object:

@@ -206,7 +206,7 @@ def mark_root(root: object, number: int) -> None:
 
 
 def history_of(tensor: Tensor) -> int:
-    """Return the number of losses in a sum that had separate backward passes, so that the graph of the sum is of no use.
+    """Return the number of losses in a sum that had separate backward passes, so that the sum's graph is of no use.
 
     Return 0 for any other tensor, and for fewer than `LEAST_HISTORY` losses.
     """

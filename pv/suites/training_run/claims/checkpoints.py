@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pv.suites.training_run.claim import Record, claim, numbers
 from pv.suites.training_run.claims.reported import Evaluation, directions, evaluations_of
-from pv.suites.training_run.run import Event, Process, Run
+from pv.suites.training_run.run import Event, Process, Run, Window
 
 BETTER = {
     **dict.fromkeys(("loss", "nll", "perplexity", "ppl", "error", "mse", "rmse", "mae", "wer", "cer"), "min"),
@@ -16,7 +16,7 @@ BETTER = {
 }
 """By word in the name of a metric: the direction in which the metric improves."""
 CLEARLY = 0.05
-"""Smallest improvement that a choice of the best state may not overlook: of a loss, relative; of an accuracy, absolute."""
+"""Smallest relative improvement of a loss or an accuracy that a choice of the best state may not overlook."""
 LOST_SHARE = 0.2
 """Smallest fraction of a tensor that is a new block of zeros at its end, as evidence of lost values."""
 
@@ -157,16 +157,18 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
             # A loss below 0, such as a likelihood, or an accuracy above 100 is another number than its name says.
             named = min(values) >= 0 and (direction == "min" or max(values) <= 100)
             if direction != mode and named:
-                setting = "greater_is_better" if by == "Trainer" else "mode"
-                right: object = direction == "max" if by == "Trainer" else direction
+                first = "largest" if mode == "max" else "smallest"
                 record.falsify(
                     events[0]["at"],
-                    f"{by} compares {name}, {numbers(values[:6])}, and takes the {'largest' if mode == 'max' else 'smallest'}"
-                    " value for the best: it prefers the worst state",
-                    f"{by}(..., {setting}={right!r})" if by != "Trainer" else f"TrainingArguments(..., {setting}={right})",
+                    f"{by} compares {name}, {numbers(values[:6])}, and takes the {first} value for the best: it prefers "
+                    "the worst state",
+                    f"TrainingArguments(..., greater_is_better={direction == 'max'})"
+                    if by == "Trainer"
+                    else f'{by}(..., mode="{direction}")',
                 )
-        for event, step, how in _kept_states(run, process):
-            known = [group for group in _measured(process, evaluations) if step in group]
+        for event, windows, step, how in _kept_states(run, process):
+            series = _measured([one for one in evaluations if one.end < event["n"]], windows)
+            known = [group for group in series if step in group]
             if not known:
                 continue
             record.tried += 1
@@ -205,38 +207,39 @@ def _direction(process: Process, name: str, events: list[Event], evaluations: li
     return found.pop() if len(found) == 1 else None
 
 
-def _kept_states(run: Run, process: Process) -> Iterator[tuple[Event, int, str]]:
-    """Yield a load or save of the best state, the number of steps before the state, and a verb for the finding."""
-    if not run.complete or len(process.windows) != 1:
+def _kept_states(run: Run, process: Process) -> Iterator[tuple[Event, list[Window], int, str]]:
+    """Yield a load or a save of the best state, the windows of its optimizer, its step, and a text for the finding."""
+    if not run.complete:
         return
-    (windows,) = process.windows.values()
-    loads = [event for event in process.of("load") if event["n"] > windows[-1].n and event.get("digests")]
-    restored = {}
-    for event in loads:
-        digest = event["digests"][0]["digest"]
-        restored[event["n"]] = [window.step for window in windows if window.event["digest"] == digest]
-    # Several different states may be compared with each other on purpose.
-    # The last state may be saved and read again, whether or not it is the best one.
-    same = {tuple(steps) for steps in restored.values()}
-    if len(same) == 1 and len(steps := same.pop()) == 1 and steps[0] < windows[-1].step:
-        yield loads[0], steps[0], "the script restores"
-        return
-    saves = [event for event in process.of("save") if event.get("best")]
-    if saves and len({event["at"] for event in saves}) == 1:
-        before = [window.step for window in windows if window.n < saves[-1]["n"]]
-        yield saves[-1], max(before, default=0), "the file of the best state has"
+    for optimizer, windows in process.windows.items():
+        restored: list[tuple[Event, list[int]]] = []
+        for event in process.of("load"):
+            for part in event.get("digests", ()) if windows and event["n"] > windows[-1].n else ():
+                if part["optimizer"] == optimizer:
+                    steps = [window.step for window in windows if window.event["digest"] == part["digest"]]
+                    restored.append((event, steps))
+        # Several different states may be compared with each other on purpose. The last state may be saved and read
+        # again, whether or not it is the best one.
+        same = {tuple(steps) for _, steps in restored}
+        if len(same) == 1 and len(steps := same.pop()) == 1 and steps[0] < windows[-1].step:
+            yield restored[0][0], windows, steps[0], "the script restores"
+        elif not restored and len(process.windows) == 1:
+            saves = [event for event in process.of("save") if event.get("best") and event["n"] > windows[0].n]
+            if len({event["at"] for event in saves}) == 1:
+                step = max(window.step for window in windows if window.n < saves[-1]["n"])
+                yield saves[-1], windows, step, "the file of the best state has"
 
 
-def _measured(process: Process, evaluations: list[Evaluation]) -> list[dict[int, float]]:
-    """Return the series of at least three evaluations: by number of steps, a loss, or an accuracy as a negative number."""
-    groups: dict[object, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+def _measured(evaluations: list[Evaluation], windows: list[Window]) -> list[dict[int, float]]:
+    """Return series of at least three evaluations: by number of steps, a loss, or an accuracy as a negative number."""
+    groups: dict[object, dict[int, float]] = defaultdict(dict)
     for one in evaluations:
-        if one.kind != "number":
+        step = sum(window.n < one.end for window in windows)
+        if one.kind != "number" and step:
             source = one.loader["loader"] if one.loader is not None else None
-            sign = -1 if one.kind == "accuracy" else 1
-            groups[one.function, one.key, source][one.step].append(sign * one.sums[0] / one.sums[1])
-    # The evaluation of the restored state itself repeats the last number of steps, so only the first one counts.
-    return [{step: values[0] for step, values in group.items()} for group in groups.values() if len(group) >= 3]
+            value = (-1 if one.kind == "accuracy" else 1) * one.sums[0] / one.sums[1]
+            groups[one.function, one.key, source].setdefault(step, value)
+    return [group for group in groups.values() if len(group) >= 3]
 
 
 @claim("TR-LOAD-002", "no weights were loaded with strict=False, or filtered by name")

@@ -795,7 +795,7 @@ def steps_draw_different_numbers(run: Run, record: Record) -> None:
     A worker that is seeded ends every batch with the same state, another one than it has begun with. A fixed
     augmentation would be seeded by the number of the example, and would end with different states.
     """
-    for process, _, windows in windows_of(run):
+    for _, _, windows in windows_of(run):
         last: tuple[object, ...] | None = None
         count = 0
         for window in windows:

@@ -121,8 +121,8 @@ def operands_have_one_shape(run: Run, record: Record) -> None:
             if not facts["pairwise"]:
                 record.falsify(
                     at,
-                    f"an output of shape {one} minus a tensor without gradient has the shape {two}: the loss is the mean "
-                    f"over {two[0] * two[1]} differences, of every prediction with every target",
+                    f"an output of shape {one} minus a tensor without gradient has the shape {two}: the loss is the "
+                    f"mean over {two[0] * two[1]} differences, of every prediction with every target",
                     "give both operands the same shape, for example with squeeze(-1)",
                 )
         if function in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):

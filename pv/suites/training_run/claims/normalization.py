@@ -80,11 +80,17 @@ def batch_normalization_has_an_effect(run: Run, record: Record) -> None:
     """
     for process in run.processes:
         used = {f["model"] for f, _ in process.evaluations if f["eval_layers"] and not f["training"]}
-        ends = [event["batches"] for event in process.of("pass_end")]
+        batches: dict[int, int] = {event["loader"]: event["batches"] for event in process.of("pass_end")}
         by_model: dict[int, list[Event]] = defaultdict(list)
         for event in process.of("statistics"):
             by_model[event["model"]].append(event)
-        trained = {forward["model"]: forward for forward, _ in process.training_forwards if forward["training_layers"]}
+        trained: dict[int, Event] = {}
+        # By model: the numbers of batches into which its training data are divided.
+        parts: dict[int, set[int]] = defaultdict(set)
+        for forward, _ in process.training_forwards:
+            if forward["training_layers"]:
+                trained[forward["model"]] = forward
+                parts[forward["model"]].add(batches.get(forward["loader"], 0))
         for model, forward in trained.items():
             record.tried += 1
             # The settings must be unusual at every event: a script may change them for a while, to adapt statistics.
@@ -111,7 +117,7 @@ def batch_normalization_has_an_effect(run: Run, record: Record) -> None:
                     f"{deviation:.2g} instead of 1",
                     "leave eps at its default of 1e-05",
                 )
-            elif last and max(ends, default=0) >= FEWEST_BATCHES // 2:
+            elif last and min(parts[model]) >= FEWEST_BATCHES // 2:
                 record.falsify(
                     forward["at"],
                     f"{last[0]['kind']} {last[0]['name']} of {process.kinds.get(model)} has momentum "

@@ -496,8 +496,8 @@ def tied_parameters_are_one(run: Run, record: Record) -> None:
     """Weights are tied by `.data`, so that they are two parameters.
 
     1. Two parameters share their memory, and an optimizer updates both: each gets only a part of the gradient, and Adam
-       moves the weights twice. Updates of SGD are linear in the gradient, so they are the same as of one parameter: this
-       is a hint.
+       moves the weights twice. Updates of SGD are linear in the gradient, so they are the same as of one parameter:
+       this is a hint.
     2. An embedding and a linear layer have equal weights at first, and different ones later, although the configuration
        of the model demands tied weights, or the model has an attribute or a method such as `tie_weights`. Otherwise
        this is a hint: a head may start from the embedding on purpose.
@@ -522,8 +522,8 @@ def tied_parameters_are_one(run: Run, record: Record) -> None:
                     add = record.falsify if is_tied else record.hint
                     add(
                         at,
-                        f"{embedding} and {head} of {kind} have equal values before the first step, and differ by up to "
-                        f"{apart:.3g} at the end: they are trained separately"
+                        f"{embedding} and {head} of {kind} have equal values before the first step, and differ by up "
+                        f"to {apart:.3g} at the end: they are trained separately"
                         + (", although the model declares that they are tied" if is_tied else ""),
                         right,
                     )
