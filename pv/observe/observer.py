@@ -886,6 +886,7 @@ class Observer:
                 if layer.model == model.number and layer.grad and id(m) not in inside
                 for name, p in m._parameters.items()
                 if p is not None and p.requires_grad and id(p) not in held and id(p) not in names
+                if p.grad is not None  # no optimizer clears it; a call with other parameters gives none
             ]
             ran = {
                 id(p) for m, layer in self.ran.items() if layer.grad for p in m._parameters.values() if p is not None
@@ -1185,7 +1186,7 @@ def _backward(original: Callable[..., object]) -> Callable[..., object]:
         started = None
         with observer.observing("backward"):
             started = observer.begin_backward()
-            terms.mark_root(args[0] if args else kwargs.get("tensors"), observer.trace.count)
+            terms.mark_root(args[0] if args else kwargs.get("tensors"), observer.ended_steps)
             if observer.steps < EAGER_STEPS:
                 losses.record_differences(observer, args[0] if args else None, observer.sites.find(2)[0])
             if observer.steps < terms.STEPS:

@@ -486,7 +486,8 @@ def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> ob
                     parts.append((facts.sample(p) - facts.sample(q)).abs().amax())
     # The classes of transformers have `tie_weights` also for models that are not tied, so their configuration decides.
     wanted = getattr(getattr(module, "config", None), "tie_word_embeddings", None)
-    words = {word for name in {*vars(module), *dir(type(module))} for word in name.lower().split("_")}
+    declared = [*dir(type(module)), *(name for name, value in vars(module).items() if value)]
+    words = {word for name in declared for word in name.lower().split("_")}
     tied = bool(words & {"tie", "tied"}) if wanted is None else bool(wanted)
     return Late(parts, lambda *apart: [[*pair, d[0], tied] for pair, d in zip(names, apart)]) if parts else []
 

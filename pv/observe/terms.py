@@ -26,7 +26,7 @@ STEPS = 20
 """Number of first optimizer steps whose terms are recorded."""
 MAX_TERMS, MAX_NODES = 16, 64
 LEAST_HISTORY, MAX_HISTORY, MAX_HISTORIES = 10, 500, 20
-"""Limits for sums of losses with a graph: terms of a sum, nodes of its graph, and events of a process."""
+"""Limits for sums of losses with a graph: steps of a sum, nodes of its graph, and events of a process."""
 # Prefixes of the names of autograd nodes: those that multiply by a constant, and those that leave the sum of the
 # elements unchanged.
 FACTORS = ("MulBackward", "DivBackward", "NegBackward")
@@ -199,16 +199,17 @@ class Terms:
         return set(), False
 
 
-def mark_root(root: object, number: int) -> None:
-    """Mark the node of a loss whose backward pass begins, up to constant factors, with the number of the pass."""
+def mark_root(root: object, steps: int) -> None:
+    """Mark the node of a loss whose backward pass begins, up to constant factors, with the number of steps before."""
     if isinstance(root, Tensor) and root.grad_fn is not None:
-        _without_factors(root.grad_fn).metadata[ROOT_KEY] = number
+        _without_factors(root.grad_fn).metadata[ROOT_KEY] = steps
 
 
 def history_of(tensor: Tensor) -> int:
-    """Return the number of losses in a sum that had separate backward passes, so that the sum's graph is of no use.
+    """Return the number of steps whose losses a tensor sums, if each loss had a backward pass of its own.
 
-    Return 0 for any other tensor, and for fewer than `LEAST_HISTORY` losses.
+    The graph of such a sum is of no use. Return 0 for any other tensor, and for fewer than `LEAST_HISTORY` steps: the
+    micro-batches of one step may be summed without harm.
     """
     node: Any = tensor.grad_fn
     terms: list[Any] = []
@@ -223,8 +224,8 @@ def history_of(tensor: Tensor) -> int:
         elif not (name.startswith((*FACTORS, *MOVES, "MeanBackward", "AddBackward")) and len(parts) == 1):
             break
         node = parts[0]
-    passes = {_without_factors(term).metadata.get(ROOT_KEY) for term in terms} - {None}
-    return len(passes) if len(passes) >= LEAST_HISTORY else 0
+    steps = {_without_factors(term).metadata.get(ROOT_KEY) for term in terms} - {None}
+    return len(steps) if len(steps) >= LEAST_HISTORY else 0
 
 
 def _without_factors(node: Any) -> Any:

@@ -160,8 +160,8 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
                 first = "largest" if mode == "max" else "smallest"
                 record.falsify(
                     events[0]["at"],
-                    f"{by} compares {name}, {numbers(values[:6])}, and takes the {first} value for the best: it prefers "
-                    "the worst state",
+                    f"{by} compares {name}, {numbers(values[:6])}, and takes the {first} value for the best: it "
+                    "prefers the worst state",
                     f"TrainingArguments(..., greater_is_better={direction == 'max'})"
                     if by == "Trainer"
                     else f'{by}(..., mode="{direction}")',
