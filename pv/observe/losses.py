@@ -112,8 +112,9 @@ def _wrapped_gather(original: Callable[..., object], observer: Callable[[], Obse
     def gather(*args: Any, **kwargs: Any) -> object:
         out = original(*args, **kwargs)
         active = observer()
-        early = active.steps < EARLY_STEPS and isinstance(out, Tensor) and out.requires_grad
-        if early and out.dim() >= 2 and out.shape[-1] == 1 and active.is_active():
+        if active.steps >= EARLY_STEPS or not isinstance(out, Tensor) or not out.requires_grad:
+            return out
+        if out.dim() >= 2 and out.shape[-1] == 1 and active.is_active():
             with active.observing("gather"):
                 arguments = {**dict(zip(("input", "dim", "index"), args)), **kwargs}
                 scores = arguments["input"]

@@ -6,6 +6,7 @@ a model. The metrics that exist at this call are therefore searched for, and lat
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import weakref
@@ -172,8 +173,9 @@ def wrap_libraries(observer: Callable[[], Observer]) -> None:
         _wrap_once("torchmetrics.metric", "Metric", "_wrap_compute", _in_constructor(observer, "compute"))
         kind = sys.modules["torchmetrics.metric"].Metric
         for name in ("forward", "reset"):
-            frames.wrap(kind, name, lambda original, name=name: _call_of(observer, name, original))
-        for metric in [part for part in gc.get_objects() if isinstance(part, kind)]:
+            frames.wrap(kind, name, functools.partial(_call_of, observer, name))
+        # `type`, since `isinstance` reads `__class__`, which some objects compute.
+        for metric in [part for part in gc.get_objects() if issubclass(type(part), kind)]:
             for name in ("update", "compute"):
                 if name in vars(metric):
                     vars(metric)[name] = _bound(observer, name, metric, vars(metric)[name])

@@ -378,8 +378,8 @@ class Modes:
             norms = [layer for layer in module.modules() if has_statistics(layer)]
             if norms:
                 facts = {"layers": len(norms), "average": self.observer.averages.is_written(module)}
-                facts["unusual"] = _describe_unusual(module)
-                self.observer.add("statistics", model=state.number, initial=_count_initial(norms), **facts)
+                numbers = {"initial": _count_initial(norms), "unusual": _describe_unusual(module)}
+                self.observer.add("statistics", model=state.number, **numbers, **facts)
         for references, facts in self._froze:
             still = all(p is None or not p.requires_grad for p in (reference() for reference in references))
             self.observer.add("froze", still=still, **facts)

@@ -477,7 +477,8 @@ def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> ob
     """
     layers = [(name, m.weight) for name, m in module.named_modules() if isinstance(m, (nn.Embedding, nn.Linear))]
     found = [(name, p, facts.first[id(p)][1]) for name, p in layers if id(p) in trained and id(p) in facts.first]
-    names, parts = [], []
+    names: list[list[str]] = []
+    parts: list[Tensor] = []
     for one, p, first in found:
         for two, q, other in found:
             if p.dim() == 2 and p.shape == q.shape and isinstance(module.get_submodule(one), nn.Embedding):
@@ -486,7 +487,7 @@ def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> ob
                     parts.append((facts.sample(p) - facts.sample(q)).abs().amax())
     # The classes of transformers have `tie_weights` also for models that are not tied, so their configuration decides.
     wanted = getattr(getattr(module, "config", None), "tie_word_embeddings", None)
-    declared = [*dir(type(module)), *(name for name, value in vars(module).items() if value)]
+    declared = [*dir(type(module)), *(name for name, value in vars(module).items() if value is not False)]
     words = {word for name in declared for word in name.lower().split("_")}
     tied = bool(words & {"tie", "tied"}) if wanted is None else bool(wanted)
     return Late(parts, lambda *apart: [[*pair, d[0], tied] for pair, d in zip(names, apart)]) if parts else []
@@ -525,7 +526,8 @@ def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> objec
         module: The model.
         trained: Ids of the parameters that optimizers hold, and that had a gradient.
     """
-    names, parts = [], []
+    names: list[list[object]] = []
+    parts: list[Tensor] = []
     for name, layer in module.named_modules():
         weight = getattr(layer, "weight", None)
         if not isinstance(layer, _MATRIX_LAYERS) or not isinstance(weight, Tensor) or id(weight) not in trained:

@@ -175,14 +175,14 @@ class Reports:
 
     def watch_format(self) -> None:
         """Wrap `Tensor.__format__`, which detaches a tensor before it reads the number."""
-        original = Tensor.__format__
+        formatted: Callable[..., object] = Tensor.__format__
 
-        @frames.wraps(original)
+        @frames.wraps(formatted)
         def format_tensor(tensor: Tensor, spec: str) -> object:
             if tensor.requires_grad and tensor.grad_fn is not None and self._observer().is_active():
                 with self._observer().observing("term"):
                     self._observer().terms.record_history(self._observer(), tensor)
-            return original(tensor, spec)
+            return formatted(tensor, spec)
 
         setattr(Tensor, "__format__", format_tensor)  # noqa: B010 (mypy refuses an assignment to a method)
 

@@ -221,8 +221,9 @@ def _kept_states(run: Run, process: Process) -> Iterator[tuple[Event, list[Windo
         # Several different states may be compared with each other on purpose. The last state may be saved and read
         # again, whether or not it is the best one.
         same = {tuple(steps) for _, steps in restored}
-        if len(same) == 1 and len(steps := same.pop()) == 1 and steps[0] < windows[-1].step:
-            yield restored[0][0], windows, steps[0], "the script restores"
+        kept = same.pop() if len(same) == 1 else ()
+        if len(kept) == 1 and kept[0] < windows[-1].step:
+            yield restored[0][0], windows, kept[0], "the script restores"
         elif not restored and len(process.windows) == 1:
             saves = [event for event in process.of("save") if event.get("best") and event["n"] > windows[0].n]
             if len({event["at"] for event in saves}) == 1:

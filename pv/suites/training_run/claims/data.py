@@ -799,8 +799,8 @@ def steps_draw_different_numbers(run: Run, record: Record) -> None:
         last: tuple[object, ...] | None = None
         count = 0
         for window in windows:
-            facts = window.event.get("seeded")
-            state = facts and tuple(facts[key] for key in ("seed", "start", "before", "after"))
+            facts: Event = window.event.get("seeded", {})
+            state = tuple(facts.get(key) for key in ("seed", "start", "before", "after"))
             record.tried += bool(facts)
             draws = facts and (
                 facts["before"] != facts["after"] or (facts["start"] != facts["before"] and not facts["evaluated"])

@@ -906,7 +906,7 @@ def sums_of_losses_have_no_graph(run: Run, record: Record) -> None:
         for event in process.of("history"):
             record.falsify(
                 event["at"],
-                f"this number is read from a sum over {event['terms']} steps of losses that requires a gradient, after a "
-                "backward pass of each loss: the sum keeps the graphs of all these batches in memory",
+                f"this number is read from a sum over {event['terms']} steps of losses that requires a gradient, after "
+                "a backward pass of each loss: the sum keeps the graphs of all these batches in memory",
                 "add loss.item() or loss.detach() to the sum",
             )
