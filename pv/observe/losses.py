@@ -11,6 +11,7 @@ For a handwritten, chunked or fused loss, the weights are computed from the logi
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import weakref
 import zlib
@@ -83,6 +84,7 @@ def install(observer: Callable[[], Observer]) -> None:
         frames.wrap(owner, "log_softmax", lambda original: _wrapped_log_softmax(original, observer))
     for owner in (torch, Tensor):
         frames.wrap(owner, "gather", lambda original: _wrapped_gather(original, observer))
+    importlib.import_module("torch.jit._builtins")._register_builtin(torch.gather, "aten::gather")
 
 
 def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
@@ -102,6 +104,7 @@ def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[],
                         active.add("operands", function="log_softmax", at=at, operands={"made_by": "SoftmaxBackward0"})
         return out
 
+    vars(log_softmax)["__prepare_scriptable__"] = lambda: original
     return log_softmax
 
 

@@ -503,6 +503,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("classifier", "nn.Linear(24, 3))", "nn.Linear(24, 3), nn.ReLU())"),
         ("cross_entropy_by_hand", "logits.log_softmax(-1)", "logits.softmax(-1).log_softmax(-1)"),
         ("classifier", "nn.Linear(24, 3))", "nn.Linear(24, 3), nn.Softmax(1))"),
+        ("classifier", "nn.Linear(24, 3))", "nn.Linear(24, 3), nn.Sigmoid())"),
         ("gan", "nn.Linear(16, 1))", "nn.Linear(16, 1), nn.Sigmoid())"),
     ),
     "TR-LOSS-002": (
@@ -534,6 +535,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("unusual_targets", "(score(hidden)[:, 0], noisy)", "(labels[rows], score(hidden)[:, 0].sigmoid())"),
     ),
     "TR-LOSS-005": (
+        ("maps_and_bags", "scores.permute(0, 2, 3, 1).reshape(-1, 3)", "scores.reshape(-1, 3)"),
         ("flattened_taggers", "channels.permute(0, 2, 1).reshape(-1, C)", "channels.reshape(-1, C)"),
         ("flattened_taggers", "tags.t().reshape(-1)", "tags.reshape(-1)"),
         ("flattened_taggers", "head(vectors).transpose(1, 2)", "head(vectors).view(N, C, T)"),
@@ -640,6 +642,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-PROBE-003": (
         ("language_model", "h = self.tokens(x) +", "h = self.tokens(x) + 0.1 * self.tokens(x).mean(0) +"),
+        ("maps_and_bags", "softmax(self.weight(h), dim=1)", "softmax(self.weight(h), dim=0)"),
         (
             "recurrent_classifier",
             "self.mix = nn.LSTM(2 * WIDTH, WIDTH, batch_first=True)",
@@ -865,6 +868,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-EVAL-004": (
+        ("maps_and_bags", "        running = 0.0\n", ""),
         ("library_metrics", "self.checked", "self.fitted"),
         (
             "library_metrics",

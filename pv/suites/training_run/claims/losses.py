@@ -41,6 +41,13 @@ def logits_are_logits(run: Run, record: Record) -> None:
                     "the input of cross_entropy is the output of a ReLU: scores below 0 become 0, and get no gradient",
                     "pass the logits, without the ReLU after the last layer",
                 )
+            if function == "cross_entropy" and facts["made_by"].startswith("SigmoidBackward"):
+                record.falsify(
+                    at,
+                    "the input of cross_entropy is the output of a sigmoid: scores lie between 0 and 1, so that no "
+                    "class can get a large probability",
+                    "pass the logits, without sigmoid",
+                )
             if facts["made_by"].startswith(layer):
                 name = layer.lower()
                 record.falsify(
