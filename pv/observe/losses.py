@@ -84,7 +84,9 @@ def install(observer: Callable[[], Observer]) -> None:
         frames.wrap(owner, "log_softmax", lambda original: _wrapped_log_softmax(original, observer))
     for owner in (torch, Tensor):
         frames.wrap(owner, "gather", lambda original: _wrapped_gather(original, observer))
-    importlib.import_module("torch.jit._builtins")._register_builtin(torch.gather, "aten::gather")
+        frames.wrap(owner, "sigmoid", lambda original: _wrapped_sigmoid(original, observer))
+    for name in ("gather", "sigmoid"):  # `torch.jit.script` finds operators by the ids of their functions
+        importlib.import_module("torch.jit._builtins")._register_builtin(getattr(torch, name), f"aten::{name}")
 
 
 def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
@@ -106,6 +108,24 @@ def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[],
 
     vars(log_softmax)["__prepare_scriptable__"] = lambda: original
     return log_softmax
+
+
+def _wrapped_sigmoid(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+    """Wrap sigmoid: record a line that applies it to the result of a sigmoid."""
+
+    @frames.wraps(original)
+    def sigmoid(*args: Any, **kwargs: Any) -> object:
+        node = getattr(args[0], "grad_fn", None) if args else None
+        if type(node).__name__.startswith("SigmoidBackward") and observer().is_active():
+            active = observer()
+            with active.observing("sigmoid"):
+                at, key = active.sites.find(2)
+                active.known_calls[key, True] += 1
+                if active.known_calls[key, True] == 1:
+                    active.add("operands", function="sigmoid", at=at, operands={"made_by": "SigmoidBackward0"})
+        return original(*args, **kwargs)
+
+    return sigmoid
 
 
 def _wrapped_gather(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:

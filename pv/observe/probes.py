@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import math
 import os
 import random
 import select
@@ -203,6 +204,10 @@ class _Recorder(TorchFunctionMode):
         """Number of self-attentions, by whether they see later positions."""
         self.over_queries = 0
         """Number of softmaxes over the last dimension but one of a square matrix, which may be the queries."""
+        self.heads: set[tuple[int, int]] = set()
+        """Numbers of heads and of positions of the self-attentions."""
+        self.views: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+        """Shapes before and after a view that splits or merges heads as if positions and heads were swapped."""
         self.over_rows: list[int] = []
         """The sizes of the first dimensions over which a softmax runs."""
         self.masks = 0
@@ -221,12 +226,16 @@ class _Recorder(TorchFunctionMode):
         if name in ("cross_entropy", "nll_loss"):
             self.scores.append(args[0] if args else kwargs["input"])
         result = func(*args, **kwargs)
+        if name in ("view", "reshape") and isinstance(result, Tensor):
+            self._record_view(tuple(args[0].shape), tuple(result.shape))
         if name == "gather" and isinstance(result, Tensor) and result.dim() >= 3 and result.shape[-1] == 1:
             self.scores.append(args[0] if args else kwargs["input"])  # of a handwritten loss
         if name == "scaled_dot_product_attention":
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
             arguments = {**dict(zip(names, args)), **kwargs}
             query, key = arguments["query"].shape[-2], arguments["key"].shape[-2]
+            if query == key and arguments["query"].dim() == 4:
+                self.heads.add((arguments["query"].shape[1], query))
             self._record_attention(query, key, arguments.get("attn_mask"), bool(arguments.get("is_causal")))
             self._record_masks(arguments.get("attn_mask"))
         elif name == "multi_head_attention_forward":
@@ -239,10 +248,18 @@ class _Recorder(TorchFunctionMode):
             if result.dim() >= 3 and result.shape[-1] == result.shape[-2] >= 4:
                 seen = bool((result > 0).triu(1).any())
                 self.over_queries += dim in (-2, result.dim() - 2)
+                self.heads.update({tuple(result.shape[1:3])} if result.dim() == 4 else ())
                 self._record_attention(result.shape[-2], result.shape[-1], None, not seen)
         elif name in ("embedding", "__getitem__") and self.tokens is not None and isinstance(result, Tensor):
             self._change(args, kwargs, result)
         return result
+
+    def _record_view(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+        """Record a view from [B, ..., H, T, D] to [B, T, ... * H * D], or in the other direction."""
+        joined, heads = sorted((before, after), key=len)
+        if len(joined) == 3 and len(heads) > 3 and min(heads[1:]) > 1 and heads[-2] not in heads[1:-2]:
+            if joined == (heads[0], heads[-2], math.prod(heads[1:-2]) * heads[-1]):
+                self.views.add((before, after))
 
     def _record_masks(self, *masks: Optional[Tensor]) -> None:
         for mask in masks:
@@ -414,7 +431,13 @@ def _attention(call: Call, base: _BaseForward) -> Optional[dict[str, object]]:
     recorded = base.recorded
     if not sum(recorded.attention.values()) and not recorded.masks_of_ones:
         return None
-    return {"attention": recorded.attention, "masks": recorded.masks, "masks_of_ones": recorded.masks_of_ones}
+    mixed = [pair for pair in sorted(recorded.views) if max(pair, key=len)[-3:-1] in recorded.heads]
+    return {
+        "attention": recorded.attention,
+        "masks": recorded.masks,
+        "masks_of_ones": recorded.masks_of_ones,
+        "mixed_heads": [list(map(list, pair)) for pair in mixed][:4],
+    }
 
 
 def _future(call: Call, base: _BaseForward) -> Optional[Event]:

@@ -504,6 +504,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("cross_entropy_by_hand", "logits.log_softmax(-1)", "logits.softmax(-1).log_softmax(-1)"),
         ("classifier", "nn.Linear(24, 3))", "nn.Linear(24, 3), nn.Softmax(1))"),
         ("classifier", "nn.Linear(24, 3))", "nn.Linear(24, 3), nn.Sigmoid())"),
+        (
+            "gan",
+            "nn.Linear(16, 1))",
+            "nn.Linear(16, 1), nn.Sigmoid(), nn.Sigmoid())",
+            "criterion = nn.BCEWithLogitsLoss()",
+            "criterion = nn.BCELoss()",
+        ),
         ("gan", "nn.Linear(16, 1))", "nn.Linear(16, 1), nn.Sigmoid())"),
     ),
     "TR-LOSS-002": (
@@ -647,6 +654,18 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "recurrent_classifier",
             "self.mix = nn.LSTM(2 * WIDTH, WIDTH, batch_first=True)",
             "self.mix = nn.LSTM(2 * WIDTH, WIDTH)",
+        ),
+    ),
+    "TR-PROBE-004": (
+        (
+            "language_by_hand",
+            "(weights @ v).transpose(1, 2).reshape(rows, time, width)",
+            "(weights @ v).reshape(rows, time, width)",
+        ),
+        (
+            "language_by_hand",
+            ".view(rows, time, 3, 2, width // 2).permute(2, 0, 3, 1, 4)",
+            ".view(rows, 3, 2, time, width // 2).unbind(1)",
         ),
     ),
     "TR-LOAD-001": (

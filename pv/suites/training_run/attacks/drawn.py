@@ -505,7 +505,14 @@ def _probes() -> Events:
     seen = {"attention": {"causal": 2, "full": 0}, "recurrent": {"causal": 0, "full": 0}}
     reach = {"offset": 1, "token": 7, "early": 0.0, "own": 0.0, "same": 1.0, "late": 1.0, "clean": 7, "reach": 0}
     return [
-        {**base, "probe": "attention", "attention": seen["attention"], "masks": 1, "masks_of_ones": 0},
+        {
+            **base,
+            "probe": "attention",
+            "attention": seen["attention"],
+            "masks": 1,
+            "masks_of_ones": 0,
+            "mixed_heads": [],
+        },
         {**base, "probe": "future", **reach, "local": True, **seen},
         {**base, "probe": "padding", "mask": True, "pooled": False, "real": 0.0, "mask_used": True, **seen}
         | {"other_tokens": 0.4},

@@ -32,9 +32,9 @@ def logits_are_logits(run: Run, record: Record) -> None:
     does, has another last operation.
     """
     for at, function, facts in _operands(run):
-        if function in ("cross_entropy", "binary_cross_entropy_with_logits", "log_softmax"):
+        if function in ("cross_entropy", "binary_cross_entropy_with_logits", "log_softmax", "sigmoid"):
             record.tried += 1
-            layer = "Sigmoid" if function == "binary_cross_entropy_with_logits" else "Softmax"
+            layer = "Sigmoid" if function in ("binary_cross_entropy_with_logits", "sigmoid") else "Softmax"
             if function == "cross_entropy" and facts["made_by"].startswith("ReluBackward"):
                 record.falsify(
                     at,

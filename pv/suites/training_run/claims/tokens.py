@@ -373,3 +373,24 @@ def rows_do_not_mix(run: Run, record: Record) -> None:
             record.falsify(probe["at"], seen, "reduce over positions or features, never over rows of the batch")
         else:
             record.hint(probe["at"], seen, "reduce over positions or features, never over rows of the batch")
+
+
+@claim("TR-PROBE-004", "no model with self-attention was probed")
+def heads_are_parts_of_features(run: Run, record: Record) -> None:
+    """Heads of attention are split off or merged by a view that mixes positions and features.
+
+    The tensor has the shape of the heads of a self-attention, [B, H, T, D], on one side of the view, and [B, T, H * D]
+    on the other side. A view keeps the order of memory, in which a head is no part of the features of each position, so
+    a transpose must be between them.
+    """
+    for process, probe in _probes(run, record, "attention"):
+        record.tried += sum(probe["attention"].values())
+        for before, after in probe.get("mixed_heads", ())[:1]:
+            merges = len(before) > len(after)
+            record.falsify(
+                probe["at"],
+                f"{process.kinds.get(probe['model'])} views a tensor of shape {before} as {after}, where attention has "
+                f"{(before if merges else after)[-3]} heads: without a transpose, features of different positions are "
+                "mixed",
+                "x.transpose(1, 2).reshape(B, T, H * D)" if merges else "x.view(B, T, H, D).transpose(1, 2)",
+            )
