@@ -454,8 +454,22 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
         "cut_inputs": len(ran),
         "rows": _spread_of_rows(facts, module, held & had),
         "one_storage": _names_of_one_storage([(name, p) for name, p in trainable if id(p) in held]),
+        "initial": _has_initial_weights(observer, module) if type(module).__name__ == "AveragedModel" else None,
         "untied": _untied_embeddings(facts, module, held & had),
     }
+
+
+def _has_initial_weights(observer: Observer, average: nn.Module) -> object:
+    """Return whether an average of weights has the weights that a model of equal shapes had at first, read later."""
+    facts, mine = observer.facts, list(average.parameters())
+    for module in list(observer.models):
+        others = list(module.parameters())
+        if module is not average and [p.shape for p in others] == [p.shape for p in mine]:
+            firsts = [facts.first[id(p)][1] if id(p) in facts.first else None for p in others]
+            samples = [(facts.sample(p), first) for p, first in zip(mine, firsts) if first is not None]
+            equal = [(now == first).all() for now, first in samples if now.device == first.device]
+            return Late(equal, lambda *values: all(value for (value,) in values)) if equal else None
+    return None
 
 
 def _names_of_one_storage(named: list[tuple[str, Tensor]]) -> list[list[str]]:

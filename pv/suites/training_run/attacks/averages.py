@@ -13,8 +13,8 @@ def falsify_averages_follow_the_step(subject: ModuleType, plan: Plan, never: boo
     def lag(events: Events) -> None:
         if never:
             events[:] = [event for event in events if event["event"] not in ("averaged_model", "average")]
-            for event in of(events, "network"):
-                event["version"] = 1
+            last = dict(of(events, "parameters")[-1])
+            events.append(last | {"model": AVERAGE, "initial": True})
         for event in of(events, "average"):
             event.update(since="backward", until="step")
 

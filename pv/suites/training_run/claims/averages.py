@@ -18,7 +18,7 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
     updated in the forward pass is not affected. An average that is updated in every micro-batch is not judged; with
     several optimizers the finding is a hint.
 
-    Or an AveragedModel is evaluated after the training, and was neither updated nor loaded in the whole run.
+    Or an AveragedModel is evaluated after the training, and has the weights that the model had before its first step.
     """
     for process in run.processes:
         _judge_updates(run, process, record)
@@ -43,20 +43,20 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
 
 
 def _judge_updates(run: Run, process: Process, record: Record) -> None:
-    """Judge whether every evaluated AveragedModel was updated or loaded."""
+    """Judge whether an evaluated AveragedModel was ever updated."""
     steps = [event["n"] for event in process.of("step")]
     kinds = [model for model, kind in process.kinds.items() if kind == AVERAGED]
-    changed = any(process.of("averaged_model")) or any(e["kind"] == AVERAGED for e in process.of("load"))
-    changed = changed or len({e["version"] for e in process.of("network") if e["model"] in kinds}) > 1
+    last = {e["model"]: e.get("initial") for e in process.of("parameters") if e["model"] in kinds}
+    is_initial = bool(last) and all(last.values())
     evaluations = [f for f, _ in process.evaluations if f["model"] in kinds and len(steps) > 4 and f["n"] > steps[4]]
     if not run.complete or not evaluations:
         return
     record.tried += len(evaluations)
-    if not changed:
+    if is_initial and not any(process.of("averaged_model")):
         record.falsify(
             evaluations[0]["at"],
             f"an {AVERAGED} is evaluated after {sum(n < evaluations[-1]['n'] for n in steps)} steps, but "
-            "update_parameters is never called: it has the weights that the model had at its construction",
+            "update_parameters is never called: it has the weights that the model had before its first step",
             "call averaged.update_parameters(model) after optimizer.step()",
         )
 
