@@ -340,6 +340,11 @@ def _record_load(
         same_storage=len(same),
         trained=any(id(p) in held for p in tensors.values()),
         step=observer.steps,
+        digests=[
+            {"optimizer": state.number, "digest": observer.digest(optimizer)}
+            for optimizer, state in observer.optimizers.items()
+            if state.steps and {id(p) for p in observer.parameters_of(optimizer)} <= {id(p) for p in tensors.values()}
+        ],
         missing=missing[:6],
         missing_count=len(missing),
         unexpected=unexpected[:6],
@@ -432,7 +437,8 @@ def _wrap_save(original: Callable[..., object]) -> Callable[..., object]:
             at = observer.sites.find(2)[0]
             captures = [_capture_of(observer, state) for state in _states_in(obj)]
             sources = [capture.record_use(observer.steps) for capture in captures if capture is not None]
-            observer.add("save", step=observer.steps, at=at, sources=sources, **_facts(obj))
+            is_best = isinstance(f, (str, os.PathLike)) and "best" in Path(f).name.lower()
+            observer.add("save", step=observer.steps, at=at, best=is_best, sources=sources, **_facts(obj))
             observer.saves[str(f) if isinstance(f, (str, os.PathLike)) else at] = Saved(obj)
         result = original(obj, f, *args, **kwargs)
         _cut_in_save(observer, f)

@@ -42,11 +42,13 @@ from . import (
     loaders,
     losses,
     masters,
+    metrics,
     modes,
     parameters,
     probes,
     reported,
     schedules,
+    seeds,
     terms,
     tokens,
 )
@@ -344,7 +346,9 @@ class Observer:
         self.loaded: list[checkpoints.Loaded] = []
         """Loads of weights that no forward has used yet."""
         self.modes = modes.Modes(self)
+        self.metrics = metrics.Metrics(self)
         self.schedules = schedules.Schedules(self)
+        self.seeds = seeds.Seeds(self)
         self.averages = averages.Averages(self)
         self._first_optimizers: dict[tuple[int, int, int], tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]] = {}
         """The number of an optimizer, with weak references to its first and last parameter.
@@ -524,6 +528,9 @@ class Observer:
             fields["waiting"] = state.waiting
         fields.update(state.sides)
         state.sides = {}
+        seeded = self.seeds.at_step()
+        if seeded is not None:
+            fields["seeded"] = seeded
         if state.copied is not None:
             fields["copied"], state.copied = state.copied, None
         if state.before:
@@ -782,6 +789,7 @@ class Observer:
             model = self.models[inner] = Model(self.number(), inner)
             self.add("model", model=model.number, kind=type(inner).__name__)
             reports.wrap_libraries()
+            metrics.wrap_libraries(lambda: current)
             self.facts.samplings = self.updates.searches = 0
             self.modes.add_model(inner, model.number)
         model.calls += 1
@@ -827,6 +835,7 @@ class Observer:
             if inner is not module or _has_ranks():
                 last.setdefault("others", []).append([fingerprint(tensor) for tensor in tensors[1:4]])
         self.modes.begin_forward(model, inner, grad, tensors)
+        self.seeds.begin_forward(grad)
         return model
 
     def watch_outputs(self, outputs: object) -> None:
@@ -877,6 +886,7 @@ class Observer:
                 if layer.model == model.number and layer.grad and id(m) not in inside
                 for name, p in m._parameters.items()
                 if p is not None and p.requires_grad and id(p) not in held and id(p) not in names
+                if p.grad is not None  # no optimizer clears it; a call with other parameters gives none
             ]
             ran = {
                 id(p) for m, layer in self.ran.items() if layer.grad for p in m._parameters.values() if p is not None
@@ -892,6 +902,7 @@ class Observer:
                 left_out=[name for name, _ in left_out][:40],
                 left_out_shapes=[list(p.shape) for _, p in left_out][:40],
                 outside=outside[:20],
+                listed=parameters.count_listed(self, model.number, module, set(held)),
                 without_gradient=[n for n, p in trainable_here if id(p) in ran and id(p) in held and id(p) not in had][
                     :40
                 ],
@@ -1175,6 +1186,9 @@ def _backward(original: Callable[..., object]) -> Callable[..., object]:
         started = None
         with observer.observing("backward"):
             started = observer.begin_backward()
+            terms.mark_root(args[0] if args else kwargs.get("tensors"), observer.ended_steps)
+            if observer.steps < EAGER_STEPS:
+                losses.record_differences(observer, args[0] if args else None, observer.sites.find(2)[0])
             if observer.steps < terms.STEPS:
                 started["root"] = observer.terms.describe(args[0] if args else kwargs.get("tensors"))
                 started["dropped"] = observer.terms.dropped
@@ -1243,6 +1257,8 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
         finally:
             observer.in_module = False
             observer.modes.end_forward()
+            if model is not None:
+                observer.seeds.end_forward()
         if model is not None and grad:
             with observer.observing("output"):
                 heads.record_layer(observer, result)
@@ -1416,6 +1432,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     modes.install(lambda: current)
     averages.install(lambda: current)
     schedules.install(lambda: current)
+    seeds.install(lambda: current)
     frames.wrap(torch.autograd, "backward", _backward)
     frames.wrap(
         importlib.import_module("torch._jit_internal"), "createResolutionCallbackFromClosure", _resolve_original

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import math
 import os
 import random
 import select
@@ -201,6 +202,14 @@ class _Recorder(TorchFunctionMode):
         """The inputs of cross-entropies."""
         self.attention = {"causal": 0, "full": 0}
         """Number of self-attentions, by whether they see later positions."""
+        self.over_queries = 0
+        """Number of softmaxes over the last dimension but one of a square matrix, which may be the queries."""
+        self.heads: set[tuple[int, int]] = set()
+        """Numbers of heads and of positions of the self-attentions."""
+        self.views: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+        """Shapes before and after a view that splits or merges heads as if positions and heads were swapped."""
+        self.over_rows: list[int] = []
+        """The sizes of the first dimensions over which a softmax runs."""
         self.masks = 0
         """Number of float masks that are not causal."""
         self.masks_of_ones = 0
@@ -217,21 +226,40 @@ class _Recorder(TorchFunctionMode):
         if name in ("cross_entropy", "nll_loss"):
             self.scores.append(args[0] if args else kwargs["input"])
         result = func(*args, **kwargs)
+        if name in ("view", "reshape") and isinstance(result, Tensor):
+            self._record_view(tuple(args[0].shape), tuple(result.shape))
+        if name == "gather" and isinstance(result, Tensor) and result.dim() >= 3 and result.shape[-1] == 1:
+            self.scores.append(args[0] if args else kwargs["input"])  # of a handwritten loss
         if name == "scaled_dot_product_attention":
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
             arguments = {**dict(zip(names, args)), **kwargs}
             query, key = arguments["query"].shape[-2], arguments["key"].shape[-2]
+            if query == key and arguments["query"].dim() == 4:
+                self.heads.add((arguments["query"].shape[1], query))
             self._record_attention(query, key, arguments.get("attn_mask"), bool(arguments.get("is_causal")))
             self._record_masks(arguments.get("attn_mask"))
         elif name == "multi_head_attention_forward":
             self._record_attention(args[0].shape[0], args[1].shape[0], kwargs.get("attn_mask"), False)
             self._record_masks(kwargs.get("attn_mask"), kwargs.get("key_padding_mask"))
-        elif name == "softmax" and isinstance(result, Tensor) and result.dim() >= 3:
-            if result.shape[-1] == result.shape[-2] >= 4:
-                self._record_attention(result.shape[-2], result.shape[-1], result > 0, False)
+        elif name == "softmax" and isinstance(result, Tensor) and result.dim() >= 2:
+            dim = kwargs["dim"] if "dim" in kwargs else args[1] if len(args) > 1 else None
+            # Without a dimension, torch takes the first one of three, and the second one of two or four.
+            self.over_rows += [len(result)] * (dim in (0, -result.dim()) or (dim is None and result.dim() == 3))
+            if result.dim() >= 3 and result.shape[-1] == result.shape[-2] >= 4:
+                seen = bool((result > 0).triu(1).any())
+                self.over_queries += dim in (-2, result.dim() - 2)
+                self.heads.update({tuple(result.shape[1:3])} if result.dim() == 4 else ())
+                self._record_attention(result.shape[-2], result.shape[-1], None, not seen)
         elif name in ("embedding", "__getitem__") and self.tokens is not None and isinstance(result, Tensor):
             self._change(args, kwargs, result)
         return result
+
+    def _record_view(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+        """Record a view from [B, ..., H, T, D] to [B, T, ... * H * D], or in the other direction."""
+        joined, heads = sorted((before, after), key=len)
+        if len(joined) == 3 and len(heads) > 3 and min(heads[1:]) > 1 and heads[-2] not in heads[1:-2]:
+            if joined == (heads[0], heads[-2], math.prod(heads[1:-2]) * heads[-1]):
+                self.views.add((before, after))
 
     def _record_masks(self, *masks: Optional[Tensor]) -> None:
         for mask in masks:
@@ -403,13 +431,21 @@ def _attention(call: Call, base: _BaseForward) -> Optional[dict[str, object]]:
     recorded = base.recorded
     if not sum(recorded.attention.values()) and not recorded.masks_of_ones:
         return None
-    return {"attention": recorded.attention, "masks": recorded.masks, "masks_of_ones": recorded.masks_of_ones}
+    mixed = [pair for pair in sorted(recorded.views) if max(pair, key=len)[-3:-1] in recorded.heads]
+    return {
+        "attention": recorded.attention,
+        "masks": recorded.masks,
+        "masks_of_ones": recorded.masks_of_ones,
+        "mixed_heads": [list(map(list, pair)) for pair in mixed][:4],
+    }
 
 
 def _future(call: Call, base: _BaseForward) -> Optional[Event]:
     """Change all tokens of a row from one position on, and return the changes of the logits before this position."""
     texts = [(1, text) for text in _language(call)] or [(0, text) for text in _language(call, 0)[:1]]
     facts = [fact for fact in (_future_of(call, base, offset, *text) for offset, text in texts) if fact is not None]
+    # A text that changes no logit at all is an argument for the labels.
+    facts = [fact for fact in facts if fact.get("late", 1.0) > EQUAL_TOLERANCE] or facts
     # In a copy task, two arguments contain the text. The smallest change belongs to the input of the decoder:
     # logits may depend on every token of the encoder's input.
     return min(facts, key=lambda fact: fact.get("early", -1.0), default=None)
@@ -462,6 +498,7 @@ def _future_of(
         "reach": len(early) - clean,
         "local": clean >= 2 and all(value > EQUAL_TOLERANCE for value in early[clean:]),
         "attention": recorded.attention,
+        "over_queries": recorded.over_queries,
         "recurrent": base.recurrent,
     }
 
@@ -618,7 +655,13 @@ def _rows(call: Call, base: _BaseForward) -> Optional[Event]:
         "changed_rows": int((change[1:] > VISIBLE_CHANGE).sum()),
         "routed": sorted(recorded.names & {"topk", "sort", "argsort", "argmax", "bincount", "one_hot"}),
         "rows_as_time": _rows_as_time(call, tokens, bool(language)) if axis else None,
+        "softmax_over_rows": _has_one_label_per_row(call, tokens) and len(change) in recorded.over_rows,
     }
+
+
+def _has_one_label_per_row(call: Call, inputs: Tensor) -> bool:
+    rows, width = inputs.shape[:2]
+    return rows != width and width > 1 and {labels.numel() for labels, *_ in call.losses} == {rows}
 
 
 def _arguments(call: Call) -> Iterator[Tensor]:
@@ -649,8 +692,7 @@ def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
         language: Whether the labels are next tokens.
     """
     rows, width = inputs.shape[:2]
-    counts = {labels.numel() for labels, *_ in call.losses}
-    if rows == width or width < 2 or not (language or counts == {rows}):
+    if rows == width or width < 2 or not (language or _has_one_label_per_row(call, inputs)):
         return None
     layers: list[str] = []
 

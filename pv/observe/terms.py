@@ -25,12 +25,14 @@ FRAMES = 12
 STEPS = 20
 """Number of first optimizer steps whose terms are recorded."""
 MAX_TERMS, MAX_NODES = 16, 64
+LEAST_HISTORY, MAX_HISTORY, MAX_HISTORIES = 10, 500, 20
+"""Limits for sums of losses with a graph: steps of a sum, nodes of its graph, and events of a process."""
 # Prefixes of the names of autograd nodes: those that multiply by a constant, and those that leave the sum of the
 # elements unchanged.
 FACTORS = ("MulBackward", "DivBackward", "NegBackward")
 MOVES = ("SumBackward", "StackBackward", "View", "ReshapeAlias", "Squeeze", "Unsqueeze", "ToCopy")
-METADATA_KEY = "pv.observe"
-"""The key of an entry in the metadata of a node of a graph."""
+METADATA_KEY, ROOT_KEY = "pv.observe", "pv.observe.root"
+"""The keys of entries in the metadata of a node of a graph."""
 
 
 class Mark:
@@ -71,6 +73,8 @@ class Terms:
         """The same losses, with their marks."""
         self.dropped: list[Event] = []
         """The losses that got no gradient in the last backward pass, and whether their node was freed."""
+        self.histories = 0
+        """Number of `history` events."""
         self.with_gradient: set[int] = set()
         """The keys of the losses and numbers whose tensor got a gradient."""
 
@@ -102,10 +106,17 @@ class Terms:
             tensor: The tensor; only those of one element are recorded.
             value: The number.
         """
+        self.record_history(observer, tensor)
         if tensor.numel() == 1 and observer.steps < STEPS and len(self.numbers) < MAX_TERMS:
             at, key = observer.sites.find()
             self.numbers.append((key, at, value))
             tensor.register_hook(functools.partial(self._add_gradient, key))
+
+    def record_history(self, observer: Observer, tensor: Tensor) -> None:
+        """Record that the script takes a number from a sum of losses with a graph of no use; see `history_of`."""
+        if tensor.numel() == 1 and self.histories < MAX_HISTORIES and (count := history_of(tensor)):
+            self.histories += 1
+            observer.add("history", terms=count, at=observer.sites.find()[0])
 
     def record_read(self, tensor: Tensor) -> None:
         """Record that the script takes a number from a tensor without a gradient, such as a detached loss.
@@ -176,7 +187,7 @@ class Terms:
                 leaves.add(mark.position)
                 continue
             name = type(node).__name__
-            parts = [function for function, _ in node.next_functions if function is not None]
+            parts = _parts_of(node)
             if name.startswith(("AddBackward", "SubBackward")):
                 # An addition with one differentiable operand has a number, or a detached tensor, as the other.
                 with_number = with_number or len(parts) < 2
@@ -186,6 +197,49 @@ class Terms:
                 break
             waiting += parts
         return set(), False
+
+
+def mark_root(root: object, steps: int) -> None:
+    """Mark the node of a loss whose backward pass begins, up to constant factors, with the number of steps before."""
+    if isinstance(root, Tensor) and root.grad_fn is not None:
+        _without_factors(root.grad_fn).metadata[ROOT_KEY] = steps
+
+
+def history_of(tensor: Tensor) -> int:
+    """Return the number of steps whose losses a tensor sums, if each loss had a backward pass of its own.
+
+    The graph of such a sum is of no use. Return 0 for any other tensor, and for fewer than `LEAST_HISTORY` steps: the
+    micro-batches of one step may be summed without harm.
+    """
+    node: Any = tensor.grad_fn
+    terms: list[Any] = []
+    for _ in range(MAX_HISTORY):
+        name = type(node).__name__
+        parts = _parts_of(node)
+        if name.startswith("AddBackward") and len(parts) == 2:
+            terms.append(parts[1])  # in `total = total + loss`, the sum so far comes first
+        elif name.startswith(("StackBackward", "CatBackward")):
+            terms += parts
+            break
+        elif not (name.startswith((*FACTORS, *MOVES, "MeanBackward", "AddBackward")) and len(parts) == 1):
+            break
+        node = parts[0]
+    steps = {_without_factors(term).metadata.get(ROOT_KEY) for term in terms} - {None}
+    return len(steps) if len(steps) >= LEAST_HISTORY else 0
+
+
+def _without_factors(node: Any) -> Any:
+    """Return the first node below that is no multiplication by a constant and leaves no sum unchanged."""
+    for _ in range(FRAMES):
+        parts = _parts_of(node)
+        if len(parts) != 1 or not type(node).__name__.startswith((*FACTORS, *MOVES)):
+            break
+        node = parts[0]
+    return node
+
+
+def _parts_of(node: Any) -> list[Any]:
+    return [function for function, _ in node.next_functions if function is not None]
 
 
 def _use(loss: Computed, gradient: Optional[Tensor]) -> None:

@@ -189,6 +189,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "tagger[0] = nn.Embedding(12, 8)\nfor step in range(10):",
         ),
     ),
+    "TR-PARAM-003": (("repeated_on_purpose", "nn.Linear(6, 6).requires_grad_(False)", "nn.Linear(6, 6)"),),
     "TR-PARAM-004": (
         (  # in bfloat16, without the master weights
             "master_weights",
@@ -292,6 +293,29 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "(norms(fixed), lr=1e-2)",
             "fixed.head.requires_grad_(False)",
             "tune(fixed)\nfixed.head.requires_grad_(False)",
+        ),
+    ),
+    "TR-PARAM-011": (
+        (
+            "repeated_on_purpose",
+            "optimizer = torch.optim.SGD(whole.parameters(), lr=0.05)",
+            "optimizer = torch.optim.SGD(whole.parameters(), lr=0.05)\nfor layer in (whole[0], whole[3]):\n"
+            "    nn.init.constant_(layer.weight, 0.1)",
+        ),
+    ),
+    "TR-PARAM-012": (
+        (
+            "language_by_hand",
+            "self.head.weight = self.embed.weight",
+            "self.head.weight.data = self.embed.weight.data",
+        ),
+        (
+            "language_by_hand",
+            "self.head.weight = self.embed.weight",
+            "self.tie_weights()",
+            "    def forward(self, tokens, labels):\n",
+            "    def tie_weights(self):\n        self.head.weight.data.copy_(self.embed.weight.data)\n\n"
+            "    def forward(self, tokens, labels):\n",
         ),
     ),
     "TR-PARAM-009": (
@@ -452,7 +476,12 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-NORM-002": (
         ("spectral_norm", "with torch.no_grad():\n    critic(torch.randn(32, 4))  # estimates the norms\n", ""),
     ),
+    "TR-NORM-003": (
+        ("repeated_on_purpose", "eps=1e-3, momentum=0.1", "eps=0.9, momentum=0.1"),
+        ("repeated_on_purpose", "eps=1e-3, momentum=0.1", "momentum=0.99"),
+    ),
     "TR-AVG-001": (
+        ("weight_averaging", "        average.update_parameters(net)\n", "", "update_bn(loader, average)\n", ""),
         (
             "average_of_a_copy",
             "    optimizer.step()\n    update(average, net)",
@@ -474,6 +503,14 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("classifier", "nn.Linear(24, 3))", "nn.Linear(24, 3), nn.ReLU())"),
         ("cross_entropy_by_hand", "logits.log_softmax(-1)", "logits.softmax(-1).log_softmax(-1)"),
         ("classifier", "nn.Linear(24, 3))", "nn.Linear(24, 3), nn.Softmax(1))"),
+        ("classifier", "nn.Linear(24, 3))", "nn.Linear(24, 3), nn.Sigmoid())"),
+        (
+            "gan",
+            "nn.Linear(16, 1))",
+            "nn.Linear(16, 1), nn.Sigmoid(), nn.Sigmoid())",
+            "criterion = nn.BCEWithLogitsLoss()",
+            "criterion = nn.BCELoss()",
+        ),
         ("gan", "nn.Linear(16, 1))", "nn.Linear(16, 1), nn.Sigmoid())"),
     ),
     "TR-LOSS-002": (
@@ -494,13 +531,18 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("truncated_bptt", "F.log_softmax(self.head(out).view(-1, V), 1)", "self.head(out).view(-1, V).log_softmax(0)"),
         ("unusual_targets", "hidden.view(4, 4, 12).log_softmax(-1)", "hidden.view(4, 4, 12)"),
     ),
-    "TR-LOSS-003": (("pairwise_values", "F.mse_loss(value, y)", "F.mse_loss(net(x), y)"),),
+    "TR-LOSS-003": (
+        ("pairwise_values", "F.mse_loss(value, y)", "F.mse_loss(net(x), y)"),
+        ("repeated_on_purpose", "prediction = net(x).squeeze(-1)", "prediction = net(x)"),
+        ("repeated_on_purpose", "error = prediction - y", "error = y[:, None] - prediction"),
+    ),
     "TR-LOSS-004": (
         ("unusual_targets", "signs = 2 * labels[rows] - 1", "signs = labels[rows]"),
         ("unusual_targets", "noisy = labels[rows] *", "noisy = 255 * labels[rows] *"),
         ("unusual_targets", "(score(hidden)[:, 0], noisy)", "(labels[rows], score(hidden)[:, 0].sigmoid())"),
     ),
     "TR-LOSS-005": (
+        ("maps_and_bags", "scores.permute(0, 2, 3, 1).reshape(-1, 3)", "scores.reshape(-1, 3)"),
         ("flattened_taggers", "channels.permute(0, 2, 1).reshape(-1, C)", "channels.reshape(-1, C)"),
         ("flattened_taggers", "tags.t().reshape(-1)", "tags.reshape(-1)"),
         ("flattened_taggers", "head(vectors).transpose(1, 2)", "head(vectors).view(N, C, T)"),
@@ -527,6 +569,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-SHIFT-001": (
+        ("language_by_hand", "logits[:, :-1].log_softmax(-1), labels[:, 1:]", "logits.log_softmax(-1), labels"),
         (
             "language_model",
             "F.cross_entropy(logits.view(-1, V), y.view(-1))",
@@ -599,14 +642,30 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-PROBE-001": (
         ("language_model", "is_causal=True", "is_causal=False"),
+        ("language_by_hand", "scores = scores.masked_fill(later", "scores.masked_fill(later"),
+        ("language_by_hand", "dtype=torch.bool).triu(1)", "dtype=torch.bool).tril(-1)"),
+        ("language_by_hand", "softmax(scores, dim=-1)", "softmax(scores, dim=-2)"),
         ("prefix_and_several_tokens", ".triu(1) &", ".triu(2) &"),
     ),
     "TR-PROBE-003": (
         ("language_model", "h = self.tokens(x) +", "h = self.tokens(x) + 0.1 * self.tokens(x).mean(0) +"),
+        ("maps_and_bags", "softmax(self.weight(h), dim=1)", "softmax(self.weight(h), dim=0)"),
         (
             "recurrent_classifier",
             "self.mix = nn.LSTM(2 * WIDTH, WIDTH, batch_first=True)",
             "self.mix = nn.LSTM(2 * WIDTH, WIDTH)",
+        ),
+    ),
+    "TR-PROBE-004": (
+        (
+            "language_by_hand",
+            "(weights @ v).transpose(1, 2).reshape(rows, time, width)",
+            "(weights @ v).reshape(rows, time, width)",
+        ),
+        (
+            "language_by_hand",
+            ".view(rows, time, 3, 2, width // 2).permute(2, 0, 3, 1, 4)",
+            ".view(rows, 3, 2, time, width // 2).unbind(1)",
         ),
     ),
     "TR-LOAD-001": (
@@ -637,6 +696,11 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-SAVE-002": (
         ("parts_saved", 'torch.save(second.head, "head.pt")\n', ""),
         ("states_kept", '"scale": scale, ', ""),
+    ),
+    "TR-SAVE-003": (
+        ("best_states", "value < best", "value > best"),
+        ("library_metrics", 'monitor="val_acc", mode="max"', 'monitor="val_acc"'),
+        ("library_metrics", 'monitor="val_loss", mode="min"', 'monitor="val_loss", mode="max"'),
     ),
     "TR-LOAD-002": (
         ("states_kept", "if name[7:] in mine", "if name in mine"),
@@ -823,6 +887,15 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-EVAL-004": (
+        ("maps_and_bags", "        running = 0.0\n", ""),
+        ("library_metrics", "self.checked", "self.fitted"),
+        (
+            "library_metrics",
+            'compute():.4f}")\n    accuracy.reset()\n    with',
+            'compute():.4f}")\n    with',
+            "teacher(inputs).softmax(1)",
+            "labels[:, None] * torch.full((3,), 1 / 3)",
+        ),
         (
             "reported_sums",
             "for epoch in range(4):\n    total = summed = by_rows = 0.0\n",
@@ -880,6 +953,10 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "    optimizer.step()\n    print(loss)\n",
         ),
     ),
+    "TR-LOG-003": (
+        ("repeated_on_purpose", "shown += loss.item()", "shown += loss"),
+        ("repeated_on_purpose", "shown += loss.item()", "shown += 2 * loss", "{shown / 16:.4f}", "{shown.item():.4f}"),
+    ),
     "TR-DATA-001": (
         ("ddp_two_ranks", "    sampler.set_epoch(epoch)\n", ""),
         ("folds", "manual_seed(epoch)", "manual_seed(0)"),
@@ -928,4 +1005,8 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-DATA-012": (("normalized_images", "Images(20, normalize)", "Images(20, None)"),),
     "TR-DATA-013": (("weighted_rows_trainer", "remove_unused_columns=False, ", ""),),
+    "TR-DATA-014": (
+        ("repeated_on_purpose", "torch.manual_seed(step)", "torch.manual_seed(5)"),
+        ("repeated_on_purpose", "torch.manual_seed(1000 + index)", "torch.manual_seed(1000)"),
+    ),
 }

@@ -1,10 +1,22 @@
 """Claims about weights that are saved and loaded."""
 
+import re
 from collections import defaultdict
+from collections.abc import Iterator
 
-from pv.suites.training_run.claim import Record, claim
-from pv.suites.training_run.run import Event, Run
+from pv.suites.training_run.claim import Record, claim, numbers
+from pv.suites.training_run.claims.reported import Evaluation, directions, evaluations_of
+from pv.suites.training_run.run import Event, Process, Run, Window
 
+BETTER = {
+    **dict.fromkeys(("loss", "nll", "perplexity", "ppl", "error", "mse", "rmse", "mae", "wer", "cer"), "min"),
+    **dict.fromkeys(
+        ("acc", "accuracy", "f1", "auc", "auroc", "precision", "recall", "iou", "miou", "dice", "bleu", "rouge"), "max"
+    ),
+}
+"""By word in the name of a metric: the direction in which the metric improves."""
+CLEARLY = 0.05
+"""Smallest relative improvement of a loss or an accuracy that a choice of the best state may not overlook."""
 LOST_SHARE = 0.2
 """Smallest fraction of a tensor that is a new block of zeros at its end, as evidence of lost values."""
 
@@ -118,6 +130,117 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
                     f"{event['lacking']} of these parameters are in no file: {names}",
                     "save every module that the optimizer trains",
                 )
+
+
+@claim("TR-SAVE-003", "no library compared a metric, and no earlier state was restored after the last step")
+def best_state_is_the_best(run: Run, record: Record) -> None:
+    """The best state, or the end of the training, is chosen in the wrong direction.
+
+    1. A callback of a library compares a metric in the wrong direction. The name of the metric shows the direction, or
+       its values do: all of them equal a loss, or all an accuracy, of the last evaluation.
+    2. After the last step, the script restores the weights of an earlier step, or it has saved a file with "best" in
+       its name. By one loss or accuracy of at least three evaluations, this is the worst state, and it is not better
+       than the median by any other one. A script that selects by another metric would have to prefer the worst state by
+       every measured number. An improvement below `CLEARLY` may be less than a required difference.
+    """
+    for process in run.processes:
+        choices: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
+        for event in process.of("choice"):
+            choices[event["by"], event["name"], event["mode"]].append(event)
+        evaluations = evaluations_of(process, least=1)
+        for (by, name, mode), events in choices.items():
+            values = list(dict.fromkeys(event["value"] for event in events))
+            direction = _direction(process, name, events, evaluations)
+            if direction is None or len(values) < 2:
+                continue
+            record.tried += len(events)
+            # A loss below 0, such as a likelihood, or an accuracy above 100 is another number than its name says.
+            named = min(values) >= 0 and (direction == "min" or max(values) <= 100)
+            if direction != mode and named:
+                first = "largest" if mode == "max" else "smallest"
+                record.falsify(
+                    events[0]["at"],
+                    f"{by} compares {name}, {numbers(values[:6])}, and takes the {first} value for the best: it "
+                    "prefers the worst state",
+                    f"TrainingArguments(..., greater_is_better={direction == 'max'})"
+                    if by == "Trainer"
+                    else f'{by}(..., mode="{direction}")',
+                )
+        for event, windows, step, how in _kept_states(run, process):
+            series = _measured([one for one in evaluations if one.end < event["n"]], windows)
+            known = [group for group in series if step in group]
+            if not known:
+                continue
+            record.tried += 1
+            ranks = [sorted(group.values()).index(group[step]) / (len(group) - 1) for group in known]
+            worst = [
+                group
+                for group in known
+                if all(group[step] > value for other, value in group.items() if other != step)
+                and group[step] - min(group.values()) > CLEARLY * abs(group[step])
+            ]
+            if worst and min(ranks) >= 0.5:
+                values = [abs(value) for value in worst[0].values()]
+                record.falsify(
+                    event["at"],
+                    f"{how} the weights of step {step}, the worst of {len(values)} evaluated states: the values in the "
+                    f"evaluations are {numbers(values[:8])}, and this state has {abs(worst[0][step]):.4g}",
+                    "keep the state if the loss is below, or the accuracy above, the best one so far",
+                )
+
+
+def _direction(process: Process, name: str, events: list[Event], evaluations: list[Evaluation]) -> str | None:
+    """Return the direction in which a metric improves, by its name or by its values; None if it is not known."""
+    better = {BETTER[word] for word in re.split(r"[^a-z0-9]+", name.lower()) if word in BETTER}
+    if len(better) == 1:
+        return better.pop()
+    steps = [event["n"] for event in process.of("step")]
+    shown = []
+    for event in events:
+        last = max((n for n in steps if n < event["n"]), default=-1)
+        shown.append(
+            set().union(*(directions(one, event["value"]) for one in evaluations if last < one.end < event["n"]))
+        )
+    if better or len({event["value"] for event in events}) < 3 or any(len(found) != 1 for found in shown):
+        return None
+    found = set().union(*shown)
+    return found.pop() if len(found) == 1 else None
+
+
+def _kept_states(run: Run, process: Process) -> Iterator[tuple[Event, list[Window], int, str]]:
+    """Yield a load or a save of the best state, the windows of its optimizer, its step, and a text for the finding."""
+    if not run.complete:
+        return
+    for optimizer, windows in process.windows.items():
+        restored: list[tuple[Event, list[int]]] = []
+        for event in process.of("load"):
+            for part in event.get("digests", ()) if windows and event["n"] > windows[-1].n else ():
+                if part["optimizer"] == optimizer:
+                    steps = [window.step for window in windows if window.event["digest"] == part["digest"]]
+                    restored.append((event, steps))
+        # Several different states may be compared with each other on purpose. The last state may be saved and read
+        # again, whether or not it is the best one.
+        same = {tuple(steps) for _, steps in restored}
+        kept = same.pop() if len(same) == 1 else ()
+        if len(kept) == 1 and kept[0] < windows[-1].step:
+            yield restored[0][0], windows, kept[0], "the script restores"
+        elif not restored and len(process.windows) == 1:
+            saves = [event for event in process.of("save") if event.get("best") and event["n"] > windows[0].n]
+            if len({event["at"] for event in saves}) == 1:
+                step = max(window.step for window in windows if window.n < saves[-1]["n"])
+                yield saves[-1], windows, step, "the file of the best state has"
+
+
+def _measured(evaluations: list[Evaluation], windows: list[Window]) -> list[dict[int, float]]:
+    """Return series of at least three evaluations: by number of steps, a loss, or an accuracy as a negative number."""
+    groups: dict[object, dict[int, float]] = defaultdict(dict)
+    for one in evaluations:
+        step = sum(window.n < one.end for window in windows)
+        if one.kind != "number" and step:
+            source = one.loader["loader"] if one.loader is not None else None
+            value = (-1 if one.kind == "accuracy" else 1) * one.sums[0] / one.sums[1]
+            groups[one.function, one.key, source].setdefault(step, value)
+    return [group for group in groups.values() if len(group) >= 3]
 
 
 @claim("TR-LOAD-002", "no weights were loaded with strict=False, or filtered by name")

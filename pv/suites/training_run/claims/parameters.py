@@ -8,6 +8,8 @@ from pv.suites.training_run.run import Event, Process, Run, Window
 
 CLASSES = {"cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", "multi_margin_loss"}
 """Losses of scores of classes."""
+EQUAL = 1e-3
+"""Largest difference between the units of a layer that rounding explains, relative to the change of its weights."""
 
 
 @claim("TR-PARAM-001", "no optimizer held parameters of a model that ran")
@@ -146,12 +148,22 @@ def trainable_parameters_are_held(run: Run, record: Record) -> None:
 def layers_belong_to_the_model(run: Run, record: Record) -> None:
     """Layers run inside a model and are not registered in it, such as layers in a Python list.
 
-    Always a hint: scripts hide helpers, such as a perceptual network, from `parameters()` in this way.
+    Scripts hide helpers, such as a perceptual network, from `parameters()` in this way, so this is a hint unless a list
+    has several modules with random initial values whose gradients are computed and never used. A fixed random part
+    would require no gradient.
     """
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             record.tried += event["trainable"]
-            if event["outside"]:
+            drawn, matrices, modules = event.get("listed", (0, 0, 0))
+            if event["outside"] and matrices and drawn == matrices:
+                record.falsify(
+                    next(f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]),
+                    f"{modules} modules in a Python list of {process.kinds.get(event['model'])} run and get gradients, "
+                    f"but no optimizer holds them: their {matrices} weights keep their random initial values",
+                    "keep the modules in an nn.ModuleList",
+                )
+            elif event["outside"]:
                 record.hint(
                     "",
                     f"{', '.join(event['outside'][:4])} run inside {process.kinds.get(event['model'])} with gradients, "
@@ -447,6 +459,74 @@ def new_head_is_trained(run: Run, record: Record) -> None:
                     f"train the new layer: call model.{head['name']}.requires_grad_(True) before the optimizer is "
                     "constructed",
                 )
+
+
+@claim("TR-PARAM-011", "no linear or convolution layer with at least four units was trained")
+def units_of_a_layer_differ(run: Run, record: Record) -> None:
+    """All units of a layer have had equal weights since the first steps, although the weights change.
+
+    Equal units get equal gradients, so the layer computes one feature. A layer whose units are equal on purpose until
+    its gradients differ, such as a head that begins at 0, has different units after the first step.
+    """
+    for process in run.processes:
+        by_model: dict[int, list[Event]] = defaultdict(list)
+        for event in process.of("parameters"):
+            by_model[event["model"]].append(event)
+        for model, events in by_model.items():
+            rows = [{name: (units, *values) for name, units, *values in e.get("rows") or ()} for e in events]
+            known = [name for name in rows[0] if all(name in row for row in rows)]
+            if len(rows) < 2 or process.steps < 8:
+                continue
+            record.tried += len(known)
+            for name in known:
+                units, _, moved = rows[-1][name]
+                if any(row[name][2] == 0 or row[name][1] > EQUAL * row[name][2] for row in rows):
+                    continue
+                record.falsify(
+                    next(f["at"] for f in process.of("forward") if f["model"] == model and f["grad"]),
+                    f"all {units} units of {name} of {process.kinds.get(model)} have equal weights in every step, and "
+                    f"these change by up to {moved:.3g}: the layer computes one feature {units} times",
+                    "initialize the weights with random numbers, for example nn.init.kaiming_uniform_",
+                )
+                break
+
+
+@claim("TR-PARAM-012", "no parameters of a model were compared")
+def tied_parameters_are_one(run: Run, record: Record) -> None:
+    """Weights are tied by `.data`, so that they are two parameters.
+
+    1. Two parameters share their memory, and an optimizer updates both: each gets only a part of the gradient, and Adam
+       moves the weights twice. Updates of SGD are linear in the gradient, so they are the same as of one parameter:
+       this is a hint.
+    2. An embedding and a linear layer have equal weights at first, and different ones later, although the configuration
+       of the model demands tied weights, or the model has an attribute or a method such as `tie_weights`. Otherwise
+       this is a hint: a head may start from the embedding on purpose.
+    """
+    for process in run.processes:
+        is_linear = {e["kind"] for e in process.of("optimizer") if process.windows.get(e["optimizer"])} <= {"SGD"}
+        for event in {e["model"]: e for e in process.of("parameters")}.values():
+            kind = process.kinds.get(event["model"])
+            at = next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
+            right = "assign the parameter itself: head.weight = embedding.weight"
+            record.tried += event["held"] if "one_storage" in event else 0
+            for names in event.get("one_storage", ()):
+                add = record.hint if is_linear else record.falsify
+                add(
+                    at,
+                    f"{' and '.join(names)} of {kind} share their memory, but are {len(names)} parameters: each has a "
+                    "part of the gradient, and the optimizer updates the memory with each of them",
+                    right,
+                )
+            for embedding, head, apart, is_tied in event.get("untied") or ():
+                if apart:
+                    add = record.falsify if is_tied else record.hint
+                    add(
+                        at,
+                        f"{embedding} and {head} of {kind} have equal values before the first step, and differ by up "
+                        f"to {apart:.3g} at the end: they are trained separately"
+                        + (", although the model declares that they are tied" if is_tied else ""),
+                        right,
+                    )
 
 
 def _stuck_products(checked: list[Window]) -> list[tuple[str, str]]:
