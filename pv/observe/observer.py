@@ -71,6 +71,10 @@ SENTINELS = 12
 """Number of gradients of an optimizer that are examined, as a sample of all of them."""
 SAMPLE_SIZE = 256
 """Approximate number of elements in the sample of a tensor."""
+KEPT_OBJECTS = 8
+"""Number of last models and optimizers that the observer keeps alive until the process ends."""
+KEPT_SIZE = 1 << 22
+"""Largest number of elements of the parameters of a model or an optimizer that is kept alive."""
 
 
 LAYERS = (modes.NORM, modes.DROPOUT)
@@ -82,6 +86,8 @@ class OptimizerState:
     def __init__(self, number: int) -> None:
         self.number = number
         self.steps = 0
+        self.is_small: Optional[bool] = None
+        """Whether the optimizer may be kept alive; None before its first step."""
         self.modified = False
         """Whether the script changed gradients between the backward pass and the step."""
         self.last_versions: dict[int, tuple[weakref.ref[Tensor], int]] = {}
@@ -218,6 +224,7 @@ class Model:
         self.calls = 0
         self.calls_by_grad = [0, 0]
         self.is_trained = False
+        self.is_small: Optional[bool] = None
         self.network_fields: object = None
         """The fields of the last `network` event of the model."""
         self.refresh(module)
@@ -321,6 +328,13 @@ class Observer:
         """
         self.optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, OptimizerState] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[nn.Module, Model] = weakref.WeakKeyDictionary()
+        self.kept: dict[int, object] = {}
+        """By number: the small models and optimizers that were used last.
+
+        The last events describe them, although `main()` has returned by then.
+        """
+        self.described: list[weakref.ref[Any]] = []
+        """The models and optimizers that the last call of `describe` found alive."""
         self.ran: weakref.WeakKeyDictionary[nn.Module, parameters.Layer] = weakref.WeakKeyDictionary()
         """Facts about the calls of modules with parameters in the first steps."""
         self.facts = parameters.Facts(sample)
@@ -330,6 +344,8 @@ class Observer:
         self.masters = masters.Masters(self)
         self.wrappers: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
+        self.wrapped: dict[int, weakref.ref[Tensor]] = {}
+        """By id: the parameters of these instances, which may exist longer than the instances."""
         self.batches: deque[tuple[Optional[int], dict[int, Any]]] = deque(maxlen=6)
         """The last batches, as pairs of the loader's number and the batch's storages; (None, {}) ends a pass."""
         self.captures: list[checkpoints.Capture] = []
@@ -498,6 +514,7 @@ class Observer:
         self.averages.record_updates("step")
         state.steps += 1
         parameters = parameters_of(optimizer)
+        self._keep(state, optimizer)
         # The norm is computed after the step: optimizers of torch do not change gradients, and clipping comes earlier.
         norm, count = state.gradients or self.norm(optimizer)
         gradients = [p.grad for p in parameters if p.grad is not None]
@@ -784,6 +801,7 @@ class Observer:
             reports.wrap_libraries()
             self.facts.samplings = self.updates.searches = 0
             self.modes.add_model(inner, model.number)
+        self._keep(model, inner)
         model.calls += 1
         if self.loaded:
             checkpoints.record_first_forward(self, inner, sample)
@@ -849,6 +867,17 @@ class Observer:
                 tensor.register_hook(hook)
                 distributions.watch_use(self.sampled_inputs, tensor)
 
+    def _keep(self, facts: Union[Model, OptimizerState], item: Union[nn.Module, torch.optim.Optimizer]) -> None:
+        """Keep a model or an optimizer alive until the process ends, if it is small and among the last ones used."""
+        if facts.is_small is None:
+            parameters = item.parameters() if isinstance(item, nn.Module) else parameters_of(item)
+            facts.is_small = sum(p.numel() for p in parameters) <= KEPT_SIZE
+        if facts.is_small:
+            self.kept.pop(facts.number, None)
+            self.kept[facts.number] = item
+            if len(self.kept) > KEPT_OBJECTS:
+                del self.kept[next(iter(self.kept))]
+
     def names(self) -> dict[int, str]:
         """Return the names of the parameters of all models that ran, by id of the parameter.
 
@@ -864,6 +893,7 @@ class Observer:
 
     def describe(self) -> None:
         """Add events on the parameters of every model, and on the parameters that every optimizer holds."""
+        self.described = [weakref.ref(item) for item in (*self.models, *self.optimizers)]
         held = {id(p): s.number for o, s in self.optimizers.items() for p in parameters_of(o)}
         self.facts.sample_parameters(list(self.models), self.ended_steps)
         had = set().union(self.facts.arrived, *(state.had_gradient for state in self.optimizers.values()))
@@ -916,7 +946,7 @@ class Observer:
         if sources:
             self.add("distributions", sources=sources)
         self.modes.describe()
-        wrapped = {id(p) for wrapper in self.wrappers for p in wrapper.parameters()}
+        wrapped = {key for key, parameter in self.wrapped.items() if parameter() is not None}
         for optimizer, state in self.optimizers.items():
             mine = parameters_of(optimizer)
             # Parameters of the optimizer that are in no model that ran, and never had a gradient.
@@ -1012,11 +1042,15 @@ class Observer:
         if self.steps and self.is_same_process():
             with self.observing("finish"):
                 self.updates.record_statements()
-                self.describe()
+                # Without its optimizer, a model would seem to be in none; its last description stands.
+                if all(item() is not None for item in self.described):
+                    self.describe()
                 checkpoints.describe_saves(self)
                 for optimizer, state in self.optimizers.items():
                     total = sum(float(local(p.detach()).double().sum()) for p in parameters_of(optimizer))
                     self.add("end", optimizer=state.number, steps=state.steps, sum=total)
+                self.kept.clear()
+            self.add("finished")
             self.steps = 0
             with self.observing("flush"):
                 self.trace.flush()
@@ -1381,6 +1415,7 @@ def _exit(original: Callable[..., object]) -> Callable[..., object]:
 
 def _record_ddp(self: nn.parallel.DistributedDataParallel, *args: object, **kwargs: object) -> None:
     current.wrappers.add(self)
+    current.wrapped.update({id(p): weakref.ref(p) for p in self.parameters()})
     current.add("ddp", group=torch.distributed.get_world_size(self.process_group), at=current.at())
 
 

@@ -41,6 +41,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "        x = torch.randn(8, 6)\n",
             "        optimizer.zero_grad()\n        x = torch.randn(8, 6)\n",
         ),
+        ("last_micro_batches", " or i + 1 == len(loader)", ""),
     ),
     "TR-GRAD-005": (
         (
@@ -110,6 +111,15 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-WEIGHT-002": (
         ("grad_scaler", "target) / size", "target) / ACCUMULATE"),
         ("accelerate_accumulates", "torch.randn(90, 6)", "torch.randn(80, 6)"),  # with a short last window
+        (
+            "last_micro_batches",
+            " or i + 1 == len(loader)",
+            "",
+            "    optimizer.zero_grad()\n    for",
+            "    for",
+            "min(3, len(loader) - i // 3 * 3)",
+            "3",
+        ),
     ),
     "TR-CLIP-001": (
         (

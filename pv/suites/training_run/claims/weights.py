@@ -1,6 +1,7 @@
 """Claims about the weight of a scored element in the gradient of a step."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -140,9 +141,15 @@ def short_windows(run: Run, record: Record) -> None:
     The total weight of the step is then exactly (number of micro-batches) / (planned number). Sums over chunks of a
     sequence or over tasks have such weights on purpose, so the short steps must be at the ends of passes over a loader.
     Gradients that are added without a division are a hint, since a sum may be intended.
+
+    Or the last micro-batches of an epoch do not fill a step, and the first step of the next epoch adds them to all of
+    its own micro-batches, with a larger total weight. A script that continues the step in the next epoch takes the
+    planned number in this step too.
     """
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
+            if _judge_leaks(process, windows, key, record):
+                continue
             steps = [
                 (w, ls)
                 for w, ls in _micro_batches(windows, key)
@@ -180,6 +187,42 @@ def short_windows(run: Run, record: Record) -> None:
                     f"{total:.4g} in step {window.step}, which has {count}: {cause}",
                     LIBRARY_DIVISIONS[divider].format(full=full),
                 )
+
+
+def _judge_leaks(process: Process, windows: list[Window], key: str, record: Record) -> bool:
+    """Judge steps that contain the rest of an epoch and as many micro-batches as any step; return whether any does."""
+    steps = [(w, ls) for w, ls in _micro_batches(windows, key) if not w.modified and not w.stale_passes]
+    counts = Counter(len(window.passes) for window, _ in steps)
+    loaders = {backward.loader for window in windows for backward in window.passes}
+    if len(loaders) != 1 or None in loaders or not all(_distinct(window) for window, _ in steps):
+        return False
+    ends = [event["n"] for event in process.of("pass_end") if event["loader"] in loaders]
+    planned = counts.most_common(1)[0][0] if counts else 0
+    long = [(window, losses) for window, losses in steps if len(window.passes) > planned]
+    plain = [sum(x.elements * x.weight for x in losses) for window, losses in steps if len(window.passes) == planned]
+    if planned < 2 or len(long) < 2 or len(long) + len(plain) < len(steps) or largest_ratio(plain) > 1.02:
+        return False
+    wrong = []
+    for window, losses in long:
+        # An epoch ends between the rest and the planned number of its own micro-batches. The end may be seen early, if
+        # batches are fetched ahead, but not before the last but one pass.
+        rest = len(window.passes) - planned
+        first = window.passes[rest - 2].n if rest > 1 else windows[windows.index(window) - 1].n
+        total = sum(loss.elements * loss.weight for loss in losses)
+        if rest < planned and any(first < n < window.passes[rest].n for n in ends) and total > 1.02 * max(plain):
+            wrong.append((window, losses, rest, total))
+    if len(wrong) < len(long):
+        return False
+    window, losses, rest, total = wrong[0]
+    record.tried += len(wrong)
+    record.falsify(
+        losses[0].at,
+        f"the last {rest} micro-batches of an epoch are added to the {planned} of the first step of the next epoch "
+        f"({len(wrong)} steps): the weights of scored elements sum to {total:.4g} in step {window.step}, and to "
+        f"{plain[0]:.4g} in steps of {planned} micro-batches",
+        "also take a step after the last batch of an epoch, or count micro-batches over epochs",
+    )
+    return True
 
 
 def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]) -> bool:
