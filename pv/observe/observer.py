@@ -573,6 +573,7 @@ class Observer:
             self.describe()
         if state.steps == EAGER_STEPS:
             probes.run(self)
+            probes.run_schedules(self)
         if state.steps <= 2 or state.steps % FLUSH_INTERVAL == 0:
             self.modes.record_training()
             self.trace.flush()

@@ -370,6 +370,31 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         ("clipped_parts", "        schedule.step()\n", "", "    shown =", "    schedule.step()\n    shown ="),
         (
+            "lambda_schedule",
+            "            schedule.step()\n",
+            "",
+            "        net.eval()",
+            "        schedule.step()\n        net.eval()",
+        ),
+        (
+            "lambda_schedule",
+            "warm, total = 2, EPOCHS * len(loader)",
+            "warm, total = 0, EPOCHS",
+            "(step + 1) / warm",
+            "1",
+        ),
+        (
+            "lambda_schedule",
+            "    for _ in range(EPOCHS):\n",
+            "    for _ in range(EPOCHS):\n        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)\n",
+        ),
+        (
+            "lambda_schedule",
+            "    for _ in range(EPOCHS):\n",
+            "    for _ in range(EPOCHS):\n"
+            "        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)\n",
+        ),
+        (
             "distillation",
             "        schedule.step()\nprint",
             "    schedule.step()\nprint",
@@ -389,6 +414,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-RATE-006": (
         ("plateaus", '(("max", "accuracy")', '(("min", "accuracy")'),
         ("plateaus", '("min", "loss")', '("max", "loss")'),
+        ("plateaus", '("max", "f1")', '("min", "f1")'),
     ),
     "TR-RATE-007": (
         (

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise, permutations
 
 from pv.suites.training_run.claim import Record, claim, is_finite, numbers, windows_of
+from pv.suites.training_run.claims.data import ends_of_passes
 from pv.suites.training_run.run import Event, Pass, Process, Run, Window
 
 
@@ -210,7 +211,7 @@ def _rests_of_epochs(process: Process, windows: list[Window], lost: list[Event])
         if event["at"] != at or inputs != {loader} or loader is None:
             return []
         groups[next(number for number, window in enumerate(windows) if window.n > event["n"])].append(event)
-    ends = [event["n"] for event in process.of("pass_end") if event["loader"] == loader]
+    ends = [event["n"] for event in ends_of_passes(process) if event["loader"] == loader]
     for number, group in groups.items():
         following = windows[number].passes
         if len(group) >= count or not following or not any(group[-1]["n"] < n < windows[number].n for n in ends):

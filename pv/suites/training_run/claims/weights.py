@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from pv.suites.training_run.claim import Record, claim, is_finite, numbers, windows_of
+from pv.suites.training_run.claims.data import ends_of_passes
 from pv.suites.training_run.run import Loss, Pass, Process, Run, Window, largest_ratio
 
 UNEXPLAINED_RATIO = 1.02
@@ -196,7 +197,7 @@ def _judge_leaks(process: Process, windows: list[Window], key: str, record: Reco
     loaders = {backward.loader for window in windows for backward in window.passes}
     if len(loaders) != 1 or None in loaders or not all(_distinct(window) for window, _ in steps):
         return False
-    ends = [event["n"] for event in process.of("pass_end") if event["loader"] in loaders]
+    ends = [event["n"] for event in ends_of_passes(process) if event["loader"] in loaders]
     planned = counts.most_common(1)[0][0] if counts else 0
     long = [(window, losses) for window, losses in steps if len(window.passes) > planned]
     plain = [sum(x.elements * x.weight for x in losses) for window, losses in steps if len(window.passes) == planned]
