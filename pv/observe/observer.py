@@ -321,6 +321,8 @@ class Observer:
         """Whether the recorded block has ended."""
         self.reduced = 0
         """Number of elements that were reduced over all ranks since the last step."""
+        self.reducers: dict[str, int] = {}
+        """In the first steps, by name of a function: number of elements that it has reduced since the last step."""
         self.exchanged: dict[tuple[str, bool], tuple[int, int, int]] = {}
         """Facts about a collective, by its name and by whether it runs inside a model's call or a backward pass.
 
@@ -536,6 +538,8 @@ class Observer:
             fields["whole_norm"] = self._norm_of([gradient for gradient in gradients if not is_shard(gradient)])
         if _has_ranks():
             fields["reduced"], self.reduced = self.reduced, 0
+            if self.reducers:
+                fields["reducers"], self.reducers = self.reducers, {}
             fields["elements"] = sum(p.numel() for p in parameters if p.requires_grad)
         if state.waiting:
             fields["waiting"] = state.waiting

@@ -102,6 +102,11 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-WEIGHT-003": (
         (
             "accelerate_accumulates",
+            "net, optimizer, loader = accelerator.prepare(net, optimizer, loader)",
+            "net, loader = accelerator.prepare(net, loader)",
+        ),
+        (
+            "accelerate_accumulates",
             "torch.randn(90, 6)",
             "torch.randn(80, 6)",  # with a short last window
             "accelerator.backward(F.cross_entropy(net(inputs), labels))",
@@ -139,6 +144,14 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-CLIP-004": (("flat_shards", "net.clip_grad_norm_(0.1)", "nn.utils.clip_grad_norm_(net.parameters(), 0.1)"),),
     "TR-WEIGHT-007": (
+        (
+            "averaged_by_hand",
+            "for step in range(8):\n",
+            "\n\ndef average_gradients():\n    for p in net.parameters():\n        dist.all_reduce(p.grad)\n\n\n"
+            "for step in range(8):\n",
+            "    for p in net.parameters():\n        dist.all_reduce(p.grad)\n        p.grad /= world\n    opt",
+            "    average_gradients()\n    opt",
+        ),
         ("averaged_over_ranks", "    flat /= world\n", ""),
         ("averaged_over_ranks", "    flat /= world\n", "", "    nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n", ""),
     ),
@@ -785,6 +798,22 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "",
             'print("sum"',
             'if rank == 0:\n    torch.save(net.state_dict(), "net.pt")\nprint("sum"',
+        ),
+        # Reduced in a copy, or to one rank; only rank 0 saves.
+        *(
+            (
+                "averaged_over_ranks",
+                "        p.grad.copy_(gradient.view_as(p))\n",
+                copy,
+                "dist.all_reduce(flat)",
+                reduction,
+                'print("sum"',
+                'if rank == 0:\n    torch.save(net.state_dict(), "net.pt")\nprint("sum"',
+            )
+            for copy, reduction in (
+                ("        gradient.copy_(gradient.view_as(p).flatten())\n", "dist.all_reduce(flat)"),
+                ("        p.grad.copy_(gradient.view_as(p))\n", "dist.reduce(flat, 0)"),
+            )
         ),
         ("ddp_two_ranks", "nullcontext() if last else", "nullcontext() if not last else"),
         ("ddp_two_ranks", "scores = net(inputs)", "scores = net.module(inputs)"),

@@ -1,6 +1,7 @@
 """Claims about the weight of a scored element in the gradient of a step."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,6 +24,10 @@ LIBRARY_DIVISIONS = {
     f"loss by {{full}} and {DIVISION}; or set limit_train_batches to a multiple of {{full}}",
 }
 """By library that divides a loss by the planned number of micro-batches: the change that corrects short steps."""
+
+
+AVERAGES = {"average", "averages", "averaged", "avg", "mean"}
+"""Words in names of functions that say that a result is an average."""
 
 
 def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[Loss]]]:
@@ -252,7 +257,7 @@ def averaged_once(run: Run, record: Record) -> None:
 
     This is a hint, since a sum of the losses of M tasks has the weight M on purpose. It is a failure if
     transformers.Trainer or accelerate is configured to accumulate over M micro-batches, which means an average, and
-    every step adds the means of its micro-batches.
+    every step adds the means of its micro-batches, or contains one micro-batch with the weight 1/M.
     """
     planned = {
         event["n"]: event["planned"]
@@ -267,12 +272,25 @@ def averaged_once(run: Run, record: Record) -> None:
                 for w, ls in _micro_batches(windows, key)
                 if not w.modified and not w.stale_passes and _distinct(w)
             ]
+            plans = [planned[each.n] for w, _ in steps for each in w.passes if each.n in planned]  # of the first steps
+            single = all(len(w.passes) == len(ls) == 1 and len(set(plans)) == 1 for w, ls in steps)
+            parts = [abs(losses[0].elements * losses[0].weight * plans[0] - 1) <= 2e-3 for _, losses in steps if single]
+            if len(plans) >= 8 and parts and all(parts):
+                record.tried += len(steps)
+                record.falsify(
+                    steps[0][0].at,
+                    f"the gradients of {plans[0]} micro-batches are to be accumulated, and each loss is divided by "
+                    f"{plans[0]}, but every one of {len(steps)} steps contains one micro-batch",
+                    "pass the optimizer to accelerator.prepare(), whose step() and zero_grad() wait for the last "
+                    "micro-batch",
+                )
+                continue
             steps = [(w, losses) for w, losses in steps if len(losses) > 1]
             record.tried += len(steps)
             counts = {len(losses) for _, losses in steps}
             totals = [sum(loss.elements * loss.weight for loss in losses) for _, losses in steps]
             means = all(abs(total - len(ls)) <= 2e-3 * len(ls) for total, (_, ls) in zip(totals, steps, strict=True))
-            plans = [planned[each.n] for w, _ in steps for each in w.passes if each.n in planned]  # of the first steps
+            plans = [planned[each.n] for w, _ in steps for each in w.passes if each.n in planned]
             if means and len(plans) >= 8 and set(plans) == {max(counts)}:
                 record.falsify(
                     steps[0][1][0].at,
@@ -442,7 +460,8 @@ def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
     Losses that are divided by the number of elements of all ranks are added on purpose: their weights sum to 1 over all
     ranks, not on every rank. A sum of means may be intended if it changes little (Adam), or if the rate is scaled. The
     claim is falsified if every rank takes the mean of its micro-batches, so that the gradient does not grow with their
-    number, and the size of the gradient matters: it is clipped, or the optimizer is plain SGD.
+    number, and the size of the gradient matters: it is clipped, or the optimizer is plain SGD. Or a function whose name
+    says that it averages reduces the gradients.
     """
     world = len(run.ranks)
     for optimizers in run.replicas if world > 1 else ():
@@ -466,12 +485,20 @@ def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
                 several = all(len(window.passes) > 1 and _distinct(window) for row, _ in steps for window in row)
                 kind = next((e["kind"] for e in first.of("optimizer") if e["optimizer"] == optimizers[0]), "")
                 clips = [clip for row, _ in steps for clip in row[0].clips if clip["limit"] < (clip["norm"] or 0)]
-                add = record.falsify if several and (kind == "SGD" or clips) else record.hint
+                # Functions that reduce as many elements as most gradients have, not numbers to report.
+                names = {
+                    name
+                    for row, _ in steps
+                    for name, elements in row[0].event.get("reducers", {}).items()
+                    if 2 * elements >= row[0].event["elements"]
+                }
+                named = sorted(name for name in names if AVERAGES & set(re.split("[^a-z]+", name.lower())))
+                add = record.falsify if named or (several and (kind == "SGD" or clips)) else record.hint
                 add(
                     windows[0].at,
                     f"the gradients of {world} ranks are summed and not divided: the loss at {at} is a mean on every "
                     f"rank (its weights sum to 1), but in the applied gradient the weights sum to {totals[0]:.4g} "
-                    f"({len(steps)} steps)",
+                    f"({len(steps)} steps)" + (f", although {named[0]}() reduces them" if named else ""),
                     "divide by the number of ranks: dist.all_reduce(p.grad); p.grad /= world_size",
                 )
             elif all(abs(total * world - 1) < 5e-3 for total in totals):
