@@ -478,6 +478,8 @@ class Observer:
         if _has_ranks() or not state.steps:
             state.digest_before = self.digest(optimizer)
         parameters = parameters_of(optimizer)
+        if self.files and not self.steps:
+            self.averages.check_restored(parameters)
         if self.options.comparing or not state.steps:
             state.state_before = checkpoints.state_sums(optimizer, sample)
         if self.options.comparing:

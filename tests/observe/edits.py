@@ -688,6 +688,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("states_kept", '"scale": scale, ', ""),
     ),
     "TR-LOAD-002": (
+        (
+            "restarted_after_epoch",
+            "net.state_dict()",
+            "dict(net.named_parameters())",
+            'net.load_state_dict(state["model"])',
+            'net.load_state_dict(state["model"], strict=False)',
+        ),
         ("states_kept", "if name[7:] in mine", "if name in mine"),
         ("parts_saved", 'f"encoder.{name}"', 'f"module.encoder.{name}"'),
         (
@@ -699,6 +706,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-AGAINST-001": (("divided_rows", "seed(step)", "seed(step * args.micro)"),),
     "TR-AGAINST-002": (("divided_rows", "/ len(rows)", "/ len(part)"),),
     "TR-RESUME-001": (
+        ("restarted_after_epoch", '    average.load_state_dict(state["average"])\n', ""),
         ("restarted", '    net.load_state_dict(state["model"])\n', ""),
         ("resume_in_epoch", '    net.load_state_dict(state["model"])\n', ""),
         (
@@ -722,6 +730,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-RESUME-003": (
+        ("restarted_after_epoch", '    torch.set_rng_state(state["random"])\n', ""),
         ("resume_in_epoch", 'state["epoch"], state["batch"]', 'state["epoch"], 0'),
         ("resume_in_epoch", "sampler.skip = epoch, 8 * first_batch", "sampler.skip = epoch, first_batch"),
         (
