@@ -133,6 +133,10 @@ class OptimizerState:
         """The elements of `local` ("local_gradient"), and the same elements when the step begins ("gradient")."""
         self.waiting = 0
         """Number of parameters whose gradient FSDP2 has not reduced when the step begins."""
+        self.arrived: list[Tensor] = []
+        """The parameters that had a gradient after the last backward pass."""
+        self.removed: list[Tensor] = []
+        """Those of them, if not all, that have none when the step begins."""
         self.checks = 0
         """Number of further steps in which every parameter is examined."""
 
@@ -493,6 +497,8 @@ class Observer:
             state.local = []
             sides = [torch.cat([part.double() for part in side]) for side in zip(*whole)]
             state.sides = dict(zip(("local_gradient", "gradient"), sides))
+        removed = [p for p in state.arrived if p.grad is None]
+        state.removed = removed if len(removed) < len(state.arrived) else []
         state.copied = self.masters.before_step(optimizer, state)
         waiting = self.waiting() if _has_ranks() else {}
         state.waiting = sum(id(p) in waiting for p in parameters)
@@ -545,6 +551,10 @@ class Observer:
             fields["elements"] = sum(p.numel() for p in parameters if p.requires_grad)
         if state.waiting:
             fields["waiting"] = state.waiting
+        if state.removed:
+            names = self.names()
+            fields["removed"] = [names.get(id(p), str(list(p.shape))) for p in state.removed[:4]]
+            fields["removed_count"], state.removed = len(state.removed), []
         fields.update(state.sides)
         state.sides = {}
         if state.copied is not None:
@@ -567,7 +577,7 @@ class Observer:
             **fields,
         )
         self.store_versions(optimizer)
-        state.scale, state.clipped, state.touched, state.is_accumulating = None, {}, False, False
+        state.scale, state.clipped, state.touched, state.is_accumulating, state.arrived = None, {}, False, False, []
         self.ended_steps += 1
         state.written = sum(p._version for p in parameters)
         self.steps = max(self.steps, state.steps)
@@ -628,11 +638,11 @@ class Observer:
             if gradient is None or not gradient.numel():  # the shard of a small parameter may be empty
                 rows.append(torch.stack([moved.double(), *[torch.zeros_like(moved)] * 5]))
                 continue
-            # Whether a matrix and its gradient are both zero. All elements are checked: a sample may miss some.
+            # 1 if the gradient of a matrix is zero, 2 if the matrix is zero too. A sample may miss some elements.
             whole = p.grad if p.dim() == 2 and local(p) is p else None
-            zero = torch.zeros_like(moved)
+            zero = torch.zeros_like(moved).double()
             if whole is not None and not whole.is_sparse:
-                zero = ~(p.detach().any() | whole.any())
+                zero = (~whole.any()).double() * (2 - p.detach().any().double())
             # Elements that a step of plain SGD or of Adam would change by far more than the precision of the weight.
             size = gradient.double().abs()
             visible = (rates[id(p)] * size.clamp(max=1.0) > 1e-5 * before.double().abs()) & (size > 0)
@@ -642,9 +652,7 @@ class Observer:
             # In half precision, count the elements that have a gradient and are not 0, and how many of them change.
             counted = (size > 0) & (before != 0) & (p.dtype in HALVES)
             changed = (counted & (sample(p) != before)).sum()
-            rows.append(
-                torch.stack([moved.double(), loudest.double(), size.amax(), zero.double(), counted.sum(), changed])
-            )
+            rows.append(torch.stack([moved.double(), loudest.double(), size.amax(), zero, counted.sum(), changed]))
 
         def build(*lists: list[float]) -> dict[str, object]:
             """Return the fields of the event.
@@ -655,7 +663,7 @@ class Observer:
             values = [value for part in lists for value in part]
             limit = max(values[2::6], default=0.0) * 1e-3
             table = list(zip(labels, facts, values[::6], values[1::6], values[2::6]))
-            zeros = [(name, shape) for name, shape, zero in zip(labels, shapes, values[3::6]) if zero]
+            zeros = [(name, shape) for name, shape, zero in zip(labels, shapes, values[3::6]) if zero == 2]
             unmoved = [(name, dense) for name, (_, dense), m, loud, _ in table if not m and loud > limit]
             return {
                 "checked": len(table),
@@ -665,6 +673,9 @@ class Observer:
                 # If a frozen parameter has a gradient, its step is intended.
                 "moved_frozen": [name for name, (still, _), m, _, size in table if m and still and not size][:40],
                 "zero_matrices": zeros[:40],
+                "zero_gradients": [
+                    n for n, (still, _), zero in zip(labels, facts, values[3::6]) if zero == 1 and not still
+                ][:40],
                 "halves": [sum(values[4::6]), sum(values[5::6])],
                 "frozen": sum(still for _, (still, _), *_ in table),
                 "marks": len(self.facts.marks),
@@ -748,6 +759,7 @@ class Observer:
                 reached[str(state.number)] = {"left_over": left, "kept": kept, "written": written, "onto_clipped": onto}
                 state.scale = current["scale"]
                 state.is_accumulating = True
+                state.arrived = [p for p in parameters_of(optimizer) if p.grad is not None]
                 self.store_versions(optimizer)
                 if _has_ranks() and not self.wrappers and state.steps < COMPARED_STEPS:
                     chosen = sentinels(parameters_of(optimizer))

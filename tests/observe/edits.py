@@ -318,6 +318,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-PARAM-009": (
+        (
+            "restarted_after_epoch",
+            "--stop 2 | --resume",
+            "--stop 4",
+            "    for inputs",
+            "    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)\n    for inputs",
+        ),
         ("optimizers_anew", "torch.optim.SGD(net.parameters(), lr=0.1)", "torch.optim.AdamW(net.parameters(), lr=0.1)"),
         ("optimizers_anew", "torch.optim.SGD(net.parameters(), lr=0.1)", "torch.optim.SGD(net.parameters(), 0.1, 0.9)"),
     ),

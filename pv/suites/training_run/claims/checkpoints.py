@@ -127,9 +127,9 @@ def something_is_loaded(run: Run, record: Record) -> None:
     An adapter that is loaded separately has only names of the model. A script may also try several names: no later load
     into such a model before the next step may fit.
 
-    Three other cases falsify the claim. In the first, most names differ by one prefix and their shapes are equal; layers
-    that are new on purpose would be a small part. In the second, a script filters the weights of a file by name and
-    updates the model's own state with them, but no name fits: the load then gives the model its own tensors.
+    Three other cases falsify the claim. In the first, most names differ by one prefix and their shapes are equal;
+    layers that are new on purpose would be a small part. In the second, a script filters the weights of a file by name
+    and updates the model's own state with them, but no name fits: the load then gives the model its own tensors.
 
     In a third case, only the running statistics of batch normalization are missing, and the model is evaluated with the
     statistics of a new layer, or its training is resumed. A script that estimates the statistics anew runs the model in

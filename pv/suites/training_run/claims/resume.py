@@ -488,7 +488,8 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
     Without an uncut run, the claim is falsified if the continuation begins with the first batches of the unfinished
     pass, although the weights have been trained on them. Its pass must continue beyond the position of the save, or it
     may be short on purpose. If the file has a state of random numbers that is not restored, the order of the first
-    epoch also falsifies the claim. No earlier pass of the run may have begun with these batches, or every pass has this order.
+    epoch also falsifies the claim. No earlier pass of the run may have begun with these batches, or every pass has this
+    order.
     """
     for c in _continuations(run):
         if _is_nondeterministic(record, c, "batches", lambda step: step.batches):
