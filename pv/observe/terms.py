@@ -197,22 +197,42 @@ def accumulation_plan(frame: Optional[FrameType]) -> dict[str, object]:
 
     `planned`: the micro-batches whose gradients `transformers.Trainer` or accelerate is asked to average, if several.
     `divider`: the library, accelerate or Lightning, that has divided the loss by the planned micro-batches.
+    `monitors`: what a trainer of transformers or Lightning compares to choose the best checkpoint or to stop early.
+    `last_step`: the number of steps after which `transformers.Trainer` ends.
 
     Args:
         frame: The frame that calls the backward pass.
     """
     state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
+    plan: dict[str, object] = {}
     planned, divider = (getattr(state, "_shared_state", {}).get("plugin_kwargs") or {}).get("num_steps"), ""
     for _ in range(FRAMES):
         if frame is None:
             break
         module, name, values = str(frame.f_globals.get("__name__")), frame.f_code.co_name, frame.f_locals
         if (module, name) == ("transformers.trainer", "training_step"):
-            planned = values["self"].args.gradient_accumulation_steps
+            trainer = values["self"]
+            planned, plan["last_step"] = trainer.args.gradient_accumulation_steps, trainer.state.max_steps
+            metric, larger = trainer.args.metric_for_best_model, trainer.args.greater_is_better
+            if metric and larger is not None:
+                plan["monitors"] = [["transformers.Trainer", str(metric), "max" if larger else "min"]]
             break
         if (module, name) == ("accelerate.accelerator", "backward") and values["self"].gradient_accumulation_steps > 1:
             divider = "accelerate"
         elif name == "backward_fn" and module.endswith("pytorch.loops.optimization.automatic"):
             divider = "lightning" if values["self"].trainer.accumulate_grad_batches > 1 else ""
+            plan["monitors"] = _monitors(values["self"].trainer)
+        elif name == "manual_backward" and module.endswith("pytorch.core.module"):
+            plan["monitors"] = _monitors(values["self"].trainer)
         frame = frame.f_back
-    return {**({"planned": planned} if (planned or 1) > 1 else {}), **({"divider": divider} if divider else {})}
+    if (planned or 1) > 1:
+        plan["planned"] = planned
+    if divider:
+        plan["divider"] = divider
+    return plan
+
+
+def _monitors(trainer: Any) -> list[list[str]]:
+    """Return the class, the name of the metric, and the mode of every callback of Lightning that compares a metric."""
+    found = [(type(c).__name__, getattr(c, "monitor", None), getattr(c, "mode", None)) for c in trainer.callbacks]
+    return [[kind, name, mode] for kind, name, mode in found if isinstance(name, str) and isinstance(mode, str)]

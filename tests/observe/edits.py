@@ -435,6 +435,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("plateaus", '(("max", "accuracy")', '(("min", "accuracy")'),
         ("plateaus", '("min", "loss")', '("max", "loss")'),
         ("plateaus", '("max", "f1")', '("min", "f1")'),
+        ("transformers_trainer", "greater_is_better=False", "greater_is_better=True"),
     ),
     "TR-RATE-007": (
         (

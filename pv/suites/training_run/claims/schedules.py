@@ -247,7 +247,13 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
             if full > 1 and abs(planned / calls - full) <= 0.02 * full:
                 by_step = abs(calls - len(schedule.windows)) <= 0.05 * calls + 1
                 epochs = max(1, sum(e["loader"] == ended[0]["loader"] for e in ended)) if ended else 1
-                early = bool(process.evaluations) and planned % max(1, round(calls / epochs)) == 0
+                # `transformers.Trainer` says when it means to end.
+                goal = next((e["last_step"] for e in process.of("backward") if "last_step" in e), None)
+                early = (
+                    goal != len(schedule.windows)
+                    and bool(process.evaluations)
+                    and planned % max(1, round(calls / epochs)) == 0
+                )
                 whole = ended and len(ended) == len(begun) and by_step and not early
                 add = record.falsify if whole else record.hint
                 add(
@@ -351,7 +357,10 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
     return True
 
 
-@claim("TR-RATE-006", "no ReduceLROnPlateau got a number that is known by an evaluation or a report")
+@claim(
+    "TR-RATE-006",
+    "no ReduceLROnPlateau got a number that is known by an evaluation or a report, and no trainer compares a metric",
+)
 def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> None:
     """ReduceLROnPlateau gets a loss with mode "max", or an accuracy with mode "min".
 
@@ -359,8 +368,11 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
     every call, it equals a loss or an accuracy of the last evaluation. An accuracy of one half may also be an error
     rate, so such a call does not count. Any other metric is known by the name under which the script reports the same
     number, such as F1 or perplexity.
+
+    Or a trainer of a library chooses the best checkpoint, or stops, by the largest loss or the smallest accuracy.
     """
     for process in run.processes:
+        _judge_monitors(process, record)
         plateaus = [s for s in _schedules(process) if s.event["kind"] == "ReduceLROnPlateau" and s.calls]
         evaluations = evaluations_of(process, least=1) if plateaus else []
         steps = [event["n"] for event in process.of("step")]
@@ -376,8 +388,8 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
                 following = min((n for n in steps if n > call["n"]), default=math.inf)
                 names = _names_of(value, [e for e in process.of("report") if last < e["n"] < following])
                 if not better:
-                    better = {direction for direction, words in WORDS.items() if words & names}
-                    called |= names
+                    better = {_direction_of(name) for name in names} - {""}
+                    called |= {name for name in names if _direction_of(name)}
                 if len(better) == 1:
                     metrics.append((value, better.pop()))
             # Three distinct values: one or two could be a reading of another number by chance.
@@ -390,14 +402,28 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
             improves = not called or (latest > first if metrics[0][1] == "max" else latest < first)
             if improves and all(direction != mode for _, direction in metrics):
                 name = "an accuracy" if mode == "min" else "a loss"
-                shown = sorted(called & (WORDS["min"] | WORDS["max"]))
-                name = f"what the script reports as {shown[0].replace('#', '1')}" if shown else name
+                name = f"what the script reports as {min(called).replace('#', '1')}" if called else name
                 record.falsify(
                     schedule.event["at"],
                     f"ReduceLROnPlateau(mode={mode!r}) gets {name}, {numbers([value for value, _ in metrics[:5]])}: it "
                     "treats an improvement as no improvement, and reduces the rate",
                     f'ReduceLROnPlateau(..., mode="{metrics[0][1]}")',
                 )
+
+
+def _judge_monitors(process: Process, record: Record) -> None:
+    """Compare the names of metrics that choose a checkpoint, or end a run, with their modes."""
+    monitors = {tuple(row): e["at"] for e in process.of("backward") for row in e.get("monitors", ())}
+    for (kind, name, mode), at in monitors.items():
+        better = _direction_of(name)
+        record.tried += bool(better)
+        if better and better != mode:
+            record.falsify(
+                at,
+                f"{kind} compares {name!r} with mode {mode!r}: it takes the "
+                f"{'smallest' if mode == 'min' else 'largest'} value for the best one",
+                'greater_is_better=True, or mode="max"' if mode == "min" else 'greater_is_better=False, or mode="min"',
+            )
 
 
 WORDS = {
@@ -407,16 +433,30 @@ WORDS = {
 """By direction: words in names of numbers that improve in this direction."""
 
 
+NEUTRAL = {"#", "", "avg", "epoch", "eval", "macro", "mean", "micro", "score", "test", "val", "valid", "weighted"}
+"""Words in names of numbers that do not matter for the direction."""
+
+
+def _direction_of(name: str) -> str:
+    """Return the direction in which a number improves whose name ends with a known word; "" without one.
+
+    Not for "error_free" or "neg_loss".
+    """
+    words = [word for word in re.split("[^a-z#]+", re.sub(r"\d+", "#", name.lower())) if word not in NEUTRAL]
+    if not words or {"inverse", "minus", "neg", "negative", "non", "one"} & set(words):
+        return ""
+    return next((direction for direction, known in WORDS.items() if words[-1] in known), "")
+
+
 def _names_of(value: float, reports: list[Event]) -> set[str]:
-    """Return the words directly before a number in reports that show it with at least three decimals."""
+    """Return what stands directly before a number in reports that show it with at least three decimals."""
     names: set[str] = set()
     for report in reports:
         for name, text in report["numbers"].items():
             decimals = len(text.partition(".")[2]) if isinstance(text, str) and text.replace(".", "").isdigit() else 0
             if decimals >= 3 and abs(float(text) - value) <= 0.501 * 10.0**-decimals:
                 # In the line "loss 0.3 val_f1 0.71", the second number has the name "loss # val_f#".
-                last = re.split(r"(?<![a-z])#", re.sub(r"\d+", "#", name.lower()))[-1]
-                names.update(re.split("[^a-z#]+", last))
+                names.add(re.split(r"(?<![a-z])#", re.sub(r"\d+", "#", name.lower()))[-1].strip(" ,:=|"))
     return names
 
 
