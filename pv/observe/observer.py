@@ -771,6 +771,8 @@ class Observer:
         if any(loss["gone"] for loss in current.get("dropped", ())):
             root["computed"] = current["dropped"]
         root.update(current.get("plan", {}))
+        if current.get("derivative"):
+            root["derivative"] = current["derivative"]
         if self.masters.copies:
             root["copied"] = self.masters.after_backward(current["copied"])
         self.add(
@@ -821,6 +823,7 @@ class Observer:
             self.facts.samplings = self.updates.searches = 0
             self.modes.add_model(inner, model.number)
         self._keep(model, inner)
+        self.terms.derivative = ""
         model.calls += 1
         if self.loaded:
             checkpoints.record_first_forward(self, inner, sample)
@@ -1229,7 +1232,9 @@ def _backward(original: Callable[..., object]) -> Callable[..., object]:
         with observer.observing("backward"):
             started = observer.begin_backward()
             if observer.steps < terms.STEPS:
-                started["root"] = observer.terms.describe(args[0] if args else kwargs.get("tensors"))
+                roots = args[0] if args else kwargs.get("tensors")
+                started["derivative"] = observer.terms.constant_derivative(roots)
+                started["root"] = observer.terms.describe(roots)
                 started["dropped"] = observer.terms.dropped
                 started["plan"] = terms.accumulation_plan(sys._getframe(1))
             # The parameters 2 and 3 of `torch.autograd.backward` are `retain_graph` and `create_graph`.
@@ -1246,6 +1251,21 @@ def _backward(original: Callable[..., object]) -> Callable[..., object]:
         return result
 
     return backward
+
+
+def _grad(original: Callable[..., object]) -> Callable[..., object]:
+    """Wrap `torch.autograd.grad`, whose fifth parameter is `create_graph`."""
+
+    def grad(*args: Any, **kwargs: Any) -> object:
+        result = original(*args, **kwargs)
+        observer = current
+        if observer.is_active() and not observer.in_module and observer.backward is None:
+            with observer.observing("derivative"):
+                inputs = args[1] if len(args) > 1 else kwargs.get("inputs")
+                observer.terms.add_derivative(observer, inputs, bool(kwargs.get("create_graph") or any(args[4:5])))
+        return result
+
+    return grad
 
 
 def _module_call(original: Callable[..., object]) -> Callable[..., object]:
@@ -1471,6 +1491,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     averages.install(lambda: current)
     schedules.install(lambda: current)
     frames.wrap(torch.autograd, "backward", _backward)
+    frames.wrap(torch.autograd, "grad", _grad)
     frames.wrap(
         importlib.import_module("torch._jit_internal"), "createResolutionCallbackFromClosure", _resolve_original
     )

@@ -14,7 +14,7 @@ import weakref
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Optional
 
-from torch import Tensor
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from .observer import Observer
@@ -73,6 +73,8 @@ class Terms:
         """The losses that got no gradient in the last backward pass, and whether their node was freed."""
         self.with_gradient: set[int] = set()
         """The keys of the losses and numbers whose tensor got a gradient."""
+        self.derivative = ""
+        """The line of the last `autograd.grad` with respect to inputs, without a graph, since the last forward."""
 
     def add_loss(self, observer: Observer, key: int, at: str, loss: Tensor) -> None:
         """Record a loss that needs a gradient.
@@ -116,6 +118,37 @@ class Terms:
         place = tensor.untyped_storage()._cdata
         for loss in self.computed:
             loss.shown = loss.shown or loss.place == place
+
+    def add_derivative(self, observer: Observer, inputs: object, has_graph: bool) -> None:
+        """Record a call of `torch.autograd.grad`.
+
+        Args:
+            observer: The observer of the process.
+            inputs: The tensors with respect to which derivatives are computed. Parameters do not count.
+            has_graph: Whether `create_graph` is set, so that the derivatives can be differentiated.
+        """
+        tensors = [inputs] if isinstance(inputs, Tensor) else inputs if isinstance(inputs, (list, tuple)) else []
+        given = [x for x in tensors if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)]
+        if given and len(given) == len(tensors) and observer.steps < STEPS:
+            self.derivative = "" if has_graph else observer.sites.find()[0]
+
+    def constant_derivative(self, roots: object) -> str:
+        """Return the line of the last derivative if a backward pass begins at a sum with a number; else "" """
+        at, self.derivative = self.derivative, ""
+        root = roots if isinstance(roots, Tensor) else roots[0] if isinstance(roots, (list, tuple)) and roots else None
+        waiting = [root.grad_fn] if at and isinstance(root, Tensor) and root.numel() == 1 else []
+        for _ in range(MAX_NODES):
+            node: Any = waiting.pop() if waiting else None
+            if node is None:
+                return ""
+            parts = [function for function, _ in node.next_functions if function is not None]
+            if type(node).__name__.startswith(("AddBackward", "SubBackward")):
+                if len(parts) < 2:
+                    return at
+                waiting += parts
+            elif type(node).__name__.startswith((*MOVES, *FACTORS)) and len(parts) == 1:
+                waiting += parts
+        return ""
 
     def _add_gradient(self, key: int, gradient: Optional[Tensor]) -> None:
         if gradient is not None:

@@ -563,6 +563,15 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("flattened_taggers", "head(vectors).transpose(1, 2)", "head(vectors).view(N, C, T)"),
     ),
     "TR-LOSS-007": (
+        (
+            "wgan_gradient_penalty",
+            "        mix = torch.rand(16, 1)\n",
+            "        gap = C(fake).mean() - C(real).mean()\n        mix = torch.rand(16, 1)\n",
+            "C(fake).mean() - C(real).mean() + 10",
+            "gap + 10",
+            "create_graph=True",
+            "retain_graph=True",
+        ),
         ("flattened_taggers", " + several +", " + 0.5 * several.item() +"),
         ("terms_of_losses", "+ 0.5 * error - 0.1", "+ 0.5 * error.detach()", "step % 3 == 0", "step >= 0"),
         (

@@ -438,19 +438,21 @@ def moments_are_kept(run: Run, record: Record) -> None:
                 by_line[event.get("again", event["optimizer"]), event["at"]].append(event)
         for events in by_line.values():
             record.tried += len(events) - 1
+            if len(events) < 3 or not all(event["moments"] for event in events):
+                continue
             # Equal sums over the weights: nothing has changed them between the step of one optimizer and the next.
             runs = [process.windows[event["optimizer"]] for event in events]
             unchanged = [
                 a[-1].event["digest"] is not None and a[-1].event["digest"] == b[0].event.get("digest_before")
                 for a, b in pairwise(runs)
             ]
-            if not all(unchanged) or not all(event["moments"] for event in events):
+            if not all(unchanged):
                 continue
             single = all(len(windows) == 1 for windows in runs)
             loaders = {backward.loader for windows in runs for w in windows for backward in w.passes}
             # Each takes the steps of one pass over the data.
             passes = all(w.begins_pass == (not i) for windows in runs for i, w in enumerate(windows))
-            if not single and len(events) >= 3 and len(loaders) == 1 and None not in loaders and passes:
+            if not single and len(loaders) == 1 and None not in loaders and passes:
                 saved = next((e["at"] for e in process.of("save") if e["stateful"]), "")
                 add = record.falsify if saved else record.hint
                 add(
