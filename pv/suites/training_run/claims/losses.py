@@ -306,8 +306,8 @@ def _judge_derivatives(process: Process, record: Record) -> None:
             record.falsify(
                 constant[0],
                 f"in {len(constant)} passes, torch.autograd.grad() computes a derivative with respect to inputs "
-                "without create_graph, and no forward follows before the backward pass of a loss to which a number is added: "
-                "the term of this derivative has no gradient",
+                "without create_graph, and no forward follows before the backward pass of a loss to which a number is "
+                "added: the term of this derivative has no gradient",
                 "torch.autograd.grad(..., create_graph=True)",
             )
 
