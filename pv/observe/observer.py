@@ -86,6 +86,8 @@ class OptimizerState:
     def __init__(self, number: int) -> None:
         self.number = number
         self.steps = 0
+        self.created = 0
+        """Number of events before the optimizer was constructed."""
         self.is_small: Optional[bool] = None
         """Whether the optimizer may be kept alive; None before its first step."""
         self.modified = False
@@ -440,6 +442,7 @@ class Observer:
         state = self.optimizers.get(optimizer)
         if state is None:
             state = self.optimizers[optimizer] = OptimizerState(self.number())
+            state.created = self.trace.count
             kind = type(optimizer)
             count = len(parameters_of(optimizer))
             self.add(
@@ -928,7 +931,9 @@ class Observer:
                 for m, layer in list(self.ran.items())
                 if layer.model == model.number and layer.grad and id(m) not in inside
                 for name, p in m._parameters.items()
-                if p is not None and p.requires_grad and id(p) not in held and id(p) not in names
+                # `functional_call` replaces the parameters of a layer, which then never have a gradient.
+                if p is not None and p.requires_grad and p.grad is not None
+                if id(p) not in held and id(p) not in names
             ]
             ran = {
                 id(p) for m, layer in self.ran.items() if layer.grad for p in m._parameters.values() if p is not None
@@ -936,6 +941,8 @@ class Observer:
             trainable_here = [(name, p) for name, p in trainable if p.numel()]  # FSDP1 leaves empty shards
             # Parameters that are in no optimizer although they had a gradient.
             left_out = [(name, p) for name, p in trainable if id(p) not in held and id(p) in had]
+            ids = {id(p) for _, p in trainable}
+            created = [state.created for o, state in self.optimizers.items() if ids & set(_ids(o))]
             self.add(
                 "parameters",
                 model=model.number,
@@ -943,6 +950,7 @@ class Observer:
                 held=sum(id(p) in held for _, p in trainable),
                 left_out=[name for name, _ in left_out][:40],
                 left_out_shapes=[list(p.shape) for _, p in left_out][:40],
+                late=[name for name, p in left_out if created and self.facts.made_at(p) > max(created)][:40],
                 outside=outside[:20],
                 without_gradient=[n for n, p in trainable_here if id(p) in ran and id(p) in held and id(p) not in had][
                     :40

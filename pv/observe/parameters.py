@@ -98,6 +98,8 @@ class Facts:
         self.marks: dict[tuple[int, str], Mark] = {}
         self.drawn: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         """By id of a parameter: a weak reference to the parameter, and a sample of the drawn values."""
+        self.made: dict[int, tuple[weakref.ref[Tensor], int]] = {}
+        """By id of a parameter: a weak reference to it, and the number of events before its first values were drawn."""
         self.first: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         """By id of a parameter: a weak reference to the parameter, and a sample of its values at its first sampling."""
         self.seen_at: dict[int, int] = {}
@@ -128,6 +130,11 @@ class Facts:
                 if p.requires_grad:
                     wrong[id(p)] = mark
         return wrong
+
+    def made_at(self, parameter: Tensor) -> int:
+        """Return the number of events before the first values of a parameter were drawn; -1 if it is not known."""
+        reference, count = self.made.get(id(parameter), (lambda: None, -1))
+        return count if reference() is parameter else -1
 
     def sample_parameters(self, modules: list[nn.Module], steps: int) -> None:
         """Sample new parameters, and record which parameters have a gradient.
@@ -203,6 +210,8 @@ def install(observer: Callable[[], Observer]) -> None:
                 with observer().observing("init"):
                     facts = observer().facts
                     facts.drawn[id(tensor)] = (weakref.ref(tensor), facts.sample(tensor).clone())
+                    if facts.made_at(tensor) < 0:
+                        facts.made[id(tensor)] = (weakref.ref(tensor), observer().trace.count)
             return result
 
         return initialize

@@ -198,6 +198,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)\nfully_shard(net",
         ),
         ("classifier", "scheduler = torch", "net[4] = nn.Linear(24, 3)\nscheduler = torch"),
+        (
+            "low_rank_adapters",
+            "net.requires_grad_(False)\nnet[0], net[2] = LowRank(net[0]), LowRank(net[2])\n",
+            "net[0].requires_grad_(False)\n",
+            "for step in",
+            "net[0] = LowRank(net[0])\nfor step in",
+        ),
         ("low_rank_adapters", "for step in", "net[0].a = nn.Parameter(net[0].a.detach().clone())\nfor step in"),
         (
             "flat_parameters",
@@ -291,7 +298,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-PARAM-008": (
-        ("low_rank_adapters", "0.1 * torch.randn(rank, base.in_features)", "torch.zeros(rank, base.in_features)"),
+        ("low_rank_adapters", "        nn.init.normal_(self.a, std=0.1)\n", "        nn.init.zeros_(self.a)\n"),
         (
             "master_weights",
             "    with torch.no_grad():\n        for p, master in zip(net.parameters(), masters):\n"

@@ -18,8 +18,12 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
     shapes get gradients and are in no optimizer. If the optimizer's parameters were a part of the model that is used
     later, only some of their shapes would occur among the parameters outside of optimizers. Without such a model, the
     finding is a hint: an optimizer may hold parameters that are used outside of modules.
+
+    Or a layer, such as an adapter, was added to a model after the optimizer of its other parameters was constructed:
+    its parameters get gradients, are in no optimizer, and never change.
     """
     for process in run.processes:
+        _judge_late_layers(run, process, record)
         last = {event["optimizer"]: event for event in process.of("held")}
         left_out = [event for event in {e["model"]: e for e in process.of("parameters")}.values() if event["left_out"]]
         for event in last.values():
@@ -88,6 +92,36 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
                 )
 
 
+def _judge_late_layers(run: Run, process: Process, record: Record) -> None:
+    """Judge parameters that were initialized after the optimizer of their model was constructed."""
+    for model in _with_left_out(process):
+        late = model.get("late", [])
+        if late and model["held"] and _keeps_left_out(model) and run.complete and process.steps >= 4:
+            record.tried += len(late)
+            record.falsify(
+                [e["at"] for e in process.of("optimizer") if e["n"] < model["n"]][-1],
+                f"{len(model['left_out'])} trainable parameters of {process.kinds.get(model['model'])} get gradients, "
+                f"are in no optimizer and never change; {', '.join(late[:4])} were initialized after the optimizer of "
+                f"the other {model['held']} parameters was constructed",
+                "construct the optimizer after the last change of the model",
+            )
+
+
+def _with_left_out(process: Process) -> list[Event]:
+    """Return the last event of each model that has trainable parameters in no optimizer, and no optimizer gets later.
+
+    A layer may be removed from a model after its training, such as an adapter that is merged.
+    """
+    last: dict[int, Event] = {}
+    for event in process.of("parameters"):
+        before = last.get(event["model"])
+        if event["left_out"]:
+            last[event["model"]] = event
+        elif before is not None and event["held"] > before["held"]:
+            del last[event["model"]]
+    return list(last.values())
+
+
 def _is_unchanged(model: Event) -> bool:
     """Return whether a model with gradients is in no optimizer, and none of its parameters has changed."""
     return bool(
@@ -122,7 +156,7 @@ def _resized(orphans: Counter[tuple[int, ...]], shapes: list[list[int]]) -> tupl
     return None
 
 
-@claim("TR-PARAM-002", "no model that ran has trainable parameters at the end")
+@claim("TR-PARAM-002", "no model that ran has trainable parameters at the end", premises=("TR-PARAM-001",))
 def trainable_parameters_are_held(run: Run, record: Record) -> None:
     """Trainable parameters get gradients that no optimizer applies.
 
@@ -130,9 +164,9 @@ def trainable_parameters_are_held(run: Run, record: Record) -> None:
     """
     for process in run.processes:
         held = any(event["parameters"] for event in process.of("held"))
-        for event in {e["model"]: e for e in process.of("parameters")}.values():
-            record.tried += event["trainable"]
-            if held and event["left_out"] and event["held"]:
+        record.tried += sum({e["model"]: e["trainable"] for e in process.of("parameters")}.values())
+        for event in _with_left_out(process):
+            if held and event["held"]:
                 names = ", ".join(event["left_out"][:4])
                 record.hint(
                     "",
