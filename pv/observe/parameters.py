@@ -71,6 +71,8 @@ class Layer:
         """Number of multiplications in the last call inside an autocast region; 0 without such a call."""
         self.single = False
         """Whether the result of this call is float32."""
+        self.half = False
+        """Whether it is float16, whose gradients are scaled; bfloat16 needs no loss scale."""
         self.order = 0
         """Position of this call among all calls of layers inside autocast regions, from 1."""
         self.first: Optional[tuple[Tensor, Tensor]] = None
@@ -84,6 +86,7 @@ class Layer:
         # Elements of the weight x positions: [N, in] x [out, in] takes N * in * out multiplications.
         self.work = float(weight.numel()) * result.numel() / max(1, weight.shape[0])
         self.single, self.order = result.dtype == torch.float32, facts.calls
+        self.half = result.dtype == torch.float16 and result.requires_grad
 
 
 class Facts:
@@ -447,6 +450,7 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
         "autocast": {
             "layers": len(casts),
             "single": len(single),
+            "float16": sum(layer.half for _, layer in casts),
             "work": sum(layer.work for _, layer in casts),
             "single_work": sum(layer.work for _, layer in single),
             "stock": sum(type(m) in _MATRIX_LAYERS for m, _ in single),

@@ -357,6 +357,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-RATE-002": (
+        (
+            "horizon_in_epochs",
+            "    schedule.step()\n",
+            "    schedule.step(F.cross_entropy(net(x), x[:, :3].argmax(1)).item())\n",
+            "epoch == 2",
+            "epoch == 4",
+        ),
         ("distillation", "        schedule.step()\n", ""),
         ("seq2seq_label_smoothing", "        schedule.step()\n", ""),
     ),

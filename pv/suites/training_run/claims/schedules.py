@@ -75,12 +75,24 @@ def schedule_advances(run: Run, record: Record) -> None:
 
     A short run may end before a schedule begins. This is ruled out if the schedule has set a rate other than the base
     rate, as a warm-up does, or if it is planned for as many steps or epochs as the run has.
+
+    Or the script passes a number that falls, such as a loss, where `step` takes an epoch.
     """
     for process in run.processes:
         for schedule in _schedules(process):
             if not schedule.windows or schedule.event["kind"] == "ReduceLROnPlateau":
                 continue
             record.tried += 1
+            given = [call["epoch"] for call in schedule.calls if call["explicit"] and call.get("epoch") is not None]
+            falls = sum(later < before for before, later in pairwise(given))
+            if len(given) >= 3 and 2 * falls >= len(given) - 1 and any(value % 1 for value in given):
+                record.falsify(
+                    schedule.calls[0]["at"],
+                    f"step() of {schedule.event['kind']} takes an epoch, and gets {numbers(given[:5])}: these are no "
+                    "epochs, and the rate follows them",
+                    "call scheduler.step() without an argument; only ReduceLROnPlateau takes a metric",
+                )
+                continue
             ended = [e for e in ends_of_passes(process) if e["n"] > schedule.windows[0].n]
             if not schedule.calls and run.complete and len(schedule.windows) >= 4:
                 seen = f"{schedule.event['kind']} never advances in {len(schedule.windows)} steps"
