@@ -690,6 +690,15 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-LOAD-001": (
+        (
+            "restarted_after_epoch",
+            "--stop 2 | --resume",
+            "--stop 4",
+            "    models =",
+            "    if epoch in (0, 2):\n        kept = average.state_dict()\n    models =",
+            'print("sum"',
+            'average.load_state_dict(kept)\nprint("sum"',
+        ),
         ("classifier", "    scheduler.step()\n", "    scheduler.step()\n    net.load_state_dict(net.state_dict())\n"),
         ("classifier", "copy.deepcopy(net.state_dict()), right", "net.state_dict(), right + 40 * epoch"),
         ("states_kept", "value.detach().clone()", "value.detach()"),

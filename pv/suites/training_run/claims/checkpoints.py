@@ -55,7 +55,7 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
                     "nothing is restored",
                     "keep a copy: state = copy.deepcopy(model.state_dict())",
                 )
-            elif source and not event["same_storage"] and _is_stale(source, event["step"]):
+            elif source and not (event["same_storage"] and event["trained"]) and _is_stale(source, event["step"]):
                 record.falsify(
                     source["taken_at"],
                     f"the state taken here after step {source['taken_at_step']} is loaded into {event['kind']} after "
@@ -160,14 +160,14 @@ def something_is_loaded(run: Run, record: Record) -> None:
                     f"{read}: names in the file are like {name!r}, names in the model like {event['first_name']!r}",
                     "rename the keys, and load the file itself with strict=True",
                 )
-            elif event.get("statistics_missing") and not event["unexpected_count"] and event["file"]:
+            elif event.get("statistics_missing") and not event["unexpected_count"]:
                 use = _use_of_initial_statistics(process, event)
                 if use and event["statistics_initial"] == event["statistics_missing"]:
                     record.falsify(
                         event["at"],
                         f"the running statistics of {event['statistics_missing']} normalization layers of "
-                        f"{event['kind']} are not in the file, and strict=False leaves mean 0 and variance 1: {use}",
-                        "save model.state_dict(), which has parameters and buffers, and load with strict=True",
+                        f"{event['kind']} are not loaded, and strict=False leaves mean 0 and variance 1: {use}",
+                        "keep model.state_dict(), which has parameters and buffers, and load with strict=True",
                     )
             elif event["missing_count"] == event["tensors"] and event["unexpected_count"]:
                 add = record.hint if any(e["missing_count"] < e["tensors"] for e in later) else record.falsify
@@ -191,7 +191,7 @@ def something_is_loaded(run: Run, record: Record) -> None:
 
 def _use_of_initial_statistics(process: Process, load: Event) -> str:
     """Return what is done with a model whose running statistics were not loaded; "" if it may estimate them first."""
-    if any(e["kind"] == "optimizer" and e["step"] == load["step"] for e in process.of("restore")):
+    if load["file"] and any(e["kind"] == "optimizer" and e["step"] == load["step"] for e in process.of("restore")):
         return "the training goes on with the state of the optimizer, but with new statistics"
     models = {number for number, kind in process.kinds.items() if kind == load["kind"]}
     first = next((e for e in process.of("forward") if e["n"] > load["n"] and e["model"] in models), None)
