@@ -378,7 +378,7 @@ class Modes:
             norms = [layer for layer in module.modules() if has_statistics(layer)]
             if norms:
                 facts = {"layers": len(norms), "average": self.observer.averages.is_written(module)}
-                numbers = {"initial": _count_initial(norms), "unusual": _describe_unusual(module)}
+                numbers = {"initial": count_initial(norms), "unusual": _describe_unusual(module)}
                 self.observer.add("statistics", model=state.number, **numbers, **facts)
         for references, facts in self._froze:
             still = all(p is None or not p.requires_grad for p in (reference() for reference in references))
@@ -510,7 +510,7 @@ def frozen_parts(module: nn.Module) -> Iterator[tuple[str, nn.Module, bool]]:
             behind_frozen = True
 
 
-def _count_initial(norms: list[Any]) -> Late:
+def count_initial(norms: list[Any]) -> Late:
     """Return the number of normalization layers that have the running statistics of a new layer."""
     changed = []
     for norm in norms:

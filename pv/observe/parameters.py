@@ -73,6 +73,8 @@ class Layer:
         """Number of multiplications in the last call inside an autocast region; 0 without such a call."""
         self.single = False
         """Whether the result of this call is float32."""
+        self.half = False
+        """Whether it is float16, whose gradients are scaled; bfloat16 needs no loss scale."""
         self.order = 0
         """Position of this call among all calls of layers inside autocast regions, from 1."""
         self.first: Optional[tuple[Tensor, Tensor]] = None
@@ -86,6 +88,7 @@ class Layer:
         # Elements of the weight x positions: [N, in] x [out, in] takes N * in * out multiplications.
         self.work = float(weight.numel()) * result.numel() / max(1, weight.shape[0])
         self.single, self.order = result.dtype == torch.float32, facts.calls
+        self.half = result.dtype == torch.float16 and result.requires_grad
 
 
 class Facts:
@@ -100,6 +103,8 @@ class Facts:
         self.marks: dict[tuple[int, str], Mark] = {}
         self.drawn: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         """By id of a parameter: a weak reference to the parameter, and a sample of the drawn values."""
+        self.made: dict[int, tuple[weakref.ref[Tensor], int]] = {}
+        """By id of a parameter: a weak reference to it, and the number of events before its first values were drawn."""
         self.first: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         """By id of a parameter: a weak reference to the parameter, and a sample of its values at its first sampling."""
         self.seen_at: dict[int, int] = {}
@@ -130,6 +135,11 @@ class Facts:
                 if p.requires_grad:
                     wrong[id(p)] = mark
         return wrong
+
+    def made_at(self, parameter: Tensor) -> int:
+        """Return the number of events before the first values of a parameter were drawn; -1 if it is not known."""
+        reference, count = self.made.get(id(parameter), (lambda: None, -1))
+        return count if reference() is parameter else -1
 
     def sample_parameters(self, modules: list[nn.Module], steps: int) -> None:
         """Sample new parameters, and record which parameters have a gradient.
@@ -205,6 +215,8 @@ def install(observer: Callable[[], Observer]) -> None:
                 with observer().observing("init"):
                     facts = observer().facts
                     facts.drawn[id(tensor)] = (weakref.ref(tensor), facts.sample(tensor).clone())
+                    if facts.made_at(tensor) < 0:
+                        facts.made[id(tensor)] = (weakref.ref(tensor), observer().trace.count)
             return result
 
         return initialize
@@ -440,6 +452,7 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
         "autocast": {
             "layers": len(casts),
             "single": len(single),
+            "float16": sum(layer.half for _, layer in casts),
             "work": sum(layer.work for _, layer in casts),
             "single_work": sum(layer.work for _, layer in single),
             "stock": sum(type(m) in _MATRIX_LAYERS for m, _ in single),

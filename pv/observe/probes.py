@@ -38,6 +38,8 @@ HARMLESS_THREADS = ("TMonitor", "QueueFeederThread", "_AsyncWriterThread")
 
 They are the monitor of tqdm, the feeder of a queue to data workers, and a TensorBoard writer.
 """
+MOST_ADVANCES = 20_000
+"""Number of first advances for which the factor of a schedule is computed."""
 VISIBLE_CHANGE = 1e-3
 """Smallest change of an output that rounding does not explain, relative to the standard deviation of the outputs."""
 EQUAL_TOLERANCE = 1e-6
@@ -70,8 +72,66 @@ def run(observer: Observer) -> None:
         observer.add("no_probe", reason=reason)
 
 
+def run_schedules(observer: Observer) -> None:
+    """Evaluate the functions of all `LambdaLR` in a copy of this process, and add a `planned` event for each schedule.
+
+    Args:
+        observer: The observer of this process.
+    """
+    functions = observer.schedules.unplanned()
+    if functions and not _obstacle_of_process(observer):
+        lines, _ = _in_copy(lambda send: [send(_plan(number, parts)) for number, parts in functions.items()])
+        for line in lines:
+            observer.add("planned", **line)
+
+
+def _plan(number: int, functions: list[Callable[[int], Any]]) -> Event:
+    """Return when the latest of the factors of a schedule ends, its value then, and when the factors are largest.
+
+    A factor ends where it is 0, has a minimum before it rises again, or changes for the last time: for example, a
+    cosine and a linear decay. It has no end, 0, if it still changes after `MOST_ADVANCES` advances.
+    """
+    end, peak, factor = 0, 0, 0.0
+    for function in functions:
+        values: list[float] = []
+        largest = last = 0  # positions of the largest value and of the last change
+        for n in range(MOST_ADVANCES):
+            try:
+                values.append(float(function(n)))
+            except (ArithmeticError, LookupError, TypeError, ValueError):
+                break  # beyond its end, such as a fractional power of a negative number
+            largest = n if values[n] > values[largest] else largest
+            if n and abs(values[n] - values[n - 1]) > 1e-9 * abs(values[largest]):
+                if last > largest and values[n] > values[n - 1] and n > 1:
+                    break  # it rises again after its end
+                last = n
+            if n and 0 < values[largest] and values[n] <= 1e-9 * values[largest]:
+                break
+        # The changes of an exponential decay become too small to count, but it does not end there.
+        if last and last < MOST_ADVANCES // 2 and abs(values[last] - values[last - 1]) > 1e-8 * abs(values[largest]):
+            end, peak = max(end, last), max(peak, largest)
+            factor = max(factor, values[last] / values[largest])
+    return {"scheduler": number, "end": end, "peak": peak, "last": factor}
+
+
 def _obstacle(observer: Observer, calls: list[Call]) -> str:
     """Return the reason why a copy of this process cannot run the models; "" if it can."""
+    reason = _obstacle_of_process(observer)
+    if reason:
+        return reason
+    if not calls:
+        return "no call of a model in training could be repeated"
+    states = [t for call in calls for t in (*call.module.parameters(), *call.module.buffers(), *_arguments(call))]
+    devices = {tensor.device.type for tensor in states}
+    if not devices <= {"cpu"}:
+        return f"the model is on {', '.join(sorted(devices))}"
+    if any(tensor.layout == torch.strided and tensor.is_shared() for tensor in states):
+        return "the model or its inputs are in memory that processes share"
+    return ""
+
+
+def _obstacle_of_process(observer: Observer) -> str:
+    """Return the reason why this process cannot be copied; "" if it can."""
     if not observer.options.probes:
         return "probes are switched off"
     if not sys.platform.startswith("linux"):
@@ -84,14 +144,6 @@ def _obstacle(observer: Observer, calls: list[Call]) -> str:
     threads = [t for t in threads if not {t.name, type(t).__name__} & set(HARMLESS_THREADS)]
     if threads or threading.current_thread() is not threading.main_thread():
         return f"a process with several threads cannot be copied: {', '.join(sorted(t.name for t in threads))[:100]}"
-    if not calls:
-        return "no call of a model in training could be repeated"
-    states = [t for call in calls for t in (*call.module.parameters(), *call.module.buffers(), *_arguments(call))]
-    devices = {tensor.device.type for tensor in states}
-    if not devices <= {"cpu"}:
-        return f"the model is on {', '.join(sorted(devices))}"
-    if any(tensor.layout == torch.strided and tensor.is_shared() for tensor in states):
-        return "the model or its inputs are in memory that processes share"
     return ""
 
 

@@ -14,7 +14,7 @@ import weakref
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Optional
 
-from torch import Tensor
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from .observer import Observer
@@ -77,6 +77,8 @@ class Terms:
         """Number of `history` events."""
         self.with_gradient: set[int] = set()
         """The keys of the losses and numbers whose tensor got a gradient."""
+        self.derivative = ""
+        """The line of the last `autograd.grad` with respect to inputs, without a graph, since the last forward."""
 
     def add_loss(self, observer: Observer, key: int, at: str, loss: Tensor) -> None:
         """Record a loss that needs a gradient.
@@ -127,6 +129,37 @@ class Terms:
         place = tensor.untyped_storage()._cdata
         for loss in self.computed:
             loss.shown = loss.shown or loss.place == place
+
+    def add_derivative(self, observer: Observer, inputs: object, has_graph: bool) -> None:
+        """Record a call of `torch.autograd.grad`.
+
+        Args:
+            observer: The observer of the process.
+            inputs: The tensors with respect to which derivatives are computed. Parameters do not count.
+            has_graph: Whether `create_graph` is set, so that the derivatives can be differentiated.
+        """
+        tensors = [inputs] if isinstance(inputs, Tensor) else inputs if isinstance(inputs, (list, tuple)) else []
+        given = [x for x in tensors if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)]
+        if given and len(given) == len(tensors) and observer.steps < STEPS:
+            self.derivative = "" if has_graph else observer.sites.find()[0]
+
+    def constant_derivative(self, roots: object) -> str:
+        """Return the line of the last derivative if a backward pass begins at a sum with a number; else "" """
+        at, self.derivative = self.derivative, ""
+        root = roots if isinstance(roots, Tensor) else roots[0] if isinstance(roots, (list, tuple)) and roots else None
+        waiting = [root.grad_fn] if at and isinstance(root, Tensor) and root.numel() == 1 else []
+        for _ in range(MAX_NODES):
+            node: Any = waiting.pop() if waiting else None
+            if node is None:
+                return ""
+            parts = [function for function, _ in node.next_functions if function is not None]
+            if type(node).__name__.startswith(("AddBackward", "SubBackward")):
+                if len(parts) < 2:
+                    return at
+                waiting += parts
+            elif type(node).__name__.startswith((*MOVES, *FACTORS)) and len(parts) == 1:
+                waiting += parts
+        return ""
 
     def _add_gradient(self, key: int, gradient: Optional[Tensor]) -> None:
         if gradient is not None:
@@ -251,22 +284,42 @@ def accumulation_plan(frame: Optional[FrameType]) -> dict[str, object]:
 
     `planned`: the micro-batches whose gradients `transformers.Trainer` or accelerate is asked to average, if several.
     `divider`: the library, accelerate or Lightning, that has divided the loss by the planned micro-batches.
+    `monitors`: what a trainer of transformers or Lightning compares to choose the best checkpoint or to stop early.
+    `last_step`: the number of steps after which `transformers.Trainer` ends.
 
     Args:
         frame: The frame that calls the backward pass.
     """
     state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
+    plan: dict[str, object] = {}
     planned, divider = (getattr(state, "_shared_state", {}).get("plugin_kwargs") or {}).get("num_steps"), ""
     for _ in range(FRAMES):
         if frame is None:
             break
         module, name, values = str(frame.f_globals.get("__name__")), frame.f_code.co_name, frame.f_locals
         if (module, name) == ("transformers.trainer", "training_step"):
-            planned = values["self"].args.gradient_accumulation_steps
+            trainer = values["self"]
+            planned, plan["last_step"] = trainer.args.gradient_accumulation_steps, trainer.state.max_steps
+            metric, larger = trainer.args.metric_for_best_model, trainer.args.greater_is_better
+            if metric and larger is not None:
+                plan["monitors"] = [["transformers.Trainer", str(metric), "max" if larger else "min"]]
             break
         if (module, name) == ("accelerate.accelerator", "backward") and values["self"].gradient_accumulation_steps > 1:
             divider = "accelerate"
         elif name == "backward_fn" and module.endswith("pytorch.loops.optimization.automatic"):
             divider = "lightning" if values["self"].trainer.accumulate_grad_batches > 1 else ""
+            plan["monitors"] = _monitors(values["self"].trainer)
+        elif name == "manual_backward" and module.endswith("pytorch.core.module"):
+            plan["monitors"] = _monitors(values["self"].trainer)
         frame = frame.f_back
-    return {**({"planned": planned} if (planned or 1) > 1 else {}), **({"divider": divider} if divider else {})}
+    if (planned or 1) > 1:
+        plan["planned"] = planned
+    if divider:
+        plan["divider"] = divider
+    return plan
+
+
+def _monitors(trainer: Any) -> list[list[str]]:
+    """Return the class, the name of the metric, and the mode of every callback of Lightning that compares a metric."""
+    found = [(type(c).__name__, getattr(c, "monitor", None), getattr(c, "mode", None)) for c in trainer.callbacks]
+    return [[kind, name, mode] for kind, name, mode in found if isinstance(name, str) and isinstance(mode, str)]

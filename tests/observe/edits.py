@@ -41,6 +41,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "        x = torch.randn(8, 6)\n",
             "        optimizer.zero_grad()\n        x = torch.randn(8, 6)\n",
         ),
+        ("last_micro_batches", " or i + 1 == len(loader)", ""),
     ),
     "TR-GRAD-005": (
         (
@@ -101,6 +102,11 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-WEIGHT-003": (
         (
             "accelerate_accumulates",
+            "net, optimizer, loader = accelerator.prepare(net, optimizer, loader)",
+            "net, loader = accelerator.prepare(net, loader)",
+        ),
+        (
+            "accelerate_accumulates",
             "torch.randn(90, 6)",
             "torch.randn(80, 6)",  # with a short last window
             "accelerator.backward(F.cross_entropy(net(inputs), labels))",
@@ -110,6 +116,15 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-WEIGHT-002": (
         ("grad_scaler", "target) / size", "target) / ACCUMULATE"),
         ("accelerate_accumulates", "torch.randn(90, 6)", "torch.randn(80, 6)"),  # with a short last window
+        (
+            "last_micro_batches",
+            " or i + 1 == len(loader)",
+            "",
+            "    optimizer.zero_grad()\n    for",
+            "    for",
+            "min(3, len(loader) - i // 3 * 3)",
+            "3",
+        ),
     ),
     "TR-CLIP-001": (
         (
@@ -129,6 +144,14 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-CLIP-004": (("flat_shards", "net.clip_grad_norm_(0.1)", "nn.utils.clip_grad_norm_(net.parameters(), 0.1)"),),
     "TR-WEIGHT-007": (
+        (
+            "averaged_by_hand",
+            "for step in range(8):\n",
+            "\n\ndef average_gradients():\n    for p in net.parameters():\n        dist.all_reduce(p.grad)\n\n\n"
+            "for step in range(8):\n",
+            "    for p in net.parameters():\n        dist.all_reduce(p.grad)\n        p.grad /= world\n    opt",
+            "    average_gradients()\n    opt",
+        ),
         ("averaged_over_ranks", "    flat /= world\n", ""),
         ("averaged_over_ranks", "    flat /= world\n", "", "    nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n", ""),
     ),
@@ -175,6 +198,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)\nfully_shard(net",
         ),
         ("classifier", "scheduler = torch", "net[4] = nn.Linear(24, 3)\nscheduler = torch"),
+        (
+            "low_rank_adapters",
+            "net.requires_grad_(False)\nnet[0], net[2] = LowRank(net[0]), LowRank(net[2])\n",
+            "net[0].requires_grad_(False)\n",
+            "for step in",
+            "net[0] = LowRank(net[0])\nfor step in",
+        ),
         ("low_rank_adapters", "for step in", "net[0].a = nn.Parameter(net[0].a.detach().clone())\nfor step in"),
         (
             "flat_parameters",
@@ -269,7 +299,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-PARAM-008": (
-        ("low_rank_adapters", "0.1 * torch.randn(rank, base.in_features)", "torch.zeros(rank, base.in_features)"),
+        ("low_rank_adapters", "        nn.init.normal_(self.a, std=0.1)\n", "        nn.init.zeros_(self.a)\n"),
         (
             "master_weights",
             "    with torch.no_grad():\n        for p, master in zip(net.parameters(), masters):\n"
@@ -319,6 +349,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-PARAM-009": (
+        (
+            "restarted_after_epoch",
+            "--stop 2 | --resume",
+            "--stop 4",
+            "    for inputs",
+            "    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)\n    for inputs",
+        ),
         ("optimizers_anew", "torch.optim.SGD(net.parameters(), lr=0.1)", "torch.optim.AdamW(net.parameters(), lr=0.1)"),
         ("optimizers_anew", "torch.optim.SGD(net.parameters(), lr=0.1)", "torch.optim.SGD(net.parameters(), 0.1, 0.9)"),
     ),
@@ -344,6 +381,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-RATE-002": (
+        (
+            "horizon_in_epochs",
+            "    schedule.step()\n",
+            "    schedule.step(F.cross_entropy(net(x), x[:, :3].argmax(1)).item())\n",
+            "epoch == 2",
+            "epoch == 4",
+        ),
         ("distillation", "        schedule.step()\n", ""),
         ("seq2seq_label_smoothing", "        schedule.step()\n", ""),
     ),
@@ -384,6 +428,31 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         ("clipped_parts", "        schedule.step()\n", "", "    shown =", "    schedule.step()\n    shown ="),
         (
+            "lambda_schedule",
+            "            schedule.step()\n",
+            "",
+            "        net.eval()",
+            "        schedule.step()\n        net.eval()",
+        ),
+        (
+            "lambda_schedule",
+            "warm, total = 2, EPOCHS * len(loader)",
+            "warm, total = 0, EPOCHS",
+            "(step + 1) / warm",
+            "1",
+        ),
+        (
+            "lambda_schedule",
+            "    for _ in range(EPOCHS):\n",
+            "    for _ in range(EPOCHS):\n        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)\n",
+        ),
+        (
+            "lambda_schedule",
+            "    for _ in range(EPOCHS):\n",
+            "    for _ in range(EPOCHS):\n"
+            "        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)\n",
+        ),
+        (
             "distillation",
             "        schedule.step()\nprint",
             "    schedule.step()\nprint",
@@ -403,6 +472,8 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-RATE-006": (
         ("plateaus", '(("max", "accuracy")', '(("min", "accuracy")'),
         ("plateaus", '("min", "loss")', '("max", "loss")'),
+        ("plateaus", '("max", "f1")', '("min", "f1")'),
+        ("transformers_trainer", "greater_is_better=False", "greater_is_better=True"),
     ),
     "TR-RATE-007": (
         (
@@ -548,6 +619,15 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("flattened_taggers", "head(vectors).transpose(1, 2)", "head(vectors).view(N, C, T)"),
     ),
     "TR-LOSS-007": (
+        (
+            "wgan_gradient_penalty",
+            "        mix = torch.rand(16, 1)\n",
+            "        gap = C(fake).mean() - C(real).mean()\n        mix = torch.rand(16, 1)\n",
+            "C(fake).mean() - C(real).mean() + 10",
+            "gap + 10",
+            "create_graph=True",
+            "retain_graph=True",
+        ),
         ("flattened_taggers", " + several +", " + 0.5 * several.item() +"),
         ("terms_of_losses", "+ 0.5 * error - 0.1", "+ 0.5 * error.detach()", "step % 3 == 0", "step >= 0"),
         (
@@ -669,6 +749,15 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-LOAD-001": (
+        (
+            "restarted_after_epoch",
+            "--stop 2 | --resume",
+            "--stop 4",
+            "    models =",
+            "    if epoch in (0, 2):\n        kept = average.state_dict()\n    models =",
+            'print("sum"',
+            'average.load_state_dict(kept)\nprint("sum"',
+        ),
         ("classifier", "    scheduler.step()\n", "    scheduler.step()\n    net.load_state_dict(net.state_dict())\n"),
         ("classifier", "copy.deepcopy(net.state_dict()), right", "net.state_dict(), right + 40 * epoch"),
         ("states_kept", "value.detach().clone()", "value.detach()"),
@@ -703,6 +792,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("library_metrics", 'monitor="val_loss", mode="min"', 'monitor="val_loss", mode="max"'),
     ),
     "TR-LOAD-002": (
+        (
+            "restarted_after_epoch",
+            "net.state_dict()",
+            "dict(net.named_parameters())",
+            'net.load_state_dict(state["model"])',
+            'net.load_state_dict(state["model"], strict=False)',
+        ),
         ("states_kept", "if name[7:] in mine", "if name in mine"),
         ("parts_saved", 'f"encoder.{name}"', 'f"module.encoder.{name}"'),
         (
@@ -714,6 +810,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-AGAINST-001": (("divided_rows", "seed(step)", "seed(step * args.micro)"),),
     "TR-AGAINST-002": (("divided_rows", "/ len(rows)", "/ len(part)"),),
     "TR-RESUME-001": (
+        ("restarted_after_epoch", '    average.load_state_dict(state["average"])\n', ""),
         ("restarted", '    net.load_state_dict(state["model"])\n', ""),
         ("resume_in_epoch", '    net.load_state_dict(state["model"])\n', ""),
         (
@@ -737,6 +834,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-RESUME-003": (
+        ("restarted_after_epoch", '    torch.set_rng_state(state["random"])\n', ""),
         ("resume_in_epoch", 'state["epoch"], state["batch"]', 'state["epoch"], 0'),
         ("resume_in_epoch", "sampler.skip = epoch, 8 * first_batch", "sampler.skip = epoch, first_batch"),
         (
@@ -813,6 +911,22 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "",
             'print("sum"',
             'if rank == 0:\n    torch.save(net.state_dict(), "net.pt")\nprint("sum"',
+        ),
+        # Reduced in a copy, or to one rank; only rank 0 saves.
+        *(
+            (
+                "averaged_over_ranks",
+                "        p.grad.copy_(gradient.view_as(p))\n",
+                copy,
+                "dist.all_reduce(flat)",
+                reduction,
+                'print("sum"',
+                'if rank == 0:\n    torch.save(net.state_dict(), "net.pt")\nprint("sum"',
+            )
+            for copy, reduction in (
+                ("        gradient.copy_(gradient.view_as(p).flatten())\n", "dist.all_reduce(flat)"),
+                ("        p.grad.copy_(gradient.view_as(p))\n", "dist.reduce(flat, 0)"),
+            )
         ),
         ("ddp_two_ranks", "nullcontext() if last else", "nullcontext() if not last else"),
         ("ddp_two_ranks", "scores = net(inputs)", "scores = net.module(inputs)"),

@@ -67,7 +67,7 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
                     "nothing is restored",
                     "keep a copy: state = copy.deepcopy(model.state_dict())",
                 )
-            elif source and not event["same_storage"] and _is_stale(source, event["step"]):
+            elif source and not (event["same_storage"] and event["trained"]) and _is_stale(source, event["step"]):
                 record.falsify(
                     source["taken_at"],
                     f"the state taken here after step {source['taken_at_step']} is loaded into {event['kind']} after "
@@ -250,9 +250,13 @@ def something_is_loaded(run: Run, record: Record) -> None:
     An adapter that is loaded separately has only names of the model. A script may also try several names: no later load
     into such a model before the next step may fit.
 
-    Two other cases falsify the claim. In the first, most names differ by one prefix and their shapes are equal; layers
-    that are new on purpose would be a small part. In the second, a script filters the weights of a file by name and
-    updates the model's own state with them, but no name fits: the load then gives the model its own tensors.
+    Three other cases falsify the claim. In the first, most names differ by one prefix and their shapes are equal;
+    layers that are new on purpose would be a small part. In the second, a script filters the weights of a file by name
+    and updates the model's own state with them, but no name fits: the load then gives the model its own tensors.
+
+    In a third case, only the running statistics of batch normalization are missing, and the model is evaluated with the
+    statistics of a new layer, or its training is resumed. A script that estimates the statistics anew runs the model in
+    training mode first.
     """
     for process in run.processes:
         for event in process.of("load"):
@@ -279,6 +283,15 @@ def something_is_loaded(run: Run, record: Record) -> None:
                     f"{read}: names in the file are like {name!r}, names in the model like {event['first_name']!r}",
                     "rename the keys, and load the file itself with strict=True",
                 )
+            elif event.get("statistics_missing") and not event["unexpected_count"]:
+                use = _use_of_initial_statistics(process, event)
+                if use and event["statistics_initial"] == event["statistics_missing"]:
+                    record.falsify(
+                        event["at"],
+                        f"the running statistics of {event['statistics_missing']} normalization layers of "
+                        f"{event['kind']} are not loaded, and strict=False leaves mean 0 and variance 1: {use}",
+                        "keep model.state_dict(), which has parameters and buffers, and load with strict=True",
+                    )
             elif event["missing_count"] == event["tensors"] and event["unexpected_count"]:
                 add = record.hint if any(e["missing_count"] < e["tensors"] for e in later) else record.falsify
                 add(
@@ -297,6 +310,16 @@ def something_is_loaded(run: Run, record: Record) -> None:
                     + (f"; {event['renamed']} fit without the prefix {event['prefix']!r}" if most else ""),
                     "rename the keys, and load with strict=True",
                 )
+
+
+def _use_of_initial_statistics(process: Process, load: Event) -> str:
+    """Return what is done with a model whose running statistics were not loaded; "" if it may estimate them first."""
+    if load["file"] and any(e["kind"] == "optimizer" and e["step"] == load["step"] for e in process.of("restore")):
+        return "the training goes on with the state of the optimizer, but with new statistics"
+    models = {number for number, kind in process.kinds.items() if kind == load["kind"]}
+    first = next((e for e in process.of("forward") if e["n"] > load["n"] and e["model"] in models), None)
+    evaluated = first is not None and not first["training"] and not first["training_layers"]
+    return "the model is evaluated with them" if evaluated else ""
 
 
 @claim("TR-LOAD-003", "no weights were loaded before a forward")

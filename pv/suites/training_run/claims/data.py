@@ -87,6 +87,16 @@ def _has_all(left: Event, loader: Event) -> bool:
     return size > 0 and bool(left["rows"] >= size - missing)
 
 
+def ends_of_passes(process: Process) -> list[Event]:
+    """Return the events that end a pass over all batches of a loader."""
+    loaders = {event["loader"]: event for event in process.of("loader")}
+    return [
+        event
+        for event in process.of("pass_end", "pass_left")
+        if event["event"] == "pass_end" or _has_all(event, loaders[event["loader"]])
+    ]
+
+
 def training_loaders(process: Process) -> set[int]:
     """Return the numbers of the loaders whose batches a step has used."""
     return {forward["loader"] for forward, _ in process.training_forwards if forward["loader"] is not None}

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from pv.suites.training_run.claim import Record, claim, is_finite
-from pv.suites.training_run.run import Event, Run
+from pv.suites.training_run.run import Event, Process, Run
 
 
 def _operands(run: Run) -> Iterator[tuple[str, str, Event]]:
@@ -274,8 +274,13 @@ def terms_have_gradients(run: Run, record: Record) -> None:
     same multiple of a loss, or of a tensor from which the script has read a number. This loss or tensor requires a
     gradient and gets none in the whole run, which rules out a loss with a separate backward pass. The number must vary,
     which rules out a constant such as a flood level.
+
+    Or a derivative with respect to inputs, as in a gradient penalty or a physical residual, has no graph. It is
+    computed directly before every backward pass, after the last forward, so it is not used for an adversarial input,
+    and a number is added to the loss.
     """
     for process in run.processes:
+        _judge_derivatives(process, record)
         used = {loss["key"] for event in process.of("backward") for loss in event["losses"]}
         rests: dict[tuple[str, int, str], list[tuple[float, float, float]]] = defaultdict(list)
         for event in process.of("backward"):
@@ -316,6 +321,24 @@ def terms_have_gradients(run: Run, record: Record) -> None:
                     "added to the loss as a plain number: the term changes the reported loss and has no gradient",
                     "add the tensor itself, without .item(), float(), detach() or torch.tensor()",
                 )
+
+
+def _judge_derivatives(process: Process, record: Record) -> None:
+    """Judge derivatives that are computed before backward passes from one line, and cannot be differentiated."""
+    by_line: dict[str, list[Event]] = defaultdict(list)
+    for event in process.of("backward"):
+        by_line[event["at"]].append(event)
+    for events in by_line.values():
+        constant = [event["derivative"] for event in events if event.get("derivative")]
+        record.tried += len(constant)
+        if len(constant) >= 4 and len(set(constant)) == 1:
+            record.falsify(
+                constant[0],
+                f"in {len(constant)} passes, torch.autograd.grad() computes a derivative with respect to inputs "
+                "without create_graph, and no forward follows before the backward pass of a loss to which a number is "
+                "added: the term of this derivative has no gradient",
+                "torch.autograd.grad(..., create_graph=True)",
+            )
 
 
 @claim("TR-LOSS-008", "no CTC loss was seen")
