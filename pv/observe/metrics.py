@@ -34,7 +34,7 @@ class Updates:
         evaluated: Numbers of updates in evaluations, one number for each series without a step or another pass over a
             loader in between. In an evaluation, a model that is also trained runs without gradients, in eval mode or
             with inputs from another loader: a forward of a teacher, or for pseudo labels, is no evaluation.
-        sources: The models and loaders of these forwards.
+        sources: The models and loaders of these forwards. Without a loader, every series counts: its inputs may be new.
     """
 
     def __init__(self, metric: object, number: int) -> None:
@@ -93,7 +93,7 @@ class Metrics:
             updates.evaluated.append(0)
             updates.place = place
         updates.evaluated[-1] += 1
-        updates.sources.add((last["model"], last["loader"]))
+        updates.sources.add((last["model"], place if loader is None else loader))
 
     def record_result(self, metric: Any) -> None:
         """Record that the value of a metric over all updates is computed."""

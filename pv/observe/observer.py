@@ -1282,8 +1282,11 @@ def _grad(original: Callable[..., object]) -> Callable[..., object]:
         observer = current
         if observer.is_active() and not observer.in_module and observer.backward is None:
             with observer.observing("derivative"):
+                outputs = args[0] if args else kwargs.get("outputs")
                 inputs = args[1] if len(args) > 1 else kwargs.get("inputs")
-                observer.terms.add_derivative(observer, inputs, bool(kwargs.get("create_graph") or any(args[4:5])))
+                observer.terms.add_derivative(
+                    observer, outputs, inputs, bool(kwargs.get("create_graph") or any(args[4:5]))
+                )
         return result
 
     return grad

@@ -32,8 +32,10 @@ CONSTANT = ("constant_", "ones_", "zeros_", "eye_", "dirac_")
 """Initializers that draw no random numbers."""
 LAYER_CALLS = 50_000
 """Largest number of calls of layers that are examined. Without it, a process that takes no step would have no limit."""
-MIN_UNITS, MAX_UNITS, MAX_LAYERS = 4, 64, 200
-"""Limits for the comparison of the units of a layer: units of a layer, compared units, and layers of a model."""
+MIN_UNITS, MAX_UNITS, MAX_LAYERS = 4, 2**24, 200
+"""Limits for the comparison of the units of a layer: units of a layer, their weights, and layers of a model."""
+TIED = set("tie tied is weight weights emb embed embedding embeddings head input output lm word".split())
+"""Words in names of attributes that declare that the weights of an embedding and of a linear layer are one."""
 BACKWARD_PASSES = 6
 """Number of first backward passes after which every parameter of every model is examined."""
 
@@ -515,8 +517,8 @@ def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> ob
     # The classes of transformers have `tie_weights` also for models that are not tied, so their configuration decides.
     wanted = getattr(getattr(module, "config", None), "tie_word_embeddings", None)
     declared = [*dir(type(module)), *(name for name, value in vars(module).items() if value is not False)]
-    words = {word for name in declared for word in name.lower().split("_")}
-    tied = bool(words & {"tie", "tied"}) if wanted is None else bool(wanted)
+    words = [set(name.lower().strip("_").split("_")) for name in declared]
+    tied = any(name & {"tie", "tied"} and name <= TIED for name in words) if wanted is None else bool(wanted)
     return Late(parts, lambda *apart: [[*pair, d[0], tied] for pair, d in zip(names, apart)]) if parts else []
 
 
@@ -546,7 +548,7 @@ def count_listed(observer: Observer, model: int, module: nn.Module, held: set[in
 
 
 def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> object:
-    """Return, of every linear or convolution layer with at least four units, how its first units differ from unit 0.
+    """Return, of every linear or convolution layer with at least four units, how its units differ from unit 0.
 
     Args:
         facts: The facts of this process.
@@ -564,7 +566,10 @@ def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> objec
         reference, before = facts.first.get(id(weight), (None, weight))
         if reference is None or reference() is not weight or is_shard(weight) or len(weight) < MIN_UNITS:
             continue
-        rows, now = weight.detach()[:MAX_UNITS].flatten(1), facts.sample(weight)
+        # All units: most classes of a large vocabulary may not occur, and have equal gradients.
+        if weight.numel() > MAX_UNITS:
+            continue
+        rows, now = weight.detach().flatten(1), facts.sample(weight)
         if now.shape == before.shape and now.device == before.device and len(names) < MAX_LAYERS:
             names.append([f"{name}.weight", len(weight)])
             largest = [(rows - rows[:1]).abs().amax(), (now - before).abs().amax()]

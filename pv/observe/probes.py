@@ -260,8 +260,8 @@ class _Recorder(TorchFunctionMode):
         """Numbers of heads and of positions of the self-attentions."""
         self.views: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
         """Shapes before and after a view that splits or merges heads as if positions and heads were swapped."""
-        self.over_rows: list[int] = []
-        """The sizes of the first dimensions over which a softmax runs."""
+        self.softmaxes: list[tuple[Tensor, int]] = []
+        """The inputs and dimensions of softmaxes."""
         self.masks = 0
         """Number of float masks that are not causal."""
         self.masks_of_ones = 0
@@ -296,15 +296,30 @@ class _Recorder(TorchFunctionMode):
         elif name == "softmax" and isinstance(result, Tensor) and result.dim() >= 2:
             dim = kwargs["dim"] if "dim" in kwargs else args[1] if len(args) > 1 else None
             # Without a dimension, torch takes the first one of three, and the second one of two or four.
-            self.over_rows += [len(result)] * (dim in (0, -result.dim()) or (dim is None and result.dim() == 3))
+            dim = (0 if result.dim() == 3 else 1) if dim is None else dim % result.dim()
+            self.softmaxes.append((args[0] if args else kwargs["input"], dim))
             if result.dim() >= 3 and result.shape[-1] == result.shape[-2] >= 4:
                 seen = bool((result > 0).triu(1).any())
-                self.over_queries += dim in (-2, result.dim() - 2)
+                self.over_queries += dim == result.dim() - 2
                 self.heads.update({tuple(result.shape[1:3])} if result.dim() == 4 else ())
                 self._record_attention(result.shape[-2], result.shape[-1], None, not seen)
         elif name in ("embedding", "__getitem__") and self.tokens is not None and isinstance(result, Tensor):
             self._change(args, kwargs, result)
         return result
+
+    def runs_over_rows(self, rows: int) -> bool:
+        """Return whether a softmax runs over the first dimension of this size, and nothing shows that rows are meant.
+
+        Rows are meant in scores of pairs of rows, and in scores that also have a softmax over another dimension: pairs
+        of images and texts, or slots that are mixtures of rows.
+        """
+        return any(
+            dim == 0
+            and len(one) == rows
+            and one.shape != (rows, rows)
+            and all(d == 0 or o is not one for o, d in self.softmaxes)
+            for one, dim in self.softmaxes
+        )
 
     def _record_view(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
         """Record a view from [B, ..., H, T, D] to [B, T, ... * H * D], or in the other direction."""
@@ -707,7 +722,7 @@ def _rows(call: Call, base: _BaseForward) -> Optional[Event]:
         "changed_rows": int((change[1:] > VISIBLE_CHANGE).sum()),
         "routed": sorted(recorded.names & {"topk", "sort", "argsort", "argmax", "bincount", "one_hot"}),
         "rows_as_time": _rows_as_time(call, tokens, bool(language)) if axis else None,
-        "softmax_over_rows": _has_one_label_per_row(call, tokens) and len(change) in recorded.over_rows,
+        "softmax_over_rows": _has_one_label_per_row(call, tokens) and recorded.runs_over_rows(len(change)),
     }
 
 

@@ -79,6 +79,8 @@ class Terms:
         """The keys of the losses and numbers whose tensor got a gradient."""
         self.derivative = ""
         """The line of the last `autograd.grad` with respect to inputs, without a graph, since the last forward."""
+        self.derived: set[Any] = set()
+        """The nodes of the graph of its outputs."""
 
     def add_loss(self, observer: Observer, key: int, at: str, loss: Tensor) -> None:
         """Record a loss that needs a gradient.
@@ -130,11 +132,12 @@ class Terms:
         for loss in self.computed:
             loss.shown = loss.shown or loss.place == place
 
-    def add_derivative(self, observer: Observer, inputs: object, has_graph: bool) -> None:
+    def add_derivative(self, observer: Observer, outputs: object, inputs: object, has_graph: bool) -> None:
         """Record a call of `torch.autograd.grad`.
 
         Args:
             observer: The observer of the process.
+            outputs: What is differentiated.
             inputs: The tensors with respect to which derivatives are computed. Parameters do not count.
             has_graph: Whether `create_graph` is set, so that the derivatives can be differentiated.
         """
@@ -142,10 +145,18 @@ class Terms:
         given = [x for x in tensors if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)]
         if given and len(given) == len(tensors) and observer.steps < STEPS:
             self.derivative = "" if has_graph else observer.sites.find()[0]
+            self.derived = _nodes_of(outputs)
 
     def constant_derivative(self, roots: object) -> str:
-        """Return the line of the last derivative if a backward pass begins at a sum with a number; else "" """
+        """Return the line of the last derivative if a backward pass begins at a sum with a number; else "".
+
+        A derivative of the loss itself, or of a part of it, may be a measurement, or find weights or an adversarial
+        input. The outputs in a penalty are computed for it alone.
+        """
         at, self.derivative = self.derivative, ""
+        derived, self.derived = self.derived, set()
+        if not at or derived & _nodes_of(roots):
+            return ""
         root = roots if isinstance(roots, Tensor) else roots[0] if isinstance(roots, (list, tuple)) and roots else None
         waiting = [root.grad_fn] if at and isinstance(root, Tensor) and root.numel() == 1 else []
         for _ in range(MAX_NODES):
@@ -271,6 +282,19 @@ def _without_factors(node: Any) -> Any:
     return node
 
 
+def _nodes_of(outputs: object) -> set[Any]:
+    """Return the first nodes of the graph of tensors, without parameters."""
+    tensors = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    waiting = [tensor.grad_fn for tensor in tensors if isinstance(tensor, Tensor) and tensor.grad_fn is not None]
+    found = set(waiting)
+    for node in waiting:
+        if len(waiting) < MAX_HISTORY:
+            parts = [part for part in _parts_of(node) if part not in found and not hasattr(part, "variable")]
+            found.update(parts)
+            waiting += parts
+    return found
+
+
 def _parts_of(node: Any) -> list[Any]:
     return [function for function, _ in node.next_functions if function is not None]
 
@@ -284,7 +308,6 @@ def accumulation_plan(frame: Optional[FrameType]) -> dict[str, object]:
 
     `planned`: the micro-batches whose gradients `transformers.Trainer` or accelerate is asked to average, if several.
     `divider`: the library, accelerate or Lightning, that has divided the loss by the planned micro-batches.
-    `monitors`: what a trainer of transformers or Lightning compares to choose the best checkpoint or to stop early.
     `last_step`: the number of steps after which `transformers.Trainer` ends.
 
     Args:
@@ -300,26 +323,14 @@ def accumulation_plan(frame: Optional[FrameType]) -> dict[str, object]:
         if (module, name) == ("transformers.trainer", "training_step"):
             trainer = values["self"]
             planned, plan["last_step"] = trainer.args.gradient_accumulation_steps, trainer.state.max_steps
-            metric, larger = trainer.args.metric_for_best_model, trainer.args.greater_is_better
-            if metric and larger is not None:
-                plan["monitors"] = [["transformers.Trainer", str(metric), "max" if larger else "min"]]
             break
         if (module, name) == ("accelerate.accelerator", "backward") and values["self"].gradient_accumulation_steps > 1:
             divider = "accelerate"
         elif name == "backward_fn" and module.endswith("pytorch.loops.optimization.automatic"):
             divider = "lightning" if values["self"].trainer.accumulate_grad_batches > 1 else ""
-            plan["monitors"] = _monitors(values["self"].trainer)
-        elif name == "manual_backward" and module.endswith("pytorch.core.module"):
-            plan["monitors"] = _monitors(values["self"].trainer)
         frame = frame.f_back
     if (planned or 1) > 1:
         plan["planned"] = planned
     if divider:
         plan["divider"] = divider
     return plan
-
-
-def _monitors(trainer: Any) -> list[list[str]]:
-    """Return the class, the name of the metric, and the mode of every callback of Lightning that compares a metric."""
-    found = [(type(c).__name__, getattr(c, "monitor", None), getattr(c, "mode", None)) for c in trainer.callbacks]
-    return [[kind, name, mode] for kind, name, mode in found if isinstance(name, str) and isinstance(mode, str)]

@@ -473,7 +473,6 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("plateaus", '(("max", "accuracy")', '(("min", "accuracy")'),
         ("plateaus", '("min", "loss")', '("max", "loss")'),
         ("plateaus", '("max", "f1")', '("min", "f1")'),
-        ("transformers_trainer", "greater_is_better=False", "greater_is_better=True"),
     ),
     "TR-RATE-007": (
         (
@@ -788,6 +787,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-SAVE-003": (
         ("best_states", "value < best", "value > best"),
+        ("transformers_trainer", "greater_is_better=False", "greater_is_better=True"),
         ("library_metrics", 'monitor="val_acc", mode="max"', 'monitor="val_acc"'),
         ("library_metrics", 'monitor="val_loss", mode="min"', 'monitor="val_loss", mode="max"'),
     ),
@@ -1067,10 +1067,6 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "    optimizer.step()\n    print(loss)\n",
         ),
     ),
-    "TR-LOG-003": (
-        ("repeated_on_purpose", "shown += loss.item()", "shown += loss"),
-        ("repeated_on_purpose", "shown += loss.item()", "shown += 2 * loss", "{shown / 16:.4f}", "{shown.item():.4f}"),
-    ),
     "TR-DATA-001": (
         ("ddp_two_ranks", "    sampler.set_epoch(epoch)\n", ""),
         ("folds", "manual_seed(epoch)", "manual_seed(0)"),
@@ -1119,8 +1115,5 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-DATA-012": (("normalized_images", "Images(20, normalize)", "Images(20, None)"),),
     "TR-DATA-013": (("weighted_rows_trainer", "remove_unused_columns=False, ", ""),),
-    "TR-DATA-014": (
-        ("repeated_on_purpose", "torch.manual_seed(step)", "torch.manual_seed(5)"),
-        ("repeated_on_purpose", "torch.manual_seed(1000 + index)", "torch.manual_seed(1000)"),
-    ),
+    "TR-DATA-014": (("repeated_on_purpose", "torch.manual_seed(step)", "torch.manual_seed(5)"),),
 }

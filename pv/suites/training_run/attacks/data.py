@@ -160,4 +160,4 @@ def falsify_steps_draw_different_numbers(subject: ModuleType, plan: Plan, in_wor
                 event.update(drawn=["random"], seeded={"random": 8 * event["batch"]})
                 event["states"]["random"] = 5
 
-    attack(subject, "TR-DATA-014", plan, seed_examples if in_workers else seed)
+    attack(subject, "TR-DATA-014", plan, seed_examples if in_workers else seed, hint=in_workers)

@@ -144,4 +144,4 @@ def falsify_sums_of_losses_have_no_graph(subject: ModuleType, plan: Plan, terms:
     def keep(events: Events) -> None:
         events.append({"event": "history", "terms": terms, "at": "t.py:10"})
 
-    attack(subject, "TR-LOG-003", plan, keep)
+    attack(subject, "TR-LOG-003", plan, keep, hint=True)

@@ -3,18 +3,30 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 
 from pv.suites.training_run.claim import Record, claim, numbers
-from pv.suites.training_run.claims.reported import Evaluation, directions, evaluations_of
+from pv.suites.training_run.claims.reported import Evaluation, directions, evaluations_of, reported_numbers
+from pv.suites.training_run.claims.schedules import direction_of, improve
 from pv.suites.training_run.run import Event, Process, Run, Window
 
-BETTER = {
-    **dict.fromkeys(("loss", "nll", "perplexity", "ppl", "error", "mse", "rmse", "mae", "wer", "cer"), "min"),
-    **dict.fromkeys(
-        ("acc", "accuracy", "f1", "auc", "auroc", "precision", "recall", "iou", "miou", "dice", "bleu", "rouge"), "max"
-    ),
+COUNTERS = {
+    "epoch",
+    "step",
+    "steps",
+    "iter",
+    "it",
+    "batch",
+    "lr",
+    "rate",
+    "time",
+    "sec",
+    "s",
+    "best",
+    "train",
+    "train_loss",
 }
-"""By word in the name of a metric: the direction in which the metric improves."""
+"""Words in names of numbers that are reported with an evaluation, and are no results of it."""
 CLEARLY = 0.05
 """Smallest relative improvement of a loss or an accuracy that a choice of the best state may not overlook."""
 LOST_SHARE = 0.2
@@ -137,11 +149,13 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
     """The best state, or the end of the training, is chosen in the wrong direction.
 
     1. A callback of a library compares a metric in the wrong direction. The name of the metric shows the direction, or
-       its values do: all of them equal a loss, or all an accuracy, of the last evaluation.
+       its values do: all of them equal a loss, or all an accuracy, of the last evaluation. The metric must improve in
+       this direction; a likelihood that is called a loss grows.
     2. After the last step, the script restores the weights of an earlier step, or it has saved a file with "best" in
        its name. By one loss or accuracy of at least three evaluations, this is the worst state, and it is not better
        than the median by any other one. A script that selects by another metric would have to prefer the worst state by
-       every measured number. An improvement below `CLEARLY` may be less than a required difference.
+       every measured number. An improvement below `CLEARLY` may be less than a required difference. If this state is
+       the first one by another number that the script reports, such as a size, the finding is a hint.
     """
     for process in run.processes:
         choices: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
@@ -154,9 +168,7 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
             if direction is None or len(values) < 2:
                 continue
             record.tried += len(events)
-            # A loss below 0, such as a likelihood, or an accuracy above 100 is another number than its name says.
-            named = min(values) >= 0 and (direction == "min" or max(values) <= 100)
-            if direction != mode and named:
+            if direction != mode and improve([event["value"] for event in events], direction):
                 first = "largest" if mode == "max" else "smallest"
                 record.falsify(
                     events[0]["at"],
@@ -181,7 +193,7 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
             ]
             if worst and min(ranks) >= 0.5:
                 values = [abs(value) for value in worst[0].values()]
-                record.falsify(
+                (record.hint if _is_first_by_another(process, windows, step, known) else record.falsify)(
                     event["at"],
                     f"{how} the weights of step {step}, the worst of {len(values)} evaluated states: the values in the "
                     f"evaluations are {numbers(values[:8])}, and this state has {abs(worst[0][step]):.4g}",
@@ -191,9 +203,8 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
 
 def _direction(process: Process, name: str, events: list[Event], evaluations: list[Evaluation]) -> str | None:
     """Return the direction in which a metric improves, by its name or by its values; None if it is not known."""
-    better = {BETTER[word] for word in re.split(r"[^a-z0-9]+", name.lower()) if word in BETTER}
-    if len(better) == 1:
-        return better.pop()
+    if direction_of(name):
+        return direction_of(name)
     steps = [event["n"] for event in process.of("step")]
     shown = []
     for event in events:
@@ -201,10 +212,35 @@ def _direction(process: Process, name: str, events: list[Event], evaluations: li
         shown.append(
             set().union(*(directions(one, event["value"]) for one in evaluations if last < one.end < event["n"]))
         )
-    if better or len({event["value"] for event in events}) < 3 or any(len(found) != 1 for found in shown):
+    if len({event["value"] for event in events}) < 3 or any(len(found) != 1 for found in shown):
         return None
     found = set().union(*shown)
     return found.pop() if len(found) == 1 else None
+
+
+def _is_first_by_another(process: Process, windows: list[Window], step: int, known: list[dict[int, float]]) -> bool:
+    """Return whether a state has the largest or the smallest value of a number that is reported once per evaluation.
+
+    Numbers that are evaluated do not count, nor those that count steps, such as an epoch.
+    """
+    lines: dict[tuple[int, str], dict[int, float]] = defaultdict(dict)
+    for shown in (one for event in process.of("report") for one in reported_numbers(event)):
+        lines[shown.source].setdefault(sum(window.n < shown.n for window in windows), shown.value)
+    steps = sorted(set.intersection(*map(set, known)))
+    for (_, name), values in lines.items():
+        words = re.split("[^a-z_]+", name.lower())
+        if not set(steps) <= set(values) or COUNTERS & set([word for word in words if word][-1:]):
+            continue
+        row = [values[each] for each in steps]
+        is_measured = any(
+            all(abs(value - abs(group[each])) <= 1e-3 * abs(value) for value, each in zip(row, steps, strict=True))
+            for group in known
+        )
+        counts = len({round(b - a, 9) for a, b in pairwise(row)}) == 1
+        others = [value for value, each in zip(row, steps, strict=True) if each != step]
+        if not is_measured and not counts and (values[step] > max(others) or values[step] < min(others)):
+            return True
+    return False
 
 
 def _kept_states(run: Run, process: Process) -> Iterator[tuple[Event, list[Window], int, str]]:
@@ -254,9 +290,9 @@ def something_is_loaded(run: Run, record: Record) -> None:
     layers that are new on purpose would be a small part. In the second, a script filters the weights of a file by name
     and updates the model's own state with them, but no name fits: the load then gives the model its own tensors.
 
-    In a third case, only the running statistics of batch normalization are missing, and the model is evaluated with the
-    statistics of a new layer, or its training is resumed. A script that estimates the statistics anew runs the model in
-    training mode first.
+    In a third case, only the running statistics of batch normalization are missing in a file, and the model is
+    evaluated with the statistics of a new layer, or its training is resumed. A script that estimates the statistics
+    anew runs the model in training mode first. Clients of a federated training keep their own on purpose.
     """
     for process in run.processes:
         for event in process.of("load"):
@@ -283,7 +319,7 @@ def something_is_loaded(run: Run, record: Record) -> None:
                     f"{read}: names in the file are like {name!r}, names in the model like {event['first_name']!r}",
                     "rename the keys, and load the file itself with strict=True",
                 )
-            elif event.get("statistics_missing") and not event["unexpected_count"]:
+            elif event.get("statistics_missing") and event["file"] and not event["unexpected_count"]:
                 use = _use_of_initial_statistics(process, event)
                 if use and event["statistics_initial"] == event["statistics_missing"]:
                     record.falsify(
@@ -314,7 +350,7 @@ def something_is_loaded(run: Run, record: Record) -> None:
 
 def _use_of_initial_statistics(process: Process, load: Event) -> str:
     """Return what is done with a model whose running statistics were not loaded; "" if it may estimate them first."""
-    if load["file"] and any(e["kind"] == "optimizer" and e["step"] == load["step"] for e in process.of("restore")):
+    if any(e["kind"] == "optimizer" and e["step"] == load["step"] for e in process.of("restore")):
         return "the training goes on with the state of the optimizer, but with new statistics"
     models = {number for number, kind in process.kinds.items() if kind == load["kind"]}
     first = next((e for e in process.of("forward") if e["n"] > load["n"] and e["model"] in models), None)

@@ -798,16 +798,18 @@ def columns_reach_the_collator(run: Run, record: Record) -> None:
 def steps_draw_different_numbers(run: Run, record: Record) -> None:
     """The generator is seeded with one number before every step, or in a worker before every example.
 
-    In five successive steps, the training draws from equal states: noise and the masks of dropout are the same. A seed
-    that an evaluation sets for itself is harmless if the training draws nothing, so numbers must be drawn in the
-    forward with gradients, or before it without an evaluation in between.
+    In five successive steps with different inputs, the training draws from equal states, in the forward with gradients:
+    noise and the masks of dropout are the same. With equal inputs, the noise may be fixed on purpose. This is a hint if
+    numbers are drawn only before the forward, without an evaluation in between: they may be a fixed projection.
 
     A worker that is seeded ends every batch with the same state, another one than it has begun with. A fixed
-    augmentation would be seeded by the number of the example, and would end with different states.
+    augmentation would be seeded by the number of the example, and would end with different states. This is a hint,
+    since all examples may share one permutation of their features.
     """
     for _, _, windows in windows_of(run):
         last: tuple[object, ...] | None = None
         count = 0
+        inputs: set[str] = set()
         for window in windows:
             facts: Event = window.event.get("seeded", {})
             state = tuple(facts.get(key) for key in ("seed", "start", "before", "after"))
@@ -816,9 +818,10 @@ def steps_draw_different_numbers(run: Run, record: Record) -> None:
                 facts["before"] != facts["after"] or (facts["start"] != facts["before"] and not facts["evaluated"])
             )
             count = (count + 1 if state == last else 1) if draws else 0
+            inputs = {*(inputs if count > 1 else ()), *(backward.input for backward in window.passes)}
             last = state
-            if count >= SEEDED_STEPS:
-                record.falsify(
+            if count >= SEEDED_STEPS and len(inputs) >= count:
+                (record.falsify if facts["before"] != facts["after"] else record.hint)(
                     facts["at"],
                     f"torch.manual_seed({facts['seed']}) is called before each of {count} successive steps, and random "
                     "numbers are then drawn for the training: dropout and noise are the same in every step",
@@ -840,7 +843,7 @@ def steps_draw_different_numbers(run: Run, record: Record) -> None:
                     again = all(a < b for a, b in pairwise(counts))
                     used = all(name in event.get("drawn", ()) for event in later)
                     if len(ends) == 1 and begin["states"][name] not in ends and again and used:
-                        record.falsify(
+                        record.hint(
                             one.loader["made_at"],
                             f"worker {worker} has the same state of {name} after each of {len(later)} batches: the "
                             "generator is seeded for every example, so all examples get the same random numbers",

@@ -6,8 +6,8 @@ from collections import defaultdict
 from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Event, Run
 
-LARGE_EPS, LEAST_DEVIATION, FEWEST_BATCHES = 0.05, 0.8, 8
-"""The smallest eps, the largest standard deviation of outputs, and the smallest number of batches of a finding."""
+LARGE_EPS, CONFUSED_EPS, LEAST_DEVIATION, FEWEST_BATCHES = 0.05, 0.5, 0.8, 8
+"""The smallest eps of a hint and of a finding, the largest standard deviation of outputs, the fewest batches."""
 
 
 @claim("TR-NORM-001", "no layer with running statistics was trained")
@@ -74,9 +74,11 @@ def batch_normalization_has_an_effect(run: Run, record: Record) -> None:
     """A batch normalization does not normalize, or is evaluated with the statistics of one batch.
 
     1. Its eps is about as large as the variance of its inputs or larger, so its outputs have a standard deviation of
-       less than `LEAST_DEVIATION`.
+       less than `LEAST_DEVIATION`. Below `CONFUSED_EPS` this is a hint: noise may be damped on purpose, and it is, if
+       the script has also chosen a momentum.
     2. Its momentum is at least 0.9: in torch this is the weight of the new batch, so the running statistics are those
-       of the last batch. This is intended if a batch is the whole data set, or if evaluations use batch statistics.
+       of the last batch. This is intended if a batch is the whole data set, or if evaluations use batch statistics. A
+       momentum of exactly 1 is intended: no library writes 0.9 in this way, and a script may average the statistics.
     """
     for process in run.processes:
         used = {f["model"] for f, _ in process.evaluations if f["eval_layers"] and not f["training"]}
@@ -104,13 +106,14 @@ def batch_normalization_has_an_effect(run: Run, record: Record) -> None:
                 begin = 1.0 if momentum is None else (1 - min(momentum, 1.0)) ** count
                 variance = (layer["variance"] - begin) / (1 - begin) if begin < 0.99 else 1.0
                 deviation = math.sqrt(max(variance, 0.0) / (max(variance, 0.0) + layer["eps"]))
-                if layer["eps"] >= LARGE_EPS and deviation < LEAST_DEVIATION and count >= FEWEST_BATCHES:
+                chosen = layer["eps"] < CONFUSED_EPS and momentum != 0.1
+                if layer["eps"] >= LARGE_EPS and deviation < LEAST_DEVIATION and count >= FEWEST_BATCHES and not chosen:
                     weak.append((layer, variance, deviation))
-                if momentum is not None and 0.9 <= momentum <= 1 and count >= FEWEST_BATCHES and model in used:
+                if momentum is not None and 0.9 <= momentum < 1 and count >= FEWEST_BATCHES and model in used:
                     last.append(layer)
             if weak:
-                layer, variance, deviation = weak[0]
-                record.falsify(
+                layer, variance, deviation = max(weak, key=lambda row: float(row[0]["eps"]))
+                (record.falsify if layer["eps"] >= CONFUSED_EPS else record.hint)(
                     forward["at"],
                     f"{layer['kind']} {layer['name']} of {process.kinds.get(model)} has eps {layer['eps']:g}, but the "
                     f"variance of its inputs is {max(variance, 0.0):.3g}: its outputs have a standard deviation of "

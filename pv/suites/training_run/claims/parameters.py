@@ -475,7 +475,8 @@ def moments_are_kept(run: Run, record: Record) -> None:
 
     Nothing else has changed the weights between these steps. This rules out federated learning, where a client starts
     from the weights of a server, and meta-learning. An optimizer that is created again for every pass over one
-    loader is a hint, since moments may be reset on purpose, unless the state of the optimizer is saved.
+    loader is a hint, since moments may be reset on purpose, unless the state of the optimizer is saved, and the rates
+    are equal, so that it begins no new stage.
     """
     for process in run.processes:
         by_line: dict[tuple[int, str], list[Event]] = defaultdict(list)
@@ -499,7 +500,10 @@ def moments_are_kept(run: Run, record: Record) -> None:
             # Each takes the steps of one pass over the data.
             passes = all(w.begins_pass == (not i) for windows in runs for i, w in enumerate(windows))
             if not single and len(loaders) == 1 and None not in loaders and passes:
-                saved = next((e["at"] for e in process.of("save") if e["stateful"]), "")
+                rates = [windows[0].event["rates"] for windows in runs]
+                saved = next(
+                    (e["at"] for e in process.of("save") if e["stateful"] and rates.count(rates[0]) == len(rates)), ""
+                )
                 add = record.falsify if saved else record.hint
                 add(
                     events[0]["at"],

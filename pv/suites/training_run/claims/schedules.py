@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -76,7 +76,8 @@ def schedule_advances(run: Run, record: Record) -> None:
     A short run may end before a schedule begins. This is ruled out if the schedule has set a rate other than the base
     rate, as a warm-up does, or if it is planned for as many steps or epochs as the run has.
 
-    Or the script passes a number that falls, such as a loss, where `step` takes an epoch.
+    Or the script passes a number that falls, such as a loss, where `step` takes an epoch. The function of a LambdaLR
+    may take any number, such as the remaining share of the run.
     """
     for process in run.processes:
         for schedule in _schedules(process):
@@ -85,7 +86,8 @@ def schedule_advances(run: Run, record: Record) -> None:
             record.tried += 1
             given = [call["epoch"] for call in schedule.calls if call["explicit"] and call.get("epoch") is not None]
             falls = sum(later < before for before, later in pairwise(given))
-            if len(given) >= 3 and 2 * falls >= len(given) - 1 and any(value % 1 for value in given):
+            by_epoch = schedule.event["kind"] not in ("LambdaLR", "MultiplicativeLR")
+            if by_epoch and len(given) >= 3 and 2 * falls >= len(given) - 1 and any(value % 1 for value in given):
                 record.falsify(
                     schedule.calls[0]["at"],
                     f"step() of {schedule.event['kind']} takes an epoch, and gets {numbers(given[:5])}: these are no "
@@ -213,7 +215,7 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
     4. A factor reduces the rate below 1/10,000 of the initial rate before the run ends, so the last steps have no
        effect.
     5. The schedule is constructed again and again for the same parameters, each time for a horizon that is the number
-       of all advances of the run.
+       of all advances of the run, and the rates begin again.
     """
     ranks = Counter(process.rank for process in run.processes)
     for process in run.processes:
@@ -294,9 +296,14 @@ def _begins_again(process: Process, record: Record) -> bool:
     for (at, _), schedules in by_line.items():
         planned = max(schedules[0].horizon, schedules[0].plan["end"])
         calls = [len(schedule.calls) for schedule in schedules]
+        firsts = [next((w for w in s.windows if w.n > s.event["n"]), None) for s in schedules]
+        # A schedule that continues the one before it, by its last epoch or its state, has other rates.
+        again = all(
+            w is not None and firsts[0] is not None and w.event["rates"] == firsts[0].event["rates"] for w in firsts
+        )
         record.tried += len(schedules) - 1
         # Warm restarts end each of their cycles.
-        if len(schedules) >= 3 and planned >= 2 * max(calls) and abs(planned - sum(calls)) <= 0.05 * planned:
+        if len(schedules) >= 3 and again and planned >= 2 * max(calls) and abs(planned - sum(calls)) <= 0.05 * planned:
             record.falsify(
                 at,
                 f"{schedules[0].event['kind']} is constructed {len(schedules)} times here, each time for {planned} "
@@ -369,22 +376,17 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
     return True
 
 
-@claim(
-    "TR-RATE-006",
-    "no ReduceLROnPlateau got a number that is known by an evaluation or a report, and no trainer compares a metric",
-)
+@claim("TR-RATE-006", "no ReduceLROnPlateau got a number that is known by an evaluation or a report")
 def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> None:
     """ReduceLROnPlateau gets a loss with mode "max", or an accuracy with mode "min".
 
     The rate is then reduced while the model improves. The value shows whether the metric is a loss or an accuracy: in
     every call, it equals a loss or an accuracy of the last evaluation. An accuracy of one half may also be an error
     rate, so such a call does not count. Any other metric is known by the name under which the script reports the same
-    number, such as F1 or perplexity.
-
-    Or a trainer of a library chooses the best checkpoint, or stops, by the largest loss or the smallest accuracy.
+    number, such as F1 or perplexity. The values must improve in this direction: the accuracy of a network that is
+    attacked has to fall.
     """
     for process in run.processes:
-        _judge_monitors(process, record)
         plateaus = [s for s in _schedules(process) if s.event["kind"] == "ReduceLROnPlateau" and s.calls]
         evaluations = evaluations_of(process, least=1) if plateaus else []
         steps = [event["n"] for event in process.of("step")]
@@ -400,8 +402,8 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
                 following = min((n for n in steps if n > call["n"]), default=math.inf)
                 names = _names_of(value, [e for e in process.of("report") if last < e["n"] < following])
                 if not better:
-                    better = {_direction_of(name) for name in names} - {""}
-                    called |= {name for name in names if _direction_of(name)}
+                    better = {direction_of(name) for name in names} - {""}
+                    called |= {name for name in names if direction_of(name)}
                 if len(better) == 1:
                     metrics.append((value, better.pop()))
             # Three distinct values: one or two could be a reading of another number by chance.
@@ -409,9 +411,7 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
                 continue
             record.tried += len(metrics)
             mode = schedule.event.get("mode")
-            # A number that is known only by its name must also improve in this direction.
-            first, latest = metrics[0][0], metrics[-1][0]
-            improves = not called or (latest > first if metrics[0][1] == "max" else latest < first)
+            improves = improve([value for value, _ in metrics], metrics[0][1])
             if improves and all(direction != mode for _, direction in metrics):
                 name = "an accuracy" if mode == "min" else "a loss"
                 name = f"what the script reports as {min(called).replace('#', '1')}" if called else name
@@ -423,23 +423,28 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
                 )
 
 
-def _judge_monitors(process: Process, record: Record) -> None:
-    """Compare the names of metrics that choose a checkpoint, or end a run, with their modes."""
-    monitors = {tuple(row): e["at"] for e in process.of("backward") for row in e.get("monitors", ())}
-    for (kind, name, mode), at in monitors.items():
-        better = _direction_of(name)
-        record.tried += bool(better)
-        if better and better != mode:
-            record.falsify(
-                at,
-                f"{kind} compares {name!r} with mode {mode!r}: it takes the "
-                f"{'smallest' if mode == 'min' else 'largest'} value for the best one",
-                'greater_is_better=True, or mode="max"' if mode == "min" else 'greater_is_better=False, or mode="min"',
-            )
+def improve(values: Sequence[float], direction: str) -> bool:
+    """Return whether the last of several values of a metric is better than the first, if it improves in a direction."""
+    return values[-1] > values[0] if direction == "max" else values[-1] < values[0]
 
 
 WORDS = {
-    "max": {"acc", "accuracy", "f#", "auc", "auroc", "iou", "miou", "dice", "bleu", "rouge", "recall", "ndcg", "top#"},
+    "max": {
+        "acc",
+        "accuracy",
+        "f#",
+        "auc",
+        "auroc",
+        "iou",
+        "miou",
+        "dice",
+        "bleu",
+        "rouge",
+        "recall",
+        "precision",
+        "ndcg",
+        "top#",
+    },
     "min": {"loss", "error", "err", "nll", "perplexity", "ppl", "mse", "mae", "rmse", "wer", "cer", "fid"},
 }
 """By direction: words in names of numbers that improve in this direction."""
@@ -449,7 +454,7 @@ NEUTRAL = {"#", "", "avg", "epoch", "eval", "macro", "mean", "micro", "score", "
 """Words in names of numbers that do not matter for the direction."""
 
 
-def _direction_of(name: str) -> str:
+def direction_of(name: str) -> str:
     """Return the direction in which a number improves whose name ends with a known word; "" without one.
 
     Not for "error_free" or "neg_loss".
