@@ -296,11 +296,10 @@ def _begins_again(process: Process, record: Record) -> bool:
     for (at, _), schedules in by_line.items():
         planned = max(schedules[0].horizon, schedules[0].plan["end"])
         calls = [len(schedule.calls) for schedule in schedules]
-        firsts = [next((w for w in s.windows if w.n > s.event["n"]), None) for s in schedules]
-        # A schedule that continues the one before it, by its last epoch or its state, has other rates.
-        again = all(
-            w is not None and firsts[0] is not None and w.event["rates"] == firsts[0].event["rates"] for w in firsts
-        )
+        # The rates of the second step. A schedule that continues the one before it, by its last epoch or its state, may
+        # begin with the initial rate, and has other rates then.
+        rates = [[w.event["rates"] for w in s.windows if w.n > s.event["n"]][1:2] for s in schedules]
+        again = bool(rates[0]) and rates.count(rates[0]) == len(rates)
         record.tried += len(schedules) - 1
         # Warm restarts end each of their cycles.
         if len(schedules) >= 3 and again and planned >= 2 * max(calls) and abs(planned - sum(calls)) <= 0.05 * planned:
