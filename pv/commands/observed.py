@@ -367,7 +367,7 @@ def _notes(run: Run, status: int | None, steps: int) -> list[str]:
         notes.append("no optimizer step was observed before the end of the command")
     elif steps and run.steps >= steps:
         notes.append(f"the run was ended after {count(run.steps, 'step')}, so claims about its end are not judged")
-    if cut_off := [process for process in run.processes if process.steps and not any(process.of("end"))]:
+    if cut_off := [process for process in run.processes if process.steps and not any(process.of("finished", "end"))]:
         processes = count(len(cut_off), "process")
         notes.append(
             f"{processes} ended before the end of the trace was written (by a signal or os._exit): up to 9 last steps "

@@ -7,9 +7,9 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from torch import nn
+from torch import Tensor, nn
 
-from . import frames, modes
+from . import checkpoints, frames, modes
 
 if TYPE_CHECKING:
     from .observer import Observer
@@ -30,6 +30,8 @@ class Averages:
         """By copy: its number (0 before its first update), and the result of `_version` at the last search."""
         self._last = ""
         """The argument `now` of the last search: "backward" or "step"."""
+        self._restored: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
+        """By copy: the result of `checkpoints.is_restored`, unless it is None."""
 
     def add_copy(self, module: nn.Module) -> None:
         """Add a module that was copied or unpickled."""
@@ -38,6 +40,13 @@ class Averages:
             self._copies.pop(part, None)
         if len(self._copies) < MAX_COPIES and next(module.parameters(), None) is not None:
             self._copies[module] = [0, _version(module)]
+
+    def check_restored(self, trained: list[Tensor]) -> None:
+        """Compare the copies with the weights in the files that were read, before the first step of an optimizer."""
+        for module in list(self._copies):
+            restored = checkpoints.is_restored(self.observer, module, trained)
+            if restored is not None:
+                self._restored[module] = restored
 
     def is_written(self, module: nn.Module) -> bool:
         """Return whether a module is a copy that the script has updated as an average."""
@@ -62,6 +71,7 @@ class Averages:
                         since=self._last,
                         until=now,
                         step=self.observer.steps,
+                        restored=self._restored.get(module),
                     )
         self._last = now
 

@@ -13,14 +13,14 @@ import sys
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from torch import Tensor, nn
 
-from . import frames
+from . import frames, modes
 from .sharding import is_shard
 from .trace import Event, Late
 
@@ -340,8 +340,14 @@ def _record_load(
         same_storage=len(same),
         trained=any(id(p) in held for p in tensors.values()),
         step=observer.steps,
+        digests=[
+            {"optimizer": state.number, "digest": observer.digest(optimizer)}
+            for optimizer, state in observer.optimizers.items()
+            if state.steps and {id(p) for p in observer.parameters_of(optimizer)} <= {id(p) for p in tensors.values()}
+        ],
         missing=missing[:6],
         missing_count=len(missing),
+        **_missing_statistics(module, missing),
         unexpected=unexpected[:6],
         unexpected_count=len(unexpected),
         untied=[names for names in tied if names not in tied_after][:6],
@@ -351,6 +357,18 @@ def _record_load(
         names = [name for name, p in module.named_parameters(remove_duplicate=False) if name in state]
         untied = [group for group in tied if group not in tied_after]
         observer.loaded.append(Loaded(module, names, untied, len(tied), at, observer.sample))
+
+
+def _missing_statistics(module: nn.Module, missing: list[str]) -> dict[str, object]:
+    """Return whether a load has left out exactly the running statistics of a module, and whether they are initial."""
+    layers = dict(module.named_modules())
+    norms = {layers.get(name.rpartition(".")[0]) for name in missing}
+    only = bool(missing) and all(
+        name.rpartition(".")[2] in ("running_mean", "running_var", "num_batches_tracked") for name in missing
+    )
+    if not only or not all(modes.has_statistics(norm) for norm in norms):
+        return {}
+    return {"statistics_missing": len(norms), "statistics_initial": modes.count_initial(norms)}
 
 
 def _wrap_load(original: Callable[..., object]) -> Callable[..., object]:
@@ -416,7 +434,7 @@ def _facts(value: object) -> Event:
     parts = saved_parts(value)
     scaler, scheduler = parts.get("scaler", {}), parts.get("scheduler", {})
     return {
-        "parts": sorted(parts),
+        "parts": sorted({*parts, *(["random"] if any(map(_is_random_state, _byte_tensors(value))) else [])}),
         "scale": float(scaler["scale"]) if isinstance(scaler.get("scale"), (int, float)) else None,
         "stateful": bool(parts["optimizer"]["state"]) if isinstance(parts.get("optimizer"), dict) else False,
         "last_epoch": scheduler.get("last_epoch") if isinstance(scheduler.get("last_epoch"), int) else None,
@@ -432,7 +450,8 @@ def _wrap_save(original: Callable[..., object]) -> Callable[..., object]:
             at = observer.sites.find(2)[0]
             captures = [_capture_of(observer, state) for state in _states_in(obj)]
             sources = [capture.record_use(observer.steps) for capture in captures if capture is not None]
-            observer.add("save", step=observer.steps, at=at, sources=sources, **_facts(obj))
+            is_best = isinstance(f, (str, os.PathLike)) and "best" in Path(f).name.lower()
+            observer.add("save", step=observer.steps, at=at, best=is_best, sources=sources, **_facts(obj))
             observer.saves[str(f) if isinstance(f, (str, os.PathLike)) else at] = Saved(obj)
         result = original(obj, f, *args, **kwargs)
         _cut_in_save(observer, f)
@@ -498,6 +517,7 @@ class ReadFile:
         name: The first name in the dictionary.
         shapes: The number of tensors of every shape.
         places: The addresses of the tensors.
+        prints: The result of `prints` for the tensors.
         is_used: Whether a module has loaded tensors of the dictionary.
     """
 
@@ -506,7 +526,34 @@ class ReadFile:
         self.name = str(next(iter(state)))
         self.shapes = Counter(tuple(tensor.shape) for tensor in state.values())
         self.places = {tensor.data_ptr() for tensor in state.values()}
+        self.prints = prints(state.values())
         self.is_used = False
+
+
+def prints(tensors: Iterable[Tensor]) -> list[tuple[object, ...]]:
+    """Return the shapes and a few elements of the first and the last matrix, to recognize the weights of a model."""
+    matrices = [tensor.detach() for tensor in tensors if tensor.dim() > 1 and tensor.is_floating_point()]
+    if not matrices or not all(type(matrix) in (Tensor, nn.Parameter) for matrix in matrices):
+        return []
+    ends = [matrix.reshape(-1)[:: max(1, matrix.numel() // 8)][:8] for matrix in (matrices[0], matrices[-1])]
+    return [(matrices[0].shape, matrices[-1].shape, *(value for end in ends for value in end.tolist()))]
+
+
+def is_restored(observer: Observer, average: nn.Module, trained: list[Tensor]) -> Optional[bool]:
+    """Return whether a file that was read has the weights of a copy of a model, before the first step.
+
+    Args:
+        observer: The observer of this process.
+        average: The copy.
+        trained: The parameters of an optimizer.
+
+    Returns:
+        None if all weights in the files are known: they are the trained ones, or have another size.
+    """
+    mine, model = prints(average.parameters()), prints(trained)
+    known = [file.prints for file in observer.files if file.prints]
+    others = [one for one in known if mine and one[0][:2] == mine[0][:2] and one != model]
+    return mine in others if others and model in known and mine else None
 
 
 def _file_of(observer: Observer, state: Mapping[str, object]) -> Optional[str]:
@@ -549,6 +596,11 @@ def _byte_tensors(value: object, depth: int = 0) -> Iterator[Tensor]:
         parts = value.values() if isinstance(value, dict) and len(value) < 200 else value
         for part in parts if isinstance(parts, (list, ValuesView)) else ():
             yield from _byte_tensors(part, depth + 1)
+
+
+def _is_random_state(tensor: Tensor) -> bool:
+    """Return whether a byte tensor has the size of the state of a random number generator of the CPU."""
+    return tensor.dim() == 1 and tensor.numel() == torch.default_generator.get_state().numel()
 
 
 def _is_from_file(state: object) -> bool:

@@ -8,8 +8,10 @@ they exchange between two steps.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from torch import Tensor
@@ -26,6 +28,16 @@ EXCHANGES = (
     *("reduce_scatter_tensor", "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
 )
 """Functions of `torch.distributed` by which ranks exchange tensors or objects."""
+
+
+NAMED_STEPS = 10
+"""Number of first steps in which the names of functions that reduce tensors are recorded."""
+
+
+def _names_of_callers(frame: Optional[FrameType]) -> set[str]:
+    """Return the name of a function, and the name of the function that calls it."""
+    caller = frame.f_back if frame is not None else None
+    return {each.f_code.co_name for each in (frame, caller) if each is not None}
 
 
 def install(observer: Callable[[], Observer]) -> None:
@@ -71,6 +83,9 @@ def install(observer: Callable[[], Observer]) -> None:
                 with active.observing("reduction"):
                     if distributed.get_world_size(kwargs.get("group")) == distributed.get_world_size():
                         active.reduced += tensor.numel()
+                        if active.steps < NAMED_STEPS:
+                            for caller in _names_of_callers(sys._getframe(1)):
+                                active.reducers[caller] = active.reducers.get(caller, 0) + tensor.numel()
             return result
 
         return reduce

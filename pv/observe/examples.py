@@ -236,6 +236,21 @@ def generators(dataset: object) -> dict[str, int]:
     return {name: _number(state) for name, state in states.items()}
 
 
+def drawn() -> list[str]:
+    """Return the names of the global generators that have drawn numbers since they were seeded.
+
+    A Mersenne Twister that was just seeded has no number left of its block, so the first draw computes a new block.
+    """
+    numpy = sys.modules.get("numpy")
+    left = int(torch.get_rng_state()[8:12].view(torch.int32))  # bytes 0 to 7 are the seed
+    used = {
+        "random": random.getstate()[1][-1] != 624,
+        "torch": left != 1,
+        "numpy.random": numpy is not None and numpy.random.get_state()[2] != 624,
+    }
+    return [name for name, is_used in used.items() if is_used]
+
+
 def _number(state: object) -> int:
     return zlib.crc32(bytes(state.tolist()) if isinstance(state, Tensor) else pickle.dumps(state))
 

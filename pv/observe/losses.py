@@ -11,6 +11,7 @@ For a handwritten, chunked or fused loss, the weights are computed from the logi
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import weakref
 import zlib
@@ -50,8 +51,14 @@ PARAMETERS = {
 OPERATIONS_THAT_MOVE_ELEMENTS = (
     "View Reshape Squeeze Unsqueeze Transpose Permute Slice Select Index ToCopy Clone T Alias UnsafeView Expand"
 ).split()
+OPERATIONS_OF_ERRORS = "Mean Sum Pow Abs Mul Div Neg Add Sub Sqrt".split()
+"""The operations between differences and a handwritten loss."""
+MAX_NODES = 64
+"""Largest number of nodes of a graph that are visited."""
 MAX_ROWS = 64
 """Largest number of rows of logits that are sampled in a micro-batch."""
+EARLY_STEPS = 10
+"""Number of first steps in which labels of handwritten losses are recorded."""
 CTC_CALLS = 32
 """Number of calls of a CTC loss at one line whose targets are examined."""
 MAX_COLUMN_ELEMENTS = 1_000_000
@@ -75,6 +82,11 @@ def install(observer: Callable[[], Observer]) -> None:
         setattr(F, name, _wrapped_operands(name, getattr(F, name), observer))
     for owner in (F, Tensor):
         frames.wrap(owner, "log_softmax", lambda original: _wrapped_log_softmax(original, observer))
+    for owner in (torch, Tensor):
+        frames.wrap(owner, "gather", lambda original: _wrapped_gather(original, observer))
+        frames.wrap(owner, "sigmoid", lambda original: _wrapped_sigmoid(original, observer))
+    for name in ("gather", "sigmoid"):  # `torch.jit.script` finds operators by the ids of their functions
+        importlib.import_module("torch.jit._builtins")._register_builtin(getattr(torch, name), f"aten::{name}")
 
 
 def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
@@ -94,7 +106,48 @@ def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[],
                         active.add("operands", function="log_softmax", at=at, operands={"made_by": "SoftmaxBackward0"})
         return out
 
+    vars(log_softmax)["__prepare_scriptable__"] = lambda: original
     return log_softmax
+
+
+def _wrapped_sigmoid(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+    """Wrap sigmoid: record a line that applies it to the result of a sigmoid."""
+
+    @frames.wraps(original)
+    def sigmoid(*args: Any, **kwargs: Any) -> object:
+        node = getattr(args[0], "grad_fn", None) if args else None
+        if type(node).__name__.startswith("SigmoidBackward") and observer().is_active():
+            active = observer()
+            with active.observing("sigmoid"):
+                at, key = active.sites.find(2)
+                active.known_calls[key, True] += 1
+                if active.known_calls[key, True] == 1:
+                    active.add("operands", function="sigmoid", at=at, operands={"made_by": "SigmoidBackward0"})
+        return original(*args, **kwargs)
+
+    return sigmoid
+
+
+def _wrapped_gather(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+    """Wrap gather: in a handwritten cross-entropy, it reads the log-probability of every label."""
+
+    @frames.wraps(original)
+    def gather(*args: Any, **kwargs: Any) -> object:
+        out = original(*args, **kwargs)
+        active = observer()
+        if active.steps >= EARLY_STEPS or not isinstance(out, Tensor) or not out.requires_grad:
+            return out
+        if out.dim() >= 2 and out.shape[-1] == 1 and active.is_active():
+            with active.observing("gather"):
+                arguments = {**dict(zip(("input", "dim", "index"), args)), **kwargs}
+                scores = arguments["input"]
+                is_last = arguments["dim"] in (-1, scores.dim() - 1)
+                if is_last and _made_by(scores).startswith("LogSoftmax"):
+                    at, key = active.sites.find(2)
+                    tokens.record_labels(active, at, key, arguments["index"].squeeze(-1), None, scores)
+        return out
+
+    return gather
 
 
 def _dimension(node: Any) -> int:
@@ -152,6 +205,57 @@ def _blanks(targets: Tensor, target_lengths: object, blank: int = 0, **_: object
     if targets.dim() == 2:
         inside = torch.arange(targets.shape[1], device=targets.device) < lengths
     return {"blanks": (inside & (targets == blank)).sum(), "labels": inside.sum()}
+
+
+def record_differences(observer: Observer, roots: object, at: str) -> None:
+    """Record a handwritten mean of squares or absolute values of differences that are broadcast from [N, 1] to [N, N].
+
+    The nodes of a graph know the shapes of their results. The walk stops at other operations, such as the exponential
+    of a kernel, for which all pairs are intended.
+
+    Args:
+        observer: The observer of this process.
+        roots: The argument of a backward pass.
+        at: The line of the backward pass.
+    """
+    root = roots if isinstance(roots, Tensor) else None
+    waiting: list[Any] = [root.grad_fn] if root is not None and root.grad_fn is not None else []
+    wide, pairwise, seen = None, False, 0
+    while waiting and seen < MAX_NODES:
+        node, seen = waiting.pop(), seen + 1
+        parts = [part for part, _ in node.next_functions if part is not None]
+        name, shape = type(node).__name__, _shape_of(node)
+        if name.startswith("SubBackward") and len(shape) == 2 and shape[0] == shape[1] > 1:
+            pairwise = pairwise or len(parts) > 1
+            if len(parts) == 1 and _is_column(parts[0], shape[0]):
+                wide = [_shape_of(parts[0]), shape]
+        elif name.partition("Backward")[0] in OPERATIONS_OF_ERRORS and not _is_weighted(node):
+            waiting += parts
+    if wide is not None:
+        facts = {"shapes": wide, "pairwise": pairwise, "reduction": "mean"}
+        observer.add("operands", function="difference", at=at, operands=facts)
+
+
+def _is_column(node: Any, rows: int) -> bool:
+    """Return whether the result of a node is one number for each row, and was not reshaped for differences of pairs."""
+    name, shape = type(node).__name__, _shape_of(node)
+    if name.startswith("Squeeze") and shape == [rows]:  # targets of shape [N, 1]
+        return _shape_of(node.next_functions[0][0]) == [rows, 1]
+    return shape == [rows, 1] and name.startswith(("Addmm", "Mm", "Sigmoid", "Tanh", "Softplus", "Relu", "Exp"))
+
+
+def _is_weighted(node: Any) -> bool:
+    """Return whether a node multiplies by a tensor without gradient, such as the weights of pairs."""
+    factors = [getattr(node, name, None) for name in ("_saved_self", "_saved_other")]
+    return len(node.next_functions) == 2 and any(
+        isinstance(factor, Tensor) and factor.numel() > 1 and not factor.requires_grad for factor in factors
+    )
+
+
+def _shape_of(node: Any) -> list[int]:
+    """Return the shape of the result of the operation of a node; [] if it is not known."""
+    metadata = getattr(node, "_input_metadata", ())
+    return [int(size) for size in metadata[0].shape] if metadata else []
 
 
 def _targets(target: Tensor) -> Late:

@@ -39,6 +39,8 @@ GRAPH_NODES = 5_000
 """Largest number of autograd nodes that a search visits."""
 POWER_ITERATIONS = 12
 """Number of power iterations that estimate a spectral norm."""
+USUAL_EPS, USUAL_MOMENTUM = 0.01, 0.5
+"""Largest `eps` and `momentum` of a normalization that need no closer look."""
 
 
 class Request(NamedTuple):
@@ -376,7 +378,8 @@ class Modes:
             norms = [layer for layer in module.modules() if has_statistics(layer)]
             if norms:
                 facts = {"layers": len(norms), "average": self.observer.averages.is_written(module)}
-                self.observer.add("statistics", model=state.number, initial=_count_initial(norms), **facts)
+                numbers = {"initial": count_initial(norms), "unusual": _describe_unusual(module)}
+                self.observer.add("statistics", model=state.number, **numbers, **facts)
         for references, facts in self._froze:
             still = all(p is None or not p.requires_grad for p in (reference() for reference in references))
             self.observer.add("froze", still=still, **facts)
@@ -507,7 +510,7 @@ def frozen_parts(module: nn.Module) -> Iterator[tuple[str, nn.Module, bool]]:
             behind_frozen = True
 
 
-def _count_initial(norms: list[Any]) -> Late:
+def count_initial(norms: list[Any]) -> Late:
     """Return the number of normalization layers that have the running statistics of a new layer."""
     changed = []
     for norm in norms:
@@ -516,6 +519,19 @@ def _count_initial(norms: list[Any]) -> Late:
             facts.append(norm.num_batches_tracked.bool())
         changed.append(torch.stack(facts).any())
     return Late(changed, lambda *values: sum(not value for (value,) in values))
+
+
+def _describe_unusual(module: nn.Module) -> object:
+    """Return facts about the layers of a model with running statistics whose `eps` or `momentum` is unusual."""
+    rows, variances = [], []
+    for name, layer in module.named_modules():
+        momentum = getattr(layer, "momentum", None)
+        if has_statistics(layer) and (layer.eps > USUAL_EPS or (momentum is not None and momentum > USUAL_MOMENTUM)):
+            rows.append((name, type(layer).__name__, layer.eps, momentum))
+            variances.append([layer.running_var.detach().median(), layer.num_batches_tracked])
+    tensors = [torch.stack([torch.as_tensor(0 if v is None else v).double() for v in pair]) for pair in variances[:40]]
+    names = ("name", "kind", "eps", "momentum", "variance", "batches")
+    return Late(tensors, lambda *v: [dict(zip(names, (*r, *pair))) for r, pair in zip(rows, v)]) if tensors else []
 
 
 def _is_frozen(module: Optional[nn.Module]) -> bool:

@@ -42,11 +42,13 @@ from . import (
     loaders,
     losses,
     masters,
+    metrics,
     modes,
     parameters,
     probes,
     reported,
     schedules,
+    seeds,
     terms,
     tokens,
 )
@@ -71,6 +73,10 @@ SENTINELS = 12
 """Number of gradients of an optimizer that are examined, as a sample of all of them."""
 SAMPLE_SIZE = 256
 """Approximate number of elements in the sample of a tensor."""
+KEPT_OBJECTS = 8
+"""Number of last models and optimizers that the observer keeps alive until the process ends."""
+KEPT_SIZE = 1 << 22
+"""Largest number of elements of the parameters of a model or an optimizer that is kept alive."""
 
 
 LAYERS = (modes.NORM, modes.DROPOUT)
@@ -82,6 +88,10 @@ class OptimizerState:
     def __init__(self, number: int) -> None:
         self.number = number
         self.steps = 0
+        self.created = 0
+        """Number of events before the optimizer was constructed."""
+        self.is_small: Optional[bool] = None
+        """Whether the optimizer may be kept alive; None before its first step."""
         self.modified = False
         """Whether the script changed gradients between the backward pass and the step."""
         self.last_versions: dict[int, tuple[weakref.ref[Tensor], int]] = {}
@@ -127,6 +137,10 @@ class OptimizerState:
         """The elements of `local` ("local_gradient"), and the same elements when the step begins ("gradient")."""
         self.waiting = 0
         """Number of parameters whose gradient FSDP2 has not reduced when the step begins."""
+        self.arrived: list[Tensor] = []
+        """The parameters that had a gradient after the last backward pass."""
+        self.removed: list[Tensor] = []
+        """Those of them, if not all, that have none when the step begins."""
         self.checks = 0
         """Number of further steps in which every parameter is examined."""
 
@@ -218,6 +232,7 @@ class Model:
         self.calls = 0
         self.calls_by_grad = [0, 0]
         self.is_trained = False
+        self.is_small: Optional[bool] = None
         self.network_fields: object = None
         """The fields of the last `network` event of the model."""
         self.refresh(module)
@@ -314,6 +329,8 @@ class Observer:
         """Whether the recorded block has ended."""
         self.reduced = 0
         """Number of elements that were reduced over all ranks since the last step."""
+        self.reducers: dict[str, int] = {}
+        """In the first steps, by name of a function: number of elements that it has reduced since the last step."""
         self.exchanged: dict[tuple[str, bool], tuple[int, int, int]] = {}
         """Facts about a collective, by its name and by whether it runs inside a model's call or a backward pass.
 
@@ -321,6 +338,13 @@ class Observer:
         """
         self.optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, OptimizerState] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[nn.Module, Model] = weakref.WeakKeyDictionary()
+        self.kept: dict[int, object] = {}
+        """By number: the small models and optimizers that were used last.
+
+        The last events describe them, although `main()` has returned by then.
+        """
+        self.described: list[weakref.ref[Any]] = []
+        """The models and optimizers that the last call of `describe` found alive."""
         self.ran: weakref.WeakKeyDictionary[nn.Module, parameters.Layer] = weakref.WeakKeyDictionary()
         """Facts about the calls of modules with parameters in the first steps."""
         self.facts = parameters.Facts(sample)
@@ -330,6 +354,8 @@ class Observer:
         self.masters = masters.Masters(self)
         self.wrappers: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
+        self.wrapped: dict[int, weakref.ref[Tensor]] = {}
+        """By id: the parameters of these instances, which may exist longer than the instances."""
         self.batches: deque[tuple[Optional[int], dict[int, Any]]] = deque(maxlen=6)
         """The last batches, as pairs of the loader's number and the batch's storages; (None, {}) ends a pass."""
         self.captures: list[checkpoints.Capture] = []
@@ -344,7 +370,9 @@ class Observer:
         self.loaded: list[checkpoints.Loaded] = []
         """Loads of weights that no forward has used yet."""
         self.modes = modes.Modes(self)
+        self.metrics = metrics.Metrics(self)
         self.schedules = schedules.Schedules(self)
+        self.seeds = seeds.Seeds(self)
         self.averages = averages.Averages(self)
         self._first_optimizers: dict[tuple[int, int, int], tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]] = {}
         """The number of an optimizer, with weak references to its first and last parameter.
@@ -418,6 +446,7 @@ class Observer:
         state = self.optimizers.get(optimizer)
         if state is None:
             state = self.optimizers[optimizer] = OptimizerState(self.number())
+            state.created = self.trace.count
             kind = type(optimizer)
             count = len(parameters_of(optimizer))
             self.add(
@@ -460,6 +489,8 @@ class Observer:
         if _has_ranks() or not state.steps:
             state.digest_before = self.digest(optimizer)
         parameters = parameters_of(optimizer)
+        if self.files and not self.steps:
+            self.averages.check_restored(parameters)
         if self.options.comparing or not state.steps:
             state.state_before = checkpoints.state_sums(optimizer, sample)
         if self.options.comparing:
@@ -473,6 +504,8 @@ class Observer:
             state.local = []
             sides = [torch.cat([part.double() for part in side]) for side in zip(*whole)]
             state.sides = dict(zip(("local_gradient", "gradient"), sides))
+        removed = [p for p in state.arrived if p.grad is None]
+        state.removed = removed if len(removed) < len(state.arrived) else []
         state.copied = self.masters.before_step(optimizer, state)
         waiting = self.waiting() if _has_ranks() else {}
         state.waiting = sum(id(p) in waiting for p in parameters)
@@ -498,6 +531,7 @@ class Observer:
         self.averages.record_updates("step")
         state.steps += 1
         parameters = parameters_of(optimizer)
+        self._keep(state, optimizer)
         # The norm is computed after the step: optimizers of torch do not change gradients, and clipping comes earlier.
         norm, count = state.gradients or self.norm(optimizer)
         gradients = [p.grad for p in parameters if p.grad is not None]
@@ -519,11 +553,20 @@ class Observer:
             fields["whole_norm"] = self._norm_of([gradient for gradient in gradients if not is_shard(gradient)])
         if _has_ranks():
             fields["reduced"], self.reduced = self.reduced, 0
+            if self.reducers:
+                fields["reducers"], self.reducers = self.reducers, {}
             fields["elements"] = sum(p.numel() for p in parameters if p.requires_grad)
         if state.waiting:
             fields["waiting"] = state.waiting
+        if state.removed:
+            names = self.names()
+            fields["removed"] = [names.get(id(p), str(list(p.shape))) for p in state.removed[:4]]
+            fields["removed_count"], state.removed = len(state.removed), []
         fields.update(state.sides)
         state.sides = {}
+        seeded = self.seeds.at_step()
+        if seeded is not None:
+            fields["seeded"] = seeded
         if state.copied is not None:
             fields["copied"], state.copied = state.copied, None
         if state.before:
@@ -544,7 +587,7 @@ class Observer:
             **fields,
         )
         self.store_versions(optimizer)
-        state.scale, state.clipped, state.touched, state.is_accumulating = None, {}, False, False
+        state.scale, state.clipped, state.touched, state.is_accumulating, state.arrived = None, {}, False, False, []
         self.ended_steps += 1
         state.written = sum(p._version for p in parameters)
         self.steps = max(self.steps, state.steps)
@@ -556,6 +599,7 @@ class Observer:
             self.describe()
         if state.steps == EAGER_STEPS:
             probes.run(self)
+            probes.run_schedules(self)
         if state.steps <= 2 or state.steps % FLUSH_INTERVAL == 0:
             self.modes.record_training()
             self.trace.flush()
@@ -604,11 +648,11 @@ class Observer:
             if gradient is None or not gradient.numel():  # the shard of a small parameter may be empty
                 rows.append(torch.stack([moved.double(), *[torch.zeros_like(moved)] * 5]))
                 continue
-            # Whether a matrix and its gradient are both zero. All elements are checked: a sample may miss some.
+            # 1 if the gradient of a matrix is zero, 2 if the matrix is zero too. A sample may miss some elements.
             whole = p.grad if p.dim() == 2 and local(p) is p else None
-            zero = torch.zeros_like(moved)
+            zero = torch.zeros_like(moved).double()
             if whole is not None and not whole.is_sparse:
-                zero = ~(p.detach().any() | whole.any())
+                zero = (~whole.any()).double() * (2 - p.detach().any().double())
             # Elements that a step of plain SGD or of Adam would change by far more than the precision of the weight.
             size = gradient.double().abs()
             visible = (rates[id(p)] * size.clamp(max=1.0) > 1e-5 * before.double().abs()) & (size > 0)
@@ -618,9 +662,7 @@ class Observer:
             # In half precision, count the elements that have a gradient and are not 0, and how many of them change.
             counted = (size > 0) & (before != 0) & (p.dtype in HALVES)
             changed = (counted & (sample(p) != before)).sum()
-            rows.append(
-                torch.stack([moved.double(), loudest.double(), size.amax(), zero.double(), counted.sum(), changed])
-            )
+            rows.append(torch.stack([moved.double(), loudest.double(), size.amax(), zero, counted.sum(), changed]))
 
         def build(*lists: list[float]) -> dict[str, object]:
             """Return the fields of the event.
@@ -631,7 +673,7 @@ class Observer:
             values = [value for part in lists for value in part]
             limit = max(values[2::6], default=0.0) * 1e-3
             table = list(zip(labels, facts, values[::6], values[1::6], values[2::6]))
-            zeros = [(name, shape) for name, shape, zero in zip(labels, shapes, values[3::6]) if zero]
+            zeros = [(name, shape) for name, shape, zero in zip(labels, shapes, values[3::6]) if zero == 2]
             unmoved = [(name, dense) for name, (_, dense), m, loud, _ in table if not m and loud > limit]
             return {
                 "checked": len(table),
@@ -641,6 +683,9 @@ class Observer:
                 # If a frozen parameter has a gradient, its step is intended.
                 "moved_frozen": [name for name, (still, _), m, _, size in table if m and still and not size][:40],
                 "zero_matrices": zeros[:40],
+                "zero_gradients": [
+                    n for n, (still, _), zero in zip(labels, facts, values[3::6]) if zero == 1 and not still
+                ][:40],
                 "halves": [sum(values[4::6]), sum(values[5::6])],
                 "frozen": sum(still for _, (still, _), *_ in table),
                 "marks": len(self.facts.marks),
@@ -724,6 +769,7 @@ class Observer:
                 reached[str(state.number)] = {"left_over": left, "kept": kept, "written": written, "onto_clipped": onto}
                 state.scale = current["scale"]
                 state.is_accumulating = True
+                state.arrived = [p for p in parameters_of(optimizer) if p.grad is not None]
                 self.store_versions(optimizer)
                 if _has_ranks() and not self.wrappers and state.steps < COMPARED_STEPS:
                     chosen = sentinels(parameters_of(optimizer))
@@ -735,6 +781,8 @@ class Observer:
         if any(loss["gone"] for loss in current.get("dropped", ())):
             root["computed"] = current["dropped"]
         root.update(current.get("plan", {}))
+        if current.get("derivative"):
+            root["derivative"] = current["derivative"]
         if self.masters.copies:
             root["copied"] = self.masters.after_backward(current["copied"])
         self.add(
@@ -782,8 +830,11 @@ class Observer:
             model = self.models[inner] = Model(self.number(), inner)
             self.add("model", model=model.number, kind=type(inner).__name__)
             reports.wrap_libraries()
+            metrics.wrap_libraries(lambda: current)
             self.facts.samplings = self.updates.searches = 0
             self.modes.add_model(inner, model.number)
+        self._keep(model, inner)
+        self.terms.derivative = ""
         model.calls += 1
         if self.loaded:
             checkpoints.record_first_forward(self, inner, sample)
@@ -827,6 +878,7 @@ class Observer:
             if inner is not module or _has_ranks():
                 last.setdefault("others", []).append([fingerprint(tensor) for tensor in tensors[1:4]])
         self.modes.begin_forward(model, inner, grad, tensors)
+        self.seeds.begin_forward(grad)
         return model
 
     def watch_outputs(self, outputs: object) -> None:
@@ -849,6 +901,17 @@ class Observer:
                 tensor.register_hook(hook)
                 distributions.watch_use(self.sampled_inputs, tensor)
 
+    def _keep(self, facts: Union[Model, OptimizerState], item: Union[nn.Module, torch.optim.Optimizer]) -> None:
+        """Keep a model or an optimizer alive until the process ends, if it is small and among the last ones used."""
+        if facts.is_small is None:
+            parameters = item.parameters() if isinstance(item, nn.Module) else parameters_of(item)
+            facts.is_small = sum(p.numel() for p in parameters) <= KEPT_SIZE
+        if facts.is_small:
+            self.kept.pop(facts.number, None)
+            self.kept[facts.number] = item
+            if len(self.kept) > KEPT_OBJECTS:
+                del self.kept[next(iter(self.kept))]
+
     def names(self) -> dict[int, str]:
         """Return the names of the parameters of all models that ran, by id of the parameter.
 
@@ -864,6 +927,7 @@ class Observer:
 
     def describe(self) -> None:
         """Add events on the parameters of every model, and on the parameters that every optimizer holds."""
+        self.described = [weakref.ref(item) for item in (*self.models, *self.optimizers)]
         held = {id(p): s.number for o, s in self.optimizers.items() for p in parameters_of(o)}
         self.facts.sample_parameters(list(self.models), self.ended_steps)
         had = set().union(self.facts.arrived, *(state.had_gradient for state in self.optimizers.values()))
@@ -876,7 +940,9 @@ class Observer:
                 for m, layer in list(self.ran.items())
                 if layer.model == model.number and layer.grad and id(m) not in inside
                 for name, p in m._parameters.items()
-                if p is not None and p.requires_grad and id(p) not in held and id(p) not in names
+                # `functional_call` replaces the parameters of a layer, which then never have a gradient.
+                if p is not None and p.requires_grad and p.grad is not None
+                if id(p) not in held and id(p) not in names
             ]
             ran = {
                 id(p) for m, layer in self.ran.items() if layer.grad for p in m._parameters.values() if p is not None
@@ -884,6 +950,8 @@ class Observer:
             trainable_here = [(name, p) for name, p in trainable if p.numel()]  # FSDP1 leaves empty shards
             # Parameters that are in no optimizer although they had a gradient.
             left_out = [(name, p) for name, p in trainable if id(p) not in held and id(p) in had]
+            ids = {id(p) for _, p in trainable}
+            created = [state.created for o, state in self.optimizers.items() if ids & set(_ids(o))]
             self.add(
                 "parameters",
                 model=model.number,
@@ -891,7 +959,9 @@ class Observer:
                 held=sum(id(p) in held for _, p in trainable),
                 left_out=[name for name, _ in left_out][:40],
                 left_out_shapes=[list(p.shape) for _, p in left_out][:40],
+                late=[name for name, p in left_out if created and self.facts.made_at(p) > max(created)][:40],
                 outside=outside[:20],
+                listed=parameters.count_listed(self, model.number, module, set(held)),
                 without_gradient=[n for n, p in trainable_here if id(p) in ran and id(p) in held and id(p) not in had][
                     :40
                 ],
@@ -916,7 +986,7 @@ class Observer:
         if sources:
             self.add("distributions", sources=sources)
         self.modes.describe()
-        wrapped = {id(p) for wrapper in self.wrappers for p in wrapper.parameters()}
+        wrapped = {key for key, parameter in self.wrapped.items() if parameter() is not None}
         for optimizer, state in self.optimizers.items():
             mine = parameters_of(optimizer)
             # Parameters of the optimizer that are in no model that ran, and never had a gradient.
@@ -1012,11 +1082,15 @@ class Observer:
         if self.steps and self.is_same_process():
             with self.observing("finish"):
                 self.updates.record_statements()
-                self.describe()
+                # Without its optimizer, a model would seem to be in none; its last description stands.
+                if all(item() is not None for item in self.described):
+                    self.describe()
                 checkpoints.describe_saves(self)
                 for optimizer, state in self.optimizers.items():
                     total = sum(float(local(p.detach()).double().sum()) for p in parameters_of(optimizer))
                     self.add("end", optimizer=state.number, steps=state.steps, sum=total)
+                self.kept.clear()
+            self.add("finished")
             self.steps = 0
             with self.observing("flush"):
                 self.trace.flush()
@@ -1175,8 +1249,13 @@ def _backward(original: Callable[..., object]) -> Callable[..., object]:
         started = None
         with observer.observing("backward"):
             started = observer.begin_backward()
+            terms.mark_root(args[0] if args else kwargs.get("tensors"), observer.ended_steps)
+            if observer.steps < EAGER_STEPS:
+                losses.record_differences(observer, args[0] if args else None, observer.sites.find(2)[0])
             if observer.steps < terms.STEPS:
-                started["root"] = observer.terms.describe(args[0] if args else kwargs.get("tensors"))
+                roots = args[0] if args else kwargs.get("tensors")
+                started["derivative"] = observer.terms.constant_derivative(roots)
+                started["root"] = observer.terms.describe(roots)
                 started["dropped"] = observer.terms.dropped
                 started["plan"] = terms.accumulation_plan(sys._getframe(1))
             # The parameters 2 and 3 of `torch.autograd.backward` are `retain_graph` and `create_graph`.
@@ -1193,6 +1272,24 @@ def _backward(original: Callable[..., object]) -> Callable[..., object]:
         return result
 
     return backward
+
+
+def _grad(original: Callable[..., object]) -> Callable[..., object]:
+    """Wrap `torch.autograd.grad`, whose fifth parameter is `create_graph`."""
+
+    def grad(*args: Any, **kwargs: Any) -> object:
+        result = original(*args, **kwargs)
+        observer = current
+        if observer.is_active() and not observer.in_module and observer.backward is None:
+            with observer.observing("derivative"):
+                outputs = args[0] if args else kwargs.get("outputs")
+                inputs = args[1] if len(args) > 1 else kwargs.get("inputs")
+                observer.terms.add_derivative(
+                    observer, outputs, inputs, bool(kwargs.get("create_graph") or any(args[4:5]))
+                )
+        return result
+
+    return grad
 
 
 def _module_call(original: Callable[..., object]) -> Callable[..., object]:
@@ -1243,6 +1340,8 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
         finally:
             observer.in_module = False
             observer.modes.end_forward()
+            if model is not None:
+                observer.seeds.end_forward()
         if model is not None and grad:
             with observer.observing("output"):
                 heads.record_layer(observer, result)
@@ -1381,6 +1480,7 @@ def _exit(original: Callable[..., object]) -> Callable[..., object]:
 
 def _record_ddp(self: nn.parallel.DistributedDataParallel, *args: object, **kwargs: object) -> None:
     current.wrappers.add(self)
+    current.wrapped.update({id(p): weakref.ref(p) for p in self.parameters()})
     current.add("ddp", group=torch.distributed.get_world_size(self.process_group), at=current.at())
 
 
@@ -1416,7 +1516,9 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     modes.install(lambda: current)
     averages.install(lambda: current)
     schedules.install(lambda: current)
+    seeds.install(lambda: current)
     frames.wrap(torch.autograd, "backward", _backward)
+    frames.wrap(torch.autograd, "grad", _grad)
     frames.wrap(
         importlib.import_module("torch._jit_internal"), "createResolutionCallbackFromClosure", _resolve_original
     )

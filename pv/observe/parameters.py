@@ -32,6 +32,10 @@ CONSTANT = ("constant_", "ones_", "zeros_", "eye_", "dirac_")
 """Initializers that draw no random numbers."""
 LAYER_CALLS = 50_000
 """Largest number of calls of layers that are examined. Without it, a process that takes no step would have no limit."""
+MIN_UNITS, MAX_UNITS, MAX_LAYERS = 4, 2**24, 200
+"""Limits for the comparison of the units of a layer: units of a layer, their weights, and layers of a model."""
+TIED = set("tie tied is weight weights emb embed embedding embeddings head input output lm word".split())
+"""Words in names of attributes that declare that the weights of an embedding and of a linear layer are one."""
 BACKWARD_PASSES = 6
 """Number of first backward passes after which every parameter of every model is examined."""
 
@@ -71,6 +75,8 @@ class Layer:
         """Number of multiplications in the last call inside an autocast region; 0 without such a call."""
         self.single = False
         """Whether the result of this call is float32."""
+        self.half = False
+        """Whether it is float16, whose gradients are scaled; bfloat16 needs no loss scale."""
         self.order = 0
         """Position of this call among all calls of layers inside autocast regions, from 1."""
         self.first: Optional[tuple[Tensor, Tensor]] = None
@@ -84,6 +90,7 @@ class Layer:
         # Elements of the weight x positions: [N, in] x [out, in] takes N * in * out multiplications.
         self.work = float(weight.numel()) * result.numel() / max(1, weight.shape[0])
         self.single, self.order = result.dtype == torch.float32, facts.calls
+        self.half = result.dtype == torch.float16 and result.requires_grad
 
 
 class Facts:
@@ -98,6 +105,8 @@ class Facts:
         self.marks: dict[tuple[int, str], Mark] = {}
         self.drawn: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         """By id of a parameter: a weak reference to the parameter, and a sample of the drawn values."""
+        self.made: dict[int, tuple[weakref.ref[Tensor], int]] = {}
+        """By id of a parameter: a weak reference to it, and the number of events before its first values were drawn."""
         self.first: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         """By id of a parameter: a weak reference to the parameter, and a sample of its values at its first sampling."""
         self.seen_at: dict[int, int] = {}
@@ -128,6 +137,11 @@ class Facts:
                 if p.requires_grad:
                     wrong[id(p)] = mark
         return wrong
+
+    def made_at(self, parameter: Tensor) -> int:
+        """Return the number of events before the first values of a parameter were drawn; -1 if it is not known."""
+        reference, count = self.made.get(id(parameter), (lambda: None, -1))
+        return count if reference() is parameter else -1
 
     def sample_parameters(self, modules: list[nn.Module], steps: int) -> None:
         """Sample new parameters, and record which parameters have a gradient.
@@ -203,6 +217,8 @@ def install(observer: Callable[[], Observer]) -> None:
                 with observer().observing("init"):
                     facts = observer().facts
                     facts.drawn[id(tensor)] = (weakref.ref(tensor), facts.sample(tensor).clone())
+                    if facts.made_at(tensor) < 0:
+                        facts.made[id(tensor)] = (weakref.ref(tensor), observer().trace.count)
             return result
 
         return initialize
@@ -438,6 +454,7 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
         "autocast": {
             "layers": len(casts),
             "single": len(single),
+            "float16": sum(layer.half for _, layer in casts),
             "work": sum(layer.work for _, layer in casts),
             "single_work": sum(layer.work for _, layer in single),
             "stock": sum(type(m) in _MATRIX_LAYERS for m, _ in single),
@@ -450,7 +467,114 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
         "cut": parts,
         "last_layer": _last_layer(facts, model, module),
         "cut_inputs": len(ran),
+        "rows": _spread_of_rows(facts, module, held & had),
+        "one_storage": _names_of_one_storage([(name, p) for name, p in trainable if id(p) in held]),
+        "initial": _has_initial_weights(observer, module) if type(module).__name__ == "AveragedModel" else None,
+        "untied": _untied_embeddings(facts, module, held & had),
     }
+
+
+def _has_initial_weights(observer: Observer, average: nn.Module) -> object:
+    """Return whether an average of weights has the weights that a model of equal shapes had at first, read later."""
+    facts, mine = observer.facts, list(average.parameters())
+    for module in list(observer.models):
+        others = list(module.parameters())
+        if module is not average and [p.shape for p in others] == [p.shape for p in mine]:
+            firsts = [facts.first[id(p)][1] if id(p) in facts.first else None for p in others]
+            samples = [(facts.sample(p), first) for p, first in zip(mine, firsts) if first is not None]
+            equal = [(now == first).all() for now, first in samples if now.device == first.device]
+            return Late(equal, lambda *values: all(value for (value,) in values)) if equal else None
+    return None
+
+
+def _names_of_one_storage(named: list[tuple[str, Tensor]]) -> list[list[str]]:
+    """Return the groups of names of different parameters that share all their memory."""
+    groups: dict[tuple[int, torch.Size], list[str]] = {}
+    for name, p in named:
+        if p.numel() > 1 and not p.is_meta and not is_shard(p) and p.data_ptr():
+            groups.setdefault((p.data_ptr(), p.shape), []).append(name)
+    return [names for names in groups.values() if len(names) > 1][:20]
+
+
+def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> object:
+    """Return the pairs of an embedding and a linear layer whose weights were equal at first, with their difference now.
+
+    Args:
+        facts: The facts of this process.
+        module: The model.
+        trained: Ids of the parameters that optimizers hold, and that had a gradient.
+    """
+    layers = [(name, m.weight) for name, m in module.named_modules() if isinstance(m, (nn.Embedding, nn.Linear))]
+    found = [(name, p, facts.first[id(p)][1]) for name, p in layers if id(p) in trained and id(p) in facts.first]
+    names: list[list[str]] = []
+    parts: list[Tensor] = []
+    for one, p, first in found:
+        for two, q, other in found:
+            if p.dim() == 2 and p.shape == q.shape and isinstance(module.get_submodule(one), nn.Embedding):
+                if p is not q and type(module.get_submodule(two)) is nn.Linear and torch.equal(first, other):
+                    names.append([f"{one}.weight", f"{two}.weight"])
+                    parts.append((facts.sample(p) - facts.sample(q)).abs().amax())
+    # The classes of transformers have `tie_weights` also for models that are not tied, so their configuration decides.
+    wanted = getattr(getattr(module, "config", None), "tie_word_embeddings", None)
+    declared = [*dir(type(module)), *(name for name, value in vars(module).items() if value is not False)]
+    words = [set(name.lower().strip("_").split("_")) for name in declared]
+    tied = any(name & {"tie", "tied"} and name <= TIED for name in words) if wanted is None else bool(wanted)
+    return Late(parts, lambda *apart: [[*pair, d[0], tied] for pair, d in zip(names, apart)]) if parts else []
+
+
+def count_listed(observer: Observer, model: int, module: nn.Module, held: set[int]) -> object:
+    """Return the number of untrained random matrices in lists of a model, and the number of modules in these lists.
+
+    Only lists of at least two modules count, none of which is registered in the model. Their layers ran in the model,
+    and have gradients, but no optimizer holds them. The matrices still have the values of their initializers.
+    """
+    registered = {id(part) for part in module.modules()}
+    elements: list[nn.Module] = []
+    for part in module.modules():
+        for value in list(vars(part).values()):
+            value = list(value.values()) if type(value) is dict else value
+            if isinstance(value, (list, tuple)) and len(value) > 1 and all(isinstance(m, nn.Module) for m in value):
+                elements += [m for m in value if id(m) not in registered]
+    layers = [m for element in elements for m in element.modules() if m in observer.ran]
+    layers = [m for m in layers if observer.ran[m].model == model and observer.ran[m].grad]
+    matrices = [p for m in layers for p in m._parameters.values() if p is not None and p.dim() > 1]
+    if not matrices or any(p.grad is None or id(p) in held for p in matrices):
+        return [0, 0, 0]
+    drawn = _count_as(observer.facts, observer.facts.drawn, matrices, alike=True)
+    count, size = len(matrices), len(elements)
+    return (
+        Late(drawn.tensors, lambda *parts: [drawn.build(*parts), count, size]) if isinstance(drawn, Late) else [0, 0, 0]
+    )
+
+
+def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> object:
+    """Return, of every linear or convolution layer with at least four units, how its units differ from unit 0.
+
+    Args:
+        facts: The facts of this process.
+        module: The model.
+        trained: Ids of the parameters that optimizers hold, and that had a gradient.
+    """
+    names: list[list[object]] = []
+    parts: list[Tensor] = []
+    for name, layer in module.named_modules():
+        weight = getattr(layer, "weight", None)
+        if not isinstance(layer, _MATRIX_LAYERS) or not isinstance(weight, Tensor) or id(weight) not in trained:
+            continue
+        if weight.dim() < 2:  # a part of a flat parameter
+            continue
+        reference, before = facts.first.get(id(weight), (None, weight))
+        if reference is None or reference() is not weight or is_shard(weight) or len(weight) < MIN_UNITS:
+            continue
+        # All units: most classes of a large vocabulary may not occur, and have equal gradients.
+        if weight.numel() > MAX_UNITS:
+            continue
+        rows, now = weight.detach().flatten(1), facts.sample(weight)
+        if now.shape == before.shape and now.device == before.device and len(names) < MAX_LAYERS:
+            names.append([f"{name}.weight", len(weight)])
+            largest = [(rows - rows[:1]).abs().amax(), (now - before).abs().amax()]
+            parts.append(torch.stack([value.double() for value in largest]))
+    return Late(parts, lambda *pairs: [[*name, *pair] for name, pair in zip(names, pairs)]) if parts else []
 
 
 def _count_as(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import math
 import os
 import random
 import select
@@ -37,6 +38,8 @@ HARMLESS_THREADS = ("TMonitor", "QueueFeederThread", "_AsyncWriterThread")
 
 They are the monitor of tqdm, the feeder of a queue to data workers, and a TensorBoard writer.
 """
+MOST_ADVANCES = 20_000
+"""Number of first advances for which the factor of a schedule is computed."""
 VISIBLE_CHANGE = 1e-3
 """Smallest change of an output that rounding does not explain, relative to the standard deviation of the outputs."""
 EQUAL_TOLERANCE = 1e-6
@@ -69,8 +72,66 @@ def run(observer: Observer) -> None:
         observer.add("no_probe", reason=reason)
 
 
+def run_schedules(observer: Observer) -> None:
+    """Evaluate the functions of all `LambdaLR` in a copy of this process, and add a `planned` event for each schedule.
+
+    Args:
+        observer: The observer of this process.
+    """
+    functions = observer.schedules.unplanned()
+    if functions and not _obstacle_of_process(observer):
+        lines, _ = _in_copy(lambda send: [send(_plan(number, parts)) for number, parts in functions.items()])
+        for line in lines:
+            observer.add("planned", **line)
+
+
+def _plan(number: int, functions: list[Callable[[int], Any]]) -> Event:
+    """Return when the latest of the factors of a schedule ends, its value then, and when the factors are largest.
+
+    A factor ends where it is 0, has a minimum before it rises again, or changes for the last time: for example, a
+    cosine and a linear decay. It has no end, 0, if it still changes after `MOST_ADVANCES` advances.
+    """
+    end, peak, factor = 0, 0, 0.0
+    for function in functions:
+        values: list[float] = []
+        largest = last = 0  # positions of the largest value and of the last change
+        for n in range(MOST_ADVANCES):
+            try:
+                values.append(float(function(n)))
+            except (ArithmeticError, LookupError, TypeError, ValueError):
+                break  # beyond its end, such as a fractional power of a negative number
+            largest = n if values[n] > values[largest] else largest
+            if n and abs(values[n] - values[n - 1]) > 1e-9 * abs(values[largest]):
+                if last > largest and values[n] > values[n - 1] and n > 1:
+                    break  # it rises again after its end
+                last = n
+            if n and 0 < values[largest] and values[n] <= 1e-9 * values[largest]:
+                break
+        # The changes of an exponential decay become too small to count, but it does not end there.
+        if last and last < MOST_ADVANCES // 2 and abs(values[last] - values[last - 1]) > 1e-8 * abs(values[largest]):
+            end, peak = max(end, last), max(peak, largest)
+            factor = max(factor, values[last] / values[largest])
+    return {"scheduler": number, "end": end, "peak": peak, "last": factor}
+
+
 def _obstacle(observer: Observer, calls: list[Call]) -> str:
     """Return the reason why a copy of this process cannot run the models; "" if it can."""
+    reason = _obstacle_of_process(observer)
+    if reason:
+        return reason
+    if not calls:
+        return "no call of a model in training could be repeated"
+    states = [t for call in calls for t in (*call.module.parameters(), *call.module.buffers(), *_arguments(call))]
+    devices = {tensor.device.type for tensor in states}
+    if not devices <= {"cpu"}:
+        return f"the model is on {', '.join(sorted(devices))}"
+    if any(tensor.layout == torch.strided and tensor.is_shared() for tensor in states):
+        return "the model or its inputs are in memory that processes share"
+    return ""
+
+
+def _obstacle_of_process(observer: Observer) -> str:
+    """Return the reason why this process cannot be copied; "" if it can."""
     if not observer.options.probes:
         return "probes are switched off"
     if not sys.platform.startswith("linux"):
@@ -83,14 +144,6 @@ def _obstacle(observer: Observer, calls: list[Call]) -> str:
     threads = [t for t in threads if not {t.name, type(t).__name__} & set(HARMLESS_THREADS)]
     if threads or threading.current_thread() is not threading.main_thread():
         return f"a process with several threads cannot be copied: {', '.join(sorted(t.name for t in threads))[:100]}"
-    if not calls:
-        return "no call of a model in training could be repeated"
-    states = [t for call in calls for t in (*call.module.parameters(), *call.module.buffers(), *_arguments(call))]
-    devices = {tensor.device.type for tensor in states}
-    if not devices <= {"cpu"}:
-        return f"the model is on {', '.join(sorted(devices))}"
-    if any(tensor.layout == torch.strided and tensor.is_shared() for tensor in states):
-        return "the model or its inputs are in memory that processes share"
     return ""
 
 
@@ -201,6 +254,14 @@ class _Recorder(TorchFunctionMode):
         """The inputs of cross-entropies."""
         self.attention = {"causal": 0, "full": 0}
         """Number of self-attentions, by whether they see later positions."""
+        self.over_queries = 0
+        """Number of softmaxes over the last dimension but one of a square matrix, which may be the queries."""
+        self.heads: set[tuple[int, int]] = set()
+        """Numbers of heads and of positions of the self-attentions."""
+        self.views: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+        """Shapes before and after a view that splits or merges heads as if positions and heads were swapped."""
+        self.softmaxes: list[tuple[Tensor, int]] = []
+        """The inputs and dimensions of softmaxes."""
         self.masks = 0
         """Number of float masks that are not causal."""
         self.masks_of_ones = 0
@@ -217,21 +278,55 @@ class _Recorder(TorchFunctionMode):
         if name in ("cross_entropy", "nll_loss"):
             self.scores.append(args[0] if args else kwargs["input"])
         result = func(*args, **kwargs)
+        if name in ("view", "reshape") and isinstance(result, Tensor):
+            self._record_view(tuple(args[0].shape), tuple(result.shape))
+        if name == "gather" and isinstance(result, Tensor) and result.dim() >= 3 and result.shape[-1] == 1:
+            self.scores.append(args[0] if args else kwargs["input"])  # of a handwritten loss
         if name == "scaled_dot_product_attention":
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
             arguments = {**dict(zip(names, args)), **kwargs}
             query, key = arguments["query"].shape[-2], arguments["key"].shape[-2]
+            if query == key and arguments["query"].dim() == 4:
+                self.heads.add((arguments["query"].shape[1], query))
             self._record_attention(query, key, arguments.get("attn_mask"), bool(arguments.get("is_causal")))
             self._record_masks(arguments.get("attn_mask"))
         elif name == "multi_head_attention_forward":
             self._record_attention(args[0].shape[0], args[1].shape[0], kwargs.get("attn_mask"), False)
             self._record_masks(kwargs.get("attn_mask"), kwargs.get("key_padding_mask"))
-        elif name == "softmax" and isinstance(result, Tensor) and result.dim() >= 3:
-            if result.shape[-1] == result.shape[-2] >= 4:
-                self._record_attention(result.shape[-2], result.shape[-1], result > 0, False)
+        elif name == "softmax" and isinstance(result, Tensor) and result.dim() >= 2:
+            dim = kwargs["dim"] if "dim" in kwargs else args[1] if len(args) > 1 else None
+            # Without a dimension, torch takes the first one of three, and the second one of two or four.
+            dim = (0 if result.dim() == 3 else 1) if dim is None else dim % result.dim()
+            self.softmaxes.append((args[0] if args else kwargs["input"], dim))
+            if result.dim() >= 3 and result.shape[-1] == result.shape[-2] >= 4:
+                seen = bool((result > 0).triu(1).any())
+                self.over_queries += dim == result.dim() - 2
+                self.heads.update({tuple(result.shape[1:3])} if result.dim() == 4 else ())
+                self._record_attention(result.shape[-2], result.shape[-1], None, not seen)
         elif name in ("embedding", "__getitem__") and self.tokens is not None and isinstance(result, Tensor):
             self._change(args, kwargs, result)
         return result
+
+    def runs_over_rows(self, rows: int) -> bool:
+        """Return whether a softmax runs over the first dimension of this size, and nothing shows that rows are meant.
+
+        Rows are meant in scores of pairs of rows, and in scores that also have a softmax over another dimension: pairs
+        of images and texts, or slots that are mixtures of rows.
+        """
+        return any(
+            dim == 0
+            and len(one) == rows
+            and one.shape != (rows, rows)
+            and all(d == 0 or o is not one for o, d in self.softmaxes)
+            for one, dim in self.softmaxes
+        )
+
+    def _record_view(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+        """Record a view from [B, ..., H, T, D] to [B, T, ... * H * D], or in the other direction."""
+        joined, heads = sorted((before, after), key=len)
+        if len(joined) == 3 and len(heads) > 3 and min(heads[1:]) > 1 and heads[-2] not in heads[1:-2]:
+            if joined == (heads[0], heads[-2], math.prod(heads[1:-2]) * heads[-1]):
+                self.views.add((before, after))
 
     def _record_masks(self, *masks: Optional[Tensor]) -> None:
         for mask in masks:
@@ -403,13 +498,21 @@ def _attention(call: Call, base: _BaseForward) -> Optional[dict[str, object]]:
     recorded = base.recorded
     if not sum(recorded.attention.values()) and not recorded.masks_of_ones:
         return None
-    return {"attention": recorded.attention, "masks": recorded.masks, "masks_of_ones": recorded.masks_of_ones}
+    mixed = [pair for pair in sorted(recorded.views) if max(pair, key=len)[-3:-1] in recorded.heads]
+    return {
+        "attention": recorded.attention,
+        "masks": recorded.masks,
+        "masks_of_ones": recorded.masks_of_ones,
+        "mixed_heads": [list(map(list, pair)) for pair in mixed][:4],
+    }
 
 
 def _future(call: Call, base: _BaseForward) -> Optional[Event]:
     """Change all tokens of a row from one position on, and return the changes of the logits before this position."""
     texts = [(1, text) for text in _language(call)] or [(0, text) for text in _language(call, 0)[:1]]
     facts = [fact for fact in (_future_of(call, base, offset, *text) for offset, text in texts) if fact is not None]
+    # A text that changes no logit at all is an argument for the labels.
+    facts = [fact for fact in facts if fact.get("late", 1.0) > EQUAL_TOLERANCE] or facts
     # In a copy task, two arguments contain the text. The smallest change belongs to the input of the decoder:
     # logits may depend on every token of the encoder's input.
     return min(facts, key=lambda fact: fact.get("early", -1.0), default=None)
@@ -462,6 +565,7 @@ def _future_of(
         "reach": len(early) - clean,
         "local": clean >= 2 and all(value > EQUAL_TOLERANCE for value in early[clean:]),
         "attention": recorded.attention,
+        "over_queries": recorded.over_queries,
         "recurrent": base.recurrent,
     }
 
@@ -618,7 +722,13 @@ def _rows(call: Call, base: _BaseForward) -> Optional[Event]:
         "changed_rows": int((change[1:] > VISIBLE_CHANGE).sum()),
         "routed": sorted(recorded.names & {"topk", "sort", "argsort", "argmax", "bincount", "one_hot"}),
         "rows_as_time": _rows_as_time(call, tokens, bool(language)) if axis else None,
+        "softmax_over_rows": _has_one_label_per_row(call, tokens) and recorded.runs_over_rows(len(change)),
     }
+
+
+def _has_one_label_per_row(call: Call, inputs: Tensor) -> bool:
+    rows, width = inputs.shape[:2]
+    return rows != width and width > 1 and {labels.numel() for labels, *_ in call.losses} == {rows}
 
 
 def _arguments(call: Call) -> Iterator[Tensor]:
@@ -649,8 +759,7 @@ def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
         language: Whether the labels are next tokens.
     """
     rows, width = inputs.shape[:2]
-    counts = {labels.numel() for labels, *_ in call.losses}
-    if rows == width or width < 2 or not (language or counts == {rows}):
+    if rows == width or width < 2 or not (language or _has_one_label_per_row(call, inputs)):
         return None
     layers: list[str] = []
 

@@ -173,6 +173,19 @@ class Reports:
 
         setattr(Tensor, name, read)
 
+    def watch_format(self) -> None:
+        """Wrap `Tensor.__format__`, which detaches a tensor before it reads the number."""
+        formatted: Callable[..., object] = Tensor.__format__
+
+        @frames.wraps(formatted)
+        def format_tensor(tensor: Tensor, spec: str) -> object:
+            if tensor.requires_grad and tensor.grad_fn is not None and self._observer().is_active():
+                with self._observer().observing("term"):
+                    self._observer().terms.record_history(self._observer(), tensor)
+            return formatted(tensor, spec)
+
+        setattr(Tensor, "__format__", format_tensor)  # noqa: B010 (mypy refuses an assignment to a method)
+
     def watch_conversion(self, name: str) -> None:
         """Wrap `Tensor.__float__` or `Tensor.__int__` to record the numbers that the script reads by it."""
         setattr(Tensor, name, _Conversion(name, self))
@@ -303,6 +316,7 @@ def install(observer: Callable[[], Observer]) -> Reports:
         if stream is not None:
             reports.watch_stream(stream)
     reports.watch_read("item")
+    reports.watch_format()
     for name in ("__float__", "__int__"):
         reports.watch_conversion(name)
     original = logging.Logger.callHandlers

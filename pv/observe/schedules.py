@@ -45,6 +45,8 @@ class Schedules:
         self.initial_depth = 0
         """Number of running constructors that set the initial rate."""
         self._numbers: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self._planned: set[int] = set()
+        """Numbers of the schedules that `unplanned` has returned."""
 
     def number_of(self, schedule: object) -> int:
         """Return the number of a schedule in the trace. Add a `scheduler` event for a new schedule."""
@@ -77,6 +79,15 @@ class Schedules:
             at=observer.at(),
         )
         return number
+
+    def unplanned(self) -> dict[int, list[Callable[[int], Any]]]:
+        """Return, by number of the schedule, the functions of every `LambdaLR` that was not returned before."""
+        functions = {}
+        for schedule, number in list(self._numbers.items()):
+            if type(schedule) is torch.optim.lr_scheduler.LambdaLR and number not in self._planned:
+                self._planned.add(number)
+                functions[number] = list(dict.fromkeys(schedule.lr_lambdas))[:4]
+        return functions
 
     def record_step(self, schedule: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """Record an advance of a schedule after the call. For a call by the constructor, only record the schedule.

@@ -14,7 +14,7 @@ import weakref
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Optional
 
-from torch import Tensor
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from .observer import Observer
@@ -25,12 +25,14 @@ FRAMES = 12
 STEPS = 20
 """Number of first optimizer steps whose terms are recorded."""
 MAX_TERMS, MAX_NODES = 16, 64
+LEAST_HISTORY, MAX_HISTORY, MAX_HISTORIES = 10, 500, 20
+"""Limits for sums of losses with a graph: steps of a sum, nodes of its graph, and events of a process."""
 # Prefixes of the names of autograd nodes: those that multiply by a constant, and those that leave the sum of the
 # elements unchanged.
 FACTORS = ("MulBackward", "DivBackward", "NegBackward")
 MOVES = ("SumBackward", "StackBackward", "View", "ReshapeAlias", "Squeeze", "Unsqueeze", "ToCopy")
-METADATA_KEY = "pv.observe"
-"""The key of an entry in the metadata of a node of a graph."""
+METADATA_KEY, ROOT_KEY = "pv.observe", "pv.observe.root"
+"""The keys of entries in the metadata of a node of a graph."""
 
 
 class Mark:
@@ -71,8 +73,14 @@ class Terms:
         """The same losses, with their marks."""
         self.dropped: list[Event] = []
         """The losses that got no gradient in the last backward pass, and whether their node was freed."""
+        self.histories = 0
+        """Number of `history` events."""
         self.with_gradient: set[int] = set()
         """The keys of the losses and numbers whose tensor got a gradient."""
+        self.derivative = ""
+        """The line of the last `autograd.grad` with respect to inputs, without a graph, since the last forward."""
+        self.derived: set[Any] = set()
+        """The nodes of the graph of its outputs."""
 
     def add_loss(self, observer: Observer, key: int, at: str, loss: Tensor) -> None:
         """Record a loss that needs a gradient.
@@ -102,10 +110,17 @@ class Terms:
             tensor: The tensor; only those of one element are recorded.
             value: The number.
         """
+        self.record_history(observer, tensor)
         if tensor.numel() == 1 and observer.steps < STEPS and len(self.numbers) < MAX_TERMS:
             at, key = observer.sites.find()
             self.numbers.append((key, at, value))
             tensor.register_hook(functools.partial(self._add_gradient, key))
+
+    def record_history(self, observer: Observer, tensor: Tensor) -> None:
+        """Record that the script takes a number from a sum of losses with a graph of no use; see `history_of`."""
+        if tensor.numel() == 1 and self.histories < MAX_HISTORIES and (count := history_of(tensor)):
+            self.histories += 1
+            observer.add("history", terms=count, at=observer.sites.find()[0])
 
     def record_read(self, tensor: Tensor) -> None:
         """Record that the script takes a number from a tensor without a gradient, such as a detached loss.
@@ -116,6 +131,46 @@ class Terms:
         place = tensor.untyped_storage()._cdata
         for loss in self.computed:
             loss.shown = loss.shown or loss.place == place
+
+    def add_derivative(self, observer: Observer, outputs: object, inputs: object, has_graph: bool) -> None:
+        """Record a call of `torch.autograd.grad`.
+
+        Args:
+            observer: The observer of the process.
+            outputs: What is differentiated.
+            inputs: The tensors with respect to which derivatives are computed. Parameters do not count.
+            has_graph: Whether `create_graph` is set, so that the derivatives can be differentiated.
+        """
+        tensors = [inputs] if isinstance(inputs, Tensor) else inputs if isinstance(inputs, (list, tuple)) else []
+        given = [x for x in tensors if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)]
+        if given and len(given) == len(tensors) and observer.steps < STEPS:
+            self.derivative = "" if has_graph else observer.sites.find()[0]
+            self.derived = _nodes_of(outputs)
+
+    def constant_derivative(self, roots: object) -> str:
+        """Return the line of the last derivative if a backward pass begins at a sum with a number; else "".
+
+        A derivative of the loss itself, or of a part of it, may be a measurement, or find weights or an adversarial
+        input. The outputs in a penalty are computed for it alone.
+        """
+        at, self.derivative = self.derivative, ""
+        derived, self.derived = self.derived, set()
+        if not at or derived & _nodes_of(roots):
+            return ""
+        root = roots if isinstance(roots, Tensor) else roots[0] if isinstance(roots, (list, tuple)) and roots else None
+        waiting = [root.grad_fn] if at and isinstance(root, Tensor) and root.numel() == 1 else []
+        for _ in range(MAX_NODES):
+            node: Any = waiting.pop() if waiting else None
+            if node is None:
+                return ""
+            parts = [function for function, _ in node.next_functions if function is not None]
+            if type(node).__name__.startswith(("AddBackward", "SubBackward")):
+                if len(parts) < 2:
+                    return at
+                waiting += parts
+            elif type(node).__name__.startswith((*MOVES, *FACTORS)) and len(parts) == 1:
+                waiting += parts
+        return ""
 
     def _add_gradient(self, key: int, gradient: Optional[Tensor]) -> None:
         if gradient is not None:
@@ -176,7 +231,7 @@ class Terms:
                 leaves.add(mark.position)
                 continue
             name = type(node).__name__
-            parts = [function for function, _ in node.next_functions if function is not None]
+            parts = _parts_of(node)
             if name.startswith(("AddBackward", "SubBackward")):
                 # An addition with one differentiable operand has a number, or a detached tensor, as the other.
                 with_number = with_number or len(parts) < 2
@@ -188,6 +243,62 @@ class Terms:
         return set(), False
 
 
+def mark_root(root: object, steps: int) -> None:
+    """Mark the node of a loss whose backward pass begins, up to constant factors, with the number of steps before."""
+    if isinstance(root, Tensor) and root.grad_fn is not None:
+        _without_factors(root.grad_fn).metadata[ROOT_KEY] = steps
+
+
+def history_of(tensor: Tensor) -> int:
+    """Return the number of steps whose losses a tensor sums, if each loss had a backward pass of its own.
+
+    The graph of such a sum is of no use. Return 0 for any other tensor, and for fewer than `LEAST_HISTORY` steps: the
+    micro-batches of one step may be summed without harm.
+    """
+    node: Any = tensor.grad_fn
+    terms: list[Any] = []
+    for _ in range(MAX_HISTORY):
+        name = type(node).__name__
+        parts = _parts_of(node)
+        if name.startswith("AddBackward") and len(parts) == 2:
+            terms.append(parts[1])  # in `total = total + loss`, the sum so far comes first
+        elif name.startswith(("StackBackward", "CatBackward")):
+            terms += parts
+            break
+        elif not (name.startswith((*FACTORS, *MOVES, "MeanBackward", "AddBackward")) and len(parts) == 1):
+            break
+        node = parts[0]
+    steps = {_without_factors(term).metadata.get(ROOT_KEY) for term in terms} - {None}
+    return len(steps) if len(steps) >= LEAST_HISTORY else 0
+
+
+def _without_factors(node: Any) -> Any:
+    """Return the first node below that is no multiplication by a constant and leaves no sum unchanged."""
+    for _ in range(FRAMES):
+        parts = _parts_of(node)
+        if len(parts) != 1 or not type(node).__name__.startswith((*FACTORS, *MOVES)):
+            break
+        node = parts[0]
+    return node
+
+
+def _nodes_of(outputs: object) -> set[Any]:
+    """Return the first nodes of the graph of tensors, without parameters."""
+    tensors = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    waiting = [tensor.grad_fn for tensor in tensors if isinstance(tensor, Tensor) and tensor.grad_fn is not None]
+    found = set(waiting)
+    for node in waiting:
+        if len(waiting) < MAX_HISTORY:
+            parts = [part for part in _parts_of(node) if part not in found and not hasattr(part, "variable")]
+            found.update(parts)
+            waiting += parts
+    return found
+
+
+def _parts_of(node: Any) -> list[Any]:
+    return [function for function, _ in node.next_functions if function is not None]
+
+
 def _use(loss: Computed, gradient: Optional[Tensor]) -> None:
     loss.used = loss.used or gradient is not None
 
@@ -197,22 +308,29 @@ def accumulation_plan(frame: Optional[FrameType]) -> dict[str, object]:
 
     `planned`: the micro-batches whose gradients `transformers.Trainer` or accelerate is asked to average, if several.
     `divider`: the library, accelerate or Lightning, that has divided the loss by the planned micro-batches.
+    `last_step`: the number of steps after which `transformers.Trainer` ends.
 
     Args:
         frame: The frame that calls the backward pass.
     """
     state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
+    plan: dict[str, object] = {}
     planned, divider = (getattr(state, "_shared_state", {}).get("plugin_kwargs") or {}).get("num_steps"), ""
     for _ in range(FRAMES):
         if frame is None:
             break
         module, name, values = str(frame.f_globals.get("__name__")), frame.f_code.co_name, frame.f_locals
         if (module, name) == ("transformers.trainer", "training_step"):
-            planned = values["self"].args.gradient_accumulation_steps
+            trainer = values["self"]
+            planned, plan["last_step"] = trainer.args.gradient_accumulation_steps, trainer.state.max_steps
             break
         if (module, name) == ("accelerate.accelerator", "backward") and values["self"].gradient_accumulation_steps > 1:
             divider = "accelerate"
         elif name == "backward_fn" and module.endswith("pytorch.loops.optimization.automatic"):
             divider = "lightning" if values["self"].trainer.accumulate_grad_batches > 1 else ""
         frame = frame.f_back
-    return {**({"planned": planned} if (planned or 1) > 1 else {}), **({"divider": divider} if divider else {})}
+    if (planned or 1) > 1:
+        plan["planned"] = planned
+    if divider:
+        plan["divider"] = divider
+    return plan

@@ -144,7 +144,9 @@ def record_batch(observer: Observer, batch: object) -> None:
         observer.matrices.clear()
 
 
-def record_labels(observer: Observer, at: str, key: int, labels: Tensor, scored: Tensor, scores: Tensor) -> None:
+def record_labels(
+    observer: Observer, at: str, key: int, labels: Tensor, scored: Optional[Tensor], scores: Tensor
+) -> None:
     """Record how the labels of a loss relate to the tokens of the last call, in the first batches of a line.
 
     Args:
@@ -152,16 +154,19 @@ def record_labels(observer: Observer, at: str, key: int, labels: Tensor, scored:
         at: The line of the loss.
         key: Identifies the call of the loss in the code.
         labels: Class indices.
-        scored: Mask of the labels that are not ignored, of the shape of `labels`.
+        scored: Mask of the labels that are not ignored, of the shape of `labels`. None for a handwritten loss: its
+            scored labels are those that affect the loss, and its classes are the last dimension of the scores.
         scores: The logits or log-probabilities. Their gradient shows which labels affect the loss.
     """
-    call = observer.call
+    call, classes, is_by_hand = observer.call, 1 if scored is not None else -1, scored is None
     if call is None or not scores.requires_grad or scores.dim() < 2:
         return
+    if scored is None:
+        scored = torch.ones_like(labels, dtype=torch.bool)
     if len(call.losses) < BATCHES:
         place = scores.untyped_storage().data_ptr()
         output = call.outputs.index(place) if place in call.outputs else None
-        call.losses.append((labels.detach().clone(), scored.clone(), scores.shape[1], output))
+        call.losses.append((labels.detach().clone(), scored.clone(), scores.shape[classes], output))
     if observer.label_batches.get(key, 0) >= BATCHES:
         return
     candidates = [t for t in call.matrices() if t.device == labels.device]
@@ -183,6 +188,7 @@ def record_labels(observer: Observer, at: str, key: int, labels: Tensor, scored:
         _facts,
         [tuple(part.shape) for part in parts],
         (len(inputs), len(masks), len(delivered)),
+        is_by_hand,
         frozenset(module.padding_idx for module in embeddings if module.padding_idx is not None),
         any(module.weight.requires_grad for module in embeddings),
         [token for token in (end if isinstance(end, (list, tuple)) else [end]) if isinstance(token, int)],
@@ -192,7 +198,7 @@ def record_labels(observer: Observer, at: str, key: int, labels: Tensor, scored:
 
     def hook(gradient: Optional[Tensor]) -> None:
         if gradient is not None and observer.is_same_process():
-            used = gradient.detach().abs().amax(1) > 0
+            used = gradient.detach().abs().amax(classes) > 0
             if used.numel() == labels.numel():
                 late.tensors.append(_as_rows(used, shape)[:rows].clone())
 
@@ -219,6 +225,7 @@ def _as_rows(labels: Tensor, shape: torch.Size) -> Tensor:
 def _facts(
     shapes: list[tuple[int, ...]],
     counts: tuple[int, int, int],
+    is_by_hand: bool,
     padding: frozenset[int],
     embeddings_train: bool,
     ends: list[int],
@@ -229,6 +236,7 @@ def _facts(
     Args:
         shapes: Shapes of labels, scored, inputs, masks and delivered tensors.
         counts: Numbers of inputs, masks and delivered tensors.
+        is_by_hand: Whether the scored labels are those that have a gradient.
         padding: The `padding_idx` of the model's embeddings.
         embeddings_train: Whether an embedding is trained.
         ends: The tokens that end a text, by the configuration of the model.
@@ -240,6 +248,7 @@ def _facts(
     masks = tensors[2 + counts[0] : 2 + counts[0] + counts[1]]
     delivered = [tensor.long() for tensor in tensors[2 + counts[0] + counts[1] :]]
     used = scored & (torch.tensor(lists[len(shapes)]).reshape(shapes[0]) != 0) if len(lists) > len(shapes) else scored
+    scored = used if is_by_hand else scored
     # In a translation, labels are the next tokens of the target, not of the source, so all inputs are tried. Masks, and
     # labels that the model itself gets as an argument, are not inputs in this sense.
     targets = [x for x in inputs if x.shape == inputs[0].shape and is_text(x) and not _is_next(inputs[0], x)]

@@ -10,6 +10,8 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +45,8 @@ class WorkerRecorder:
         self, path: Path, dataset: object, number: int, tensors_in: Callable[[object], Iterable[Tensor]]
     ) -> None:
         self._path, self._dataset, self._number, self._tensors_in = path, dataset, number, tensors_in
+        self.seeded: Counter[str] = Counter()
+        """By name of a global generator: how often it was seeded."""
         self._fetcher: object = None
         self._pass = self._batches = 0
 
@@ -62,7 +66,7 @@ class WorkerRecorder:
             return
         fields: dict[str, object] = {}
         if self._batches <= STATE_BATCHES:
-            fields["states"] = examples.generators(self._dataset)
+            fields.update(states=examples.generators(self._dataset), drawn=examples.drawn(), seeded=dict(self.seeded))
         if self._batches <= ROW_BATCHES and isinstance(self._fetcher, fetch._IterableDatasetFetcher):
             rows = examples.row_tensor(list(self._tensors_in(batch)))
             fields["rows"] = [] if rows is None else examples.row_numbers([examples.columns(rows)])[0]
@@ -73,6 +77,21 @@ class WorkerRecorder:
         line = json.dumps({"worker": self._number, "batch": self._batches, **fields})
         with self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+
+def _count_seeds(counts: Counter[str]) -> None:
+    """Wrap the functions that seed the global generators of this process, to count their calls."""
+    for name, function in (("random", "seed"), ("numpy.random", "seed"), ("torch", "manual_seed")):
+
+        def make(original: Callable[..., object], name: str = name) -> Callable[..., object]:
+            def seed(*args: object, **kwargs: object) -> object:
+                counts[name] += 1
+                return original(*args, **kwargs)
+
+            return seed
+
+        if name in sys.modules:
+            frames.wrap(sys.modules[name], function, make)
 
 
 def path_of(folder: Path, pid: int) -> Path:
@@ -110,6 +129,7 @@ def install(observer: Callable[[], Observer]) -> None:
             arguments = signature.bind(*args, **kwargs).arguments
             path = path_of(observer().folder, os.getpid())
             recorder = WorkerRecorder(path, arguments["dataset"], arguments["worker_id"], observer().tensors_in)
+            _count_seeds(recorder.seeded)
             kinds: tuple[Any, ...] = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)
             for kind in kinds:
                 kind.fetch = _wrap_fetch(kind.fetch, recorder, observer)

@@ -41,6 +41,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "        x = torch.randn(8, 6)\n",
             "        optimizer.zero_grad()\n        x = torch.randn(8, 6)\n",
         ),
+        ("last_micro_batches", " or i + 1 == len(loader)", ""),
     ),
     "TR-GRAD-005": (
         (
@@ -101,6 +102,11 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-WEIGHT-003": (
         (
             "accelerate_accumulates",
+            "net, optimizer, loader = accelerator.prepare(net, optimizer, loader)",
+            "net, loader = accelerator.prepare(net, loader)",
+        ),
+        (
+            "accelerate_accumulates",
             "torch.randn(90, 6)",
             "torch.randn(80, 6)",  # with a short last window
             "accelerator.backward(F.cross_entropy(net(inputs), labels))",
@@ -110,6 +116,15 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-WEIGHT-002": (
         ("grad_scaler", "target) / size", "target) / ACCUMULATE"),
         ("accelerate_accumulates", "torch.randn(90, 6)", "torch.randn(80, 6)"),  # with a short last window
+        (
+            "last_micro_batches",
+            " or i + 1 == len(loader)",
+            "",
+            "    optimizer.zero_grad()\n    for",
+            "    for",
+            "min(3, len(loader) - i // 3 * 3)",
+            "3",
+        ),
     ),
     "TR-CLIP-001": (
         (
@@ -129,6 +144,14 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-CLIP-004": (("flat_shards", "net.clip_grad_norm_(0.1)", "nn.utils.clip_grad_norm_(net.parameters(), 0.1)"),),
     "TR-WEIGHT-007": (
+        (
+            "averaged_by_hand",
+            "for step in range(8):\n",
+            "\n\ndef average_gradients():\n    for p in net.parameters():\n        dist.all_reduce(p.grad)\n\n\n"
+            "for step in range(8):\n",
+            "    for p in net.parameters():\n        dist.all_reduce(p.grad)\n        p.grad /= world\n    opt",
+            "    average_gradients()\n    opt",
+        ),
         ("averaged_over_ranks", "    flat /= world\n", ""),
         ("averaged_over_ranks", "    flat /= world\n", "", "    nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n", ""),
     ),
@@ -175,6 +198,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)\nfully_shard(net",
         ),
         ("classifier", "scheduler = torch", "net[4] = nn.Linear(24, 3)\nscheduler = torch"),
+        (
+            "low_rank_adapters",
+            "net.requires_grad_(False)\nnet[0], net[2] = LowRank(net[0]), LowRank(net[2])\n",
+            "net[0].requires_grad_(False)\n",
+            "for step in",
+            "net[0] = LowRank(net[0])\nfor step in",
+        ),
         ("low_rank_adapters", "for step in", "net[0].a = nn.Parameter(net[0].a.detach().clone())\nfor step in"),
         (
             "flat_parameters",
@@ -189,6 +219,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "tagger[0] = nn.Embedding(12, 8)\nfor step in range(10):",
         ),
     ),
+    "TR-PARAM-003": (("repeated_on_purpose", "nn.Linear(6, 6).requires_grad_(False)", "nn.Linear(6, 6)"),),
     "TR-PARAM-004": (
         (  # in bfloat16, without the master weights
             "master_weights",
@@ -268,7 +299,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-PARAM-008": (
-        ("low_rank_adapters", "0.1 * torch.randn(rank, base.in_features)", "torch.zeros(rank, base.in_features)"),
+        ("low_rank_adapters", "        nn.init.normal_(self.a, std=0.1)\n", "        nn.init.zeros_(self.a)\n"),
         (
             "master_weights",
             "    with torch.no_grad():\n        for p, master in zip(net.parameters(), masters):\n"
@@ -294,7 +325,37 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "tune(fixed)\nfixed.head.requires_grad_(False)",
         ),
     ),
+    "TR-PARAM-011": (
+        (
+            "repeated_on_purpose",
+            "optimizer = torch.optim.SGD(whole.parameters(), lr=0.05)",
+            "optimizer = torch.optim.SGD(whole.parameters(), lr=0.05)\nfor layer in (whole[0], whole[3]):\n"
+            "    nn.init.constant_(layer.weight, 0.1)",
+        ),
+    ),
+    "TR-PARAM-012": (
+        (
+            "language_by_hand",
+            "self.head.weight = self.embed.weight",
+            "self.head.weight.data = self.embed.weight.data",
+        ),
+        (
+            "language_by_hand",
+            "self.head.weight = self.embed.weight",
+            "self.tie_weights()",
+            "    def forward(self, tokens, labels):\n",
+            "    def tie_weights(self):\n        self.head.weight.data.copy_(self.embed.weight.data)\n\n"
+            "    def forward(self, tokens, labels):\n",
+        ),
+    ),
     "TR-PARAM-009": (
+        (
+            "restarted_after_epoch",
+            "--stop 2 | --resume",
+            "--stop 4",
+            "    for inputs",
+            "    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)\n    for inputs",
+        ),
         ("optimizers_anew", "torch.optim.SGD(net.parameters(), lr=0.1)", "torch.optim.AdamW(net.parameters(), lr=0.1)"),
         ("optimizers_anew", "torch.optim.SGD(net.parameters(), lr=0.1)", "torch.optim.SGD(net.parameters(), 0.1, 0.9)"),
     ),
@@ -320,6 +381,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-RATE-002": (
+        (
+            "horizon_in_epochs",
+            "    schedule.step()\n",
+            "    schedule.step(F.cross_entropy(net(x), x[:, :3].argmax(1)).item())\n",
+            "epoch == 2",
+            "epoch == 4",
+        ),
         ("distillation", "        schedule.step()\n", ""),
         ("seq2seq_label_smoothing", "        schedule.step()\n", ""),
     ),
@@ -360,6 +428,31 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         ("clipped_parts", "        schedule.step()\n", "", "    shown =", "    schedule.step()\n    shown ="),
         (
+            "lambda_schedule",
+            "            schedule.step()\n",
+            "",
+            "        net.eval()",
+            "        schedule.step()\n        net.eval()",
+        ),
+        (
+            "lambda_schedule",
+            "warm, total = 2, EPOCHS * len(loader)",
+            "warm, total = 0, EPOCHS",
+            "(step + 1) / warm",
+            "1",
+        ),
+        (
+            "lambda_schedule",
+            "    for _ in range(EPOCHS):\n",
+            "    for _ in range(EPOCHS):\n        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)\n",
+        ),
+        (
+            "lambda_schedule",
+            "    for _ in range(EPOCHS):\n",
+            "    for _ in range(EPOCHS):\n"
+            "        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)\n",
+        ),
+        (
             "distillation",
             "        schedule.step()\nprint",
             "    schedule.step()\nprint",
@@ -379,6 +472,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-RATE-006": (
         ("plateaus", '(("max", "accuracy")', '(("min", "accuracy")'),
         ("plateaus", '("min", "loss")', '("max", "loss")'),
+        ("plateaus", '("max", "f1")', '("min", "f1")'),
     ),
     "TR-RATE-007": (
         (
@@ -452,7 +546,12 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-NORM-002": (
         ("spectral_norm", "with torch.no_grad():\n    critic(torch.randn(32, 4))  # estimates the norms\n", ""),
     ),
+    "TR-NORM-003": (
+        ("repeated_on_purpose", "eps=1e-3, momentum=0.1", "eps=0.9, momentum=0.1"),
+        ("repeated_on_purpose", "eps=1e-3, momentum=0.1", "momentum=0.99"),
+    ),
     "TR-AVG-001": (
+        ("weight_averaging", "        average.update_parameters(net)\n", "", "update_bn(loader, average)\n", ""),
         (
             "average_of_a_copy",
             "    optimizer.step()\n    update(average, net)",
@@ -474,6 +573,14 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("classifier", "nn.Linear(24, 3))", "nn.Linear(24, 3), nn.ReLU())"),
         ("cross_entropy_by_hand", "logits.log_softmax(-1)", "logits.softmax(-1).log_softmax(-1)"),
         ("classifier", "nn.Linear(24, 3))", "nn.Linear(24, 3), nn.Softmax(1))"),
+        ("classifier", "nn.Linear(24, 3))", "nn.Linear(24, 3), nn.Sigmoid())"),
+        (
+            "gan",
+            "nn.Linear(16, 1))",
+            "nn.Linear(16, 1), nn.Sigmoid(), nn.Sigmoid())",
+            "criterion = nn.BCEWithLogitsLoss()",
+            "criterion = nn.BCELoss()",
+        ),
         ("gan", "nn.Linear(16, 1))", "nn.Linear(16, 1), nn.Sigmoid())"),
     ),
     "TR-LOSS-002": (
@@ -494,18 +601,32 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("truncated_bptt", "F.log_softmax(self.head(out).view(-1, V), 1)", "self.head(out).view(-1, V).log_softmax(0)"),
         ("unusual_targets", "hidden.view(4, 4, 12).log_softmax(-1)", "hidden.view(4, 4, 12)"),
     ),
-    "TR-LOSS-003": (("pairwise_values", "F.mse_loss(value, y)", "F.mse_loss(net(x), y)"),),
+    "TR-LOSS-003": (
+        ("pairwise_values", "F.mse_loss(value, y)", "F.mse_loss(net(x), y)"),
+        ("repeated_on_purpose", "prediction = net(x).squeeze(-1)", "prediction = net(x)"),
+        ("repeated_on_purpose", "error = prediction - y", "error = y[:, None] - prediction"),
+    ),
     "TR-LOSS-004": (
         ("unusual_targets", "signs = 2 * labels[rows] - 1", "signs = labels[rows]"),
         ("unusual_targets", "noisy = labels[rows] *", "noisy = 255 * labels[rows] *"),
         ("unusual_targets", "(score(hidden)[:, 0], noisy)", "(labels[rows], score(hidden)[:, 0].sigmoid())"),
     ),
     "TR-LOSS-005": (
+        ("maps_and_bags", "scores.permute(0, 2, 3, 1).reshape(-1, 3)", "scores.reshape(-1, 3)"),
         ("flattened_taggers", "channels.permute(0, 2, 1).reshape(-1, C)", "channels.reshape(-1, C)"),
         ("flattened_taggers", "tags.t().reshape(-1)", "tags.reshape(-1)"),
         ("flattened_taggers", "head(vectors).transpose(1, 2)", "head(vectors).view(N, C, T)"),
     ),
     "TR-LOSS-007": (
+        (
+            "wgan_gradient_penalty",
+            "        mix = torch.rand(16, 1)\n",
+            "        gap = C(fake).mean() - C(real).mean()\n        mix = torch.rand(16, 1)\n",
+            "C(fake).mean() - C(real).mean() + 10",
+            "gap + 10",
+            "create_graph=True",
+            "retain_graph=True",
+        ),
         ("flattened_taggers", " + several +", " + 0.5 * several.item() +"),
         ("terms_of_losses", "+ 0.5 * error - 0.1", "+ 0.5 * error.detach()", "step % 3 == 0", "step >= 0"),
         (
@@ -527,6 +648,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-SHIFT-001": (
+        ("language_by_hand", "logits[:, :-1].log_softmax(-1), labels[:, 1:]", "logits.log_softmax(-1), labels"),
         (
             "language_model",
             "F.cross_entropy(logits.view(-1, V), y.view(-1))",
@@ -599,17 +721,42 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-PROBE-001": (
         ("language_model", "is_causal=True", "is_causal=False"),
+        ("language_by_hand", "scores = scores.masked_fill(later", "scores.masked_fill(later"),
+        ("language_by_hand", "dtype=torch.bool).triu(1)", "dtype=torch.bool).tril(-1)"),
+        ("language_by_hand", "softmax(scores, dim=-1)", "softmax(scores, dim=-2)"),
         ("prefix_and_several_tokens", ".triu(1) &", ".triu(2) &"),
     ),
     "TR-PROBE-003": (
         ("language_model", "h = self.tokens(x) +", "h = self.tokens(x) + 0.1 * self.tokens(x).mean(0) +"),
+        ("maps_and_bags", "softmax(self.weight(h), dim=1)", "softmax(self.weight(h), dim=0)"),
         (
             "recurrent_classifier",
             "self.mix = nn.LSTM(2 * WIDTH, WIDTH, batch_first=True)",
             "self.mix = nn.LSTM(2 * WIDTH, WIDTH)",
         ),
     ),
+    "TR-PROBE-004": (
+        (
+            "language_by_hand",
+            "(weights @ v).transpose(1, 2).reshape(rows, time, width)",
+            "(weights @ v).reshape(rows, time, width)",
+        ),
+        (
+            "language_by_hand",
+            ".view(rows, time, 3, 2, width // 2).permute(2, 0, 3, 1, 4)",
+            ".view(rows, 3, 2, time, width // 2).unbind(1)",
+        ),
+    ),
     "TR-LOAD-001": (
+        (
+            "restarted_after_epoch",
+            "--stop 2 | --resume",
+            "--stop 4",
+            "    models =",
+            "    if epoch in (0, 2):\n        kept = average.state_dict()\n    models =",
+            'print("sum"',
+            'average.load_state_dict(kept)\nprint("sum"',
+        ),
         ("classifier", "    scheduler.step()\n", "    scheduler.step()\n    net.load_state_dict(net.state_dict())\n"),
         ("classifier", "copy.deepcopy(net.state_dict()), right", "net.state_dict(), right + 40 * epoch"),
         ("states_kept", "value.detach().clone()", "value.detach()"),
@@ -638,7 +785,20 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("parts_saved", 'torch.save(second.head, "head.pt")\n', ""),
         ("states_kept", '"scale": scale, ', ""),
     ),
+    "TR-SAVE-003": (
+        ("best_states", "value < best", "value > best"),
+        ("transformers_trainer", "greater_is_better=False", "greater_is_better=True"),
+        ("library_metrics", 'monitor="val_acc", mode="max"', 'monitor="val_acc"'),
+        ("library_metrics", 'monitor="val_loss", mode="min"', 'monitor="val_loss", mode="max"'),
+    ),
     "TR-LOAD-002": (
+        (
+            "restarted_after_epoch",
+            "net.state_dict()",
+            "dict(net.named_parameters())",
+            'net.load_state_dict(state["model"])',
+            'net.load_state_dict(state["model"], strict=False)',
+        ),
         ("states_kept", "if name[7:] in mine", "if name in mine"),
         ("parts_saved", 'f"encoder.{name}"', 'f"module.encoder.{name}"'),
         (
@@ -650,6 +810,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TR-AGAINST-001": (("divided_rows", "seed(step)", "seed(step * args.micro)"),),
     "TR-AGAINST-002": (("divided_rows", "/ len(rows)", "/ len(part)"),),
     "TR-RESUME-001": (
+        ("restarted_after_epoch", '    average.load_state_dict(state["average"])\n', ""),
         ("restarted", '    net.load_state_dict(state["model"])\n', ""),
         ("resume_in_epoch", '    net.load_state_dict(state["model"])\n', ""),
         (
@@ -673,6 +834,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-RESUME-003": (
+        ("restarted_after_epoch", '    torch.set_rng_state(state["random"])\n', ""),
         ("resume_in_epoch", 'state["epoch"], state["batch"]', 'state["epoch"], 0'),
         ("resume_in_epoch", "sampler.skip = epoch, 8 * first_batch", "sampler.skip = epoch, first_batch"),
         (
@@ -750,6 +912,22 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             'print("sum"',
             'if rank == 0:\n    torch.save(net.state_dict(), "net.pt")\nprint("sum"',
         ),
+        # Reduced in a copy, or to one rank; only rank 0 saves.
+        *(
+            (
+                "averaged_over_ranks",
+                "        p.grad.copy_(gradient.view_as(p))\n",
+                copy,
+                "dist.all_reduce(flat)",
+                reduction,
+                'print("sum"',
+                'if rank == 0:\n    torch.save(net.state_dict(), "net.pt")\nprint("sum"',
+            )
+            for copy, reduction in (
+                ("        gradient.copy_(gradient.view_as(p).flatten())\n", "dist.all_reduce(flat)"),
+                ("        p.grad.copy_(gradient.view_as(p))\n", "dist.reduce(flat, 0)"),
+            )
+        ),
         ("ddp_two_ranks", "nullcontext() if last else", "nullcontext() if not last else"),
         ("ddp_two_ranks", "scores = net(inputs)", "scores = net.module(inputs)"),
         ("averaged_by_hand", "    dist.broadcast(p.data, 0)", "    p.data += 0.01 * rank"),
@@ -823,6 +1001,15 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-EVAL-004": (
+        ("maps_and_bags", "        running = 0.0\n", ""),
+        ("library_metrics", "self.checked", "self.fitted"),
+        (
+            "library_metrics",
+            'compute():.4f}")\n    accuracy.reset()\n    with',
+            'compute():.4f}")\n    with',
+            "teacher(inputs).softmax(1)",
+            "labels[:, None] * torch.full((3,), 1 / 3)",
+        ),
         (
             "reported_sums",
             "for epoch in range(4):\n    total = summed = by_rows = 0.0\n",
@@ -928,4 +1115,5 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-DATA-012": (("normalized_images", "Images(20, normalize)", "Images(20, None)"),),
     "TR-DATA-013": (("weighted_rows_trainer", "remove_unused_columns=False, ", ""),),
+    "TR-DATA-014": (("repeated_on_purpose", "torch.manual_seed(step)", "torch.manual_seed(5)"),),
 }

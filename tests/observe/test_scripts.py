@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -126,9 +127,18 @@ def test_a_process_that_looks_for_torch_before_it_imports_torch_is_observed(tmp_
     assert [window.at for window in process.windows[1]] == ["<string>:8"]  # a line of what `-c` runs
 
 
+def in_function(source: str) -> str:
+    """Return a script whose statements, after its docstring, run in a function."""
+    docstring, end, statements = source.partition('"""\n\n')
+    return f"{docstring}{end}def main():\n{textwrap.indent(statements, '    ')}\n\nmain()\n"
+
+
 def test_correct_scripts_are_not_accused_and_keep_their_weights(tmp_path: Path) -> None:
     scripts = [(path.stem, path) for path in SCRIPTS if not missing(path.read_text())]
     assert len(scripts) >= 40
+    inside = tmp_path / "losses_and_looks_inside.py"
+    inside.write_text(in_function((HERE / "scripts" / "losses_and_looks.py").read_text()))
+    scripts.append((inside.stem, inside))
     statuses = run_scripts(tmp_path, scripts, plain=True)
     wrong: dict[str, Any] = {}
     for name, path in scripts:
@@ -157,11 +167,16 @@ def test_edits_of_scripts_are_found_by_the_right_claim_alone(tmp_path: Path) -> 
             path = tmp_path / f"{claim}-{number}.py"
             path.write_text(source)
             scripts.append((path.stem, path))
+    # Models and optimizers of a function no longer exist when the process ends.
+    for name in ("TR-AVG-003-0", "TR-PARAM-006-0", "TR-PARAM-006-1", "TR-RANK-001-3"):
+        path = tmp_path / f"{name}-.py"
+        path.write_text(in_function((tmp_path / f"{name}.py").read_text()))
+        scripts.append((path.stem, path))
     statuses = run_scripts(tmp_path, scripts, plain=False)
     wrong: dict[str, Any] = {}
     for name, _ in scripts:
         falsified, troubles = findings(tmp_path / name / "trace", statuses[name])
-        if set(falsified) != {name.rpartition("-")[0]} or troubles:
+        if set(falsified) != {name.rstrip("-").rpartition("-")[0]} or troubles:
             wrong[name] = (statuses[name], falsified, troubles)
     assert wrong == {}
 

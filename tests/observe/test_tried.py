@@ -20,15 +20,41 @@ def test_claims_about_masks_and_new_heads_are_not_tried_without_either(tmp_path:
     assert [record["TR-PARAM-010"].tried > 0 for record in records] == [False, False, True]
 
 
-def test_clipping_after_the_step_is_a_hint_where_no_norm_exceeds_the_limit(tmp_path: Path) -> None:
-    source = (HERE / "scripts/truncated_bptt.py").read_text()
-    clip, step = "        nn.utils.clip_grad_norm_(net.parameters(), 0.25)\n", "        optimizer.step()\n"
-    assert clip + step in source
-    path = tmp_path / "late.py"
-    path.write_text(source.replace(clip + step, step + clip.replace("0.25", "99")))
-    run_scripts(tmp_path, [("late", path)], plain=False)
-    record = judge(read_folder(tmp_path / "late/trace", complete=True))["TR-CLIP-001"]
-    assert [finding.hint for finding in record.findings] == [True]
+# Edits of correct scripts, of which the claim gives a hint: (claim, script, old text, new text, ...).
+HINTS = [
+    (
+        "TR-CLIP-001",
+        "truncated_bptt",
+        "        nn.utils.clip_grad_norm_(net.parameters(), 0.25)\n        optimizer.step()\n",
+        "        optimizer.step()\n        nn.utils.clip_grad_norm_(net.parameters(), 99)\n",
+    ),
+    ("TR-DATA-014", "repeated_on_purpose", "torch.manual_seed(1000 + index)", "torch.manual_seed(1000)"),
+    ("TR-LOG-003", "repeated_on_purpose", "shown += loss.item()", "shown += loss"),
+    (
+        "TR-LOG-003",
+        "repeated_on_purpose",
+        "shown += loss.item()",
+        "shown += 2 * loss",
+        "{shown / 16:.4f}",
+        "{shown.item():.4f}",
+    ),
+    ("TR-NORM-003", "repeated_on_purpose", "eps=1e-3, momentum=0.1", "eps=0.45"),
+]
+
+
+def test_edits_of_scripts_that_may_be_intended_are_hints(tmp_path: Path) -> None:
+    for number, (_, script, *texts) in enumerate(HINTS):
+        source = (HERE / "scripts" / f"{script}.py").read_text()
+        for old, new in zip(texts[::2], texts[1::2], strict=True):
+            assert old in source
+            source = source.replace(old, new)
+        (tmp_path / f"{number}.py").write_text(source)
+    run_scripts(tmp_path, [(str(n), tmp_path / f"{n}.py") for n in range(len(HINTS))], plain=False)
+    for number, (claim, *_) in enumerate(HINTS):
+        records = judge(read_folder(tmp_path / str(number) / "trace", complete=True))
+        found = {name: [finding.hint for finding in record.findings] for name, record in records.items()}
+        assert {name for name, hints in found.items() if hints} == {claim}
+        assert all(found[claim])
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ class LowRank(nn.Module):
     def __init__(self, base, rank=2):
         super().__init__()
         self.base = base
-        self.a = nn.Parameter(0.1 * torch.randn(rank, base.in_features))
+        self.a = nn.Parameter(torch.empty(rank, base.in_features))
         self.b = nn.Parameter(torch.zeros(base.out_features, rank))
+        nn.init.normal_(self.a, std=0.1)
 
     def forward(self, x):
         return self.base(x) + x @ self.a.T @ self.b.T

@@ -19,7 +19,8 @@ class Block(nn.Module):
 
 class Scored(nn.Module):
     def forward(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return F.cross_entropy(scores, labels)
+        by_hand = torch.gather(F.log_softmax(scores, 1), 1, labels.unsqueeze(1)).mean()
+        return F.cross_entropy(scores, labels) - 0.1 * by_hand
 
 
 block, loss = torch.jit.script(Block()), torch.jit.script(Scored())

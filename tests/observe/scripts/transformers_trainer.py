@@ -20,6 +20,7 @@ def collate(batch):
 arguments = TrainingArguments(
     "out", per_device_train_batch_size=4, gradient_accumulation_steps=2, num_train_epochs=2, learning_rate=1e-2,
     eval_strategy="epoch", save_strategy="epoch", report_to=[], use_cpu=True, disable_tqdm=True, logging_steps=2,
+    load_best_model_at_end=True, metric_for_best_model="loss", greater_is_better=False,
 )  # fmt: skip
 data = [{"input_ids": row} for row in rows]
 model = GPT2LMHeadModel(config)

@@ -3,13 +3,18 @@
 from types import ModuleType
 
 from hypothesis import given
+from hypothesis import strategies as st
 
 from pv.suites.training_run.attacks.drawn import AVERAGE, Events, Plan, attack, of, plans
 
 
-@given(plans())
-def falsify_averages_follow_the_step(subject: ModuleType, plan: Plan) -> None:
+@given(plans(), st.booleans())
+def falsify_averages_follow_the_step(subject: ModuleType, plan: Plan, never: bool) -> None:
     def lag(events: Events) -> None:
+        if never:
+            events[:] = [event for event in events if event["event"] not in ("averaged_model", "average")]
+            last = dict(of(events, "parameters")[-1])
+            events.append(last | {"model": AVERAGE, "initial": True})
         for event in of(events, "average"):
             event.update(since="backward", until="step")
 

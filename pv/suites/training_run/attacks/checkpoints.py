@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of, plans
@@ -42,6 +42,23 @@ def falsify_saved_optimizer_has_its_weights(subject: ModuleType, plan: Plan, cou
         first(events, "saved").update(lacking=count, names=["head.weight"])
 
     attack(subject, "TR-SAVE-002", plan, leave_out)
+
+
+@given(plans(), st.booleans())
+def falsify_best_state_is_the_best(subject: ModuleType, plan: Plan, by_library: bool) -> None:
+    """Reverse the mode of a callback; or restore the worst state, that of the first of three epochs, at the end."""
+
+    def reverse(events: Events) -> None:
+        if by_library:
+            for event in of(events, "choice"):
+                event["mode"] = "max"
+            return
+        load = dict(of(events, "load")[-1])
+        load["digests"] = [{"optimizer": 1, "digest": float(len(plan.epochs[0]))}]
+        events.append(load)
+
+    assume(by_library or len(plan.epochs) == 3)
+    attack(subject, "TR-SAVE-003", plan, reverse)
 
 
 @given(plans(), st.integers(0, 2))

@@ -144,3 +144,20 @@ def falsify_columns_reach_the_collator(subject: ModuleType, plan: Plan) -> None:
             event["made"] = [1.0]
 
     attack(subject, "TR-DATA-013", plan, default)
+
+
+@given(plans(), st.booleans())
+def falsify_steps_draw_different_numbers(subject: ModuleType, plan: Plan, in_workers: bool) -> None:
+    """Set a seed before every step, or for every example of a worker."""
+
+    def seed(events: Events) -> None:
+        for event in of(events, "step"):
+            event["seeded"] = {"seed": "7", "start": 1, "before": 1, "after": 2, "evaluated": False, "at": "t.py:5"}
+
+    def seed_examples(events: Events) -> None:
+        for event in of(events, "worker"):
+            if event["batch"]:
+                event.update(drawn=["random"], seeded={"random": 8 * event["batch"]})
+                event["states"]["random"] = 5
+
+    attack(subject, "TR-DATA-014", plan, seed_examples if in_workers else seed, hint=in_workers)

@@ -344,7 +344,7 @@ class _Run:
         self.add("averaged_model", equal=True, statistics=2, at="t.py:8")
         # Two workers with states of generators that differ, and change with the first batch.
         for worker in range(2):
-            for batch in range(3):
+            for batch in range(4):
                 states = {"random": 1000 * index + 100 * worker + batch, "numpy.random": 7 + worker}
                 rows = {"rows": [8 * (2 * batch + worker) + row for row in range(8)]} if stream and batch else {}
                 self.add("worker", loader=TRAIN, index=index, worker=worker, batch=batch, states=states, **rows)
@@ -398,6 +398,9 @@ class _Run:
         rank_loss = sum(map(math.prod, zip(TEST_ROWS, evaluated_losses(index, rank), strict=True))) / sum(TEST_ROWS)
         for watched in (rank_loss, math.exp(rank_loss)):
             self.add("schedule", scheduler=PLATEAU, explicit=True, epoch=index, metric=watched, at="t.py:9")
+        self.add("choice", by="ModelCheckpoint", name="val_loss", mode="min", value=rank_loss, at="t.py:9")
+        updates = {"trained": 0, "evaluated": [len(TEST_ROWS)], "computed": 0, "sources": 1}
+        self.add("metric", metric=7, kind="BinaryAccuracy", aggregates=False, at="t.py:9", **updates)
 
     def save_and_load(self) -> None:
         """Add a save and two loads: of all weights into the trained model, and of a part into another model."""
@@ -423,7 +426,7 @@ class _Run:
         self.frozen_forward(AVERAGE, 0)
         for number in (2, AVERAGE):
             self.add("network", model=AVERAGE, trained=False, gradients=0, version=number, shapes=2)
-            self.add("statistics", model=number, layers=2, average=False, initial=0)
+            self.add("statistics", model=number, layers=2, average=False, initial=0, unusual=[])
         self.add("frozen_statistics", model=2, part="body", moved=0.0, frozen=True, written=False, trained=False)
         source = {"kind": "Normal", "at": "t.py:3", "sampled_at": "t.py:3", "samples": 9, "rsamples": 0, "log_probs": 9}
         self.add("distributions", sources=[source | {"used": 9, "arrived": 9}])
@@ -443,6 +446,9 @@ class _Run:
             "changed": 8,
             "cut": [],
             "cut_inputs": 1,
+            "rows": [["body.weight", 16, 0.5, 0.1]],
+            "one_storage": [],
+            "untied": [["embed.weight", "head.weight", 0.0, True]],
             "last_layer": {"name": "head", "trained": True, "drawn": 1, "classes": 9, "matrices": 2}
             | {"frozen": 2, "frozen_drawn": 0},
         }
@@ -499,7 +505,14 @@ def _probes() -> Events:
     seen = {"attention": {"causal": 2, "full": 0}, "recurrent": {"causal": 0, "full": 0}}
     reach = {"offset": 1, "token": 7, "early": 0.0, "own": 0.0, "same": 1.0, "late": 1.0, "clean": 7, "reach": 0}
     return [
-        {**base, "probe": "attention", "attention": seen["attention"], "masks": 1, "masks_of_ones": 0},
+        {
+            **base,
+            "probe": "attention",
+            "attention": seen["attention"],
+            "masks": 1,
+            "masks_of_ones": 0,
+            "mixed_heads": [],
+        },
         {**base, "probe": "future", **reach, "local": True, **seen},
         {**base, "probe": "padding", "mask": True, "pooled": False, "real": 0.0, "mask_used": True, **seen}
         | {"other_tokens": 0.4},

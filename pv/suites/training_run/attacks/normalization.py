@@ -24,3 +24,17 @@ def falsify_spectral_norms_are_estimated(subject: ModuleType, plan: Plan, used: 
             event["norms"] = [used, 2.0]
 
     attack(subject, "TR-NORM-002", plan, begin_in_eval_mode)
+
+
+@given(plans(), st.booleans())
+def falsify_batch_normalization_has_an_effect(subject: ModuleType, plan: Plan, wide: bool) -> None:
+    """An eps that is larger than the variance, or running statistics of the last batch."""
+
+    def confuse(events: Events) -> None:
+        last = next(event for event in of(events, "statistics") if event["model"] == 2)
+        layer = {"name": "norm", "kind": "BatchNorm1d", "variance": 0.5, "batches": 90}
+        layer |= {"eps": 0.9, "momentum": 0.1} if wide else {"eps": 1e-5, "momentum": 0.99}
+        last["unusual"] = [layer]
+        events.insert(events.index(last), dict(last))
+
+    attack(subject, "TR-NORM-003", plan, confuse)

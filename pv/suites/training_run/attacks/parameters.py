@@ -38,9 +38,10 @@ def falsify_trainable_parameters_are_held(subject: ModuleType, plan: Plan) -> No
     attack(subject, "TR-PARAM-002", plan, edit, hint=True)
 
 
-@given(plans())
-def falsify_layers_belong_to_the_model(subject: ModuleType, plan: Plan) -> None:
-    attack(subject, "TR-PARAM-003", plan, lacking(outside=["Linear.weight"]), hint=True)
+@given(plans(), st.booleans())
+def falsify_layers_belong_to_the_model(subject: ModuleType, plan: Plan, in_a_list: bool) -> None:
+    edit = lacking(outside=["Linear.weight"], listed=[2, 2, 2] if in_a_list else [0, 0, 0])
+    attack(subject, "TR-PARAM-003", plan, edit, hint=not in_a_list)
 
 
 @given(plans(), st.sampled_from(["no_grad", "detached", "checkpoint"]), st.sampled_from(["", "drawn", "dropout"]))
@@ -100,6 +101,31 @@ def falsify_new_head_is_trained(subject: ModuleType, plan: Plan, frozen: int) ->
         last["last_layer"] = last["last_layer"] | {"trained": False, "matrices": frozen + 1, "frozen": frozen}
 
     attack(subject, "TR-PARAM-010", replace(plan, logits=False), freeze)
+
+
+@given(plans(), st.integers(4, 64))
+def falsify_units_of_a_layer_differ(subject: ModuleType, plan: Plan, units: int) -> None:
+    """Initialize a layer with a constant: its units are equal in the first steps, and at the end."""
+
+    def repeat(events: Events) -> None:
+        last = of(events, "parameters")[-1]
+        last["rows"] = [["body.weight", units, 0.0, 0.1]]
+        events.insert(events.index(last), dict(last))
+
+    attack(subject, "TR-PARAM-011", plan, repeat)
+
+
+@given(plans(), st.booleans())
+def falsify_tied_parameters_are_one(subject: ModuleType, plan: Plan, copied: bool) -> None:
+    def split(events: Events) -> None:
+        last = of(events, "parameters")[-1]
+        if copied:
+            last["untied"] = [["embed.weight", "head.weight", 0.3, True]]
+        else:
+            first(events, "optimizer")["kind"] = "AdamW"
+            last["one_storage"] = [["embed.weight", "head.weight"]]
+
+    attack(subject, "TR-PARAM-012", plan, split)
 
 
 @given(plans())

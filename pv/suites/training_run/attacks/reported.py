@@ -52,9 +52,16 @@ def falsify_reported_mean_is_over_batches(subject: ModuleType, plan: Plan, perpl
     )
 
 
-@given(plans().filter(lambda plan: len(plan.epochs) > 2), st.booleans())
-def falsify_reported_mean_starts_anew(subject: ModuleType, plan: Plan, perplexity: bool) -> None:
+@given(plans().filter(lambda plan: len(plan.epochs) > 2), st.booleans(), st.sampled_from(["", "shared", "kept"]))
+def falsify_reported_mean_starts_anew(subject: ModuleType, plan: Plan, perplexity: bool, metric: str) -> None:
+    """Report sums over all evaluations, or use one metric for all of them or also for the training."""
+
     def edit(events: Events) -> None:
+        if metric:
+            for epoch, event in enumerate(of(events, "metric")):
+                kept = {"evaluated": [4] * (epoch + 1), "computed": epoch}
+                event.update({"trained": 9} if metric == "shared" else kept)
+            return
         total = 0.0
         for epoch, event in enumerate([event for event in of(events, "report") if event["by"] == "print"], 1):
             rows = zip(TEST_ROWS, evaluated_losses(epoch), strict=True)
@@ -130,3 +137,11 @@ def falsify_reported_norm_is_before_clipping(subject: ModuleType, plan: Plan) ->
 def falsify_reported_sum_is_divided_by_its_batches(subject: ModuleType, plan: Plan, by_examples: bool) -> None:
     divisor = sum(TEST_ROWS) if by_examples else sum(map(len, plan.epochs[0]))
     attack(subject, "TR-EVAL-006", plan, reported(lambda values: sum(values) / divisor))
+
+
+@given(plans(), st.integers(10, 400))
+def falsify_sums_of_losses_have_no_graph(subject: ModuleType, plan: Plan, terms: int) -> None:
+    def keep(events: Events) -> None:
+        events.append({"event": "history", "terms": terms, "at": "t.py:10"})
+
+    attack(subject, "TR-LOG-003", plan, keep, hint=True)

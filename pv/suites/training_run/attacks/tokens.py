@@ -101,3 +101,9 @@ def falsify_rows_do_not_mix(subject: ModuleType, plan: Plan, layer: bool) -> Non
     mixed = probed("rows", others=0.2, changed_rows=5)
     edit = probed("rows", language=False, others=0.2, changed_rows=3, rows_as_time="encoder (LSTM)")
     attack(subject, "TR-PROBE-003", plan, edit if layer else mixed)
+
+
+@given(plans(), st.booleans())
+def falsify_heads_are_parts_of_features(subject: ModuleType, plan: Plan, merged: bool) -> None:
+    pair = [[6, 12, 32], [6, 4, 12, 8]]
+    attack(subject, "TR-PROBE-004", plan, probed("attention", mixed_heads=[pair[::-1] if merged else pair]))

@@ -4,7 +4,10 @@ from collections import defaultdict
 from itertools import pairwise
 
 from pv.suites.training_run.claim import Record, claim
-from pv.suites.training_run.run import Event, Run
+from pv.suites.training_run.run import Event, Process, Run
+
+AVERAGED = "AveragedModel"
+"""The class of torch.optim.swa_utils."""
 
 
 @claim("TR-AVG-001", "no copy of a trained model was updated")
@@ -14,8 +17,11 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
     The average is then one step late: it never contains the weights of the last step. A momentum encoder that is
     updated in the forward pass is not affected. An average that is updated in every micro-batch is not judged; with
     several optimizers the finding is a hint.
+
+    Or an AveragedModel is evaluated after the training, and has the weights that the model had before its first step.
     """
     for process in run.processes:
+        _judge_updates(run, process, record)
         by_average: dict[int, list[Event]] = defaultdict(list)
         for event in process.of("average"):
             by_average[event["average"]].append(event)
@@ -34,6 +40,25 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
             right = "update the average after optimizer.step()"
             one = sum(bool(windows) for windows in process.windows.values()) == 1
             (record.falsify if one else record.hint)(at, seen, right)
+
+
+def _judge_updates(run: Run, process: Process, record: Record) -> None:
+    """Judge whether an evaluated AveragedModel was ever updated."""
+    steps = [event["n"] for event in process.of("step")]
+    kinds = [model for model, kind in process.kinds.items() if kind == AVERAGED]
+    last = {e["model"]: e.get("initial") for e in process.of("parameters") if e["model"] in kinds}
+    is_initial = bool(last) and all(last.values())
+    evaluations = [f for f, _ in process.evaluations if f["model"] in kinds and len(steps) > 4 and f["n"] > steps[4]]
+    if not run.complete or not evaluations:
+        return
+    record.tried += len(evaluations)
+    if is_initial and not any(process.of("averaged_model")):
+        record.falsify(
+            evaluations[0]["at"],
+            f"an {AVERAGED} is evaluated after {sum(n < evaluations[-1]['n'] for n in steps)} steps, but "
+            "update_parameters is never called: it has the weights that the model had before its first step",
+            "call averaged.update_parameters(model) after optimizer.step()",
+        )
 
 
 @claim("TR-AVG-003", "no copy of a trained model with batch normalization was evaluated after it was updated")

@@ -1,10 +1,34 @@
 """Claims about weights that are saved and loaded."""
 
+import re
 from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
 
-from pv.suites.training_run.claim import Record, claim
-from pv.suites.training_run.run import Event, Run
+from pv.suites.training_run.claim import Record, claim, numbers
+from pv.suites.training_run.claims.reported import Evaluation, directions, evaluations_of, reported_numbers
+from pv.suites.training_run.claims.schedules import direction_of, improve
+from pv.suites.training_run.run import Event, Process, Run, Window
 
+COUNTERS = {
+    "epoch",
+    "step",
+    "steps",
+    "iter",
+    "it",
+    "batch",
+    "lr",
+    "rate",
+    "time",
+    "sec",
+    "s",
+    "best",
+    "train",
+    "train_loss",
+}
+"""Words in names of numbers that are reported with an evaluation, and are no results of it."""
+CLEARLY = 0.05
+"""Smallest relative improvement of a loss or an accuracy that a choice of the best state may not overlook."""
 LOST_SHARE = 0.2
 """Smallest fraction of a tensor that is a new block of zeros at its end, as evidence of lost values."""
 
@@ -55,7 +79,7 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
                     "nothing is restored",
                     "keep a copy: state = copy.deepcopy(model.state_dict())",
                 )
-            elif source and not event["same_storage"] and _is_stale(source, event["step"]):
+            elif source and not (event["same_storage"] and event["trained"]) and _is_stale(source, event["step"]):
                 record.falsify(
                     source["taken_at"],
                     f"the state taken here after step {source['taken_at_step']} is loaded into {event['kind']} after "
@@ -120,6 +144,141 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
                 )
 
 
+@claim("TR-SAVE-003", "no library compared a metric, and no earlier state was restored after the last step")
+def best_state_is_the_best(run: Run, record: Record) -> None:
+    """The best state, or the end of the training, is chosen in the wrong direction.
+
+    1. A callback of a library compares a metric in the wrong direction. The name of the metric shows the direction, or
+       its values do: all of them equal a loss, or all an accuracy, of the last evaluation. The metric must improve in
+       this direction; a likelihood that is called a loss grows.
+    2. After the last step, the script restores the weights of an earlier step, or it has saved a file with "best" in
+       its name. By one loss or accuracy of at least three evaluations, this is the worst state, and it is not better
+       than the median by any other one. A script that selects by another metric would have to prefer the worst state by
+       every measured number. An improvement below `CLEARLY` may be less than a required difference. If this state is
+       the first one by another number that the script reports, such as a size, the finding is a hint.
+    """
+    for process in run.processes:
+        choices: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
+        for event in process.of("choice"):
+            choices[event["by"], event["name"], event["mode"]].append(event)
+        evaluations = evaluations_of(process, least=1)
+        for (by, name, mode), events in choices.items():
+            values = list(dict.fromkeys(event["value"] for event in events))
+            direction = _direction(process, name, events, evaluations)
+            if direction is None or len(values) < 2:
+                continue
+            record.tried += len(events)
+            if direction != mode and improve([event["value"] for event in events], direction):
+                first = "largest" if mode == "max" else "smallest"
+                record.falsify(
+                    events[0]["at"],
+                    f"{by} compares {name}, {numbers(values[:6])}, and takes the {first} value for the best: it "
+                    "prefers the worst state",
+                    f"TrainingArguments(..., greater_is_better={direction == 'max'})"
+                    if by == "Trainer"
+                    else f'{by}(..., mode="{direction}")',
+                )
+        for event, windows, step, how in _kept_states(run, process):
+            series = _measured([one for one in evaluations if one.end < event["n"]], windows)
+            known = [group for group in series if step in group]
+            if not known:
+                continue
+            record.tried += 1
+            ranks = [sorted(group.values()).index(group[step]) / (len(group) - 1) for group in known]
+            worst = [
+                group
+                for group in known
+                if all(group[step] > value for other, value in group.items() if other != step)
+                and group[step] - min(group.values()) > CLEARLY * abs(group[step])
+            ]
+            if worst and min(ranks) >= 0.5:
+                values = [abs(value) for value in worst[0].values()]
+                (record.hint if _is_first_by_another(process, windows, step, known) else record.falsify)(
+                    event["at"],
+                    f"{how} the weights of step {step}, the worst of {len(values)} evaluated states: the values in the "
+                    f"evaluations are {numbers(values[:8])}, and this state has {abs(worst[0][step]):.4g}",
+                    "keep the state if the loss is below, or the accuracy above, the best one so far",
+                )
+
+
+def _direction(process: Process, name: str, events: list[Event], evaluations: list[Evaluation]) -> str | None:
+    """Return the direction in which a metric improves, by its name or by its values; None if it is not known."""
+    if direction_of(name):
+        return direction_of(name)
+    steps = [event["n"] for event in process.of("step")]
+    shown = []
+    for event in events:
+        last = max((n for n in steps if n < event["n"]), default=-1)
+        shown.append(
+            set().union(*(directions(one, event["value"]) for one in evaluations if last < one.end < event["n"]))
+        )
+    if len({event["value"] for event in events}) < 3 or any(len(found) != 1 for found in shown):
+        return None
+    found = set().union(*shown)
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_first_by_another(process: Process, windows: list[Window], step: int, known: list[dict[int, float]]) -> bool:
+    """Return whether a state has the largest or the smallest value of a number that is reported once per evaluation.
+
+    Numbers that are evaluated do not count, nor those that count steps, such as an epoch.
+    """
+    lines: dict[tuple[int, str], dict[int, float]] = defaultdict(dict)
+    for shown in (one for event in process.of("report") for one in reported_numbers(event)):
+        lines[shown.source].setdefault(sum(window.n < shown.n for window in windows), shown.value)
+    steps = sorted(set.intersection(*map(set, known)))
+    for (_, name), values in lines.items():
+        words = re.split("[^a-z_]+", name.lower())
+        if not set(steps) <= set(values) or COUNTERS & set([word for word in words if word][-1:]):
+            continue
+        row = [values[each] for each in steps]
+        is_measured = any(
+            all(abs(value - abs(group[each])) <= 1e-3 * abs(value) for value, each in zip(row, steps, strict=True))
+            for group in known
+        )
+        counts = len({round(b - a, 9) for a, b in pairwise(row)}) == 1
+        others = [value for value, each in zip(row, steps, strict=True) if each != step]
+        if not is_measured and not counts and (values[step] > max(others) or values[step] < min(others)):
+            return True
+    return False
+
+
+def _kept_states(run: Run, process: Process) -> Iterator[tuple[Event, list[Window], int, str]]:
+    """Yield a load or a save of the best state, the windows of its optimizer, its step, and a text for the finding."""
+    if not run.complete:
+        return
+    for optimizer, windows in process.windows.items():
+        restored: list[tuple[Event, list[int]]] = []
+        for event in process.of("load"):
+            for part in event.get("digests", ()) if windows and event["n"] > windows[-1].n else ():
+                if part["optimizer"] == optimizer:
+                    steps = [window.step for window in windows if window.event["digest"] == part["digest"]]
+                    restored.append((event, steps))
+        # Several different states may be compared with each other on purpose. The last state may be saved and read
+        # again, whether or not it is the best one.
+        same = {tuple(steps) for _, steps in restored}
+        kept = same.pop() if len(same) == 1 else ()
+        if len(kept) == 1 and kept[0] < windows[-1].step:
+            yield restored[0][0], windows, kept[0], "the script restores"
+        elif not restored and len(process.windows) == 1:
+            saves = [event for event in process.of("save") if event.get("best") and event["n"] > windows[0].n]
+            if len({event["at"] for event in saves}) == 1:
+                step = max(window.step for window in windows if window.n < saves[-1]["n"])
+                yield saves[-1], windows, step, "the file of the best state has"
+
+
+def _measured(evaluations: list[Evaluation], windows: list[Window]) -> list[dict[int, float]]:
+    """Return series of at least three evaluations: by number of steps, a loss, or an accuracy as a negative number."""
+    groups: dict[object, dict[int, float]] = defaultdict(dict)
+    for one in evaluations:
+        step = sum(window.n < one.end for window in windows)
+        if one.kind != "number" and step:
+            source = one.loader["loader"] if one.loader is not None else None
+            value = (-1 if one.kind == "accuracy" else 1) * one.sums[0] / one.sums[1]
+            groups[one.function, one.key, source].setdefault(step, value)
+    return [group for group in groups.values() if len(group) >= 3]
+
+
 @claim("TR-LOAD-002", "no weights were loaded with strict=False, or filtered by name")
 def something_is_loaded(run: Run, record: Record) -> None:
     """No name of the loaded weights is a name in the model, so nothing is loaded.
@@ -127,9 +286,13 @@ def something_is_loaded(run: Run, record: Record) -> None:
     An adapter that is loaded separately has only names of the model. A script may also try several names: no later load
     into such a model before the next step may fit.
 
-    Two other cases falsify the claim. In the first, most names differ by one prefix and their shapes are equal; layers
-    that are new on purpose would be a small part. In the second, a script filters the weights of a file by name and
-    updates the model's own state with them, but no name fits: the load then gives the model its own tensors.
+    Three other cases falsify the claim. In the first, most names differ by one prefix and their shapes are equal;
+    layers that are new on purpose would be a small part. In the second, a script filters the weights of a file by name
+    and updates the model's own state with them, but no name fits: the load then gives the model its own tensors.
+
+    In a third case, only the running statistics of batch normalization are missing in a file, and the model is
+    evaluated with the statistics of a new layer, or its training is resumed. A script that estimates the statistics
+    anew runs the model in training mode first. Clients of a federated training keep their own on purpose.
     """
     for process in run.processes:
         for event in process.of("load"):
@@ -156,6 +319,15 @@ def something_is_loaded(run: Run, record: Record) -> None:
                     f"{read}: names in the file are like {name!r}, names in the model like {event['first_name']!r}",
                     "rename the keys, and load the file itself with strict=True",
                 )
+            elif event.get("statistics_missing") and event["file"] and not event["unexpected_count"]:
+                use = _use_of_initial_statistics(process, event)
+                if use and event["statistics_initial"] == event["statistics_missing"]:
+                    record.falsify(
+                        event["at"],
+                        f"the running statistics of {event['statistics_missing']} normalization layers of "
+                        f"{event['kind']} are not loaded, and strict=False leaves mean 0 and variance 1: {use}",
+                        "keep model.state_dict(), which has parameters and buffers, and load with strict=True",
+                    )
             elif event["missing_count"] == event["tensors"] and event["unexpected_count"]:
                 add = record.hint if any(e["missing_count"] < e["tensors"] for e in later) else record.falsify
                 add(
@@ -174,6 +346,16 @@ def something_is_loaded(run: Run, record: Record) -> None:
                     + (f"; {event['renamed']} fit without the prefix {event['prefix']!r}" if most else ""),
                     "rename the keys, and load with strict=True",
                 )
+
+
+def _use_of_initial_statistics(process: Process, load: Event) -> str:
+    """Return what is done with a model whose running statistics were not loaded; "" if it may estimate them first."""
+    if any(e["kind"] == "optimizer" and e["step"] == load["step"] for e in process.of("restore")):
+        return "the training goes on with the state of the optimizer, but with new statistics"
+    models = {number for number, kind in process.kinds.items() if kind == load["kind"]}
+    first = next((e for e in process.of("forward") if e["n"] > load["n"] and e["model"] in models), None)
+    evaluated = first is not None and not first["training"] and not first["training_layers"]
+    return "the model is evaluated with them" if evaluated else ""
 
 
 @claim("TR-LOAD-003", "no weights were loaded before a forward")

@@ -231,7 +231,22 @@ def scaled_gradient_not_applied(run: Run, record: Record) -> None:
 
     If the script divides the gradients itself, they count as modified, and the step is left out. A handwritten update
     may divide in the expression that uses the gradient, which is not observed, so such updates are not judged.
+
+    Layers that compute in float16 under autocast without any loss scale are a hint: gradients below 6e-8 are lost.
     """
+    for process in run.processes:
+        halves = [e for e in process.of("parameters") if e["autocast"].get("float16")]
+        windows = [window for windows in process.windows.values() for window in windows if window.passes]
+        unscaled = all(backward.scale == 1 for window in windows for backward in window.passes)
+        if halves and len(windows) >= 4 and unscaled and not any(window.modified for window in windows):
+            event = halves[-1]
+            record.hint(
+                windows[0].passes[0].at,
+                f"{event['autocast']['float16']} layers of {process.kinds.get(event['model'])} compute in float16 "
+                f"under autocast, and the loss is not scaled in any of {len(windows)} steps: gradients below 6e-8 "
+                "become 0",
+                "use a GradScaler, or bfloat16",
+            )
     for process, optimizer, windows in windows_of(run):
         if any(e.get("by_hand") for e in process.of("optimizer") if e["optimizer"] == optimizer):
             continue

@@ -11,8 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 
-from pv.suites.training_run.claim import Record, claim, numbers
+from pv.suites.training_run.claim import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
+
+SEEDED_STEPS = 5
+"""Smallest number of successive steps with equal random numbers that is a finding."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,6 +85,16 @@ def _has_all(left: Event, loader: Event) -> bool:
     size = (loader["examples"] or 0) // (loader["replicas"] or 1)
     missing = (loader["batch"] or 1) - 1 if loader["drop_last"] else 0
     return size > 0 and bool(left["rows"] >= size - missing)
+
+
+def ends_of_passes(process: Process) -> list[Event]:
+    """Return the events that end a pass over all batches of a loader."""
+    loaders = {event["loader"]: event for event in process.of("loader")}
+    return [
+        event
+        for event in process.of("pass_end", "pass_left")
+        if event["event"] == "pass_end" or _has_all(event, loaders[event["loader"]])
+    ]
 
 
 def training_loaders(process: Process) -> set[int]:
@@ -707,10 +720,10 @@ def training_reads_more_than_the_first_batch(run: Run, record: Record) -> None:
 
 @claim("TR-DATA-012", "no model was trained and evaluated, with a loss, on inputs that are numbers")
 def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) -> None:
-    """Training inputs are standardized, and evaluated inputs are raw pixels, from 0 to 1 or from 0 to 255.
+    """Training inputs are standardized, and evaluated inputs are raw: pixels from 0 to 1 or 255, or of a larger scale.
 
     A script may evaluate inputs of another distribution on purpose, and add noise in the training. Therefore all
-    evaluations with a loss must have raw pixels, and mean and standard deviation must be equal in training and
+    evaluations with a loss must have raw inputs, and mean and standard deviation must be equal in training and
     evaluation after both are scaled to the range 0 to 1. Other differences are hints.
     """
     for process in run.processes:
@@ -743,9 +756,10 @@ def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) ->
                 f"mean {center:.3g} and standard deviation {spread:.3g}"
             )
             right = "apply the same normalization, with the mean and deviation of the training set, in the evaluation"
-            if standard and same and (unit or bytes_):
-                scale = "from 0 to 1" if unit else "from 0 to 255"
-                record.falsify(first["at"], f"{seen}: they are raw values {scale}", right)
+            wide = all(s[1] > 4 * deviation for _, s in tested)
+            if standard and same and (unit or bytes_ or wide):
+                scale = " from 0 to 1" if unit else " from 0 to 255" if bytes_ else ""
+                record.falsify(first["at"], f"{seen}: they are raw values{scale}", right)
             elif all(
                 s[1] > 4 * deviation or 4 * s[1] < deviation or abs(s[0] - mean) > 4 * deviation for _, s in tested
             ):
@@ -778,3 +792,60 @@ def columns_reach_the_collator(run: Run, record: Record) -> None:
                     f"model's forward has no such argument; the collator then fills in {events[0]['made'][0]:g}",
                     "TrainingArguments(..., remove_unused_columns=False)",
                 )
+
+
+@claim("TR-DATA-014", "no random numbers were drawn after a seed was set inside the loop, or in workers")
+def steps_draw_different_numbers(run: Run, record: Record) -> None:
+    """The generator is seeded with one number before every step, or in a worker before every example.
+
+    In five successive steps with different inputs, the training draws from equal states, in the forward with gradients:
+    noise and the masks of dropout are the same. With equal inputs, the noise may be fixed on purpose. This is a hint if
+    numbers are drawn only before the forward, without an evaluation in between: they may be a fixed projection.
+
+    A worker that is seeded ends every batch with the same state, another one than it has begun with. A fixed
+    augmentation would be seeded by the number of the example, and would end with different states. This is a hint,
+    since all examples may share one permutation of their features.
+    """
+    for _, _, windows in windows_of(run):
+        last: tuple[object, ...] | None = None
+        count = 0
+        inputs: set[str] = set()
+        for window in windows:
+            facts: Event = window.event.get("seeded", {})
+            state = tuple(facts.get(key) for key in ("seed", "start", "before", "after"))
+            record.tried += bool(facts)
+            draws = facts and (
+                facts["before"] != facts["after"] or (facts["start"] != facts["before"] and not facts["evaluated"])
+            )
+            count = (count + 1 if state == last else 1) if draws else 0
+            inputs = {*(inputs if count > 1 else ()), *(backward.input for backward in window.passes)}
+            last = state
+            if count >= SEEDED_STEPS and len(inputs) >= count:
+                (record.falsify if facts["before"] != facts["after"] else record.hint)(
+                    facts["at"],
+                    f"torch.manual_seed({facts['seed']}) is called before each of {count} successive steps, and random "
+                    "numbers are then drawn for the training: dropout and noise are the same in every step",
+                    "set the seed once, before the loop",
+                )
+                break
+    for history, trains in _histories(run):
+        for one in history.passes:
+            events: dict[int, list[Event]] = defaultdict(list)
+            for event in one.workers:
+                if "states" in event and one.loader["loader"] in trains:
+                    events[event["worker"]].append(event)
+            for worker, (begin, *later) in events.items():
+                record.tried += len(later) > 2
+                for name in begin["states"] if len(later) > 2 else ():
+                    ends = {event["states"].get(name) for event in later}
+                    # A generator that draws nothing after it was seeded once keeps its state, too.
+                    counts = [event.get("seeded", {}).get(name, 0) for event in later]
+                    again = all(a < b for a, b in pairwise(counts))
+                    used = all(name in event.get("drawn", ()) for event in later)
+                    if len(ends) == 1 and begin["states"][name] not in ends and again and used:
+                        record.hint(
+                            one.loader["made_at"],
+                            f"worker {worker} has the same state of {name} after each of {len(later)} batches: the "
+                            "generator is seeded for every example, so all examples get the same random numbers",
+                            "do not seed generators in the data set, or seed them with the number of the example",
+                        )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise, permutations
 
 from pv.suites.training_run.claim import Record, claim, is_finite, numbers, windows_of
+from pv.suites.training_run.claims.data import ends_of_passes
 from pv.suites.training_run.run import Event, Pass, Process, Run, Window
 
 
@@ -154,8 +155,12 @@ def none_thrown_away(run: Run, record: Record) -> None:
     """Gradients of backward passes are cleared before a step uses them.
 
     Some scripts compute a gradient only to measure it, and the backward pass of a generator leaves gradients in its
-    discriminator. The claim is falsified only if the loss is divided by the number of backward passes per step from one
-    line, which means their mean, but the step uses one of them. All other cases are hints.
+    discriminator. Two cases falsify the claim; all others are hints:
+
+    1. The loss is divided by the number of backward passes per step from one line, which means their mean, but the step
+       uses one of them.
+    2. In several epochs, the last micro-batches do not fill a step, and their gradients are cleared. A schedule that is
+       planned for the number of steps shows that they are dropped on purpose, as by drop_last.
     """
     for process, optimizer, windows in windows_of(run):
         used = {p.n for group in process.windows.values() for window in group for p in window.passes}
@@ -168,8 +173,18 @@ def none_thrown_away(run: Run, record: Record) -> None:
             if event["n"] not in used
             and following["reached"][str(optimizer)]["written"] == event["reached"][str(optimizer)]["written"]
         ]
+        rests = _rests_of_epochs(process, windows, lost)
+        if rests:
+            counts = [len(window.passes) for window in windows]
+            planned = [max(event["planned"].values(), default=0) for event in process.of("scheduler")]
+            (record.hint if len(windows) in planned else record.falsify)(
+                rests[0][0]["at"],
+                f"a step has {max(counts)} backward passes, and the last {len(rests[0])} of an epoch do not fill a "
+                f"step: their gradients are cleared before a step uses them, in {len(rests)} epochs",
+                "also take a step after the last batch of an epoch, or continue the step in the next epoch",
+            )
         # At least two passes and a quarter of all: fewer may be occasional measurements of a gradient.
-        if len(lost) * 4 >= len(reaching) and len(lost) >= 2:
+        elif len(lost) * 4 >= len(reaching) and len(lost) >= 2:
             divided = _divided_by(windows, reaching)
             add = record.falsify if divided else record.hint
             add(
@@ -178,6 +193,32 @@ def none_thrown_away(run: Run, record: Record) -> None:
                 + (f"; the loss is divided by the {divided} backward passes of a step" if divided else ""),
                 "call zero_grad() once for each optimizer step, not for each micro-batch",
             )
+
+
+def _rests_of_epochs(process: Process, windows: list[Window], lost: list[Event]) -> list[list[Event]]:
+    """Return lost backward passes by epoch if they are the rest of each epoch that does not fill a step; else [].
+
+    All other steps have the same number of passes, at the same line and with batches of the same loader. A pass that
+    only measures a gradient has another line or is a part of a step.
+    """
+    steps = [window for window in windows if window.passes]
+    places = {(backward.at, backward.loader) for window in steps for backward in window.passes}
+    ((count, times),) = Counter(len(window.passes) for window in steps).most_common(1) if steps else [(0, 0)]
+    if count < 2 or times < len(steps) or len(places) != 1 or not lost:
+        return []
+    ((at, loader),) = places
+    groups: dict[int, list[Event]] = defaultdict(list)
+    for event in lost:
+        inputs = {process.forwards[n]["loader"] for n in event["forwards"] if n in process.forwards}
+        if event["at"] != at or inputs != {loader} or loader is None:
+            return []
+        groups[next(number for number, window in enumerate(windows) if window.n > event["n"])].append(event)
+    ends = [event["n"] for event in ends_of_passes(process) if event["loader"] == loader]
+    for number, group in groups.items():
+        following = windows[number].passes
+        if len(group) >= count or not following or not any(group[-1]["n"] < n < windows[number].n for n in ends):
+            return []
+    return list(groups.values()) if len(groups) >= 2 else []
 
 
 def _divided_by(windows: list[Window], reaching: list[Event]) -> int:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from pv.suites.training_run.claim import Record, claim, is_finite
-from pv.suites.training_run.run import Event, Run
+from pv.suites.training_run.run import Event, Process, Run
 
 
 def _operands(run: Run) -> Iterator[tuple[str, str, Event]]:
@@ -32,14 +32,21 @@ def logits_are_logits(run: Run, record: Record) -> None:
     does, has another last operation.
     """
     for at, function, facts in _operands(run):
-        if function in ("cross_entropy", "binary_cross_entropy_with_logits", "log_softmax"):
+        if function in ("cross_entropy", "binary_cross_entropy_with_logits", "log_softmax", "sigmoid"):
             record.tried += 1
-            layer = "Sigmoid" if function == "binary_cross_entropy_with_logits" else "Softmax"
+            layer = "Sigmoid" if function in ("binary_cross_entropy_with_logits", "sigmoid") else "Softmax"
             if function == "cross_entropy" and facts["made_by"].startswith("ReluBackward"):
                 record.falsify(
                     at,
                     "the input of cross_entropy is the output of a ReLU: scores below 0 become 0, and get no gradient",
                     "pass the logits, without the ReLU after the last layer",
+                )
+            if function == "cross_entropy" and facts["made_by"].startswith("SigmoidBackward"):
+                record.falsify(
+                    at,
+                    "the input of cross_entropy is the output of a sigmoid: scores lie between 0 and 1, so that no "
+                    "class can get a large probability",
+                    "pass the logits, without sigmoid",
                 )
             if facts["made_by"].startswith(layer):
                 name = layer.lower()
@@ -111,9 +118,20 @@ def operands_have_one_shape(run: Run, record: Record) -> None:
     """[N, 1] and [N] are broadcast to N x N differences. Equal sizes rule out one target for all predictions.
 
     All pairs are intended if both have the same number of dimensions, the prediction was unsqueezed, or no mean is
-    taken.
+    taken. In a handwritten mean of squares or absolute values of differences, no pair may have a weight, and there must
+    be no differences between predictions, as in an energy distance.
     """
     for at, function, facts in _operands(run):
+        if function == "difference":
+            one, two = facts["shapes"]
+            record.tried += 1
+            if not facts["pairwise"]:
+                record.falsify(
+                    at,
+                    f"an output of shape {one} minus a tensor without gradient has the shape {two}: the loss is the "
+                    f"mean over {two[0] * two[1]} differences, of every prediction with every target",
+                    "give both operands the same shape, for example with squeeze(-1)",
+                )
         if function in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
             record.tried += 1
             # [N, 1] and [N] have equally many elements and broadcast to N x N.
@@ -193,9 +211,20 @@ def flattened_in_one_order(run: Run, record: Record) -> None:
             continue
         logits, labels = before
         classes = facts["shapes"][0][1]
-        if logits is None or len(logits) != 3:
+        if logits is None or len(logits) < 3:
             continue
         record.tried += 1
+        # Labels [N, H, W] show that the classes of logits [N, C, H, W] are their second dimension.
+        if labels == [logits[0], *logits[2:]] and logits[1] == classes != logits[-1]:
+            record.falsify(
+                at,
+                f"logits of shape {logits} are viewed as rows of {classes} elements: a row holds neighbours in memory, "
+                f"which are the scores of one class at several positions, not the {classes} classes of one position",
+                "logits.movedim(1, -1).reshape(-1, classes), or pass logits and labels without flattening",
+            )
+            continue
+        if len(logits) != 3:
+            continue
         # [N, C, T] logits that are viewed as [N * T, C] without a transpose; where C and T divide each other, rows may
         # be meant as blocks.
         batch, middle, last = logits
@@ -245,8 +274,13 @@ def terms_have_gradients(run: Run, record: Record) -> None:
     same multiple of a loss, or of a tensor from which the script has read a number. This loss or tensor requires a
     gradient and gets none in the whole run, which rules out a loss with a separate backward pass. The number must vary,
     which rules out a constant such as a flood level.
+
+    Or a derivative with respect to inputs, as in a gradient penalty or a physical residual, has no graph. It is
+    computed directly before every backward pass, after the last forward, so it is not used for an adversarial input,
+    and a number is added to the loss.
     """
     for process in run.processes:
+        _judge_derivatives(process, record)
         used = {loss["key"] for event in process.of("backward") for loss in event["losses"]}
         rests: dict[tuple[str, int, str], list[tuple[float, float, float]]] = defaultdict(list)
         for event in process.of("backward"):
@@ -287,6 +321,24 @@ def terms_have_gradients(run: Run, record: Record) -> None:
                     "added to the loss as a plain number: the term changes the reported loss and has no gradient",
                     "add the tensor itself, without .item(), float(), detach() or torch.tensor()",
                 )
+
+
+def _judge_derivatives(process: Process, record: Record) -> None:
+    """Judge derivatives that are computed before backward passes from one line, and cannot be differentiated."""
+    by_line: dict[str, list[Event]] = defaultdict(list)
+    for event in process.of("backward"):
+        by_line[event["at"]].append(event)
+    for events in by_line.values():
+        constant = [event["derivative"] for event in events if event.get("derivative")]
+        record.tried += len(constant)
+        if len(constant) >= 4 and len(set(constant)) == 1:
+            record.falsify(
+                constant[0],
+                f"in {len(constant)} passes, torch.autograd.grad() computes a derivative with respect to inputs "
+                "without create_graph, and no forward follows before the backward pass of a loss to which a number is "
+                "added: the term of this derivative has no gradient",
+                "torch.autograd.grad(..., create_graph=True)",
+            )
 
 
 @claim("TR-LOSS-008", "no CTC loss was seen")

@@ -1,9 +1,13 @@
 """Claims about the statistics of normalization layers."""
 
+import math
 from collections import defaultdict
 
 from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Event, Run
+
+LARGE_EPS, CONFUSED_EPS, LEAST_DEVIATION, FEWEST_BATCHES = 0.05, 0.5, 0.8, 8
+"""The smallest eps of a hint and of a finding, the largest standard deviation of outputs, the fewest batches."""
 
 
 @claim("TR-NORM-001", "no layer with running statistics was trained")
@@ -63,3 +67,64 @@ def spectral_norms_are_estimated(run: Run, record: Record) -> None:
             )
             right = "call the model once in training mode, or use torch.nn.utils.parametrizations.spectral_norm"
             (record.falsify if len(inputs[model]) > 1 else record.hint)(at, seen, right)
+
+
+@claim("TR-NORM-003", "no layer with running statistics was trained")
+def batch_normalization_has_an_effect(run: Run, record: Record) -> None:
+    """A batch normalization does not normalize, or is evaluated with the statistics of one batch.
+
+    1. Its eps is about as large as the variance of its inputs or larger, so its outputs have a standard deviation of
+       less than `LEAST_DEVIATION`. Below `CONFUSED_EPS` this is a hint: noise may be damped on purpose, and it is, if
+       the script has also chosen a momentum.
+    2. Its momentum is at least 0.9: in torch this is the weight of the new batch, so the running statistics are those
+       of the last batch. This is intended if a batch is the whole data set, or if evaluations use batch statistics. A
+       momentum of exactly 1 is intended: no library writes 0.9 in this way, and a script may average the statistics.
+    """
+    for process in run.processes:
+        used = {f["model"] for f, _ in process.evaluations if f["eval_layers"] and not f["training"]}
+        batches: dict[int, int] = {event["loader"]: event["batches"] for event in process.of("pass_end")}
+        by_model: dict[int, list[Event]] = defaultdict(list)
+        for event in process.of("statistics"):
+            by_model[event["model"]].append(event)
+        trained: dict[int, Event] = {}
+        # By model: the numbers of batches into which its training data are divided.
+        parts: dict[int, set[int]] = defaultdict(set)
+        for forward, _ in process.training_forwards:
+            if forward["training_layers"]:
+                trained[forward["model"]] = forward
+                parts[forward["model"]].add(batches.get(forward["loader"], 0))
+        for model, forward in trained.items():
+            record.tried += 1
+            # The settings must be unusual at every event: a script may change them for a while, to adapt statistics.
+            events = by_model.get(model, [])
+            if len(events) < 2 or not all(event.get("unusual") for event in events):
+                continue
+            weak, last = [], []
+            for layer in events[-1]["unusual"]:
+                momentum, count = layer["momentum"], layer["batches"]
+                # The running variance begins at 1, which counts less with every batch.
+                begin = 1.0 if momentum is None else (1 - min(momentum, 1.0)) ** count
+                variance = (layer["variance"] - begin) / (1 - begin) if begin < 0.99 else 1.0
+                deviation = math.sqrt(max(variance, 0.0) / (max(variance, 0.0) + layer["eps"]))
+                chosen = layer["eps"] < CONFUSED_EPS and momentum != 0.1
+                if layer["eps"] >= LARGE_EPS and deviation < LEAST_DEVIATION and count >= FEWEST_BATCHES and not chosen:
+                    weak.append((layer, variance, deviation))
+                if momentum is not None and 0.9 <= momentum < 1 and count >= FEWEST_BATCHES and model in used:
+                    last.append(layer)
+            if weak:
+                layer, variance, deviation = max(weak, key=lambda row: float(row[0]["eps"]))
+                (record.falsify if layer["eps"] >= CONFUSED_EPS else record.hint)(
+                    forward["at"],
+                    f"{layer['kind']} {layer['name']} of {process.kinds.get(model)} has eps {layer['eps']:g}, but the "
+                    f"variance of its inputs is {max(variance, 0.0):.3g}: its outputs have a standard deviation of "
+                    f"{deviation:.2g} instead of 1",
+                    "leave eps at its default of 1e-05",
+                )
+            elif last and min(parts[model]) >= FEWEST_BATCHES // 2:
+                record.falsify(
+                    forward["at"],
+                    f"{last[0]['kind']} {last[0]['name']} of {process.kinds.get(model)} has momentum "
+                    f"{last[0]['momentum']:g}, which is the weight of the newest batch: its running statistics are "
+                    f"those of the last of {last[0]['batches']:.0f} batches, and an evaluation uses them",
+                    "leave momentum at its default of 0.1; it is 1 minus the momentum of other libraries",
+                )

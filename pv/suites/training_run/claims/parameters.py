@@ -8,6 +8,8 @@ from pv.suites.training_run.run import Event, Process, Run, Window
 
 CLASSES = {"cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", "multi_margin_loss"}
 """Losses of scores of classes."""
+EQUAL = 1e-3
+"""Largest difference between the units of a layer that rounding explains, relative to the change of its weights."""
 
 
 @claim("TR-PARAM-001", "no optimizer held parameters of a model that ran")
@@ -18,8 +20,12 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
     shapes get gradients and are in no optimizer. If the optimizer's parameters were a part of the model that is used
     later, only some of their shapes would occur among the parameters outside of optimizers. Without such a model, the
     finding is a hint: an optimizer may hold parameters that are used outside of modules.
+
+    Or a layer, such as an adapter, was added to a model after the optimizer of its other parameters was constructed:
+    its parameters get gradients, are in no optimizer, and never change.
     """
     for process in run.processes:
+        _judge_late_layers(run, process, record)
         last = {event["optimizer"]: event for event in process.of("held")}
         left_out = [event for event in {e["model"]: e for e in process.of("parameters")}.values() if event["left_out"]]
         for event in last.values():
@@ -88,6 +94,36 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
                 )
 
 
+def _judge_late_layers(run: Run, process: Process, record: Record) -> None:
+    """Judge parameters that were initialized after the optimizer of their model was constructed."""
+    for model in _with_left_out(process):
+        late = model.get("late", [])
+        if late and model["held"] and _keeps_left_out(model) and run.complete and process.steps >= 4:
+            record.tried += len(late)
+            record.falsify(
+                [e["at"] for e in process.of("optimizer") if e["n"] < model["n"]][-1],
+                f"{len(model['left_out'])} trainable parameters of {process.kinds.get(model['model'])} get gradients, "
+                f"are in no optimizer and never change; {', '.join(late[:4])} were initialized after the optimizer of "
+                f"the other {model['held']} parameters was constructed",
+                "construct the optimizer after the last change of the model",
+            )
+
+
+def _with_left_out(process: Process) -> list[Event]:
+    """Return the last event of each model that has trainable parameters in no optimizer, and no optimizer gets later.
+
+    A layer may be removed from a model after its training, such as an adapter that is merged.
+    """
+    last: dict[int, Event] = {}
+    for event in process.of("parameters"):
+        before = last.get(event["model"])
+        if event["left_out"]:
+            last[event["model"]] = event
+        elif before is not None and event["held"] > before["held"]:
+            del last[event["model"]]
+    return list(last.values())
+
+
 def _is_unchanged(model: Event) -> bool:
     """Return whether a model with gradients is in no optimizer, and none of its parameters has changed."""
     return bool(
@@ -122,7 +158,7 @@ def _resized(orphans: Counter[tuple[int, ...]], shapes: list[list[int]]) -> tupl
     return None
 
 
-@claim("TR-PARAM-002", "no model that ran has trainable parameters at the end")
+@claim("TR-PARAM-002", "no model that ran has trainable parameters at the end", premises=("TR-PARAM-001",))
 def trainable_parameters_are_held(run: Run, record: Record) -> None:
     """Trainable parameters get gradients that no optimizer applies.
 
@@ -130,9 +166,9 @@ def trainable_parameters_are_held(run: Run, record: Record) -> None:
     """
     for process in run.processes:
         held = any(event["parameters"] for event in process.of("held"))
-        for event in {e["model"]: e for e in process.of("parameters")}.values():
-            record.tried += event["trainable"]
-            if held and event["left_out"] and event["held"]:
+        record.tried += sum({e["model"]: e["trainable"] for e in process.of("parameters")}.values())
+        for event in _with_left_out(process):
+            if held and event["held"]:
                 names = ", ".join(event["left_out"][:4])
                 record.hint(
                     "",
@@ -146,12 +182,22 @@ def trainable_parameters_are_held(run: Run, record: Record) -> None:
 def layers_belong_to_the_model(run: Run, record: Record) -> None:
     """Layers run inside a model and are not registered in it, such as layers in a Python list.
 
-    Always a hint: scripts hide helpers, such as a perceptual network, from `parameters()` in this way.
+    Scripts hide helpers, such as a perceptual network, from `parameters()` in this way, so this is a hint unless a list
+    has several modules with random initial values whose gradients are computed and never used. A fixed random part
+    would require no gradient.
     """
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             record.tried += event["trainable"]
-            if event["outside"]:
+            drawn, matrices, modules = event.get("listed", (0, 0, 0))
+            if event["outside"] and matrices and drawn == matrices:
+                record.falsify(
+                    next(f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]),
+                    f"{modules} modules in a Python list of {process.kinds.get(event['model'])} run and get gradients, "
+                    f"but no optimizer holds them: their {matrices} weights keep their random initial values",
+                    "keep the modules in an nn.ModuleList",
+                )
+            elif event["outside"]:
                 record.hint(
                     "",
                     f"{', '.join(event['outside'][:4])} run inside {process.kinds.get(event['model'])} with gradients, "
@@ -174,8 +220,12 @@ def parameters_move(run: Run, record: Record) -> None:
     half of the largest one: Adam changes an element by about the rate, which is less than half of the distance to the
     next number. Only optimizers of torch, which round to the nearest number; others may round at random, or keep what
     is left over. Below 90 % it is a hint, since the training may still do what is expected of it.
+
+    Or some gradients are removed before every step from one step on, and were applied until then. This is a hint, since
+    a script may freeze a part in this way.
     """
     for process, optimizer, windows in windows_of(run):
+        _judge_removed(windows, record)
         checked = [w for w in windows if "moved" in w.event and max(w.event["rates"], default=0) > 0]
         if len(checked) < 3:
             continue
@@ -209,6 +259,23 @@ def parameters_move(run: Run, record: Record) -> None:
                 f"have a gradient keep their values: a change of about the rate, {largest:.3g}, is rounded away",
                 "keep the weights in float32 and compute under autocast, or copy float32 master weights into the model",
             )
+
+
+def _judge_removed(windows: list[Window], record: Record) -> None:
+    """Judge gradients that are removed between the backward pass and the step."""
+    counts = [window.event.get("removed_count", 0) for window in windows if window.passes]
+    last = next((i for i, count in enumerate(reversed(counts)) if count != counts[-1]), len(counts)) if counts else 0
+    if not counts or not counts[-1] or last < 8 or 4 * last < len(counts) or 0 not in counts:
+        return
+    window = [window for window in windows if window.passes][-last]
+    names = ", ".join(window.event["removed"])
+    record.hint(
+        window.at,
+        f"from step {window.step} on, the gradients of {counts[-1]} parameters are removed between the backward pass "
+        f"and the step, in all {last} steps: {names}; until then they were applied",
+        "look for a compiled step that keeps a list of the parameters with a gradient; freeze a part by "
+        "part.requires_grad_(False)",
+    )
 
 
 @claim("TR-PARAM-005", "no frozen parameter was in an optimizer")
@@ -247,7 +314,21 @@ def layers_get_gradients(run: Run, record: Record) -> None:
     2. The layers run under `no_grad`, or their output is detached, and they cannot be a fixed encoder: their weights
        are random and were never loaded or changed, the optimizer holds them, later layers train on their output, and
        they have dropout. The run must be complete.
+
+    Matrices with a gradient of exactly 0 in all compared steps, such as behind a rounding, are a hint too.
     """
+    for _process, _optimizer, windows in windows_of(run):
+        compared = [w for w in windows if "moved" in w.event and w.event["norm"]]
+        steps = [set(w.event["moved"].get("zero_gradients", ())) for w in compared]
+        zero = sorted(set.intersection(*steps)) if len(steps) >= 3 else []
+        if zero:
+            record.hint(
+                windows[0].at,
+                f"{len(zero)} matrices have a gradient of exactly 0 in {len(compared)} compared steps: "
+                f"{', '.join(zero[:4])}",
+                "look for an operation without a slope, such as round(), sign() or a comparison, between these layers "
+                "and the loss: x + (x.round() - x).detach() has the gradient of x",
+            )
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             record.tried += event["trainable"]
@@ -393,7 +474,9 @@ def moments_are_kept(run: Run, record: Record) -> None:
     """An optimizer with moments is created again for every step, at one line, for the same parameters.
 
     Nothing else has changed the weights between these steps. This rules out federated learning, where a client starts
-    from the weights of a server, and meta-learning.
+    from the weights of a server, and meta-learning. An optimizer that is created again for every pass over one
+    loader is a hint, since moments may be reset on purpose, unless the state of the optimizer is saved, and the rates
+    are equal, so that it begins no new stage.
     """
     for process in run.processes:
         by_line: dict[tuple[int, str], list[Event]] = defaultdict(list)
@@ -402,14 +485,35 @@ def moments_are_kept(run: Run, record: Record) -> None:
                 by_line[event.get("again", event["optimizer"]), event["at"]].append(event)
         for events in by_line.values():
             record.tried += len(events) - 1
+            if len(events) < 3 or not all(event["moments"] for event in events):
+                continue
             # Equal sums over the weights: nothing has changed them between the step of one optimizer and the next.
-            pairs = [
-                (a[0].event, b[0].event)
-                for a, b in pairwise(process.windows[event["optimizer"]] for event in events)
-                if len(a) == 1 and len(b) == 1
+            runs = [process.windows[event["optimizer"]] for event in events]
+            unchanged = [
+                a[-1].event["digest"] is not None and a[-1].event["digest"] == b[0].event.get("digest_before")
+                for a, b in pairwise(runs)
             ]
-            unchanged = [(a, b) for a, b in pairs if a["digest"] is not None and a["digest"] == b.get("digest_before")]
-            if len(events) >= 4 and len(unchanged) == len(events) - 1 and all(event["moments"] for event in events):
+            if not all(unchanged):
+                continue
+            single = all(len(windows) == 1 for windows in runs)
+            loaders = {backward.loader for windows in runs for w in windows for backward in w.passes}
+            # Each takes the steps of one pass over the data.
+            passes = all(w.begins_pass == (not i) for windows in runs for i, w in enumerate(windows))
+            if not single and len(loaders) == 1 and None not in loaders and passes:
+                rates = [windows[0].event["rates"] for windows in runs]
+                saved = next(
+                    (e["at"] for e in process.of("save") if e["stateful"] and rates.count(rates[0]) == len(rates)), ""
+                )
+                add = record.falsify if saved else record.hint
+                add(
+                    events[0]["at"],
+                    f"{events[0]['kind']} is constructed {len(events)} times here for the same "
+                    f"{events[0]['parameters']} parameters, and takes {len(runs[0])} steps each time, on the same "
+                    "data: its moments start from 0 every time"
+                    + (f", although its state is saved, to be continued ({saved})" if saved else ""),
+                    "construct the optimizer once, before the loop over epochs",
+                )
+            if len(events) >= 4 and single:
                 record.falsify(
                     events[0]["at"],
                     f"{events[0]['kind']} is constructed {len(events)} times here for the same "
@@ -447,6 +551,74 @@ def new_head_is_trained(run: Run, record: Record) -> None:
                     f"train the new layer: call model.{head['name']}.requires_grad_(True) before the optimizer is "
                     "constructed",
                 )
+
+
+@claim("TR-PARAM-011", "no linear or convolution layer with at least four units was trained")
+def units_of_a_layer_differ(run: Run, record: Record) -> None:
+    """All units of a layer have had equal weights since the first steps, although the weights change.
+
+    Equal units get equal gradients, so the layer computes one feature. A layer whose units are equal on purpose until
+    its gradients differ, such as a head that begins at 0, has different units after the first step.
+    """
+    for process in run.processes:
+        by_model: dict[int, list[Event]] = defaultdict(list)
+        for event in process.of("parameters"):
+            by_model[event["model"]].append(event)
+        for model, events in by_model.items():
+            rows = [{name: (units, *values) for name, units, *values in e.get("rows") or ()} for e in events]
+            known = [name for name in rows[0] if all(name in row for row in rows)]
+            if len(rows) < 2 or process.steps < 8:
+                continue
+            record.tried += len(known)
+            for name in known:
+                units, _, moved = rows[-1][name]
+                if any(row[name][2] == 0 or row[name][1] > EQUAL * row[name][2] for row in rows):
+                    continue
+                record.falsify(
+                    next(f["at"] for f in process.of("forward") if f["model"] == model and f["grad"]),
+                    f"all {units} units of {name} of {process.kinds.get(model)} have equal weights in every step, and "
+                    f"these change by up to {moved:.3g}: the layer computes one feature {units} times",
+                    "initialize the weights with random numbers, for example nn.init.kaiming_uniform_",
+                )
+                break
+
+
+@claim("TR-PARAM-012", "no parameters of a model were compared")
+def tied_parameters_are_one(run: Run, record: Record) -> None:
+    """Weights are tied by `.data`, so that they are two parameters.
+
+    1. Two parameters share their memory, and an optimizer updates both: each gets only a part of the gradient, and Adam
+       moves the weights twice. Updates of SGD are linear in the gradient, so they are the same as of one parameter:
+       this is a hint.
+    2. An embedding and a linear layer have equal weights at first, and different ones later, although the configuration
+       of the model demands tied weights, or the model has an attribute or a method such as `tie_weights`. Otherwise
+       this is a hint: a head may start from the embedding on purpose.
+    """
+    for process in run.processes:
+        is_linear = {e["kind"] for e in process.of("optimizer") if process.windows.get(e["optimizer"])} <= {"SGD"}
+        for event in {e["model"]: e for e in process.of("parameters")}.values():
+            kind = process.kinds.get(event["model"])
+            at = next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
+            right = "assign the parameter itself: head.weight = embedding.weight"
+            record.tried += event["held"] if "one_storage" in event else 0
+            for names in event.get("one_storage", ()):
+                add = record.hint if is_linear else record.falsify
+                add(
+                    at,
+                    f"{' and '.join(names)} of {kind} share their memory, but are {len(names)} parameters: each has a "
+                    "part of the gradient, and the optimizer updates the memory with each of them",
+                    right,
+                )
+            for embedding, head, apart, is_tied in event.get("untied") or ():
+                if apart:
+                    add = record.falsify if is_tied else record.hint
+                    add(
+                        at,
+                        f"{embedding} and {head} of {kind} have equal values before the first step, and differ by up "
+                        f"to {apart:.3g} at the end: they are trained separately"
+                        + (", although the model declares that they are tied" if is_tied else ""),
+                        right,
+                    )
 
 
 def _stuck_products(checked: list[Window]) -> list[tuple[str, str]]:

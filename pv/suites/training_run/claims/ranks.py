@@ -1,5 +1,6 @@
 """Claims about runs of several ranks: the same weights, different examples."""
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +17,7 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
     and local SGD, where weights agree again after a later step.
 
     Ranks that start with equal weights and never exchange gradients or weights are no replicas, but members of an
-    ensemble or of a search for hyperparameters, unless they share one evaluation or one checkpoint (`_never_reduced`).
+    ensemble or of a search, unless they share one evaluation or one checkpoint (`_useless_exchange`).
 
     Ranks that exchange activations inside a model hold parts of it (tensor parallelism), which differ. Its
     normalization layers are whole where they start with one input and one weight on all ranks, and must stay equal.
@@ -42,15 +43,16 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
             and bool(steps[0][0].event["norm"])
             and all(one != other for one, other in pairwise(inputs))
         )
-        if not averaged and _never_reduced(ranks, steps):
+        exchange = "" if averaged else _useless_exchange(ranks, steps)
+        if exchange:
             record.tried += len(steps)
             record.falsify(
                 steps[0][0].at,
-                f"{len(ranks)} ranks start with the same weights and train on different inputs, but exchange neither "
-                f"gradients nor weights in {len(steps)} steps: their norms in step 1 are "
+                f"{len(ranks)} ranks start with the same weights and train on different inputs, but {exchange} in "
+                f"{len(steps)} steps: their norms in step 1 are "
                 f"{numbers([window.event['norm'] for window in steps[0]])}, and each rank has other weights after it",
                 "wrap the model in DistributedDataParallel (Accelerator.prepare, Fabric.setup), or reduce the "
-                "gradients before every step",
+                "gradients of all ranks, in place, before every step",
             )
         if not (averaged or all(process.has_ddp for process in ranks)) or not _replicated(ranks, held, averaged):
             continue
@@ -94,37 +96,71 @@ def _compare_normalizations(ranks: list[Process], record: Record) -> None:
         )
 
 
-def _never_reduced(ranks: list[Process], steps: list[tuple[Window, ...]]) -> bool:
-    """Return whether ranks were meant to train one model together, but exchange neither gradients nor weights.
+def _useless_exchange(ranks: list[Process], steps: list[tuple[Window, ...]]) -> str:
+    """Return why ranks that were meant to train one model together do not, as a verb and an object; "" if they do.
 
-    They start with equal weights, and have equal rates and different inputs. A member of an ensemble or of a search
-    saves its weights, or evaluates the same data as the others. Here only rank 0 saves, or the ranks evaluate different
-    parts of the data, and exchange results of less than the size of the model. Stages of a pipeline send activations.
+    They exchange neither gradients nor weights; or they reduce as many elements as the model has, but to one rank only,
+    or without an effect on the gradients.
+
+    The ranks start with equal weights, and have equal rates and different inputs. A member of an ensemble or of a
+    search saves its weights, or evaluates the same data as the others. Here only rank 0 saves, or the ranks evaluate
+    different parts of the data, and exchange results of less than the size of the model. Stages of a pipeline send
+    activations.
     """
     if len(steps) < 4 or any(process.has_ddp or any(process.of("communication_hook")) for process in ranks):
-        return False
+        return ""
     starts = [start for window in steps[0] if (start := window.event.get("digest_before")) is not None]
     ends = [end for window in steps[-1] if (end := window.event["digest"]) is not None]
     if min(len(starts), len(ends)) < len(ranks) or _differ(starts) or not _differ(ends):
-        return False
+        return ""
     for windows in steps:
         inputs = [[p.input for p in window.passes] for window in windows]
         rates = [window.event["rates"] for window in windows]
         if any(one == other or "" in one for one, other in pairwise(inputs)) or any(rate != rates[0] for rate in rates):
-            return False
+            return ""
     exchanges = [event for process in ranks for event in process.of("exchange")]
     size = min(window.event.get("elements", 0) for windows in steps for window in windows)
     results = ("all_reduce", "reduce", "broadcast", "gather", "all_gather", "all_gather_into_tensor")
-    if any(e["name"] not in results or 2 * e["elements"] >= size for e in exchanges):
-        return False
+    large = {e["name"] for e in exchanges if 2 * e["elements"] >= size}
+    if any(e["name"] not in results for e in exchanges):
+        return ""
     if any(e["n"] > steps[0][0].n for process in ranks for e in process.of("read_file")):
-        return False
+        return ""
     saving = [any(process.of("save")) for process in ranks]
     if any(saving[1:]):
-        return False
+        return ""
     parts = [next((e["inputs"] for e, _ in process.evaluations if e["loader"] is not None), None) for process in ranks]
     shared = bool(exchanges) and None not in parts and all(one != other for one, other in pairwise(parts))
-    return saving[0] or shared
+    # Different batches of one sampler, which knows the ranks.
+    divided = all(any((e["replicas"] or 1) == len(ranks) for e in process.of("loader")) for process in ranks)
+    if not (saving[0] or shared or (large and divided)):
+        return ""
+    if not large:
+        return "exchange neither gradients nor weights"
+    agree = any(not _differ(met) for windows in steps[1:] if None not in (met := _digests(windows)))
+    if agree or not large <= {"all_reduce", "reduce"}:
+        return ""
+    if large == {"reduce"}:
+        return "reduce gradients to one rank only, by dist.reduce,"
+    # Of the first steps: a few elements of the gradient of this rank, and of the (clipped) gradient that is applied.
+    sides = [
+        _are_multiples(window.event["local_gradient"], window.event["gradient"])
+        for windows in steps
+        for window in windows
+        if any(window.event.get("local_gradient", ()))
+    ]
+    same = len(sides) >= 4 * len(ranks) and all(sides)
+    return "reduce tensors other than the gradients" if same and all(p.averages_gradients for p in ranks) else ""
+
+
+def _are_multiples(one: list[float], other: list[float]) -> bool:
+    """Return whether a vector, which is not 0, times a positive factor is the other vector."""
+    factor = math.hypot(*other) / math.hypot(*one)
+    return factor > 0 and all(abs(b - factor * a) <= 1e-5 * math.hypot(*other) for a, b in zip(one, other, strict=True))
+
+
+def _digests(windows: tuple[Window, ...]) -> list[Any]:
+    return [window.event["digest"] for window in windows]
 
 
 def _are_averaged(ranks: list[Process], before: tuple[Window, ...], after: tuple[Window, ...]) -> bool:

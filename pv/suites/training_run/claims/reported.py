@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate, pairwise
 
 from pv.suites.training_run.claim import Record, claim, is_finite, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
@@ -54,7 +55,8 @@ class ReportedNumber:
         return abs(self.value - value) <= self.half
 
 
-def _reported_numbers(event: Event) -> Iterator[ReportedNumber]:
+def reported_numbers(event: Event) -> Iterator[ReportedNumber]:
+    """Yield the numbers of a `report` event."""
     for name, number in event["numbers"].items():
         text = number if isinstance(number, str) else repr(float(number))
         value = float(text)
@@ -384,7 +386,7 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
     groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
     for one in evaluations_of(process):
         groups[one.function, one.key].append(one)
-    reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
+    reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
     tried: dict[str, int] = defaultdict(int)
     matches: list[Match] = []
     for group in groups.values():
@@ -561,7 +563,11 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
 
     A mean over several data sets is excluded: all evaluations read one loader, with optimizer steps in between. The
     mean of the last evaluation alone must differ from the reported number. Or a training loss
-    is the sum over all epochs so far, divided by the batches or examples of one epoch, which is no mean.
+    is the sum over all epochs so far, divided by the batches or examples of one epoch, which is no mean; or the sum
+    over all steps so far, divided by the steps between two reports.
+
+    Or a metric of torchmetrics is computed over the training and an evaluation together, or over two evaluations on one
+    loader, after the first of which it was computed already. An aggregate, such as a mean of durations, may do so.
     """
     for process in run.processes:
         tried, matches = compare(process)
@@ -574,12 +580,80 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
                     _seen(match, f"{_applied(match)}the mean over all evaluations so far"),
                     "set the sums to 0, or call metric.reset(), before each evaluation",
                 )
-        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
+        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
         groups: dict[int, list[Evaluation]] = defaultdict(list)
         for one in training_epochs(process):
             groups[one.key].append(one)
         for group in groups.values():
             any(_is_sum_of_epochs(record, pairs, group, len(reports)) for pairs in _following_reports(group, reports))
+        _judge_windows(process, record, reports)
+        for event in process.of("metric"):
+            trained, evaluated = event["trained"], event["evaluated"]
+            record.tried += 1
+            add = record.hint if event["aggregates"] else record.falsify
+            # A series of one batch may be a forward of the trained model inside a training step.
+            if trained > 1 and max(evaluated, default=0) > 1:
+                add(
+                    event["at"],
+                    f"{event['kind']} is computed over {trained} batches of the training and {sum(evaluated)} batches "
+                    "of an evaluation together: it was not reset in between, or one metric is used for both",
+                    "use a separate metric for the evaluation, or call metric.reset() before it",
+                )
+            elif len(evaluated) > 1 and min(evaluated) > 1 and event["computed"] and event["sources"] == 1:
+                add(
+                    event["at"],
+                    f"{event['kind']} is computed over {len(evaluated)} evaluations, with {evaluated[:6]} batches: it "
+                    "was not reset after the first one",
+                    "call metric.reset() before each evaluation",
+                )
+
+
+def _judge_windows(process: Process, record: Record, reports: Sequence[ReportedNumber]) -> None:
+    """Judge numbers that are reported every few steps: sums of training losses since the run or the pass has begun.
+
+    Divided by the number of losses between two reports, such a sum is no mean, but the mean of the last losses is.
+    """
+    by_key: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for windows in process.windows.values() if len(process.windows) == 1 else ():
+        for backward in (backward for window in windows for backward in window.passes):
+            for loss in backward.losses:
+                by_key[loss.key].append((backward.n, loss.value if loss.reduction == "mean" else math.nan))
+    passes = [event["n"] for event in process.of("pass")]
+    lines: dict[tuple[int, str], list[ReportedNumber]] = defaultdict(list)
+    for shown in reports:
+        lines[shown.source].append(shown)
+    for losses in by_key.values():
+        places = [n for n, _ in losses]
+        sums = list(accumulate((value for _, value in losses), initial=0.0))
+        for source, line in lines.items():
+            ends = [bisect_right(places, shown.n) for shown in line]
+            sizes = {b - a for a, b in pairwise([0, *ends])}
+            if len(line) < 4 or len(sizes) != 1 or min(sizes) < 2 or not is_finite(sums[-1]):
+                continue
+            size = sizes.pop()
+            means = [(sums[end] - sums[end - size]) / size for end in ends]
+            record.tried += sum(shown.shows(mean) for shown, mean in zip(line, means, strict=True))
+            starts = [bisect_right(places, max((n for n in passes if n < shown.n), default=-1)) for shown in line]
+            for begins in ([0] * len(line), starts):
+                rows = [
+                    (shown, (sums[end] - sums[begin]) / size, mean)
+                    for shown, begin, end, mean in zip(line, begins, ends, means, strict=True)
+                    if end - begin > size
+                ]
+                wrong = [(shown, value, mean) for shown, value, mean in rows if shown.shows(value)]
+                apart = all(abs(value - mean) > 3 * shown.half for shown, value, mean in wrong)
+                widths = [2 * shown.half / abs(value - mean) for shown, value, mean in wrong if apart]
+                chance = math.prod(min(1.0, width) for width in widths)
+                if len(wrong) == len(rows) > 2 and apart and chance * len(reports) < SURE:
+                    shown, _, mean = wrong[-1]
+                    record.falsify(
+                        shown.at,
+                        f"{source[1].rpartition('#')[2]} {shown.text}".strip()
+                        + f" is the sum of all losses so far, divided by the {size} losses between two reports; the "
+                        f"mean of these is {mean:.6g} ({len(wrong)} such reports)",
+                        "set the sum to 0 after each report",
+                    )
+                    return
 
 
 def _is_sum_of_epochs(record: Record, pairs: Sequence[FollowingReport], epochs: list[Evaluation], reports: int) -> bool:
@@ -664,7 +738,7 @@ def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
     time by the batch size, as in a loss per example. All passes must agree, so often that chance is ruled out.
     """
     for process in run.processes if len(run.processes) == 1 else ():
-        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
+        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
         lengths = {event["loader"]: event["batches"] for event in process.of("pass_end")}
         groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
         for one in [*training_epochs(process), *evaluations_of(process)]:
@@ -729,7 +803,7 @@ def reported_mean_is_over_ranks(run: Run, record: Record) -> None:
         for one in evaluations_of(process):
             parts[-1][one.function, one.key].append(one)
     for rank, process in enumerate(ranks):
-        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
+        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
         for name, group in parts[rank].items():
             if any(len(part.get(name, ())) != len(group) for part in parts):
                 continue
@@ -798,7 +872,7 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
     that is accumulated over micro-batches is reported when it is complete.
     """
     for process, _, windows in windows_of(run):
-        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
+        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
         for pairs in _training_reports(process, windows, reports):
             hits, chance, first = 0, 1.0, None
             for window, shown in pairs:
@@ -846,7 +920,7 @@ def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
     Always a hint: the applied norm may be of interest. A number that is the limit itself does not count.
     """
     for process, _, windows in windows_of(run):
-        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
+        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
         for pairs in _training_reports(process, windows, reports):
             clipped: list[tuple[ReportedNumber, float, float]] = []
             varies = failed = False
@@ -869,3 +943,23 @@ def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
                     f"{norm:.5g} ({len(clipped)} such reports)",
                     "report the return value of clip_grad_norm_",
                 )
+
+
+@claim("TR-LOG-003", "no number was reported after a backward pass")
+def sums_of_losses_have_no_graph(run: Run, record: Record) -> None:
+    """A sum of losses over batches keeps the graphs of all batches, although each loss has had a backward pass.
+
+    If the sum itself were a loss, as in accumulation without a backward pass per micro-batch, its terms would have had
+    no separate passes. The graph of this sum has no use, and grows with every batch. Always a hint: the weights are
+    right.
+    """
+    for process in run.processes:
+        first = next((event["n"] for event in process.of("backward")), None)
+        record.tried += sum(first is not None and event["n"] > first for event in process.of("report"))
+        for event in process.of("history"):
+            record.hint(
+                event["at"],
+                f"this number is read from a sum over {event['terms']} steps of losses that requires a gradient, after "
+                "a backward pass of each loss: the sum keeps the graphs of all these batches in memory",
+                "add loss.item() or loss.detach() to the sum",
+            )

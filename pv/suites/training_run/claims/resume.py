@@ -317,6 +317,19 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
                 f"{c.steps[0].before[0]:.7g} instead of {saved[0]:.7g}; {cause}",
                 "model.load_state_dict(state['model']) with strict=True, before the first step",
             )
+    for c in _restarts(run):
+        averages = {e["average"]: e for e in c.process.of("average") if e.get("restored") is not None}
+        updated = [e for e in c.earlier.of("average") if e["n"] < c.save["n"]]
+        record.tried += len(averages)
+        lost = [event for event in averages.values() if not event["restored"]]
+        if lost and len(updated) >= 2:
+            record.falsify(
+                c.line("model"),
+                f"{c.place}: the weights of {lost[0]['kind']} are restored, but its average, which the earlier process "
+                "had updated, begins with other weights than any in the file, although the file has the weights of "
+                "another model of this size",
+                "also load the state of the average, after it is constructed",
+            )
     # Without an uncut run: an optimizer is restored, but the weights are the initial ones of the run, from no file.
     for position, process in enumerate(run.processes):
         for earlier in run.processes[:position]:
@@ -474,7 +487,9 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
 
     Without an uncut run, the claim is falsified if the continuation begins with the first batches of the unfinished
     pass, although the weights have been trained on them. Its pass must continue beyond the position of the save, or it
-    may be short on purpose. No earlier pass of the run may have begun with these batches, or every pass has this order.
+    may be short on purpose. If the file has a state of random numbers that is not restored, the order of the first
+    epoch also falsifies the claim. No earlier pass of the run may have begun with these batches, or every pass has this
+    order.
     """
     for c in _continuations(run):
         if _is_nondeterministic(record, c, "batches", lambda step: step.batches):
@@ -551,6 +566,17 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
                 f"{len(mine)} steps before the save, in an order that no other epoch has: one epoch is trained on "
                 "twice",
                 "save the number of the next epoch, epoch + 1",
+            )
+        elif orders.count(mine) == 1 and mine == orders[0] and "random" not in c.restored():
+            # The process has drawn the order from a seed that was set at its beginning, as the earlier process has.
+            unused = "random" in c.save["parts"]
+            add = record.falsify if unused and c.restored() else record.hint
+            add(
+                c.line(),
+                f"{c.place}, after {len(orders)} epochs: its first epoch has the order of the first epoch of the run, "
+                f"which no other epoch has: the state of random numbers is {'in the file, but ' if unused else ''}not "
+                "restored",
+                "save torch.get_rng_state() and restore it last, before the first step",
             )
         return
     if len(head) < 2 or len(set(head)) < len(head) or not all(head):

@@ -1,11 +1,14 @@
 """Claims about learning rate schedules."""
 
-from collections import Counter
-from collections.abc import Iterator
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from pv.suites.training_run.claim import Record, claim, numbers, windows_of
+from pv.suites.training_run.claims.data import ends_of_passes
 from pv.suites.training_run.claims.reported import directions, evaluations_of
 from pv.suites.training_run.run import Event, Process, Run, Window
 
@@ -22,6 +25,8 @@ class _Schedule:
     event: Event
     calls: list[Event]
     windows: list[Window]
+    plan: Event
+    """Facts about the functions of a `LambdaLR`: the advances `end` and `peak`, and the factor at the end, `last`."""
 
     @property
     def horizon(self) -> int:
@@ -31,11 +36,12 @@ class _Schedule:
 
 def _schedules(process: Process) -> Iterator[_Schedule]:
     nested = {event["scheduler"] for event in process.of("nested_scheduler")}
+    plans = {event["scheduler"]: event for event in process.of("planned")}
     for event in process.of("scheduler"):
         if event["scheduler"] not in nested and event["optimizers"]:
             calls = [call for call in process.of("schedule") if call["scheduler"] == event["scheduler"]]
             windows = next((process.windows[o] for o in event["optimizers"] if process.windows.get(o)), [])
-            yield _Schedule(event, calls, windows)
+            yield _Schedule(event, calls, windows, plans.get(event["scheduler"], {"end": 0, "peak": 0, "last": 1}))
 
 
 @claim("TR-RATE-001", "no schedule was advanced")
@@ -69,13 +75,27 @@ def schedule_advances(run: Run, record: Record) -> None:
 
     A short run may end before a schedule begins. This is ruled out if the schedule has set a rate other than the base
     rate, as a warm-up does, or if it is planned for as many steps or epochs as the run has.
+
+    Or the script passes a number that falls, such as a loss, where `step` takes an epoch. The function of a LambdaLR
+    may take any number, such as the remaining share of the run.
     """
     for process in run.processes:
         for schedule in _schedules(process):
             if not schedule.windows or schedule.event["kind"] == "ReduceLROnPlateau":
                 continue
             record.tried += 1
-            ended = [e for e in process.of("pass_end") if e["n"] > schedule.windows[0].n]
+            given = [call["epoch"] for call in schedule.calls if call["explicit"] and call.get("epoch") is not None]
+            falls = sum(later < before for before, later in pairwise(given))
+            by_epoch = schedule.event["kind"] not in ("LambdaLR", "MultiplicativeLR")
+            if by_epoch and len(given) >= 3 and 2 * falls >= len(given) - 1 and any(value % 1 for value in given):
+                record.falsify(
+                    schedule.calls[0]["at"],
+                    f"step() of {schedule.event['kind']} takes an epoch, and gets {numbers(given[:5])}: these are no "
+                    "epochs, and the rate follows them",
+                    "call scheduler.step() without an argument; only ReduceLROnPlateau takes a metric",
+                )
+                continue
+            ended = [e for e in ends_of_passes(process) if e["n"] > schedule.windows[0].n]
             if not schedule.calls and run.complete and len(schedule.windows) >= 4:
                 seen = f"{schedule.event['kind']} never advances in {len(schedule.windows)} steps"
                 # A loader may be created again for every epoch.
@@ -89,7 +109,9 @@ def schedule_advances(run: Run, record: Record) -> None:
                     for other in _schedules(process)
                 )
                 due = begun or planned & {passes, len(schedule.windows)}
-                add = record.falsify if passes >= 2 and due and not instead else record.hint
+                if instead:
+                    continue
+                add = record.falsify if passes >= 2 and due else record.hint
                 add(
                     schedule.event["at"],
                     f"{seen} and {passes} passes over the data",
@@ -177,7 +199,7 @@ def schedule_once_a_step(run: Run, record: Record) -> None:
 def schedule_ends_with_the_run(run: Run, record: Record) -> None:
     """The planned number of advances of a schedule, its horizon, is counted in another unit than its advances.
 
-    Four cases are distinguished:
+    Five cases are distinguished:
 
     1. The horizon counts micro-batches, but the schedule advances with steps: it is exactly M times too long, where M
        is the number of micro-batches in a step. A run with early stopping also ends after whole passes, so the run must
@@ -185,18 +207,26 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
        another process continues, have only a part of the horizon and are not judged.
     2. The horizon is exactly the number of steps of the run, but the schedule advances once per pass. This falsifies
        the claim for OneCycleLR and for schedules with `num_training_steps`. Other schedules may count epochs in a run
-       that was stopped early, so an evaluation makes the finding a hint.
+       that was stopped early, so an evaluation makes the finding a hint, unless the horizon is no round number, as
+       numbers of epochs are, or the rate is largest after the end of the run. The horizon of a LambdaLR is where its
+       functions end.
     3. The horizon is exactly the number of epochs of the run, or all milestones are below it, but the schedule advances
        with every step: it ends within the first epoch, and a cosine rises again.
     4. A factor reduces the rate below 1/10,000 of the initial rate before the run ends, so the last steps have no
        effect.
+    5. The schedule is constructed again and again for the same parameters, each time for a horizon that is the number
+       of all advances of the run, and the rates begin again.
     """
     ranks = Counter(process.rank for process in run.processes)
     for process in run.processes:
         if ranks[process.rank] > 1 or any(e["kind"] == "scheduler" for e in process.of("restore")):
             continue
+        if run.complete and _begins_again(process, record):
+            continue
         for schedule in _schedules(process):
             planned = schedule.horizon
+            if not planned and abs(schedule.plan["end"] - len(schedule.windows)) <= 1:
+                planned = len(schedule.windows)
             calls, full = len(schedule.calls), max((len(w.passes) for w in schedule.windows), default=1)
             if calls < 2 or not run.complete:
                 continue
@@ -213,7 +243,8 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
             once_a_pass = between == {len(steps) // calls} and calls in map(loaders.count, loaders)
             if planned == len(steps) >= 2 * calls and once_a_pass:
                 in_steps = schedule.event["kind"] == "OneCycleLR" or "num_training_steps" in schedule.event["planned"]
-                sure = in_steps or not process.evaluations
+                peak = schedule.plan["peak"]
+                sure = in_steps or not process.evaluations or not _is_round(planned) or peak > calls
                 add = record.falsify if sure else record.hint
                 rates = [max(w.event["rates"], default=0.0) for w in schedule.windows]
                 add(
@@ -224,13 +255,19 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
                     f"or plan it for {calls}",
                 )
                 continue
-            if calls < 4:
+            if calls < 4 or not schedule.horizon:
                 continue
             # Planned M times too long, where a step has M micro-batches.
             if full > 1 and abs(planned / calls - full) <= 0.02 * full:
                 by_step = abs(calls - len(schedule.windows)) <= 0.05 * calls + 1
                 epochs = max(1, sum(e["loader"] == ended[0]["loader"] for e in ended)) if ended else 1
-                early = bool(process.evaluations) and planned % max(1, round(calls / epochs)) == 0
+                # `transformers.Trainer` says when it means to end.
+                goal = next((e["last_step"] for e in process.of("backward") if "last_step" in e), None)
+                early = (
+                    goal != len(schedule.windows)
+                    and bool(process.evaluations)
+                    and planned % max(1, round(calls / epochs)) == 0
+                )
                 whole = ended and len(ended) == len(begun) and by_step and not early
                 add = record.falsify if whole else record.hint
                 add(
@@ -246,6 +283,40 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
                     f"{seen}: the rate does not reach its final value",
                     f"plan it for {calls} advances",
                 )
+
+
+def _begins_again(process: Process, record: Record) -> bool:
+    """Judge schedules that are constructed repeatedly at one line; return whether there is a finding."""
+    same = {event["optimizer"]: event.get("again", event["optimizer"]) for event in process.of("optimizer")}
+    by_line: dict[tuple[str, int], list[_Schedule]] = defaultdict(list)
+    for schedule in _schedules(process):
+        if schedule.calls:
+            number = schedule.event["optimizers"][0]
+            by_line[schedule.event["at"], same.get(number, number)].append(schedule)
+    for (at, _), schedules in by_line.items():
+        planned = max(schedules[0].horizon, schedules[0].plan["end"])
+        calls = [len(schedule.calls) for schedule in schedules]
+        # The rates of the second step. A schedule that continues the one before it, by its last epoch or its state, may
+        # begin with the initial rate, and has other rates then.
+        rates = [[w.event["rates"] for w in s.windows if w.n > s.event["n"]][1:2] for s in schedules]
+        again = bool(rates[0]) and rates.count(rates[0]) == len(rates)
+        record.tried += len(schedules) - 1
+        # Warm restarts end each of their cycles.
+        if len(schedules) >= 3 and again and planned >= 2 * max(calls) and abs(planned - sum(calls)) <= 0.05 * planned:
+            record.falsify(
+                at,
+                f"{schedules[0].event['kind']} is constructed {len(schedules)} times here, each time for {planned} "
+                f"advances, and advances up to {max(calls)} times, {sum(calls)} times in all: it begins again, with "
+                "the rates of the first steps",
+                "construct the schedule once, before the loop over epochs",
+            )
+            return True
+    return False
+
+
+def _is_round(number: int) -> bool:
+    """Return whether a number may be a planned number of epochs: a small one, a multiple of 10 up to 100, or of 50."""
+    return number < 20 or number % 50 == 0 or (number <= 100 and number % 10 == 0)
 
 
 def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: int, record: Record) -> bool:
@@ -273,7 +344,9 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
     seen = f"{kind} advances after every step, {calls} times in {epochs} epochs"
     right = f"call scheduler.step() once per epoch, after the loop over batches, or plan it for {calls} advances"
     ends = event["planned"].get("total_iters", 0) if kind == "PolynomialLR" else 0
-    if kind == "CosineAnnealingLR" or "num_training_steps" in event["planned"]:
+    if kind == "LambdaLR" and not schedule.plan["peak"] and schedule.plan["last"] <= 0.01:
+        ends = schedule.plan["end"]
+    elif kind == "CosineAnnealingLR" or "num_training_steps" in event["planned"]:
         ends = planned
     if ends == epochs:
         record.falsify(
@@ -302,13 +375,15 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
     return True
 
 
-@claim("TR-RATE-006", "no ReduceLROnPlateau got a number of an evaluation")
+@claim("TR-RATE-006", "no ReduceLROnPlateau got a number that is known by an evaluation or a report")
 def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> None:
     """ReduceLROnPlateau gets a loss with mode "max", or an accuracy with mode "min".
 
     The rate is then reduced while the model improves. The value shows whether the metric is a loss or an accuracy: in
     every call, it equals a loss or an accuracy of the last evaluation. An accuracy of one half may also be an error
-    rate, so such a call does not count.
+    rate, so such a call does not count. Any other metric is known by the name under which the script reports the same
+    number, such as F1 or perplexity. The values must improve in this direction: the accuracy of a network that is
+    attacked has to fall.
     """
     for process in run.processes:
         plateaus = [s for s in _schedules(process) if s.event["kind"] == "ReduceLROnPlateau" and s.calls]
@@ -316,12 +391,18 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
         steps = [event["n"] for event in process.of("step")]
         for schedule in plateaus:
             metrics: list[tuple[float, str]] = []
+            called: set[str] = set()
             for call in schedule.calls:
                 value, last = call.get("metric"), max((n for n in steps if n < call["n"]), default=-1)
                 recent = [one for one in evaluations if last < one.end < call["n"]]
                 if value is None:
                     continue
                 better = set().union(*(directions(one, value) for one in recent))
+                following = min((n for n in steps if n > call["n"]), default=math.inf)
+                names = _names_of(value, [e for e in process.of("report") if last < e["n"] < following])
+                if not better:
+                    better = {direction_of(name) for name in names} - {""}
+                    called |= {name for name in names if direction_of(name)}
                 if len(better) == 1:
                     metrics.append((value, better.pop()))
             # Three distinct values: one or two could be a reading of another number by chance.
@@ -329,14 +410,70 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
                 continue
             record.tried += len(metrics)
             mode = schedule.event.get("mode")
-            if all(direction != mode for _, direction in metrics):
+            improves = improve([value for value, _ in metrics], metrics[0][1])
+            if improves and all(direction != mode for _, direction in metrics):
                 name = "an accuracy" if mode == "min" else "a loss"
+                name = f"what the script reports as {min(called).replace('#', '1')}" if called else name
                 record.falsify(
                     schedule.event["at"],
                     f"ReduceLROnPlateau(mode={mode!r}) gets {name}, {numbers([value for value, _ in metrics[:5]])}: it "
                     "treats an improvement as no improvement, and reduces the rate",
                     f'ReduceLROnPlateau(..., mode="{metrics[0][1]}")',
                 )
+
+
+def improve(values: Sequence[float], direction: str) -> bool:
+    """Return whether the last of several values of a metric is better than the first, if it improves in a direction."""
+    return values[-1] > values[0] if direction == "max" else values[-1] < values[0]
+
+
+WORDS = {
+    "max": {
+        "acc",
+        "accuracy",
+        "f#",
+        "auc",
+        "auroc",
+        "iou",
+        "miou",
+        "dice",
+        "bleu",
+        "rouge",
+        "recall",
+        "precision",
+        "ndcg",
+        "top#",
+    },
+    "min": {"loss", "error", "err", "nll", "perplexity", "ppl", "mse", "mae", "rmse", "wer", "cer", "fid"},
+}
+"""By direction: words in names of numbers that improve in this direction."""
+
+
+NEUTRAL = {"#", "", "avg", "epoch", "eval", "macro", "mean", "micro", "score", "test", "val", "valid", "weighted"}
+"""Words in names of numbers that do not matter for the direction."""
+
+
+def direction_of(name: str) -> str:
+    """Return the direction in which a number improves whose name ends with a known word; "" without one.
+
+    Not for "error_free" or "neg_loss".
+    """
+    words = [word for word in re.split("[^a-z#]+", re.sub(r"\d+", "#", name.lower())) if word not in NEUTRAL]
+    if not words or {"inverse", "minus", "neg", "negative", "non", "one"} & set(words):
+        return ""
+    return next((direction for direction, known in WORDS.items() if words[-1] in known), "")
+
+
+def _names_of(value: float, reports: list[Event]) -> set[str]:
+    """Return what stands directly before a number in reports that show it with at least three decimals."""
+    names: set[str] = set()
+    for report in reports:
+        for name, text in report["numbers"].items():
+            decimals = len(text.partition(".")[2]) if isinstance(text, str) and text.replace(".", "").isdigit() else 0
+            if decimals >= 3 and abs(float(text) - value) <= 0.501 * 10.0**-decimals:
+                # In the line "loss 0.3 val_f1 0.71", the second number has the name "loss # val_f#".
+                names.add(re.split(r"(?<![a-z])#", re.sub(r"\d+", "#", name.lower()))[-1].strip(" ,:=|"))
+    return names
 
 
 @claim("TR-RATE-007", "no optimizer has several groups of one rate, of which the script sets rates by itself")

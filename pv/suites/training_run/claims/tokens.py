@@ -283,9 +283,10 @@ def masked_tokens_are_predicted(run: Run, record: Record) -> None:
 def no_token_sees_the_future(run: Run, record: Record) -> None:
     """A logit depends on the token that it predicts.
 
-    If a text is encoded as a whole, as in an autoencoder, all logits change. Two cases rule this out: only some logits,
-    directly before the changed tokens, change; or all operations that mix positions see both directions, so there is no
-    causal decoder. Otherwise the finding is a hint.
+    If a text is encoded as a whole, as in an autoencoder, all logits change. Three cases rule this out: only some
+    logits, directly before the changed tokens, change; all operations that mix positions see both directions, so there
+    is no causal decoder; or all of them are causal, and a softmax of the attention runs over the queries, so that later
+    tokens change the sums of earlier ones. Otherwise the finding is a hint.
     """
     for process, probe in _probes(run, record, "future"):
         if probe["offset"] != 1:
@@ -297,6 +298,16 @@ def no_token_sees_the_future(run: Run, record: Record) -> None:
         kinds = [probe["attention"], probe["recurrent"]]
         full = sum(kind["full"] for kind in kinds)
         causal = sum(kind["causal"] for kind in kinds)
+        if probe.get("over_queries") and causal and not full:
+            record.falsify(
+                probe["at"],
+                f"{process.kinds.get(probe['model'])} sees the tokens it predicts: when the tokens from position "
+                f"{probe['token']} on change, logits before it change by {probe['early']:.2g} of their spread; all "
+                f"{causal} attentions are causal, but {probe['over_queries']} of their softmaxes run over the queries, "
+                "the last dimension but one",
+                "apply the softmax over the keys: softmax(scores, dim=-1)",
+            )
+            continue
         local = probe["local"] and probe["own"] > 10 * VISIBLE
         add = record.falsify if local or (full and not causal) else record.hint
         how_far = f"the {probe['reach']} logits" if local else "logits"
@@ -330,8 +341,9 @@ def padding_changes_nothing(run: Run, record: Record) -> None:
 def rows_do_not_mix(run: Run, record: Record) -> None:
     """The output of a row depends on another row of the batch.
 
-    Two cases falsify the claim: a language model, whose labels show which axis is time, unless tokens are routed to
-    experts of limited capacity; and a layer that takes the rows for time, while the labels show that they are rows.
+    Three cases falsify the claim: a language model, whose labels show which axis is time, unless tokens are routed to
+    experts of limited capacity; a layer that takes the rows for time, while the labels show that they are rows; and a
+    softmax over the rows inside the model, with one label for each row.
     Otherwise the finding is a hint: sets and contrastive models mix rows on purpose. Rows that an argument connects,
     such as the nodes of a graph, are not probed.
     """
@@ -351,7 +363,34 @@ def rows_do_not_mix(run: Run, record: Record) -> None:
                 f"{seen}; {probe['rows_as_time']} gets [rows, time, features] but expects [time, rows, features]",
                 "pass batch_first=True to the layer",
             )
+        elif probe.get("softmax_over_rows"):
+            record.falsify(
+                probe["at"],
+                f"{seen}; a softmax in the model runs over the first dimension, the rows",
+                "apply the softmax over positions or features: softmax(scores, dim=1) or dim=-1",
+            )
         elif probe["language"] and everywhere:
             record.falsify(probe["at"], seen, "reduce over positions or features, never over rows of the batch")
         else:
             record.hint(probe["at"], seen, "reduce over positions or features, never over rows of the batch")
+
+
+@claim("TR-PROBE-004", "no model with self-attention was probed")
+def heads_are_parts_of_features(run: Run, record: Record) -> None:
+    """Heads of attention are split off or merged by a view that mixes positions and features.
+
+    The tensor has the shape of the heads of a self-attention, [B, H, T, D], on one side of the view, and [B, T, H * D]
+    on the other side. A view keeps the order of memory, in which a head is no part of the features of each position, so
+    a transpose must be between them.
+    """
+    for process, probe in _probes(run, record, "attention"):
+        record.tried += sum(probe["attention"].values())
+        for before, after in probe.get("mixed_heads", ())[:1]:
+            merges = len(before) > len(after)
+            record.falsify(
+                probe["at"],
+                f"{process.kinds.get(probe['model'])} views a tensor of shape {before} as {after}, where attention has "
+                f"{(before if merges else after)[-3]} heads: without a transpose, features of different positions are "
+                "mixed",
+                "x.transpose(1, 2).reshape(B, T, H * D)" if merges else "x.view(B, T, H, D).transpose(1, 2)",
+            )

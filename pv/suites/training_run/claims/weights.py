@@ -1,11 +1,14 @@
 """Claims about the weight of a scored element in the gradient of a step."""
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from pv.suites.training_run.claim import Record, claim, is_finite, numbers, windows_of
+from pv.suites.training_run.claims.data import ends_of_passes
 from pv.suites.training_run.run import Loss, Pass, Process, Run, Window, largest_ratio
 
 UNEXPLAINED_RATIO = 1.02
@@ -21,6 +24,10 @@ LIBRARY_DIVISIONS = {
     f"loss by {{full}} and {DIVISION}; or set limit_train_batches to a multiple of {{full}}",
 }
 """By library that divides a loss by the planned number of micro-batches: the change that corrects short steps."""
+
+
+AVERAGES = {"average", "averages", "averaged", "avg", "mean"}
+"""Words in names of functions that say that a result is an average."""
 
 
 def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[Loss]]]:
@@ -140,9 +147,15 @@ def short_windows(run: Run, record: Record) -> None:
     The total weight of the step is then exactly (number of micro-batches) / (planned number). Sums over chunks of a
     sequence or over tasks have such weights on purpose, so the short steps must be at the ends of passes over a loader.
     Gradients that are added without a division are a hint, since a sum may be intended.
+
+    Or the last micro-batches of an epoch do not fill a step, and the first step of the next epoch adds them to all of
+    its own micro-batches, with a larger total weight. A script that continues the step in the next epoch takes the
+    planned number in this step too.
     """
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
+            if _judge_leaks(process, windows, key, record):
+                continue
             steps = [
                 (w, ls)
                 for w, ls in _micro_batches(windows, key)
@@ -182,6 +195,42 @@ def short_windows(run: Run, record: Record) -> None:
                 )
 
 
+def _judge_leaks(process: Process, windows: list[Window], key: str, record: Record) -> bool:
+    """Judge steps that contain the rest of an epoch and as many micro-batches as any step; return whether any does."""
+    steps = [(w, ls) for w, ls in _micro_batches(windows, key) if not w.modified and not w.stale_passes]
+    counts = Counter(len(window.passes) for window, _ in steps)
+    loaders = {backward.loader for window in windows for backward in window.passes}
+    if len(loaders) != 1 or None in loaders or not all(_distinct(window) for window, _ in steps):
+        return False
+    ends = [event["n"] for event in ends_of_passes(process) if event["loader"] in loaders]
+    planned = counts.most_common(1)[0][0] if counts else 0
+    long = [(window, losses) for window, losses in steps if len(window.passes) > planned]
+    plain = [sum(x.elements * x.weight for x in losses) for window, losses in steps if len(window.passes) == planned]
+    if planned < 2 or len(long) < 2 or len(long) + len(plain) < len(steps) or largest_ratio(plain) > 1.02:
+        return False
+    wrong = []
+    for window, losses in long:
+        # An epoch ends between the rest and the planned number of its own micro-batches. The end may be seen early, if
+        # batches are fetched ahead, but not before the last but one pass.
+        rest = len(window.passes) - planned
+        first = window.passes[rest - 2].n if rest > 1 else windows[windows.index(window) - 1].n
+        total = sum(loss.elements * loss.weight for loss in losses)
+        if rest < planned and any(first < n < window.passes[rest].n for n in ends) and total > 1.02 * max(plain):
+            wrong.append((window, losses, rest, total))
+    if len(wrong) < len(long):
+        return False
+    window, losses, rest, total = wrong[0]
+    record.tried += len(wrong)
+    record.falsify(
+        losses[0].at,
+        f"the last {rest} micro-batches of an epoch are added to the {planned} of the first step of the next epoch "
+        f"({len(wrong)} steps): the weights of scored elements sum to {total:.4g} in step {window.step}, and to "
+        f"{plain[0]:.4g} in steps of {planned} micro-batches",
+        "also take a step after the last batch of an epoch, or count micro-batches over epochs",
+    )
+    return True
+
+
 def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]) -> bool:
     """Return whether the short windows end passes over a loader with one backward pass per batch."""
     # There must be one kind of loader, and at most one backward pass per batch.
@@ -208,7 +257,7 @@ def averaged_once(run: Run, record: Record) -> None:
 
     This is a hint, since a sum of the losses of M tasks has the weight M on purpose. It is a failure if
     transformers.Trainer or accelerate is configured to accumulate over M micro-batches, which means an average, and
-    every step adds the means of its micro-batches.
+    every step adds the means of its micro-batches, or contains one micro-batch with the weight 1/M.
     """
     planned = {
         event["n"]: event["planned"]
@@ -223,12 +272,25 @@ def averaged_once(run: Run, record: Record) -> None:
                 for w, ls in _micro_batches(windows, key)
                 if not w.modified and not w.stale_passes and _distinct(w)
             ]
+            plans = [planned[each.n] for w, _ in steps for each in w.passes if each.n in planned]  # of the first steps
+            single = all(len(w.passes) == len(ls) == 1 and len(set(plans)) == 1 for w, ls in steps)
+            parts = [abs(losses[0].elements * losses[0].weight * plans[0] - 1) <= 2e-3 for _, losses in steps if single]
+            if len(plans) >= 8 and parts and all(parts):
+                record.tried += len(steps)
+                record.falsify(
+                    steps[0][0].at,
+                    f"the gradients of {plans[0]} micro-batches are to be accumulated, and each loss is divided by "
+                    f"{plans[0]}, but every one of {len(steps)} steps contains one micro-batch",
+                    "pass the optimizer to accelerator.prepare(), whose step() and zero_grad() wait for the last "
+                    "micro-batch",
+                )
+                continue
             steps = [(w, losses) for w, losses in steps if len(losses) > 1]
             record.tried += len(steps)
             counts = {len(losses) for _, losses in steps}
             totals = [sum(loss.elements * loss.weight for loss in losses) for _, losses in steps]
             means = all(abs(total - len(ls)) <= 2e-3 * len(ls) for total, (_, ls) in zip(totals, steps, strict=True))
-            plans = [planned[each.n] for w, _ in steps for each in w.passes if each.n in planned]  # of the first steps
+            plans = [planned[each.n] for w, _ in steps for each in w.passes if each.n in planned]
             if means and len(plans) >= 8 and set(plans) == {max(counts)}:
                 record.falsify(
                     steps[0][1][0].at,
@@ -248,7 +310,8 @@ def averaged_once(run: Run, record: Record) -> None:
                     "means of the micro-batches are added",
                     f"divide every loss by {full}",
                 )
-            elif abs(level * full - 1) <= 2e-3:
+            # On as many ranks, TR-WEIGHT-006 judges the second division.
+            elif abs(level * full - 1) <= 2e-3 and len(run.ranks) != full:
                 record.hint(
                     at,
                     f"every step has {full} micro-batches, and the weights of scored elements sum to {level:.4g}: the "
@@ -398,7 +461,8 @@ def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
     Losses that are divided by the number of elements of all ranks are added on purpose: their weights sum to 1 over all
     ranks, not on every rank. A sum of means may be intended if it changes little (Adam), or if the rate is scaled. The
     claim is falsified if every rank takes the mean of its micro-batches, so that the gradient does not grow with their
-    number, and the size of the gradient matters: it is clipped, or the optimizer is plain SGD.
+    number, and the size of the gradient matters: it is clipped, or the optimizer is plain SGD. Or a function whose name
+    says that it averages reduces the gradients.
     """
     world = len(run.ranks)
     for optimizers in run.replicas if world > 1 else ():
@@ -422,12 +486,20 @@ def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
                 several = all(len(window.passes) > 1 and _distinct(window) for row, _ in steps for window in row)
                 kind = next((e["kind"] for e in first.of("optimizer") if e["optimizer"] == optimizers[0]), "")
                 clips = [clip for row, _ in steps for clip in row[0].clips if clip["limit"] < (clip["norm"] or 0)]
-                add = record.falsify if several and (kind == "SGD" or clips) else record.hint
+                # Functions that reduce as many elements as most gradients have, not numbers to report.
+                names = {
+                    name
+                    for row, _ in steps
+                    for name, elements in row[0].event.get("reducers", {}).items()
+                    if 2 * elements >= row[0].event["elements"]
+                }
+                named = sorted(name for name in names if AVERAGES & set(re.split("[^a-z]+", name.lower())))
+                add = record.falsify if named or (several and (kind == "SGD" or clips)) else record.hint
                 add(
                     windows[0].at,
                     f"the gradients of {world} ranks are summed and not divided: the loss at {at} is a mean on every "
                     f"rank (its weights sum to 1), but in the applied gradient the weights sum to {totals[0]:.4g} "
-                    f"({len(steps)} steps)",
+                    f"({len(steps)} steps)" + (f", although {named[0]}() reduces them" if named else ""),
                     "divide by the number of ranks: dist.all_reduce(p.grad); p.grad /= world_size",
                 )
             elif all(abs(total * world - 1) < 5e-3 for total in totals):
