@@ -428,7 +428,9 @@ def _facts(value: object) -> Event:
     """Return the kinds of the parts of a saved object, and the numbers that are compared with a resumed run."""
     parts = saved_parts(value)
     scaler, scheduler = parts.get("scaler", {}), parts.get("scheduler", {})
+    numbers = value.values() if isinstance(value, dict) and len(value) < 100 else ()
     return {
+        "counts": [number for number in numbers if type(number) is int],
         "parts": sorted({*parts, *(["random"] if any(map(_is_random_state, _byte_tensors(value))) else [])}),
         "scale": float(scaler["scale"]) if isinstance(scaler.get("scale"), (int, float)) else None,
         "stateful": bool(parts["optimizer"]["state"]) if isinstance(parts.get("optimizer"), dict) else False,
