@@ -357,7 +357,7 @@ def _record_load(
 def _missing_statistics(module: nn.Module, missing: list[str]) -> dict[str, object]:
     """Return whether a load has left out exactly the running statistics of a module, and whether they are initial."""
     layers = dict(module.named_modules())
-    norms = {layers.get(name.rpartition(".")[0]) for name in missing}
+    norms = list({layers.get(name.rpartition(".")[0]): None for name in missing})
     only = bool(missing) and all(
         name.rpartition(".")[2] in ("running_mean", "running_var", "num_batches_tracked") for name in missing
     )
