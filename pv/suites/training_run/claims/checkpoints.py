@@ -120,7 +120,7 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
                 )
 
 
-@claim("TR-LOAD-002", "no weights were loaded with strict=False, or filtered by name")
+@claim("TR-LOAD-002", "no weights were loaded with strict=False, or filtered by name", premises=("TR-AVG-003",))
 def something_is_loaded(run: Run, record: Record) -> None:
     """No name of the loaded weights is a name in the model, so nothing is loaded.
 
