@@ -362,7 +362,7 @@ def _record_load(
 def _missing_statistics(module: nn.Module, missing: list[str]) -> dict[str, object]:
     """Return whether a load has left out exactly the running statistics of a module, and whether they are initial."""
     layers = dict(module.named_modules())
-    norms = {layers.get(name.rpartition(".")[0]) for name in missing}
+    norms = list({layers.get(name.rpartition(".")[0]): None for name in missing})
     only = bool(missing) and all(
         name.rpartition(".")[2] in ("running_mean", "running_var", "num_batches_tracked") for name in missing
     )
@@ -433,7 +433,9 @@ def _facts(value: object) -> Event:
     """Return the kinds of the parts of a saved object, and the numbers that are compared with a resumed run."""
     parts = saved_parts(value)
     scaler, scheduler = parts.get("scaler", {}), parts.get("scheduler", {})
+    numbers = value.values() if isinstance(value, dict) and len(value) < 100 else ()
     return {
+        "counts": [number for number in numbers if type(number) is int],
         "parts": sorted({*parts, *(["random"] if any(map(_is_random_state, _byte_tensors(value))) else [])}),
         "scale": float(scaler["scale"]) if isinstance(scaler.get("scale"), (int, float)) else None,
         "stateful": bool(parts["optimizer"]["state"]) if isinstance(parts.get("optimizer"), dict) else False,

@@ -79,8 +79,13 @@ def run_schedules(observer: Observer) -> None:
         observer: The observer of this process.
     """
     functions = observer.schedules.unplanned()
+
+    def evaluate(send: Callable[[object], None]) -> None:
+        for number, parts in functions.items():
+            send(_plan(number, parts))
+
     if functions and not _obstacle_of_process(observer):
-        lines, _ = _in_copy(lambda send: [send(_plan(number, parts)) for number, parts in functions.items()])
+        lines, _ = _in_copy(evaluate)
         for line in lines:
             observer.add("planned", **line)
 

@@ -822,6 +822,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
     ),
     "TR-RESUME-002": (
+        ("restarted_after_epoch", 'first, count = state["epoch"], state["count"]', 'first = state["epoch"]'),
         ("resume_in_epoch", '    schedule.load_state_dict(state["schedule"])\n', ""),
         ("resume_steps", '["lr"] = rate(step)', '["lr"] = rate(step - begin)'),
         ("restarted", '    schedule.load_state_dict(state["schedule"])\n', ""),

@@ -279,7 +279,7 @@ def _measured(evaluations: list[Evaluation], windows: list[Window]) -> list[dict
     return [group for group in groups.values() if len(group) >= 3]
 
 
-@claim("TR-LOAD-002", "no weights were loaded with strict=False, or filtered by name")
+@claim("TR-LOAD-002", "no weights were loaded with strict=False, or filtered by name", premises=("TR-AVG-003",))
 def something_is_loaded(run: Run, record: Record) -> None:
     """No name of the loaded weights is a name in the model, so nothing is loaded.
 

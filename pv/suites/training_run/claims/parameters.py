@@ -25,7 +25,6 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
     its parameters get gradients, are in no optimizer, and never change.
     """
     for process in run.processes:
-        _judge_late_layers(run, process, record)
         last = {event["optimizer"]: event for event in process.of("held")}
         left_out = [event for event in {e["model"]: e for e in process.of("parameters")}.values() if event["left_out"]]
         for event in last.values():
@@ -92,6 +91,8 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
                     "runs and never have a gradient",
                     "pass only parameters of the model to the optimizer",
                 )
+        if not any(event["in_no_model"] for event in last.values()):
+            _judge_late_layers(run, process, record)
 
 
 def _judge_late_layers(run: Run, process: Process, record: Record) -> None:

@@ -413,9 +413,12 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
         # If the first rates recur earlier in the run, as in a cycle, they may recur now.
         recurs = any(rates[i : i + REPEATED_STEPS] == rates[:REPEATED_STEPS] for i in range(1, c.saved))
         if not recurs and all(alike(s.rates, r) for s, r in zip(c.steps[1:count], rates[1:], strict=False)):
-            record.hint(
+            counted = c.saved in c.save.get("counts", ())
+            add = record.falsify if counted else record.hint
+            add(
                 c.line(),
-                f"{c.place}: its first {count} steps repeat the rates of the first steps of the run",
+                f"{c.place}: its first {count} steps repeat the rates of the first steps of the run"
+                + (f", although the file has the number of steps, {c.saved}" if counted else ""),
                 "restore the number of steps that the rate is computed from",
             )
         return
