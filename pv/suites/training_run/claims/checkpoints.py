@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from pv.suites.training_run.claim import Record, claim, numbers
-from pv.suites.training_run.claims.reported import Evaluation, directions, evaluations_of
+from pv.suites.training_run.claims.reported import Evaluation, directions, evaluations_of, reported_numbers
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 BETTER = {
@@ -15,6 +15,8 @@ BETTER = {
     ),
 }
 """By word in the name of a metric: the direction in which the metric improves."""
+NO_SCORES = {"loss", "train", "training", "error", "nll", "ce", "mse", "lr", "rate", "time", "s", "sec", "norm"}
+"""Words in the names of reported numbers by which no script selects a state as the best one, if they are large."""
 CLEARLY = 0.05
 """Smallest relative improvement of a loss or an accuracy that a choice of the best state may not overlook."""
 LOST_SHARE = 0.2
@@ -140,8 +142,8 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
        its values do: all of them equal a loss, or all an accuracy, of the last evaluation.
     2. After the last step, the script restores the weights of an earlier step, or it has saved a file with "best" in
        its name. By one loss or accuracy of at least three evaluations, this is the worst state, and it is not better
-       than the median by any other one. A script that selects by another metric would have to prefer the worst state by
-       every measured number. An improvement below `CLEARLY` may be less than a required difference.
+       than the median by any other one, nor the best by another reported number, such as a recall. An improvement below
+       `CLEARLY` may be less than a required difference.
     """
     for process in run.processes:
         choices: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
@@ -179,7 +181,7 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
                 if all(group[step] > value for other, value in group.items() if other != step)
                 and group[step] - min(group.values()) > CLEARLY * abs(group[step])
             ]
-            if worst and min(ranks) >= 0.5:
+            if worst and min(ranks) >= 0.5 and not _is_best_by_report(process, event, windows, step):
                 values = [abs(value) for value in worst[0].values()]
                 record.falsify(
                     event["at"],
@@ -229,6 +231,20 @@ def _kept_states(run: Run, process: Process) -> Iterator[tuple[Event, list[Windo
             if len({event["at"] for event in saves}) == 1:
                 step = max(window.step for window in windows if window.n < saves[-1]["n"])
                 yield saves[-1], windows, step, "the file of the best state has"
+
+
+def _is_best_by_report(process: Process, event: Event, windows: list[Window], step: int) -> bool:
+    """Return whether a reported number, other than a loss, a rate or a time, is largest at a state that was kept."""
+    lines: dict[object, dict[int, float]] = defaultdict(dict)
+    for report in process.of("report"):
+        for shown in reported_numbers(report) if report["n"] < event["n"] else ():
+            words = set(re.findall("[a-z]+", shown.source[1].rpartition("#")[2].lower()))
+            if words and not words & NO_SCORES:
+                lines[shown.source].setdefault(sum(window.n < shown.n for window in windows), shown.value)
+    return any(
+        step in line and len(line) >= 3 and all(line[step] > value for at, value in line.items() if at != step)
+        for line in lines.values()
+    )
 
 
 def _measured(evaluations: list[Evaluation], windows: list[Window]) -> list[dict[int, float]]:

@@ -55,7 +55,8 @@ class ReportedNumber:
         return abs(self.value - value) <= self.half
 
 
-def _reported_numbers(event: Event) -> Iterator[ReportedNumber]:
+def reported_numbers(event: Event) -> Iterator[ReportedNumber]:
+    """Yield the numbers of a `report` event that are finite."""
     for name, number in event["numbers"].items():
         text = number if isinstance(number, str) else repr(float(number))
         value = float(text)
@@ -385,7 +386,7 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
     groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
     for one in evaluations_of(process):
         groups[one.function, one.key].append(one)
-    reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
+    reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
     tried: dict[str, int] = defaultdict(int)
     matches: list[Match] = []
     for group in groups.values():
@@ -579,7 +580,7 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
                     _seen(match, f"{_applied(match)}the mean over all evaluations so far"),
                     "set the sums to 0, or call metric.reset(), before each evaluation",
                 )
-        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
+        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
         groups: dict[int, list[Evaluation]] = defaultdict(list)
         for one in training_epochs(process):
             groups[one.key].append(one)
@@ -737,7 +738,7 @@ def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
     time by the batch size, as in a loss per example. All passes must agree, so often that chance is ruled out.
     """
     for process in run.processes if len(run.processes) == 1 else ():
-        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
+        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
         lengths = {event["loader"]: event["batches"] for event in process.of("pass_end")}
         groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
         for one in [*training_epochs(process), *evaluations_of(process)]:
@@ -802,7 +803,7 @@ def reported_mean_is_over_ranks(run: Run, record: Record) -> None:
         for one in evaluations_of(process):
             parts[-1][one.function, one.key].append(one)
     for rank, process in enumerate(ranks):
-        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
+        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
         for name, group in parts[rank].items():
             if any(len(part.get(name, ())) != len(group) for part in parts):
                 continue
@@ -871,7 +872,7 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
     that is accumulated over micro-batches is reported when it is complete.
     """
     for process, _, windows in windows_of(run):
-        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
+        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
         for pairs in _training_reports(process, windows, reports):
             hits, chance, first = 0, 1.0, None
             for window, shown in pairs:
@@ -919,7 +920,7 @@ def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
     Always a hint: the applied norm may be of interest. A number that is the limit itself does not count.
     """
     for process, _, windows in windows_of(run):
-        reports = [shown for event in process.of("report") for shown in _reported_numbers(event)]
+        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
         for pairs in _training_reports(process, windows, reports):
             clipped: list[tuple[ReportedNumber, float, float]] = []
             varies = failed = False
