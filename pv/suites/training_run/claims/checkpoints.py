@@ -174,7 +174,8 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
             if not known:
                 continue
             record.tried += 1
-            ranks = [sorted(group.values()).index(group[step]) / (len(group) - 1) for group in known]
+            # 1 for the worst state, also if others are equal, and 0 for the best one.
+            ranks = [(sum(v <= group[step] for v in group.values()) - 1) / (len(group) - 1) for group in known]
             worst = [
                 group
                 for group in known
@@ -239,10 +240,11 @@ def _is_best_by_report(process: Process, event: Event, windows: list[Window], st
     for report in process.of("report"):
         for shown in reported_numbers(report) if report["n"] < event["n"] else ():
             words = set(re.findall("[a-z]+", shown.source[1].rpartition("#")[2].lower()))
-            if words and not words & NO_SCORES:
-                lines[shown.source].setdefault(sum(window.n < shown.n for window in windows), shown.value)
+            at = sum(window.n < shown.n for window in windows)
+            if words and at and not words & NO_SCORES:
+                lines[shown.source].setdefault(at, shown.value)
     return any(
-        step in line and len(line) >= 3 and all(line[step] > value for at, value in line.items() if at != step)
+        step in line and len(line) >= 3 and all(line[step] > value for other, value in line.items() if other != step)
         for line in lines.values()
     )
 
