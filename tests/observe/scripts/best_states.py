@@ -42,7 +42,7 @@ for rate, kind in ((1e-2, "loss"), (0.3, "last"), (0.3, "accuracy"), (1e-2, "cov
             optimizer.step()
         loss, accuracy = evaluate(net, val)
         coverage = 1 / (epoch + 1.5)  # in place of a score that falls while the loss improves
-        print(f"loss {loss:.5f} accuracy {accuracy:.5f} coverage {coverage:.5f}")
+        print(f"loss {loss:.5f} accuracy {accuracy:.5f}" + f" coverage {coverage:.5f}" * (kind == "coverage"))
         value = {"loss": loss, "last": -epoch, "accuracy": -accuracy, "coverage": -coverage}[kind]
         if best is None or value < best:
             best, state = value, copy.deepcopy(net.state_dict())
