@@ -134,7 +134,11 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
                 )
 
 
-@claim("TR-SAVE-003", "no library compared a metric, and no earlier state was restored after the last step")
+@claim(
+    "TR-SAVE-003",
+    "no library compared a metric, and no earlier state was restored after the last step",
+    premises=("TR-LOAD-001", "TR-SAVE-001", "TR-RESUME-008"),
+)
 def best_state_is_the_best(run: Run, record: Record) -> None:
     """The best state, or the end of the training, is chosen in the wrong direction.
 
