@@ -40,6 +40,7 @@ BACKWARD_PASSES = 6
 """Number of first backward passes after which every parameter of every model is examined."""
 
 _Dropout = importlib.import_module("torch.nn.modules.dropout")._DropoutNd
+_TIED_LAYERS = (nn.Embedding, nn.Linear)
 _MATRIX_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -497,29 +498,34 @@ def _names_of_one_storage(named: list[tuple[str, Tensor]]) -> list[list[str]]:
 
 
 def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> object:
-    """Return the pairs of an embedding and a linear layer whose weights were equal at first, with their difference now.
+    """Return facts about the pairs of an embedding and a linear layer whose weights have one shape.
 
     Args:
         facts: The facts of this process.
         module: The model.
         trained: Ids of the parameters that optimizers hold, and that had a gradient.
+
+    Returns:
+        The names of both weights, whether they were equal at first, their difference now, and whether the model
+        declares that they are tied.
     """
-    layers = [(name, m.weight) for name, m in module.named_modules() if isinstance(m, (nn.Embedding, nn.Linear))]
-    found = [(name, p, facts.first[id(p)][1]) for name, p in layers if id(p) in trained and id(p) in facts.first]
+    layers = [(f"{name}.weight", m, m.weight) for name, m in module.named_modules() if type(m) in _TIED_LAYERS]
+    found = [row for row in layers if id(row[2]) in trained and id(row[2]) in facts.first]
     names: list[list[str]] = []
     parts: list[Tensor] = []
-    for one, p, first in found:
-        for two, q, other in found:
-            if p.dim() == 2 and p.shape == q.shape and isinstance(module.get_submodule(one), nn.Embedding):
-                if p is not q and type(module.get_submodule(two)) is nn.Linear and torch.equal(first, other):
-                    names.append([f"{one}.weight", f"{two}.weight"])
-                    parts.append((facts.sample(p) - facts.sample(q)).abs().amax())
+    for one, _, p in (row for row in found if type(row[1]) is nn.Embedding):
+        for two, layer, q in found:
+            if type(layer) is nn.Linear and p is not q and p.shape == q.shape and p.device == q.device:
+                first, other = facts.first[id(p)][1], facts.first[id(q)][1]
+                now = (facts.sample(p) - facts.sample(q)).abs().amax()
+                names.append([one, two])
+                parts.append(torch.stack([(first - other).abs().amax().double(), now.double()]))
     # The classes of transformers have `tie_weights` also for models that are not tied, so their configuration decides.
     wanted = getattr(getattr(module, "config", None), "tie_word_embeddings", None)
     declared = [*dir(type(module)), *(name for name, value in vars(module).items() if value is not False)]
     words = [set(name.lower().strip("_").split("_")) for name in declared]
     tied = any(name & {"tie", "tied"} and name <= TIED for name in words) if wanted is None else bool(wanted)
-    return Late(parts, lambda *apart: [[*pair, d[0], tied] for pair, d in zip(names, apart)]) if parts else []
+    return Late(parts, lambda *rows: [[*pair, a == 0, b, tied] for pair, (a, b) in zip(names, rows)]) if parts else []
 
 
 def count_listed(observer: Observer, model: int, module: nn.Module, held: set[int]) -> object:

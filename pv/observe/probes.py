@@ -261,7 +261,7 @@ class _Recorder(TorchFunctionMode):
         """Number of self-attentions, by whether they see later positions."""
         self.over_queries = 0
         """Number of softmaxes over the last dimension but one of a square matrix, which may be the queries."""
-        self.heads: set[tuple[int, int]] = set()
+        self.heads: set[tuple[int, ...]] = set()
         """Numbers of heads and of positions of the self-attentions."""
         self.views: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
         """Shapes before and after a view that splits or merges heads as if positions and heads were swapped."""

@@ -448,7 +448,7 @@ class _Run:
             "cut_inputs": 1,
             "rows": [["body.weight", 16, 0.5, 0.1]],
             "one_storage": [],
-            "untied": [["embed.weight", "head.weight", 0.0, True]],
+            "untied": [["embed.weight", "head.weight", False, 0.4, True]],
             "last_layer": {"name": "head", "trained": True, "drawn": 1, "classes": 9, "matrices": 2}
             | {"frozen": 2, "frozen_drawn": 0},
         }

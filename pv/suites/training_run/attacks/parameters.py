@@ -120,7 +120,7 @@ def falsify_tied_parameters_are_one(subject: ModuleType, plan: Plan, copied: boo
     def split(events: Events) -> None:
         last = of(events, "parameters")[-1]
         if copied:
-            last["untied"] = [["embed.weight", "head.weight", 0.3, True]]
+            last["untied"] = [["embed.weight", "head.weight", True, 0.3, True]]
         else:
             first(events, "optimizer")["kind"] = "AdamW"
             last["one_storage"] = [["embed.weight", "head.weight"]]

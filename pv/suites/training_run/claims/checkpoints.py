@@ -144,7 +144,11 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
                 )
 
 
-@claim("TR-SAVE-003", "no library compared a metric, and no earlier state was restored after the last step")
+@claim(
+    "TR-SAVE-003",
+    "no library compared a metric, and no earlier state was restored after the last step",
+    premises=("TR-LOAD-001", "TR-SAVE-001", "TR-RESUME-008"),
+)
 def best_state_is_the_best(run: Run, record: Record) -> None:
     """The best state, or the end of the training, is chosen in the wrong direction.
 
@@ -184,7 +188,8 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
             if not known:
                 continue
             record.tried += 1
-            ranks = [sorted(group.values()).index(group[step]) / (len(group) - 1) for group in known]
+            # 1 for the worst state, also if others are equal, and 0 for the best one.
+            ranks = [(sum(v <= group[step] for v in group.values()) - 1) / (len(group) - 1) for group in known]
             worst = [
                 group
                 for group in known

@@ -584,7 +584,7 @@ def units_of_a_layer_differ(run: Run, record: Record) -> None:
                 break
 
 
-@claim("TR-PARAM-012", "no parameters of a model were compared")
+@claim("TR-PARAM-012", "no parameters of a model were compared", premises=("TR-LOAD-004",))
 def tied_parameters_are_one(run: Run, record: Record) -> None:
     """Weights are tied by `.data`, so that they are two parameters.
 
@@ -610,8 +610,8 @@ def tied_parameters_are_one(run: Run, record: Record) -> None:
                     "part of the gradient, and the optimizer updates the memory with each of them",
                     right,
                 )
-            for embedding, head, apart, is_tied in event.get("untied") or ():
-                if apart:
+            for embedding, head, was_equal, apart, is_tied in event.get("untied") or ():
+                if was_equal and apart:
                     add = record.falsify if is_tied else record.hint
                     add(
                         at,
