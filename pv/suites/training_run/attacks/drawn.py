@@ -394,9 +394,9 @@ class _Run:
         summed = sum(count * value for part in parts for count, value in part)
         numbers = {"loss": f"{summed / sum(TEST_ROWS) / ranks:.5f}", "rate": "0.001"}
         self.add("report", by="print", at="t.py:10", key=7, numbers=numbers)
-        # ReduceLROnPlateau gets the loss of this rank, and then its exponential, which some scripts pass instead.
+        # ReduceLROnPlateau gets the exponential of the loss of this rank, as in some scripts, and then the loss.
         rank_loss = sum(map(math.prod, zip(TEST_ROWS, evaluated_losses(index, rank), strict=True))) / sum(TEST_ROWS)
-        for watched in (rank_loss, math.exp(rank_loss)):
+        for watched in (math.exp(rank_loss), rank_loss):
             self.add("schedule", scheduler=PLATEAU, explicit=True, epoch=index, metric=watched, at="t.py:9")
         self.add("choice", by="ModelCheckpoint", name="val_loss", mode="min", value=rank_loss, at="t.py:9")
         updates = {"trained": 0, "evaluated": [len(TEST_ROWS)], "computed": 0, "sources": 1}

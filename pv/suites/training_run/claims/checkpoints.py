@@ -10,23 +10,13 @@ from pv.suites.training_run.claims.reported import Evaluation, directions, evalu
 from pv.suites.training_run.claims.schedules import direction_of, improve
 from pv.suites.training_run.run import Event, Process, Run, Window
 
-COUNTERS = {
-    "epoch",
-    "step",
-    "steps",
-    "iter",
-    "it",
-    "batch",
-    "lr",
-    "rate",
-    "time",
-    "sec",
-    "s",
-    "best",
-    "train",
-    "train_loss",
+NO_SCORES = {
+    *("loss", "train", "training", "error", "nll", "ce", "mse", "norm", "best"),
+    *("epoch", "step", "steps", "iter", "it", "batch", "lr", "rate", "time", "sec", "s"),
 }
-"""Words in names of numbers that are reported with an evaluation, and are no results of it."""
+"""Words in names of reported numbers by which no script selects the best state: counters, times and losses.
+
+A loss of the training falls, so the first state always has its largest value."""
 CLEARLY = 0.05
 """Smallest relative improvement of a loss or an accuracy that a choice of the best state may not overlook."""
 LOST_SHARE = 0.2
@@ -226,15 +216,15 @@ def _direction(process: Process, name: str, events: list[Event], evaluations: li
 def _is_first_by_another(process: Process, windows: list[Window], step: int, known: list[dict[int, float]]) -> bool:
     """Return whether a state has the largest or the smallest value of a number that is reported once per evaluation.
 
-    Numbers that are evaluated do not count, nor those that count steps, such as an epoch.
+    Numbers that are evaluated do not count, nor numbers with a name in `NO_SCORES`.
     """
     lines: dict[tuple[int, str], dict[int, float]] = defaultdict(dict)
     for shown in (one for event in process.of("report") for one in reported_numbers(event)):
         lines[shown.source].setdefault(sum(window.n < shown.n for window in windows), shown.value)
     steps = sorted(set.intersection(*map(set, known)))
     for (_, name), values in lines.items():
-        words = re.split("[^a-z_]+", name.lower())
-        if not set(steps) <= set(values) or COUNTERS & set([word for word in words if word][-1:]):
+        words = set(re.findall("[a-z]+", name.rpartition("#")[2].lower()))
+        if not set(steps) <= set(values) or words & NO_SCORES:
             continue
         row = [values[each] for each in steps]
         is_measured = any(
