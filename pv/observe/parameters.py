@@ -525,15 +525,19 @@ def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> ob
     for one, p, first in found:
         for two, q, other in found:
             if p.dim() == 2 and p.shape == q.shape and isinstance(module.get_submodule(one), nn.Embedding):
-                if p is not q and type(module.get_submodule(two)) is nn.Linear and torch.equal(first, other):
+                if p is not q and type(module.get_submodule(two)) is nn.Linear and first.shape == other.shape:
                     names.append([f"{one}.weight", f"{two}.weight"])
-                    parts.append((facts.sample(p) - facts.sample(q)).abs().amax())
+                    apart = (facts.sample(p) - facts.sample(q)).abs().amax()
+                    # -1 if they were different at first. Nothing may wait for a device here.
+                    parts.append(torch.where((first == other).all(), apart, -1.0))
     # The classes of transformers have `tie_weights` also for models that are not tied, so their configuration decides.
     wanted = getattr(getattr(module, "config", None), "tie_word_embeddings", None)
     declared = [*dir(type(module)), *(name for name, value in vars(module).items() if value is not False)]
     words = [set(name.lower().strip("_").split("_")) for name in declared]
     tied = any(name & {"tie", "tied"} and name <= TIED for name in words) if wanted is None else bool(wanted)
-    return Late(parts, lambda *apart: [[*pair, d[0], tied] for pair, d in zip(names, apart)]) if parts else []
+    return (
+        Late(parts, lambda *apart: [[*pair, d[0], tied] for pair, d in zip(names, apart) if d[0] >= 0]) if parts else []
+    )
 
 
 def count_listed(observer: Observer, model: int, module: nn.Module, held: set[int]) -> object:

@@ -26,7 +26,6 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
     may be those of a helper, such as a perceptual network.
     """
     for process in run.processes:
-        _judge_late_layers(run, process, record)
         last = {event["optimizer"]: event for event in process.of("held")}
         left_out = [event for event in {e["model"]: e for e in process.of("parameters")}.values() if event["left_out"]]
         for event in last.values():
@@ -93,6 +92,8 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
                     "runs and never have a gradient",
                     "pass only parameters of the model to the optimizer",
                 )
+        if not record.findings:
+            _judge_late_layers(run, process, record)
 
 
 def _judge_late_layers(run: Run, process: Process, record: Record) -> None:
@@ -609,7 +610,10 @@ def tied_parameters_are_one(run: Run, record: Record) -> None:
             at = next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
             right = "assign the parameter itself: head.weight = embedding.weight"
             record.tried += event["held"] if "one_storage" in event else 0
+            lost = [names for load in process.of("load") for names in load["untied"]]  # see TR-LOAD-004
             for names in event.get("one_storage", ()):
+                if names in lost:
+                    continue
                 add = record.hint if is_linear else record.falsify
                 add(
                     at,
