@@ -959,7 +959,7 @@ class Observer:
                 held=sum(id(p) in held for _, p in trainable),
                 left_out=[name for name, _ in left_out][:40],
                 left_out_shapes=[list(p.shape) for _, p in left_out][:40],
-                late=[name for name, p in left_out if created and self.facts.made_at(p) > max(created)][:40],
+                **parameters.describe_late(self.facts, left_out, max(created, default=self.trace.count)),
                 outside=outside[:20],
                 listed=parameters.count_listed(self, model.number, module, set(held)),
                 without_gradient=[n for n, p in trainable_here if id(p) in ran and id(p) in held and id(p) not in had][

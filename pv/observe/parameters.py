@@ -475,6 +475,20 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
     }
 
 
+def describe_late(facts: Facts, named: list[tuple[str, Tensor]], created: int) -> dict[str, object]:
+    """Describe the parameters that were drawn after the optimizer was constructed, and whether they are still as drawn.
+
+    Args:
+        facts: The facts of this process.
+        named: Parameters that are in no optimizer, with their names.
+        created: The number of events before the optimizer of the other parameters was constructed.
+    """
+    late = [(name, p) for name, p in named if facts.made_at(p) > created]
+    matrices = [p for _, p in late if p.dim() > 1]
+    drawn = _count_as(facts, facts.drawn, matrices, alike=True)
+    return {"late": [name for name, _ in late][:40], "late_matrices": len(matrices), "late_drawn": drawn}
+
+
 def _has_initial_weights(observer: Observer, average: nn.Module) -> object:
     """Return whether an average of weights has the weights that a model of equal shapes had at first, read later."""
     facts, mine = observer.facts, list(average.parameters())

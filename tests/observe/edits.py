@@ -787,7 +787,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-SAVE-003": (
         ("best_states", "value < best", "value > best"),
-        ("transformers_trainer", "greater_is_better=False", "greater_is_better=True"),
+        (  # texts that the model can learn
+            "transformers_trainer",
+            "greater_is_better=False",
+            "greater_is_better=True",
+            "torch.randint(1, 24, (n,))",
+            "torch.arange(1, n + 1)",
+        ),
         ("library_metrics", 'monitor="val_acc", mode="max"', 'monitor="val_acc"'),
         ("library_metrics", 'monitor="val_loss", mode="min"', 'monitor="val_loss", mode="max"'),
     ),

@@ -1,4 +1,4 @@
-"""The best state in memory by its loss, the last state, a file of the best accuracy, and the best state by a score.
+"""The best state in memory by its loss, a score or a size, the last state, and a file of the best accuracy.
 
 hints: none
 """
@@ -31,7 +31,7 @@ def evaluate(net, loader):
 
 
 total = 0.0
-for rate, kind in ((1e-2, "loss"), (0.3, "last"), (0.3, "accuracy"), (1e-2, "coverage")):
+for rate, kind in ((1e-2, "loss"), (0.3, "last"), (0.3, "accuracy"), (1e-2, "coverage"), (1e-2, "size")):
     net = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 3))
     optimizer = torch.optim.Adam(net.parameters(), lr=rate)
     best, state = None, None
@@ -42,8 +42,10 @@ for rate, kind in ((1e-2, "loss"), (0.3, "last"), (0.3, "accuracy"), (1e-2, "cov
             optimizer.step()
         loss, accuracy = evaluate(net, val)
         coverage = 1 / (epoch + 1.5)  # in place of a score that falls while the loss improves
-        print(f"loss {loss:.5f} accuracy {accuracy:.5f}" + f" coverage {coverage:.5f}" * (kind == "coverage"))
-        value = {"loss": loss, "last": -epoch, "accuracy": -accuracy, "coverage": -coverage}[kind]
+        size = sum(p.square().sum().item() for p in net.parameters())
+        shown = {"coverage": f" coverage {coverage:.5f}", "size": f" size {size:.4f}"}.get(kind, "")
+        print(f"loss {loss:.5f} accuracy {accuracy:.5f}{shown}")
+        value = {"loss": loss, "last": -epoch, "accuracy": -accuracy, "coverage": -coverage, "size": size}[kind]
         if best is None or value < best:
             best, state = value, copy.deepcopy(net.state_dict())
             if kind == "accuracy":

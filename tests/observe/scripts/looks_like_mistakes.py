@@ -1,4 +1,4 @@
-"""Correct parts that look like mistakes: fixed noise, unusual settings, new schedules, unused classes, lost batches."""
+"""Correct parts that look like mistakes: fixed noise, unusual settings, new schedules, lost batches."""
 
 import math
 
@@ -38,30 +38,6 @@ for rows in torch.randperm(160).split(20):
     update(optimizer, share * losses[0] + (1 - share) * losses[1])
 
 
-# Most classes of the zero head never occur. The other head begins as a copy of the embedding, and is not tied to it.
-class Tagger(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.tie_qk = True
-        self.embed, self.head, self.zero = nn.Embedding(90, 12), nn.Linear(12, 90), nn.Linear(12, 90)
-        nn.init.zeros_(self.zero.weight)
-        with torch.no_grad():
-            self.head.weight.copy_(self.embed.weight)
-
-    def forward(self, tokens):
-        h = self.embed(tokens)
-        return torch.tanh(self.head(h)), self.zero(h)
-
-
-tagger = Tagger()
-nets.append(tagger)
-optimizer = torch.optim.Adam(tagger.parameters(), lr=1e-2)
-for _ in range(10):
-    tokens = torch.randint(70, 90, (64,))
-    scores, zero = tagger(tokens)
-    update(optimizer, F.cross_entropy(scores, 159 - tokens) + F.cross_entropy(zero, 159 - tokens))
-
-
 # The noise of an evidence lower bound is fixed, so that it is a function of the parameters.
 class Guide(nn.Module):
     def __init__(self):
@@ -97,22 +73,6 @@ for _ in range(2):
     with torch.no_grad():
         print(f"accuracy {(net(0.2 * x).argmax(1) == y).float().mean():.3f}")
 
-
-# Slots are mixtures of rows.
-class Slots(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scores, self.expert = nn.Linear(6, 4), nn.Linear(6, 6)
-
-    def forward(self, x):
-        scores = self.scores(x)
-        return x + scores.softmax(1) @ torch.tanh(self.expert(scores.softmax(0).T @ x))
-
-
-net = mlp(Slots(), nn.Linear(6, 3))
-optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
-for rows in torch.randperm(160).split(20):
-    update(optimizer, F.cross_entropy(net(x[rows]), y[rows]))
 
 # The last batches of an epoch that do not fill a step are dropped, and the schedule is planned for the rest.
 net = mlp(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 3))
@@ -166,6 +126,7 @@ for _ in range(5):
     with torch.no_grad():
         hits = sum((attack(inputs).argmax(1) == labels).sum().item() for inputs, labels in loader)
     schedule.step(hits / 160)
+
 
 # Clients share weights and keep their statistics. An evaluation comes first.
 clients = [mlp(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 3)) for _ in range(2)]

@@ -148,8 +148,8 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
     2. After the last step, the script restores the weights of an earlier step, or it has saved a file with "best" in
        its name. By one loss or accuracy of at least three evaluations, this is the worst state, and it is not better
        than the median by any other one. A script that selects by another metric would have to prefer the worst state by
-       every measured number. An improvement below `CLEARLY` may be less than a required difference. If this state is
-       the first one by another number that the script reports, such as a size, the finding is a hint.
+       every measured number. An improvement below `CLEARLY` may be less than a required difference. A state that is the
+       first one by another reported number, such as a recall or a size, is not judged.
     """
     for process in run.processes:
         choices: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
@@ -186,9 +186,9 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
                 if all(group[step] > value for other, value in group.items() if other != step)
                 and group[step] - min(group.values()) > CLEARLY * abs(group[step])
             ]
-            if worst and min(ranks) >= 0.5:
+            if worst and min(ranks) >= 0.5 and not _is_first_by_another(process, windows, step, known):
                 values = [abs(value) for value in worst[0].values()]
-                (record.hint if _is_first_by_another(process, windows, step, known) else record.falsify)(
+                record.falsify(
                     event["at"],
                     f"{how} the weights of step {step}, the worst of {len(values)} evaluated states: the values in the "
                     f"evaluations are {numbers(values[:8])}, and this state has {abs(worst[0][step]):.4g}",

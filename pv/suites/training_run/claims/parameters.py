@@ -22,7 +22,8 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
     finding is a hint: an optimizer may hold parameters that are used outside of modules.
 
     Or a layer, such as an adapter, was added to a model after the optimizer of its other parameters was constructed:
-    its parameters get gradients, are in no optimizer, and never change.
+    its parameters get gradients, are in no optimizer, and never change. Their values must be random, since loaded ones
+    may be those of a helper, such as a perceptual network.
     """
     for process in run.processes:
         last = {event["optimizer"]: event for event in process.of("held")}
@@ -99,7 +100,14 @@ def _judge_late_layers(run: Run, process: Process, record: Record) -> None:
     """Judge parameters that were initialized after the optimizer of their model was constructed."""
     for model in _with_left_out(process):
         late = model.get("late", [])
-        if late and model["held"] and _keeps_left_out(model) and run.complete and process.steps >= 4:
+        if (
+            late
+            and model["late_drawn"] == model["late_matrices"]
+            and model["held"]
+            and _keeps_left_out(model)
+            and run.complete
+            and process.steps >= 4
+        ):
             record.tried += len(late)
             record.falsify(
                 [e["at"] for e in process.of("optimizer") if e["n"] < model["n"]][-1],
@@ -602,7 +610,10 @@ def tied_parameters_are_one(run: Run, record: Record) -> None:
             at = next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
             right = "assign the parameter itself: head.weight = embedding.weight"
             record.tried += event["held"] if "one_storage" in event else 0
+            lost = [names for load in process.of("load") for names in load["untied"]]  # see TR-LOAD-004
             for names in event.get("one_storage", ()):
+                if names in lost:
+                    continue
                 add = record.hint if is_linear else record.falsify
                 add(
                     at,

@@ -215,7 +215,7 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
     4. A factor reduces the rate below 1/10,000 of the initial rate before the run ends, so the last steps have no
        effect.
     5. The schedule is constructed again and again for the same parameters, each time for a horizon that is the number
-       of all advances of the run, and the rates begin again.
+       of all advances of the run, and begins at its first advance.
     """
     ranks = Counter(process.rank for process in run.processes)
     for process in run.processes:
@@ -296,18 +296,16 @@ def _begins_again(process: Process, record: Record) -> bool:
     for (at, _), schedules in by_line.items():
         planned = max(schedules[0].horizon, schedules[0].plan["end"])
         calls = [len(schedule.calls) for schedule in schedules]
-        # The rates of the second step. A schedule that continues the one before it, by its last epoch or its state, may
-        # begin with the initial rate, and has other rates then.
-        rates = [[w.event["rates"] for w in s.windows if w.n > s.event["n"]][1:2] for s in schedules]
-        again = bool(rates[0]) and rates.count(rates[0]) == len(rates)
+        # A schedule that continues the one before it has its last epoch, or its state.
+        again = len({schedule.calls[0].get("epoch") for schedule in schedules}) == 1
         record.tried += len(schedules) - 1
         # Warm restarts end each of their cycles.
         if len(schedules) >= 3 and again and planned >= 2 * max(calls) and abs(planned - sum(calls)) <= 0.05 * planned:
             record.falsify(
                 at,
                 f"{schedules[0].event['kind']} is constructed {len(schedules)} times here, each time for {planned} "
-                f"advances, and advances up to {max(calls)} times, {sum(calls)} times in all: it begins again, with "
-                "the rates of the first steps",
+                f"advances, and advances up to {max(calls)} times, {sum(calls)} times in all: it begins again each "
+                "time",
                 "construct the schedule once, before the loop over epochs",
             )
             return True
@@ -382,8 +380,8 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
     The rate is then reduced while the model improves. The value shows whether the metric is a loss or an accuracy: in
     every call, it equals a loss or an accuracy of the last evaluation. An accuracy of one half may also be an error
     rate, so such a call does not count. Any other metric is known by the name under which the script reports the same
-    number, such as F1 or perplexity. The values must improve in this direction: the accuracy of a network that is
-    attacked has to fall.
+    number, such as F1 or perplexity. Such a number, and an accuracy, must improve in this direction: the accuracy of a
+    network that is attacked has to fall.
     """
     for process in run.processes:
         plateaus = [s for s in _schedules(process) if s.event["kind"] == "ReduceLROnPlateau" and s.calls]
@@ -410,13 +408,14 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
                 continue
             record.tried += len(metrics)
             mode = schedule.event.get("mode")
-            improves = improve([value for value, _ in metrics], metrics[0][1])
+            values = [value for value, _ in metrics]
+            improves = improve(values, metrics[0][1]) or (mode == "max" and not called)
             if improves and all(direction != mode for _, direction in metrics):
                 name = "an accuracy" if mode == "min" else "a loss"
                 name = f"what the script reports as {min(called).replace('#', '1')}" if called else name
                 record.falsify(
                     schedule.event["at"],
-                    f"ReduceLROnPlateau(mode={mode!r}) gets {name}, {numbers([value for value, _ in metrics[:5]])}: it "
+                    f"ReduceLROnPlateau(mode={mode!r}) gets {name}, {numbers(values[:5])}: it "
                     "treats an improvement as no improvement, and reduces the rate",
                     f'ReduceLROnPlateau(..., mode="{metrics[0][1]}")',
                 )
