@@ -184,6 +184,9 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
             if not known:
                 continue
             record.tried += 1
+            saves = sum(one["at"] == event["at"] for one in process.of(event["event"]))
+            if event["event"] == "save" and saves >= min(map(len, known)):
+                continue  # after every evaluation, such as by a training loss that always falls
             ranks = [sorted(group.values()).index(group[step]) / (len(group) - 1) for group in known]
             worst = [
                 group
