@@ -1,4 +1,4 @@
-"""Few examples, many epochs: the file of the best state has the smallest training loss, and the largest of the others."""
+"""Few examples, many epochs: the file of the best state has the smallest training loss, not the smallest other one."""
 
 import torch
 import torch.nn.functional as F
