@@ -429,7 +429,7 @@ def test_probes_leave_the_process_alone(plain_lines: list[str], tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "calls", "start", "result"),
     [
-        (["--no-probes"], 99, "", "not reached TR-PROBE-001, -002, -003: probes are switched off"),
+        (["--no-probes"], 99, "", "not reached TR-PROBE-001, -002, -003, -004: probes are switched off"),
         ([], 99, THREAD, "threads cannot be copied: mine"),
         ([], 4, "", "not reached TR-PROBE-001"),
     ],

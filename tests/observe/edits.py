@@ -355,6 +355,8 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "--stop 4",
             "    for inputs",
             "    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)\n    for inputs",
+            "1e-2 * (count + 1) / 30",
+            "1e-2",
         ),
         ("optimizers_anew", "torch.optim.SGD(net.parameters(), lr=0.1)", "torch.optim.AdamW(net.parameters(), lr=0.1)"),
         ("optimizers_anew", "torch.optim.SGD(net.parameters(), lr=0.1)", "torch.optim.SGD(net.parameters(), 0.1, 0.9)"),

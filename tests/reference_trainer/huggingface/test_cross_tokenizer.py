@@ -113,7 +113,7 @@ def test_templates_that_divide_conversations_differently_are_refused(other: Path
         "{{ m['content'] }}", "{{ m['content'] if loop.last or m['role'] == 'user' else '' }}"
     )
     write_model(tmp_path / "teacher", words, 32)
-    with pytest.raises(DataError, match=r"30 documents in the chat template of the student and \d+ in .* --turns last"):
+    with pytest.raises(DataError, match=r"30 documents in the student's chat template and \d+ in .* --turns last"):
         distilled(other, tmp_path / "out", teacher=tmp_path / "teacher")
 
 

@@ -95,7 +95,11 @@ CALM = loop_of(lambda job: replace(job, rate=job.rate and 0.01))
         (CALM, "TL-KEEP-002", "the best checkpoint is always one of the newest"),
         (CALM, "TL-BEST-003", "no two evaluations have the same loss"),
         (CALM, "TL-BEST-004", "the best step is never before a cut"),
-        (loop_of(lambda job: replace(job, rate=1e-30)), "TL-BEST-001", "no run has evaluations with several losses"),
+        (
+            loop_of(lambda job: replace(job, rate=1e-30)),
+            "TL-BEST-001",
+            "no run has evaluations with different losses, so none is the least",
+        ),
         (loop_of(after=without_losses), "TL-RESUME-005", "the adapter reports no loss in its `logs`"),
         (loop_of(after=without_numbers), "TL-RESUME-006", "no number in its `logs` besides the loss"),
         (loop_of(lambda job: replace(job, tied=False)), "TL-RESUME-012", "two parameters also at the end of the run"),

@@ -178,6 +178,9 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
             if not known:
                 continue
             record.tried += 1
+            saves = sum(one["at"] == event["at"] for one in process.of(event["event"]))
+            if event["event"] == "save" and saves >= min(map(len, known)):
+                continue  # after every evaluation, such as by a training loss that always falls
             # 1 for the worst state, also if others are equal, and 0 for the best one.
             ranks = [(sum(v <= group[step] for v in group.values()) - 1) / (len(group) - 1) for group in known]
             worst = [
