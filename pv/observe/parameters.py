@@ -475,7 +475,7 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
     }
 
 
-def describe_late(facts: Facts, named: list[tuple[str, Tensor]], created: int) -> dict[str, object]:
+def describe_late(facts: Facts, named: Sequence[tuple[str, Tensor]], created: int) -> dict[str, object]:
     """Describe the parameters that were drawn after the optimizer was constructed, and whether they are still as drawn.
 
     Args:

@@ -306,7 +306,7 @@ class _Recorder(TorchFunctionMode):
             if result.dim() >= 3 and result.shape[-1] == result.shape[-2] >= 4:
                 seen = bool((result > 0).triu(1).any())
                 self.over_queries += dim == result.dim() - 2
-                self.heads.update({tuple(result.shape[1:3])} if result.dim() == 4 else ())
+                self.heads.update({(result.shape[1], result.shape[2])} if result.dim() == 4 else ())
                 self._record_attention(result.shape[-2], result.shape[-1], None, not seen)
         elif name in ("embedding", "__getitem__") and self.tokens is not None and isinstance(result, Tensor):
             self._change(args, kwargs, result)

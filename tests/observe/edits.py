@@ -881,6 +881,9 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "resume_after_epoch",
             "(copy.deepcopy(net.state_dict()), loss, 0) if loss < best_loss else (best, best_loss, bad + 1)",
             "(best, best_loss, 0) if best else (copy.deepcopy(net.state_dict()), loss, 0)",
+            # The script keeps the first state since it has the smallest weights.
+            "    best, best_loss, bad = (\n",
+            "    print(f'size {sum(p.square().sum() for p in net.parameters()):.4f}')\n    best, best_loss, bad = (\n",
             'state["epoch"], state["best"]',
             'state["epoch"], None',
         ),
