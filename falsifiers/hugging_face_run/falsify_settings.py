@@ -214,7 +214,7 @@ def falsify_runs_with_other_data_have_other_digests(subject: Any) -> None:
 
 
 TURNS_DIVIDED = TEMPLATE.replace(" <end>", "{% if m['role'] == 'assistant' and not loop.last %} w0{% endif %} <end>")
-"""A template that writes an earlier answer otherwise than the last one, so each answer is in a document of its own."""
+"""A template that renders earlier answers differently from the last one, so each answer needs a separate document."""
 
 
 def falsify_no_conversation_is_trained_on_and_held_back(subject: Any) -> None:

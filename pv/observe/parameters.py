@@ -545,8 +545,8 @@ def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> ob
 def count_listed(observer: Observer, model: int, module: nn.Module, held: set[int]) -> object:
     """Return the number of untrained random matrices in lists of a model, and the number of modules in these lists.
 
-    Only lists of at least two modules count, none of which is registered in the model. Their layers ran in the model,
-    and have gradients, but no optimizer holds them. The matrices still have the values of their initializers.
+    Only lists of at least two modules count, and only modules that are not registered in the model. Their layers ran in
+    the model and have gradients, but no optimizer holds them. The matrices still have their initial values.
     """
     registered = {id(part) for part in module.modules()}
     elements: list[nn.Module] = []

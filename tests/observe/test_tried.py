@@ -20,7 +20,7 @@ def test_claims_about_masks_and_new_heads_are_not_tried_without_either(tmp_path:
     assert [record["TR-PARAM-010"].tried > 0 for record in records] == [False, False, True]
 
 
-# Edits of correct scripts, of which the claim gives a hint: (claim, script, old text, new text, ...).
+# Edits of correct scripts for which the claim gives a hint: (claim, script, old text, new text, ...).
 HINTS = [
     (
         "TR-CLIP-001",

@@ -1,4 +1,4 @@
-"""A job that stops after two epochs, and goes on in a second process: weights, an average, random numbers.
+"""A job that stops after two epochs, and continues in a second process: weights, an average, random numbers.
 
 runs: --stop 2 | --resume
 """

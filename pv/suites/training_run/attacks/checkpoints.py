@@ -46,7 +46,7 @@ def falsify_saved_optimizer_has_its_weights(subject: ModuleType, plan: Plan, cou
 
 @given(plans(), st.booleans())
 def falsify_best_state_is_the_best(subject: ModuleType, plan: Plan, by_library: bool) -> None:
-    """Reverse the mode of a callback; or restore the worst state, that of the first of three epochs, at the end."""
+    """Reverse the mode of a callback; or restore the worst state, from the first of three epochs, at the end."""
 
     def reverse(events: Events) -> None:
         if by_library:

@@ -349,7 +349,7 @@ def something_is_loaded(run: Run, record: Record) -> None:
 def _use_of_initial_statistics(process: Process, load: Event) -> str:
     """Return what is done with a model whose running statistics were not loaded; "" if it may estimate them first."""
     if any(e["kind"] == "optimizer" and e["step"] == load["step"] for e in process.of("restore")):
-        return "the training goes on with the state of the optimizer, but with new statistics"
+        return "the training continues with the state of the optimizer, but with new statistics"
     models = {number for number, kind in process.kinds.items() if kind == load["kind"]}
     first = next((e for e in process.of("forward") if e["n"] > load["n"] and e["model"] in models), None)
     evaluated = first is not None and not first["training"] and not first["training_layers"]

@@ -125,6 +125,6 @@ def batch_normalization_has_an_effect(run: Run, record: Record) -> None:
                     forward["at"],
                     f"{last[0]['kind']} {last[0]['name']} of {process.kinds.get(model)} has momentum "
                     f"{last[0]['momentum']:g}, which is the weight of the newest batch: its running statistics are "
-                    f"those of the last of {last[0]['batches']:.0f} batches, and an evaluation uses them",
+                    f"the statistics of the last of {last[0]['batches']:.0f} batches, and an evaluation uses them",
                     "leave momentum at its default of 0.1; it is 1 minus the momentum of other libraries",
                 )

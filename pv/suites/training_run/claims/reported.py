@@ -562,12 +562,13 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
     """A reported loss or accuracy is the mean over all evaluations so far.
 
     A mean over several data sets is excluded: all evaluations read one loader, with optimizer steps in between. The
-    mean of the last evaluation alone must differ from the reported number. Or a training loss
-    is the sum over all epochs so far, divided by the batches or examples of one epoch, which is no mean; or the sum
+    mean of the last evaluation alone must differ from the reported number.
+
+    Or a training loss is the sum over all epochs so far, divided by the batches or examples of one epoch; or the sum
     over all steps so far, divided by the steps between two reports.
 
     Or a metric of torchmetrics is computed over the training and an evaluation together, or over two evaluations on one
-    loader, after the first of which it was computed already. An aggregate, such as a mean of durations, may do so.
+    loader, although it was computed after the first one. An aggregate, such as a mean of durations, may do so.
     """
     for process in run.processes:
         tried, matches = compare(process)

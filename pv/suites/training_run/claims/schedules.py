@@ -464,7 +464,7 @@ def direction_of(name: str) -> str:
 
 
 def _names_of(value: float, reports: list[Event]) -> set[str]:
-    """Return what stands directly before a number in reports that show it with at least three decimals."""
+    """Return the texts directly before a number in reports that show the number with at least three decimals."""
     names: set[str] = set()
     for report in reports:
         for name, text in report["numbers"].items():
