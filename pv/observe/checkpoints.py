@@ -360,7 +360,10 @@ def _record_load(
 
 
 def _missing_statistics(module: nn.Module, missing: list[str]) -> dict[str, object]:
-    """Return whether a load has left out exactly the running statistics of a module, and whether they are initial."""
+    """Return counts of the normalization layers without loaded statistics, and of those with initial statistics.
+
+    Return no counts if the load has also left out other tensors.
+    """
     layers = dict(module.named_modules())
     norms = list({layers.get(name.rpartition(".")[0]): None for name in missing})
     only = bool(missing) and all(
@@ -433,6 +436,7 @@ def _facts(value: object) -> Event:
     """Return the kinds of the parts of a saved object, and the numbers that are compared with a resumed run."""
     parts = saved_parts(value)
     scaler, scheduler = parts.get("scaler", {}), parts.get("scheduler", {})
+    # Counters of steps are entries of a checkpoint, which has few; larger dictionaries are states of models.
     numbers = value.values() if isinstance(value, dict) and len(value) < 100 else ()
     return {
         "counts": [number for number in numbers if type(number) is int],
@@ -542,7 +546,7 @@ def prints(tensors: Iterable[Tensor]) -> list[tuple[object, ...]]:
 
 
 def is_restored(observer: Observer, average: nn.Module, trained: list[Tensor]) -> Optional[bool]:
-    """Return whether a file that was read has the weights of a copy of a model, before the first step.
+    """Return whether a copy of a model has weights from a file that was read, before the first step.
 
     Args:
         observer: The observer of this process.
@@ -550,12 +554,15 @@ def is_restored(observer: Observer, average: nn.Module, trained: list[Tensor]) -
         trained: The parameters of an optimizer.
 
     Returns:
-        None if all weights in the files are known: they are the trained ones, or have another size.
+        None if this cannot be decided: no file has the weights of the trained model, or no file has other weights with
+        the shapes of the copy.
     """
     mine, model = prints(average.parameters()), prints(trained)
-    known = [file.prints for file in observer.files if file.prints]
-    others = [one for one in known if mine and one[0][:2] == mine[0][:2] and one != model]
-    return mine in others if others and model in known and mine else None
+    if not mine:
+        return None
+    saved = [file.prints for file in observer.files if file.prints]
+    candidates = [weights for weights in saved if weights[0][:2] == mine[0][:2] and weights != model]
+    return mine in candidates if candidates and model in saved else None
 
 
 def _file_of(observer: Observer, state: Mapping[str, object]) -> Optional[str]:

@@ -37,7 +37,7 @@ NAMED_STEPS = 10
 def _names_of_callers(frame: Optional[FrameType]) -> set[str]:
     """Return the name of a function, and the name of the function that calls it."""
     caller = frame.f_back if frame is not None else None
-    return {each.f_code.co_name for each in (frame, caller) if each is not None}
+    return {function.f_code.co_name for function in (frame, caller) if function is not None}
 
 
 def install(observer: Callable[[], Observer]) -> None:

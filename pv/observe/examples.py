@@ -239,7 +239,8 @@ def generators(dataset: object) -> dict[str, int]:
 def drawn() -> list[str]:
     """Return the names of the global generators that have drawn numbers since they were seeded.
 
-    A Mersenne Twister that was just seeded has no number left of its block, so the first draw computes a new block.
+    A Mersenne Twister computes its numbers in blocks of 624. Seeding it uses up the block, so the position is 624 (or
+    one number is left, as torch counts) until the first draw computes the next block.
     """
     numpy = sys.modules.get("numpy")
     left = int(torch.get_rng_state()[8:12].view(torch.int32))  # bytes 0 to 7 are the seed

@@ -52,7 +52,7 @@ OPERATIONS_THAT_MOVE_ELEMENTS = (
     "View Reshape Squeeze Unsqueeze Transpose Permute Slice Select Index ToCopy Clone T Alias UnsafeView Expand"
 ).split()
 OPERATIONS_OF_ERRORS = "Mean Sum Pow Abs Mul Div Neg Add Sub Sqrt".split()
-"""The operations between differences and a handwritten loss."""
+"""The operations that turn differences into a handwritten loss, such as a mean of squares."""
 MAX_NODES = 64
 """Largest number of nodes of a graph that are visited."""
 MAX_ROWS = 64
@@ -210,8 +210,8 @@ def _blanks(targets: Tensor, target_lengths: object, blank: int = 0, **_: object
 def record_differences(observer: Observer, roots: object, at: str) -> None:
     """Record a handwritten mean of squares or absolute values of differences that are broadcast from [N, 1] to [N, N].
 
-    The nodes of a graph know the shapes of their results. The walk stops at other operations, such as the exponential
-    of a kernel, for which all pairs are intended.
+    The graph is searched from the loss downward; its nodes store the shapes of their results. The search does not
+    continue below other operations, such as the exponential of a kernel, for which all pairs are intended.
 
     Args:
         observer: The observer of this process.
@@ -220,24 +220,24 @@ def record_differences(observer: Observer, roots: object, at: str) -> None:
     """
     root = roots if isinstance(roots, Tensor) else None
     waiting: list[Any] = [root.grad_fn] if root is not None and root.grad_fn is not None else []
-    wide, pairwise, seen = None, False, 0
-    while waiting and seen < MAX_NODES:
-        node, seen = waiting.pop(), seen + 1
+    shapes, pairwise, visited = None, False, 0
+    while waiting and visited < MAX_NODES:
+        node, visited = waiting.pop(), visited + 1
         parts = [part for part, _ in node.next_functions if part is not None]
         name, shape = type(node).__name__, _shape_of(node)
         if name.startswith("SubBackward") and len(shape) == 2 and shape[0] == shape[1] > 1:
             pairwise = pairwise or len(parts) > 1
             if len(parts) == 1 and _is_column(parts[0], shape[0]):
-                wide = [_shape_of(parts[0]), shape]
+                shapes = [_shape_of(parts[0]), shape]
         elif name.partition("Backward")[0] in OPERATIONS_OF_ERRORS and not _is_weighted(node):
             waiting += parts
-    if wide is not None:
-        facts = {"shapes": wide, "pairwise": pairwise, "reduction": "mean"}
+    if shapes is not None:
+        facts = {"shapes": shapes, "pairwise": pairwise, "reduction": "mean"}
         observer.add("operands", function="difference", at=at, operands=facts)
 
 
 def _is_column(node: Any, rows: int) -> bool:
-    """Return whether the result of a node is one number for each row, and was not reshaped for differences of pairs."""
+    """Return whether a node has one number for each row: the output of a layer, not a view to subtract all pairs."""
     name, shape = type(node).__name__, _shape_of(node)
     if name.startswith("Squeeze") and shape == [rows]:  # targets of shape [N, 1]
         return _shape_of(node.next_functions[0][0]) == [rows, 1]

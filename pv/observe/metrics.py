@@ -1,7 +1,8 @@
 """Records metrics of torchmetrics, and the values by which callbacks of libraries choose the best state.
 
 A metric of torchmetrics replaces its own `update` and `compute` when it is constructed, mostly before the first call of
-a model. The metrics that exist at this call are therefore searched for, and later ones are recorded by their class.
+a model. The metrics that exist at this call are therefore found among all Python objects, and wrapped one by one;
+later ones are wrapped by their constructor.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ class Updates:
 
     Attributes:
         trained: Number of updates after a forward in training mode with gradients.
-        evaluated: Numbers of updates in evaluations, one number for each series without a step or another pass over a
-            loader in between. In an evaluation, a model that is also trained runs without gradients, in eval mode or
-            with inputs from another loader: a forward of a teacher, or for pseudo labels, is no evaluation.
-        sources: The models and loaders of these forwards. Without a loader, every series counts: its inputs may be new.
+        evaluated: Numbers of updates in evaluations, by series. A step, or another pass over a loader, begins a new
+            series. In an evaluation, a model that is also trained runs without gradients, in eval mode or with inputs
+            from another loader. A forward of a teacher, or for pseudo labels, is no evaluation.
+        sources: The models and loaders of these forwards. Inputs without a loader may be new in each series, so each
+            series is then a source.
     """
 
     def __init__(self, metric: object, number: int) -> None:
@@ -42,7 +44,7 @@ class Updates:
         self.clear()
 
     def clear(self) -> None:
-        """Begin again, as after a reset."""
+        """Remove all updates, as after a reset."""
         self.trained = 0
         self.evaluated: list[int] = []
         self.sources: set[tuple[int, object]] = set()
@@ -52,7 +54,7 @@ class Updates:
 
 
 class Metrics:
-    """The metrics and choices of one process.
+    """The metrics of one process, and the comparisons by which libraries choose the best state.
 
     Args:
         observer: The observer of this process.
@@ -67,7 +69,7 @@ class Metrics:
         """By number of a model: the loader of its last inputs with gradients, when a metric was updated."""
         self._events = {"metric": 0, "choice": 0}
 
-    def _of(self, metric: object) -> Updates:
+    def _updates_of(self, metric: object) -> Updates:
         entry = self._updates.get(id(metric))
         if entry is None or entry.metric() is not metric:
             entry = self._updates[id(metric)] = Updates(metric, self.observer.number())
@@ -78,7 +80,7 @@ class Metrics:
         last = self.observer._last_forward
         if last is None:
             return
-        updates = self._of(metric)
+        updates = self._updates_of(metric)
         if last["grad"]:
             updates.trained += bool(last["training"])
             self._loaders[last["model"]] = last["loader"]
@@ -97,7 +99,7 @@ class Metrics:
 
     def record_result(self, metric: Any) -> None:
         """Record that the value of a metric over all updates is computed."""
-        updates = self._of(metric)
+        updates = self._updates_of(metric)
         self._events["metric"] += 1
         if self._events["metric"] <= MAX_COMPUTED and (updates.trained or updates.evaluated):
             self.observer.add(
@@ -229,7 +231,7 @@ def _call_of(observer: Callable[[], Observer], name: str, original: Callable[...
                 if name in ("update", "forward"):
                     metrics.record_update(self)
                 elif name == "reset":
-                    metrics._of(self).clear()
+                    metrics._updates_of(self).clear()
                 else:
                     metrics.record_result(self)
         metrics.depth += 1

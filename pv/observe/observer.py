@@ -140,7 +140,7 @@ class OptimizerState:
         self.arrived: list[Tensor] = []
         """The parameters that had a gradient after the last backward pass."""
         self.removed: list[Tensor] = []
-        """Those of them, if not all, that have none when the step begins."""
+        """Those of `arrived` without a gradient when the step begins; [] if none of them has one."""
         self.checks = 0
         """Number of further steps in which every parameter is examined."""
 
@@ -1082,7 +1082,8 @@ class Observer:
         if self.steps and self.is_same_process():
             with self.observing("finish"):
                 self.updates.record_statements()
-                # Without its optimizer, a model would seem to be in none; its last description stands.
+                # If an optimizer no longer exists, its parameters would seem to be in no optimizer: keep the last
+                # description.
                 if all(item() is not None for item in self.described):
                     self.describe()
                 checkpoints.describe_saves(self)

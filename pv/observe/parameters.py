@@ -106,7 +106,7 @@ class Facts:
         self.marks: dict[tuple[int, str], Mark] = {}
         self.drawn: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         """By id of a parameter: a weak reference to the parameter, and a sample of the drawn values."""
-        self.made: dict[int, tuple[weakref.ref[Tensor], int]] = {}
+        self.initialized: dict[int, tuple[weakref.ref[Tensor], int]] = {}
         """By id of a parameter: a weak reference to it, and the number of events before its first values were drawn."""
         self.first: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         """By id of a parameter: a weak reference to the parameter, and a sample of its values at its first sampling."""
@@ -139,9 +139,9 @@ class Facts:
                     wrong[id(p)] = mark
         return wrong
 
-    def made_at(self, parameter: Tensor) -> int:
+    def initialized_at(self, parameter: Tensor) -> int:
         """Return the number of events before the first values of a parameter were drawn; -1 if it is not known."""
-        reference, count = self.made.get(id(parameter), (lambda: None, -1))
+        reference, count = self.initialized.get(id(parameter), (lambda: None, -1))
         return count if reference() is parameter else -1
 
     def sample_parameters(self, modules: list[nn.Module], steps: int) -> None:
@@ -218,8 +218,8 @@ def install(observer: Callable[[], Observer]) -> None:
                 with observer().observing("init"):
                     facts = observer().facts
                     facts.drawn[id(tensor)] = (weakref.ref(tensor), facts.sample(tensor).clone())
-                    if facts.made_at(tensor) < 0:
-                        facts.made[id(tensor)] = (weakref.ref(tensor), observer().trace.count)
+                    if facts.initialized_at(tensor) < 0:
+                        facts.initialized[id(tensor)] = (weakref.ref(tensor), observer().trace.count)
             return result
 
         return initialize
@@ -476,26 +476,26 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
 
 
 def describe_late(facts: Facts, named: Sequence[tuple[str, Tensor]], created: int) -> dict[str, object]:
-    """Describe the parameters that were drawn after the optimizer was constructed, and whether they are still as drawn.
+    """Describe the parameters that were drawn after the optimizer was constructed: their names and unchanged matrices.
 
     Args:
         facts: The facts of this process.
         named: Parameters that are in no optimizer, with their names.
         created: The number of events before the optimizer of the other parameters was constructed.
     """
-    late = [(name, p) for name, p in named if facts.made_at(p) > created]
+    late = [(name, p) for name, p in named if facts.initialized_at(p) > created]
     matrices = [p for _, p in late if p.dim() > 1]
     drawn = _count_as(facts, facts.drawn, matrices, alike=True)
     return {"late": [name for name, _ in late][:40], "late_matrices": len(matrices), "late_drawn": drawn}
 
 
 def _has_initial_weights(observer: Observer, average: nn.Module) -> object:
-    """Return whether an average of weights has the weights that a model of equal shapes had at first, read later."""
+    """Return whether an average still has the first weights of a model with the same shapes; None without a model."""
     facts, mine = observer.facts, list(average.parameters())
     for module in list(observer.models):
-        others = list(module.parameters())
-        if module is not average and [p.shape for p in others] == [p.shape for p in mine]:
-            firsts = [facts.first[id(p)][1] if id(p) in facts.first else None for p in others]
+        parameters = list(module.parameters())
+        if module is not average and [p.shape for p in parameters] == [p.shape for p in mine]:
+            firsts = [facts.first[id(p)][1] if id(p) in facts.first else None for p in parameters]
             samples = [(facts.sample(p), first) for p, first in zip(mine, firsts) if first is not None]
             equal = [(now == first).all() for now, first in samples if now.device == first.device]
             return Late(equal, lambda *values: all(value for (value,) in values)) if equal else None
@@ -520,19 +520,19 @@ def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> ob
         trained: Ids of the parameters that optimizers hold, and that had a gradient.
 
     Returns:
-        The names of both weights, whether they were equal at first, their difference now, and whether the model
-        declares that they are tied.
+        A row for each pair: the names of both weights, whether they were equal at first, their largest difference now,
+        and whether the model declares that they are tied.
     """
     layers = [(f"{name}.weight", m, m.weight) for name, m in module.named_modules() if type(m) in _TIED_LAYERS]
-    found = [row for row in layers if id(row[2]) in trained and id(row[2]) in facts.first]
+    layers = [row for row in layers if id(row[2]) in trained and id(row[2]) in facts.first]
     names: list[list[str]] = []
     parts: list[Tensor] = []
-    for one, _, p in (row for row in found if type(row[1]) is nn.Embedding):
-        for two, layer, q in found:
+    for embedding, _, p in (row for row in layers if type(row[1]) is nn.Embedding):
+        for head, layer, q in layers:
             if type(layer) is nn.Linear and p is not q and p.shape == q.shape and p.device == q.device:
                 first, other = facts.first[id(p)][1], facts.first[id(q)][1]
                 now = (facts.sample(p) - facts.sample(q)).abs().amax()
-                names.append([one, two])
+                names.append([embedding, head])
                 parts.append(torch.stack([(first - other).abs().amax().double(), now.double()]))
     # The classes of transformers have `tie_weights` also for models that are not tied, so their configuration decides.
     wanted = getattr(getattr(module, "config", None), "tie_word_embeddings", None)
@@ -568,12 +568,16 @@ def count_listed(observer: Observer, model: int, module: nn.Module, held: set[in
 
 
 def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> object:
-    """Return, of every linear or convolution layer with at least four units, how its units differ from unit 0.
+    """Compare the units of every linear or convolution layer with at least `MIN_UNITS` units.
 
     Args:
         facts: The facts of this process.
         module: The model.
         trained: Ids of the parameters that optimizers hold, and that had a gradient.
+
+    Returns:
+        A row for each layer: the name of its weight, the number of its units, the largest difference between a unit and
+        unit 0, and the largest change of the weight since its first sampling.
     """
     names: list[list[object]] = []
     parts: list[Tensor] = []

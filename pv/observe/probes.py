@@ -39,7 +39,7 @@ HARMLESS_THREADS = ("TMonitor", "QueueFeederThread", "_AsyncWriterThread")
 They are the monitor of tqdm, the feeder of a queue to data workers, and a TensorBoard writer.
 """
 MOST_ADVANCES = 20_000
-"""Number of first advances for which the factor of a schedule is computed."""
+"""Largest number of advances for which the factor of a schedule is computed."""
 VISIBLE_CHANGE = 1e-3
 """Smallest change of an output that rounding does not explain, relative to the standard deviation of the outputs."""
 EQUAL_TOLERANCE = 1e-6
@@ -91,10 +91,12 @@ def run_schedules(observer: Observer) -> None:
 
 
 def _plan(number: int, functions: list[Callable[[int], Any]]) -> Event:
-    """Return when the latest of the factors of a schedule ends, its value then, and when the factors are largest.
+    """Return a `planned` event: the advance at which a schedule ends, and the advance at which its rate is largest.
 
-    A factor ends where it is 0, has a minimum before it rises again, or changes for the last time: for example, a
-    cosine and a linear decay. It has no end, 0, if it still changes after `MOST_ADVANCES` advances.
+    A factor ends at the first advance at which it is 0, or has a minimum before it rises again, or at its last change.
+    The end is 0 if the factor still changes after half of `MOST_ADVANCES` advances. With several factors, the latest
+    end and peak are returned.
+    The field `last` is the largest of the factors at their ends, relative to their largest values.
     """
     end, peak, factor = 0, 0, 0.0
     for function in functions:
@@ -104,15 +106,17 @@ def _plan(number: int, functions: list[Callable[[int], Any]]) -> Event:
             try:
                 values.append(float(function(n)))
             except (ArithmeticError, LookupError, TypeError, ValueError):
-                break  # beyond its end, such as a fractional power of a negative number
+                break  # `n` is beyond the end of the schedule: for example, a fractional power of a negative number
             largest = n if values[n] > values[largest] else largest
+            # Smaller changes are rounding errors.
             if n and abs(values[n] - values[n - 1]) > 1e-9 * abs(values[largest]):
                 if last > largest and values[n] > values[n - 1] and n > 1:
                     break  # it rises again after its end
                 last = n
             if n and 0 < values[largest] and values[n] <= 1e-9 * values[largest]:
                 break
-        # The changes of an exponential decay become too small to count, but it does not end there.
+        # An exponential decay has no end: its changes become smaller until they are below 1e-9. The last change of a
+        # schedule with an end is larger.
         if last and last < MOST_ADVANCES // 2 and abs(values[last] - values[last - 1]) > 1e-8 * abs(values[largest]):
             end, peak = max(end, last), max(peak, largest)
             factor = max(factor, values[last] / values[largest])
@@ -313,17 +317,17 @@ class _Recorder(TorchFunctionMode):
         return result
 
     def runs_over_rows(self, rows: int) -> bool:
-        """Return whether a softmax runs over the first dimension of this size, and nothing shows that rows are meant.
+        """Return whether a softmax runs over the first dimension, the rows, without a sign that this is intended.
 
-        Rows are meant in scores of pairs of rows, and in scores that also have a softmax over another dimension: pairs
-        of images and texts, or slots that are mixtures of rows.
+        It is intended for scores of pairs of rows, and for scores that also have a softmax over another dimension:
+        pairs of images and texts, or slots that are mixtures of rows.
         """
         return any(
             dim == 0
-            and len(one) == rows
-            and one.shape != (rows, rows)
-            and all(d == 0 or o is not one for o, d in self.softmaxes)
-            for one, dim in self.softmaxes
+            and len(scores) == rows
+            and scores.shape != (rows, rows)
+            and all(d == 0 or other is not scores for other, d in self.softmaxes)
+            for scores, dim in self.softmaxes
         )
 
     def _record_view(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:

@@ -53,7 +53,7 @@ class Seeds:
             self.facts["after"] = _fingerprint()
 
     def at_step(self) -> Optional[Event]:
-        """Return the facts since the previous step, and begin again. Return None without a seed and a forward."""
+        """Return and remove the facts since the previous step; None if no seed was set, or no forward followed."""
         facts, self.facts = self.facts, None
         return facts if facts is not None and "after" in facts else None
 

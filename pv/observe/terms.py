@@ -117,7 +117,7 @@ class Terms:
             tensor.register_hook(functools.partial(self._add_gradient, key))
 
     def record_history(self, observer: Observer, tensor: Tensor) -> None:
-        """Record that the script takes a number from a sum of losses with a graph of no use; see `history_of`."""
+        """Record that the script reads a number from a sum of losses that keeps their graphs; see `history_of`."""
         if tensor.numel() == 1 and self.histories < MAX_HISTORIES and (count := history_of(tensor)):
             self.histories += 1
             observer.add("history", terms=count, at=observer.sites.find()[0])
@@ -142,16 +142,17 @@ class Terms:
             has_graph: Whether `create_graph` is set, so that the derivatives can be differentiated.
         """
         tensors = [inputs] if isinstance(inputs, Tensor) else inputs if isinstance(inputs, (list, tuple)) else []
-        given = [x for x in tensors if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)]
-        if given and len(given) == len(tensors) and observer.steps < STEPS:
+        non_parameters = [x for x in tensors if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)]
+        if non_parameters and len(non_parameters) == len(tensors) and observer.steps < STEPS:
             self.derivative = "" if has_graph else observer.sites.find()[0]
             self.derived = _nodes_of(outputs)
 
     def constant_derivative(self, roots: object) -> str:
-        """Return the line of the last derivative if a backward pass begins at a sum with a number; else "".
+        """Return the line of the last derivative if the root of a backward pass is a sum with a constant; else "".
 
-        A derivative of the loss itself, or of a part of it, may be a measurement, or find weights or an adversarial
-        input. The outputs in a penalty are computed for it alone.
+        The constant may be a penalty that is computed from the derivative. A derivative of the loss itself, or of a
+        part of it, is left out: it may be a measurement, a weight of a loss, or the step to an adversarial input. The
+        outputs that a penalty differentiates are no part of the loss.
         """
         at, self.derivative = self.derivative, ""
         derived, self.derived = self.derived, set()
@@ -244,16 +245,16 @@ class Terms:
 
 
 def mark_root(root: object, steps: int) -> None:
-    """Mark the node of a loss whose backward pass begins, up to constant factors, with the number of steps before."""
+    """Store the number of ended steps at the node of a loss whose backward pass begins, below constant factors."""
     if isinstance(root, Tensor) and root.grad_fn is not None:
         _without_factors(root.grad_fn).metadata[ROOT_KEY] = steps
 
 
 def history_of(tensor: Tensor) -> int:
-    """Return the number of steps whose losses a tensor sums, if each loss had a backward pass of its own.
+    """Return the number of steps whose losses a tensor sums, if each loss had a separate backward pass.
 
-    The graph of such a sum is of no use. Return 0 for any other tensor, and for fewer than `LEAST_HISTORY` steps: the
-    micro-batches of one step may be summed without harm.
+    Nothing can use the graph of such a sum, but it stays in memory. Return 0 for any other tensor, and for fewer than
+    `LEAST_HISTORY` steps: the graphs of a few losses need little memory.
     """
     node: Any = tensor.grad_fn
     terms: list[Any] = []
@@ -273,7 +274,7 @@ def history_of(tensor: Tensor) -> int:
 
 
 def _without_factors(node: Any) -> Any:
-    """Return the first node below that is no multiplication by a constant and leaves no sum unchanged."""
+    """Skip nodes that multiply by a constant or leave the sum of the elements unchanged; return the next node."""
     for _ in range(FRAMES):
         parts = _parts_of(node)
         if len(parts) != 1 or not type(node).__name__.startswith((*FACTORS, *MOVES)):
@@ -283,16 +284,16 @@ def _without_factors(node: Any) -> Any:
 
 
 def _nodes_of(outputs: object) -> set[Any]:
-    """Return the first nodes of the graph of tensors, without parameters."""
+    """Return the nodes of the graph of tensors, without parameters; about `MAX_HISTORY` of them in a large graph."""
     tensors = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     waiting = [tensor.grad_fn for tensor in tensors if isinstance(tensor, Tensor) and tensor.grad_fn is not None]
-    found = set(waiting)
+    nodes = set(waiting)
     for node in waiting:
         if len(waiting) < MAX_HISTORY:
-            parts = [part for part in _parts_of(node) if part not in found and not hasattr(part, "variable")]
-            found.update(parts)
+            parts = [part for part in _parts_of(node) if part not in nodes and not hasattr(part, "variable")]
+            nodes.update(parts)
             waiting += parts
-    return found
+    return nodes
 
 
 def _parts_of(node: Any) -> list[Any]:

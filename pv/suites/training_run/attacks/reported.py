@@ -59,8 +59,8 @@ def falsify_reported_mean_starts_anew(subject: ModuleType, plan: Plan, perplexit
     def edit(events: Events) -> None:
         if metric:
             for epoch, event in enumerate(of(events, "metric")):
-                kept = {"evaluated": [4] * (epoch + 1), "computed": epoch}
-                event.update({"trained": 9} if metric == "shared" else kept)
+                accumulated = {"evaluated": [4] * (epoch + 1), "computed": epoch}
+                event.update({"trained": 9} if metric == "shared" else accumulated)
             return
         total = 0.0
         for epoch, event in enumerate([event for event in of(events, "report") if event["by"] == "print"], 1):

@@ -16,7 +16,7 @@ NO_SCORES = {
 }
 """Words in names of reported numbers by which no script selects the best state: counters, times and losses.
 
-A loss of the training falls, so the first state always has its largest value."""
+A loss of the training always falls, so its largest value in the first state shows nothing."""
 CLEARLY = 0.05
 """Smallest relative improvement of a loss or an accuracy that a choice of the best state may not overlook."""
 LOST_SHARE = 0.2
@@ -146,10 +146,10 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
        its values do: all of them equal a loss, or all an accuracy, of the last evaluation. The metric must improve in
        this direction; a likelihood that is called a loss grows.
     2. After the last step, the script restores the weights of an earlier step, or it has saved a file with "best" in
-       its name. By one loss or accuracy of at least three evaluations, this is the worst state, and it is not better
-       than the median by any other one. A script that selects by another metric would have to prefer the worst state by
-       every measured number. An improvement below `CLEARLY` may be less than a required difference. A state that is the
-       first one by another reported number, such as a recall or a size, is not judged.
+       its name. One loss or accuracy, in at least three evaluations, is worst in this state, and every other one is
+       not better than its median. The worst value must differ from the best one by more than `CLEARLY`, since a script
+       may require a minimal improvement. A state with the largest or smallest value of another reported number, such as
+       a recall or a size, is not judged: the script may select by this number.
     """
     for process in run.processes:
         choices: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
@@ -172,29 +172,31 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
                     if by == "Trainer"
                     else f'{by}(..., mode="{direction}")',
                 )
-        for event, windows, step, how in _kept_states(run, process):
-            series = _measured([one for one in evaluations if one.end < event["n"]], windows)
-            known = [group for group in series if step in group]
-            if not known:
+        for event, windows, step, action in _kept_states(run, process):
+            measured = _measured_series(
+                [evaluation for evaluation in evaluations if evaluation.end < event["n"]], windows
+            )
+            series = [values for values in measured if step in values]
+            if not series:
                 continue
             record.tried += 1
-            saves = sum(one["at"] == event["at"] for one in process.of(event["event"]))
-            if event["event"] == "save" and saves >= min(map(len, known)):
+            saves = sum(other["at"] == event["at"] for other in process.of(event["event"]))
+            if event["event"] == "save" and saves >= min(map(len, series)):
                 continue  # after every evaluation, such as by a training loss that always falls
-            # 1 for the worst state, also if others are equal, and 0 for the best one.
-            ranks = [(sum(v <= group[step] for v in group.values()) - 1) / (len(group) - 1) for group in known]
+            # The share of the other states that are not worse: 1 for the worst state, and 0 for the best one.
+            shares = [(sum(v <= values[step] for v in values.values()) - 1) / (len(values) - 1) for values in series]
             worst = [
-                group
-                for group in known
-                if all(group[step] > value for other, value in group.items() if other != step)
-                and group[step] - min(group.values()) > CLEARLY * abs(group[step])
+                values
+                for values in series
+                if all(values[step] > value for other, value in values.items() if other != step)
+                and values[step] - min(values.values()) > CLEARLY * abs(values[step])
             ]
-            if worst and min(ranks) >= 0.5 and not _is_first_by_another(process, windows, step, known):
-                values = [abs(value) for value in worst[0].values()]
+            if worst and min(shares) >= 0.5 and not _is_extreme_by_another_number(process, windows, step, series):
+                sizes = [abs(value) for value in worst[0].values()]  # an accuracy is a negative number
                 record.falsify(
                     event["at"],
-                    f"{how} the weights of step {step}, the worst of {len(values)} evaluated states: the values in the "
-                    f"evaluations are {numbers(values[:8])}, and this state has {abs(worst[0][step]):.4g}",
+                    f"{action} the weights of step {step}, the worst of {len(sizes)} evaluated states: the values in "
+                    f"the evaluations are {numbers(sizes[:8])}, and this state has {abs(worst[0][step]):.4g}",
                     "keep the state if the loss is below, or the accuracy above, the best one so far",
                 )
 
@@ -204,45 +206,55 @@ def _direction(process: Process, name: str, events: list[Event], evaluations: li
     if direction_of(name):
         return direction_of(name)
     steps = [event["n"] for event in process.of("step")]
-    shown = []
+    candidates: list[set[str]] = []
     for event in events:
         last = max((n for n in steps if n < event["n"]), default=-1)
-        shown.append(
-            set().union(*(directions(one, event["value"]) for one in evaluations if last < one.end < event["n"]))
-        )
-    if len({event["value"] for event in events}) < 3 or any(len(found) != 1 for found in shown):
+        recent = [evaluation for evaluation in evaluations if last < evaluation.end < event["n"]]
+        candidates.append(set().union(*(directions(evaluation, event["value"]) for evaluation in recent)))
+    # Fewer values may be equal by chance.
+    if len({event["value"] for event in events}) < 3 or any(len(candidate) != 1 for candidate in candidates):
         return None
-    found = set().union(*shown)
-    return found.pop() if len(found) == 1 else None
+    common = set().union(*candidates)
+    return common.pop() if len(common) == 1 else None
 
 
-def _is_first_by_another(process: Process, windows: list[Window], step: int, known: list[dict[int, float]]) -> bool:
-    """Return whether a state has the largest or the smallest value of a number that is reported once per evaluation.
+def _is_extreme_by_another_number(
+    process: Process, windows: list[Window], step: int, series: list[dict[int, float]]
+) -> bool:
+    """Return whether a state has the largest or the smallest value of another number that the script reports.
 
-    Numbers that are evaluated do not count, nor numbers with a name in `NO_SCORES`.
+    Args:
+        process: The process.
+        windows: The steps of the optimizer.
+        step: The number of steps before the state.
+        series: Losses and accuracies of the evaluations, by number of steps. Numbers that equal them do not count, nor
+            counters, nor numbers with a name in `NO_SCORES`.
     """
     lines: dict[tuple[int, str], dict[int, float]] = defaultdict(dict)
-    for shown in (one for event in process.of("report") for one in reported_numbers(event)):
-        lines[shown.source].setdefault(sum(window.n < shown.n for window in windows), shown.value)
-    steps = sorted(set.intersection(*map(set, known)))
+    for number in (number for event in process.of("report") for number in reported_numbers(event)):
+        lines[number.source].setdefault(sum(window.n < number.n for window in windows), number.value)
+    steps = sorted(set.intersection(*map(set, series)))
     for (_, name), values in lines.items():
         words = set(re.findall("[a-z]+", name.rpartition("#")[2].lower()))
         if not set(steps) <= set(values) or words & NO_SCORES:
             continue
-        row = [values[each] for each in steps]
+        # Reported numbers are rounded.
         is_measured = any(
-            all(abs(value - abs(group[each])) <= 1e-3 * abs(value) for value, each in zip(row, steps, strict=True))
-            for group in known
+            all(abs(values[n] - abs(measured[n])) <= 1e-3 * abs(values[n]) for n in steps) for measured in series
         )
-        counts = len({round(b - a, 9) for a, b in pairwise(row)}) == 1
-        others = [value for value, each in zip(row, steps, strict=True) if each != step]
-        if not is_measured and not counts and (values[step] > max(others) or values[step] < min(others)):
+        is_counter = len({round(values[b] - values[a], 9) for a, b in pairwise(steps)}) == 1
+        rest = [values[n] for n in steps if n != step]
+        if not is_measured and not is_counter and (values[step] > max(rest) or values[step] < min(rest)):
             return True
     return False
 
 
 def _kept_states(run: Run, process: Process) -> Iterator[tuple[Event, list[Window], int, str]]:
-    """Yield a load or a save of the best state, the windows of its optimizer, its step, and a text for the finding."""
+    """Yield loads and saves of the best state.
+
+    Each item is the event, the windows of the optimizer, the number of steps before the state, and the beginning of the
+    message.
+    """
     if not run.complete:
         return
     for optimizer, windows in process.windows.items():
@@ -254,10 +266,10 @@ def _kept_states(run: Run, process: Process) -> Iterator[tuple[Event, list[Windo
                     restored.append((event, steps))
         # Several different states may be compared with each other on purpose. The last state may be saved and read
         # again, whether or not it is the best one.
-        same = {tuple(steps) for _, steps in restored}
-        kept = same.pop() if len(same) == 1 else ()
-        if len(kept) == 1 and kept[0] < windows[-1].step:
-            yield restored[0][0], windows, kept[0], "the script restores"
+        candidates = {tuple(steps) for _, steps in restored}
+        positions = candidates.pop() if len(candidates) == 1 else ()
+        if len(positions) == 1 and positions[0] < windows[-1].step:
+            yield restored[0][0], windows, positions[0], "the script restores"
         elif not restored and len(process.windows) == 1:
             saves = [event for event in process.of("save") if event.get("best") and event["n"] > windows[0].n]
             if len({event["at"] for event in saves}) == 1:
@@ -265,15 +277,15 @@ def _kept_states(run: Run, process: Process) -> Iterator[tuple[Event, list[Windo
                 yield saves[-1], windows, step, "the file of the best state has"
 
 
-def _measured(evaluations: list[Evaluation], windows: list[Window]) -> list[dict[int, float]]:
+def _measured_series(evaluations: list[Evaluation], windows: list[Window]) -> list[dict[int, float]]:
     """Return series of at least three evaluations: by number of steps, a loss, or an accuracy as a negative number."""
     groups: dict[object, dict[int, float]] = defaultdict(dict)
-    for one in evaluations:
-        step = sum(window.n < one.end for window in windows)
-        if one.kind != "number" and step:
-            source = one.loader["loader"] if one.loader is not None else None
-            value = (-1 if one.kind == "accuracy" else 1) * one.sums[0] / one.sums[1]
-            groups[one.function, one.key, source].setdefault(step, value)
+    for evaluation in evaluations:
+        step = sum(window.n < evaluation.end for window in windows)
+        if evaluation.kind != "number" and step:
+            source = evaluation.loader["loader"] if evaluation.loader is not None else None
+            value = (-1 if evaluation.kind == "accuracy" else 1) * evaluation.sums[0] / evaluation.sums[1]
+            groups[evaluation.function, evaluation.key, source].setdefault(step, value)
     return [group for group in groups.values() if len(group) >= 3]
 
 
@@ -288,9 +300,9 @@ def something_is_loaded(run: Run, record: Record) -> None:
     layers that are new on purpose would be a small part. In the second, a script filters the weights of a file by name
     and updates the model's own state with them, but no name fits: the load then gives the model its own tensors.
 
-    In a third case, only the running statistics of batch normalization are missing in a file, and the model is
-    evaluated with the statistics of a new layer, or its training is resumed. A script that estimates the statistics
-    anew runs the model in training mode first. Clients of a federated training keep their own on purpose.
+    In the third, only the running statistics of batch normalization are missing in a file, and the model is evaluated
+    with the statistics of a new layer, or its training is resumed. A script that estimates the statistics anew runs the
+    model in training mode first. Clients of a federated training keep the statistics of their data on purpose.
     """
     for process in run.processes:
         for event in process.of("load"):

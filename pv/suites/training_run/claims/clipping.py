@@ -232,7 +232,8 @@ def scaled_gradient_not_applied(run: Run, record: Record) -> None:
     If the script divides the gradients itself, they count as modified, and the step is left out. A handwritten update
     may divide in the expression that uses the gradient, which is not observed, so such updates are not judged.
 
-    Layers that compute in float16 under autocast without any loss scale are a hint: gradients below 6e-8 are lost.
+    Layers that compute in float16 under autocast without any loss scale are a hint: gradients below 6e-8, the smallest
+    positive number of float16, become 0.
     """
     for process in run.processes:
         halves = [e for e in process.of("parameters") if e["autocast"].get("float16")]

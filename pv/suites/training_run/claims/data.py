@@ -798,13 +798,13 @@ def columns_reach_the_collator(run: Run, record: Record) -> None:
 def steps_draw_different_numbers(run: Run, record: Record) -> None:
     """The generator is seeded with one number before every step, or in a worker before every example.
 
-    In five successive steps with different inputs, the training draws from equal states, in the forward with gradients:
-    noise and the masks of dropout are the same. With equal inputs, the noise may be fixed on purpose. This is a hint if
-    numbers are drawn only before the forward, without an evaluation in between: they may be a fixed projection.
-
-    A worker that is seeded ends every batch with the same state, another one than it has begun with. A fixed
-    augmentation would be seeded by the number of the example, and would end with different states. This is a hint,
-    since all examples may share one permutation of their features.
+    1. In `SEEDED_STEPS` successive steps with different inputs, the forward with gradients begins and ends with the
+       same states of the generator, so noise and the masks of dropout are the same. With equal inputs, the noise may be
+       fixed on purpose. This is a hint if numbers are drawn only before the forward, without an evaluation in between:
+       they may be a fixed projection.
+    2. A worker sets a seed in every batch, and has the same state after each of them, but had another one before. A
+       fixed augmentation would be seeded with the number of the example, and the states would differ. This is a hint,
+       since all examples may share one permutation of their features.
     """
     for _, _, windows in windows_of(run):
         last: tuple[object, ...] | None = None
@@ -829,10 +829,10 @@ def steps_draw_different_numbers(run: Run, record: Record) -> None:
                 )
                 break
     for history, trains in _histories(run):
-        for one in history.passes:
+        for loader_pass in history.passes:
             events: dict[int, list[Event]] = defaultdict(list)
-            for event in one.workers:
-                if "states" in event and one.loader["loader"] in trains:
+            for event in loader_pass.workers:
+                if "states" in event and loader_pass.loader["loader"] in trains:
                     events[event["worker"]].append(event)
             for worker, (begin, *later) in events.items():
                 record.tried += len(later) > 2
@@ -840,11 +840,11 @@ def steps_draw_different_numbers(run: Run, record: Record) -> None:
                     ends = {event["states"].get(name) for event in later}
                     # A generator that draws nothing after it was seeded once keeps its state, too.
                     counts = [event.get("seeded", {}).get(name, 0) for event in later]
-                    again = all(a < b for a, b in pairwise(counts))
-                    used = all(name in event.get("drawn", ()) for event in later)
-                    if len(ends) == 1 and begin["states"][name] not in ends and again and used:
+                    is_seeded = all(a < b for a, b in pairwise(counts))
+                    is_used = all(name in event.get("drawn", ()) for event in later)
+                    if len(ends) == 1 and begin["states"][name] not in ends and is_seeded and is_used:
                         record.hint(
-                            one.loader["made_at"],
+                            loader_pass.loader["made_at"],
                             f"worker {worker} has the same state of {name} after each of {len(later)} batches: the "
                             "generator is seeded for every example, so all examples get the same random numbers",
                             "do not seed generators in the data set, or seed them with the number of the example",

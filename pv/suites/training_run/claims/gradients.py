@@ -198,8 +198,8 @@ def none_thrown_away(run: Run, record: Record) -> None:
 def _rests_of_epochs(process: Process, windows: list[Window], lost: list[Event]) -> list[list[Event]]:
     """Return lost backward passes by epoch if they are the rest of each epoch that does not fill a step; else [].
 
-    All other steps have the same number of passes, at the same line and with batches of the same loader. A pass that
-    only measures a gradient has another line or is a part of a step.
+    All steps have the same number of passes, at the same line and with batches of the same loader. Otherwise a lost
+    pass may be one that only measures a gradient.
     """
     steps = [window for window in windows if window.passes]
     places = {(backward.at, backward.loader) for window in steps for backward in window.passes}

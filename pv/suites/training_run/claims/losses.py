@@ -123,13 +123,14 @@ def operands_have_one_shape(run: Run, record: Record) -> None:
     """
     for at, function, facts in _operands(run):
         if function == "difference":
-            one, two = facts["shapes"]
+            output, difference = facts["shapes"]
             record.tried += 1
             if not facts["pairwise"]:
                 record.falsify(
                     at,
-                    f"an output of shape {one} minus a tensor without gradient has the shape {two}: the loss is the "
-                    f"mean over {two[0] * two[1]} differences, of every prediction with every target",
+                    f"an output of shape {output} minus a tensor without gradient has the shape {difference}: the loss "
+                    f"is the mean over {difference[0] * difference[1]} differences, of every prediction with every "
+                    "target",
                     "give both operands the same shape, for example with squeeze(-1)",
                 )
         if function in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
@@ -275,9 +276,9 @@ def terms_have_gradients(run: Run, record: Record) -> None:
     gradient and gets none in the whole run, which rules out a loss with a separate backward pass. The number must vary,
     which rules out a constant such as a flood level.
 
-    Or a derivative with respect to inputs, as in a gradient penalty or a physical residual, has no graph. It is
-    computed directly before every backward pass, after the last forward, so it is not used for an adversarial input,
-    and a number is added to the loss.
+    Or a derivative with respect to inputs, as in a gradient penalty or a physical residual, has no graph. No forward
+    follows before the backward pass, so the derivative is not used for an adversarial input, and the loss is a sum with
+    a constant.
     """
     for process in run.processes:
         _judge_derivatives(process, record)

@@ -74,11 +74,11 @@ def batch_normalization_has_an_effect(run: Run, record: Record) -> None:
     """A batch normalization does not normalize, or is evaluated with the statistics of one batch.
 
     1. Its eps is about as large as the variance of its inputs or larger, so its outputs have a standard deviation of
-       less than `LEAST_DEVIATION`. Below `CONFUSED_EPS` this is a hint: noise may be damped on purpose, and it is, if
-       the script has also chosen a momentum.
+       less than `LEAST_DEVIATION`. An eps below `CONFUSED_EPS` is a hint, since it may suppress noise on purpose. With
+       a momentum other than the default, such an eps is a choice and not judged.
     2. Its momentum is at least 0.9: in torch this is the weight of the new batch, so the running statistics are those
        of the last batch. This is intended if a batch is the whole data set, or if evaluations use batch statistics. A
-       momentum of exactly 1 is intended: no library writes 0.9 in this way, and a script may average the statistics.
+       momentum of exactly 1 is intended, too: it is not 0.9 or 0.99, the default of other libraries, by mistake.
     """
     for process in run.processes:
         used = {f["model"] for f, _ in process.evaluations if f["eval_layers"] and not f["training"]}

@@ -32,68 +32,78 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
             if event["steps"] < 2:
                 continue
             record.tried += event["parameters"]
-            if not event["in_no_model"]:
-                continue
-            shapes = Counter(map(tuple, event["in_no_model_shapes"]))
-            creation = next((e for e in process.of("optimizer") if e["optimizer"] == event["optimizer"]), None)
-            at, kind = (creation["at"], creation["kind"]) if creation else ("", "an optimizer")
-            # Numbers of parameters with a gradient, by step.
-            useless = [w.event["gradients"] for w in process.windows.get(event["optimizer"], [])]
-            for model in left_out:
-                if (
-                    event["in_no_model"] == event["parameters"]
-                    and len(useless) >= 4
-                    and not any(useless)
-                    and _is_unchanged(model)
-                ):
-                    record.falsify(
-                        at,
-                        f"none of the {event['parameters']} parameters of {kind} belongs to a model that runs, and "
-                        f"none has a gradient in {len(useless)} steps; {model['with_gradient']} parameters of "
-                        f"{process.kinds.get(model['model'])} get gradients, are in no optimizer and never change: the "
-                        "parameters of the model were replaced (flattened, wrapped or copied) after the optimizer was "
-                        "constructed",
-                        "construct the optimizer after the last change of the model: ...(model.parameters())",
-                    )
-                    break
-                twins = [
-                    name
-                    for name, shape in zip(model["left_out"], model["left_out_shapes"], strict=True)
-                    if tuple(shape) in shapes
-                ]
-                # Of a part that is used later, only some shapes are shapes of parameters that no optimizer holds.
-                everywhere = shapes <= Counter(map(tuple, model["left_out_shapes"]))
-                resized = _resized(shapes, model["left_out_shapes"]) if _keeps_left_out(model) else None
-                if not everywhere and resized:
-                    record.falsify(
-                        at,
-                        f"{event['in_no_model']} of {event['parameters']} parameters of {kind} belong to no model that "
-                        f"runs and never have a gradient; {', '.join(model['left_out'][:3])} of "
-                        f"{process.kinds.get(model['model'])} have the same shapes, but with size {resized[1]} instead "
-                        f"of {resized[0]}, get gradients, are in no optimizer and never change: a layer was replaced "
-                        "or resized after the optimizer was constructed",
-                        "construct the optimizer after the last change of the model",
-                    )
-                    break
-                if twins and everywhere:
-                    record.falsify(
-                        at,
-                        f"{event['in_no_model']} of {event['parameters']} parameters of {kind} belong to no model that "
-                        f"runs and never have a gradient; {', '.join(twins[:3])} of "
-                        f"{process.kinds.get(model['model'])} have the same shapes, get gradients and are in no "
-                        "optimizer: the model was changed after the optimizer was constructed",
-                        "construct the optimizer after the last change of the model",
-                    )
-                    break
-            else:
-                record.hint(
-                    at,
-                    f"{event['in_no_model']} of {event['parameters']} parameters of {kind} belong to no model that "
-                    "runs and never have a gradient",
-                    "pass only parameters of the model to the optimizer",
-                )
+            if event["in_no_model"]:
+                _judge_replaced(process, event, left_out, record)
         if not any(event["in_no_model"] for event in last.values()):
             _judge_late_layers(run, process, record)
+
+
+def _judge_replaced(process: Process, event: Event, left_out: list[Event], record: Record) -> None:
+    """Judge an optimizer whose parameters, or some of them, belong to no model.
+
+    Args:
+        process: The process.
+        event: The last `held` event of the optimizer.
+        left_out: The last `parameters` events of the models that have trainable parameters in no optimizer.
+        record: The record of the claim.
+    """
+    shapes = Counter(map(tuple, event["in_no_model_shapes"]))
+    creation = next((e for e in process.of("optimizer") if e["optimizer"] == event["optimizer"]), None)
+    at, kind = (creation["at"], creation["kind"]) if creation else ("", "an optimizer")
+    # Numbers of parameters with a gradient, by step.
+    useless = [w.event["gradients"] for w in process.windows.get(event["optimizer"], [])]
+    for model in left_out:
+        if (
+            event["in_no_model"] == event["parameters"]
+            and len(useless) >= 4
+            and not any(useless)
+            and _is_unchanged(model)
+        ):
+            record.falsify(
+                at,
+                f"none of the {event['parameters']} parameters of {kind} belongs to a model that runs, and "
+                f"none has a gradient in {len(useless)} steps; {model['with_gradient']} parameters of "
+                f"{process.kinds.get(model['model'])} get gradients, are in no optimizer and never change: the "
+                "parameters of the model were replaced (flattened, wrapped or copied) after the optimizer was "
+                "constructed",
+                "construct the optimizer after the last change of the model: ...(model.parameters())",
+            )
+            return
+        twins = [
+            name
+            for name, shape in zip(model["left_out"], model["left_out_shapes"], strict=True)
+            if tuple(shape) in shapes
+        ]
+        # Of a part that is used later, only some shapes are shapes of parameters that no optimizer holds.
+        everywhere = shapes <= Counter(map(tuple, model["left_out_shapes"]))
+        resized = _resized(shapes, model["left_out_shapes"]) if _keeps_left_out(model) else None
+        if not everywhere and resized:
+            record.falsify(
+                at,
+                f"{event['in_no_model']} of {event['parameters']} parameters of {kind} belong to no model that "
+                f"runs and never have a gradient; {', '.join(model['left_out'][:3])} of "
+                f"{process.kinds.get(model['model'])} have the same shapes, but with size {resized[1]} instead "
+                f"of {resized[0]}, get gradients, are in no optimizer and never change: a layer was replaced "
+                "or resized after the optimizer was constructed",
+                "construct the optimizer after the last change of the model",
+            )
+            return
+        if twins and everywhere:
+            record.falsify(
+                at,
+                f"{event['in_no_model']} of {event['parameters']} parameters of {kind} belong to no model that "
+                f"runs and never have a gradient; {', '.join(twins[:3])} of "
+                f"{process.kinds.get(model['model'])} have the same shapes, get gradients and are in no "
+                "optimizer: the model was changed after the optimizer was constructed",
+                "construct the optimizer after the last change of the model",
+            )
+            return
+    record.hint(
+        at,
+        f"{event['in_no_model']} of {event['parameters']} parameters of {kind} belong to no model that "
+        "runs and never have a gradient",
+        "pass only parameters of the model to the optimizer",
+    )
 
 
 def _judge_late_layers(run: Run, process: Process, record: Record) -> None:
@@ -119,9 +129,10 @@ def _judge_late_layers(run: Run, process: Process, record: Record) -> None:
 
 
 def _with_left_out(process: Process) -> list[Event]:
-    """Return the last event of each model that has trainable parameters in no optimizer, and no optimizer gets later.
+    """Return, for each model, the last event with trainable parameters in no optimizer.
 
-    A layer may be removed from a model after its training, such as an adapter that is merged.
+    Leave out a model if an optimizer holds these parameters later. If they are removed from the model instead, such as
+    an adapter that is merged, the event counts.
     """
     last: dict[int, Event] = {}
     for event in process.of("parameters"):
@@ -230,11 +241,11 @@ def parameters_move(run: Run, record: Record) -> None:
     next number. Only optimizers of torch, which round to the nearest number; others may round at random, or keep what
     is left over. Below 90 % it is a hint, since the training may still do what is expected of it.
 
-    Or some gradients are removed before every step from one step on, and were applied until then. This is a hint, since
-    a script may freeze a part in this way.
+    Or, from some step until the end, the gradients of some parameters are removed before every step, but were applied
+    until then. This is a hint, since a script may freeze a part in this way.
     """
     for process, optimizer, windows in windows_of(run):
-        _judge_removed(windows, record)
+        _judge_removed_gradients(windows, record)
         checked = [w for w in windows if "moved" in w.event and max(w.event["rates"], default=0) > 0]
         if len(checked) < 3:
             continue
@@ -270,9 +281,10 @@ def parameters_move(run: Run, record: Record) -> None:
             )
 
 
-def _judge_removed(windows: list[Window], record: Record) -> None:
+def _judge_removed_gradients(windows: list[Window], record: Record) -> None:
     """Judge gradients that are removed between the backward pass and the step."""
     counts = [window.event.get("removed_count", 0) for window in windows if window.passes]
+    # Number of last steps with one count. Fewer than 8 steps, or less than a quarter of the run, may be exceptions.
     last = next((i for i, count in enumerate(reversed(counts)) if count != counts[-1]), len(counts)) if counts else 0
     if not counts or not counts[-1] or last < 8 or 4 * last < len(counts) or 0 not in counts:
         return
@@ -506,7 +518,7 @@ def moments_are_kept(run: Run, record: Record) -> None:
                 continue
             single = all(len(windows) == 1 for windows in runs)
             loaders = {backward.loader for windows in runs for w in windows for backward in w.passes}
-            # Each takes the steps of one pass over the data.
+            # Every optimizer takes the steps of one pass over the data.
             passes = all(w.begins_pass == (not i) for windows in runs for i, w in enumerate(windows))
             if not single and len(loaders) == 1 and None not in loaders and passes:
                 rates = [windows[0].event["rates"] for windows in runs]
@@ -575,11 +587,11 @@ def units_of_a_layer_differ(run: Run, record: Record) -> None:
             by_model[event["model"]].append(event)
         for model, events in by_model.items():
             rows = [{name: (units, *values) for name, units, *values in e.get("rows") or ()} for e in events]
-            known = [name for name in rows[0] if all(name in row for row in rows)]
+            names = [name for name in rows[0] if all(name in row for row in rows)]
             if len(rows) < 2 or process.steps < 8:
                 continue
-            record.tried += len(known)
-            for name in known:
+            record.tried += len(names)
+            for name in names:
                 units, _, moved = rows[-1][name]
                 if any(row[name][2] == 0 or row[name][1] > EQUAL * row[name][2] for row in rows):
                     continue

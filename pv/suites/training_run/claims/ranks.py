@@ -97,10 +97,10 @@ def _compare_normalizations(ranks: list[Process], record: Record) -> None:
 
 
 def _useless_exchange(ranks: list[Process], steps: list[tuple[Window, ...]]) -> str:
-    """Return why ranks that were meant to train one model together do not, as a verb and an object; "" if they do.
+    """Return the reason why ranks do not train one model together although this is intended; "" without a reason.
 
     They exchange neither gradients nor weights; or they reduce as many elements as the model has, but to one rank only,
-    or without an effect on the gradients.
+    or without an effect on the gradients. The reason is a verb and an object, to continue a sentence about the ranks.
 
     The ranks start with equal weights, and have equal rates and different inputs. A member of an ensemble or of a
     search saves its weights, or evaluates the same data as the others. Here only rank 0 saves, or the ranks evaluate
@@ -121,6 +121,7 @@ def _useless_exchange(ranks: list[Process], steps: list[tuple[Window, ...]]) -> 
     exchanges = [event for process in ranks for event in process.of("exchange")]
     size = min(window.event.get("elements", 0) for windows in steps for window in windows)
     results = ("all_reduce", "reduce", "broadcast", "gather", "all_gather", "all_gather_into_tensor")
+    # Results of an evaluation are much smaller than the model.
     large = {e["name"] for e in exchanges if 2 * e["elements"] >= size}
     if any(e["name"] not in results for e in exchanges):
         return ""
@@ -142,7 +143,7 @@ def _useless_exchange(ranks: list[Process], steps: list[tuple[Window, ...]]) -> 
         return ""
     if large == {"reduce"}:
         return "reduce gradients to one rank only, by dist.reduce,"
-    # Of the first steps: a few elements of the gradient of this rank, and of the (clipped) gradient that is applied.
+    # In the first steps, compare a few elements of the gradient of a rank with the applied gradient (after clipping).
     sides = [
         _are_multiples(window.event["local_gradient"], window.event["gradient"])
         for windows in steps

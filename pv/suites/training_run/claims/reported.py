@@ -587,7 +587,7 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
             groups[one.key].append(one)
         for group in groups.values():
             any(_is_sum_of_epochs(record, pairs, group, len(reports)) for pairs in _following_reports(group, reports))
-        _judge_windows(process, record, reports)
+        _judge_means_between_reports(process, record, reports)
         for event in process.of("metric"):
             trained, evaluated = event["trained"], event["evaluated"]
             record.tried += 1
@@ -609,10 +609,11 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
                 )
 
 
-def _judge_windows(process: Process, record: Record, reports: Sequence[ReportedNumber]) -> None:
-    """Judge numbers that are reported every few steps: sums of training losses since the run or the pass has begun.
+def _judge_means_between_reports(process: Process, record: Record, reports: Sequence[ReportedNumber]) -> None:
+    """Judge means of training losses that are reported every few steps.
 
-    Divided by the number of losses between two reports, such a sum is no mean, but the mean of the last losses is.
+    A finding is the sum of all losses since the begin of the run or of the pass, divided by the number of losses since
+    the last report. The mean of the losses since the last report is right.
     """
     by_key: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for windows in process.windows.values() if len(process.windows) == 1 else ():
@@ -635,7 +636,7 @@ def _judge_windows(process: Process, record: Record, reports: Sequence[ReportedN
             means = [(sums[end] - sums[end - size]) / size for end in ends]
             record.tried += sum(shown.shows(mean) for shown, mean in zip(line, means, strict=True))
             starts = [bisect_right(places, max((n for n in passes if n < shown.n), default=-1)) for shown in line]
-            for begins in ([0] * len(line), starts):
+            for begins in ([0] * len(line), starts):  # since the begin of the run, and of the pass
                 rows = [
                     (shown, (sums[end] - sums[begin]) / size, mean)
                     for shown, begin, end, mean in zip(line, begins, ends, means, strict=True)
@@ -643,6 +644,7 @@ def _judge_windows(process: Process, record: Record, reports: Sequence[ReportedN
                 ]
                 wrong = [(shown, value, mean) for shown, value, mean in rows if shown.shows(value)]
                 apart = all(abs(value - mean) > 3 * shown.half for shown, value, mean in wrong)
+                # The probability that the wrong values are shown by chance: every printed number is an interval.
                 widths = [2 * shown.half / abs(value - mean) for shown, value, mean in wrong if apart]
                 chance = math.prod(min(1.0, width) for width in widths)
                 if len(wrong) == len(rows) > 2 and apart and chance * len(reports) < SURE:
@@ -950,9 +952,8 @@ def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
 def sums_of_losses_have_no_graph(run: Run, record: Record) -> None:
     """A sum of losses over batches keeps the graphs of all batches, although each loss has had a backward pass.
 
-    If the sum itself were a loss, as in accumulation without a backward pass per micro-batch, its terms would have had
-    no separate passes. The graph of this sum has no use, and grows with every batch. Always a hint: the weights are
-    right.
+    Nothing can use the graph of this sum, but it grows with every batch. A sum that has a backward pass itself is not
+    counted, since its terms have no separate passes. Always a hint: the weights are right.
     """
     for process in run.processes:
         first = next((event["n"] for event in process.of("backward")), None)

@@ -572,13 +572,13 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
             )
         elif orders.count(mine) == 1 and mine == orders[0] and "random" not in c.restored():
             # The process has drawn the order from a seed that was set at its beginning, as the earlier process has.
-            unused = "random" in c.save["parts"]
-            add = record.falsify if unused and c.restored() else record.hint
+            is_saved = "random" in c.save["parts"]
+            add = record.falsify if is_saved and c.restored() else record.hint
             add(
                 c.line(),
                 f"{c.place}, after {len(orders)} epochs: its first epoch has the order of the first epoch of the run, "
-                f"which no other epoch has: the state of random numbers is {'in the file, but ' if unused else ''}not "
-                "restored",
+                "which no other epoch has: the state of random numbers is "
+                + ("in the file, but not restored" if is_saved else "not restored"),
                 "save torch.get_rng_state() and restore it last, before the first step",
             )
         return

@@ -84,13 +84,13 @@ def schedule_advances(run: Run, record: Record) -> None:
             if not schedule.windows or schedule.event["kind"] == "ReduceLROnPlateau":
                 continue
             record.tried += 1
-            given = [call["epoch"] for call in schedule.calls if call["explicit"] and call.get("epoch") is not None]
-            falls = sum(later < before for before, later in pairwise(given))
+            epochs = [call["epoch"] for call in schedule.calls if call["explicit"] and call.get("epoch") is not None]
+            falls = sum(later < before for before, later in pairwise(epochs))
             by_epoch = schedule.event["kind"] not in ("LambdaLR", "MultiplicativeLR")
-            if by_epoch and len(given) >= 3 and 2 * falls >= len(given) - 1 and any(value % 1 for value in given):
+            if by_epoch and len(epochs) >= 3 and 2 * falls >= len(epochs) - 1 and any(value % 1 for value in epochs):
                 record.falsify(
                     schedule.calls[0]["at"],
-                    f"step() of {schedule.event['kind']} takes an epoch, and gets {numbers(given[:5])}: these are no "
+                    f"step() of {schedule.event['kind']} takes an epoch, and gets {numbers(epochs[:5])}: these are no "
                     "epochs, and the rate follows them",
                     "call scheduler.step() without an argument; only ReduceLROnPlateau takes a metric",
                 )
@@ -208,14 +208,14 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
     2. The horizon is exactly the number of steps of the run, but the schedule advances once per pass. This falsifies
        the claim for OneCycleLR and for schedules with `num_training_steps`. Other schedules may count epochs in a run
        that was stopped early, so an evaluation makes the finding a hint, unless the horizon is no round number, as
-       numbers of epochs are, or the rate is largest after the end of the run. The horizon of a LambdaLR is where its
-       functions end.
+       numbers of epochs are, or the schedule has its largest rate after its last advance in the run. The horizon of a
+       LambdaLR is the advance at which its functions end.
     3. The horizon is exactly the number of epochs of the run, or all milestones are below it, but the schedule advances
        with every step: it ends within the first epoch, and a cosine rises again.
     4. A factor reduces the rate below 1/10,000 of the initial rate before the run ends, so the last steps have no
        effect.
-    5. The schedule is constructed again and again for the same parameters, each time for a horizon that is the number
-       of all advances of the run, and begins at its first advance.
+    5. The schedule is constructed several times for the same parameters, each time with the total number of advances in
+       the run as its horizon, and starts at its first advance each time.
     """
     ranks = Counter(process.rank for process in run.processes)
     for process in run.processes:
@@ -236,24 +236,7 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
             ended = [e for e in process.of("pass_end") if e["batches"] > 1]
             begun = list(process.of("pass"))
             seen = f"{schedule.event['kind']} is planned for {planned} advances and advances {calls} times"
-            steps = [w.n for w in schedule.windows]
-            # How many steps lie between two advances: a set with one element if the schedule is regular.
-            between = {sum(a["n"] < n < b["n"] for n in steps) for a, b in pairwise(schedule.calls)}
-            loaders = [e["loader"] for e in begun if e["n"] > schedule.event["n"]]
-            once_a_pass = between == {len(steps) // calls} and calls in map(loaders.count, loaders)
-            if planned == len(steps) >= 2 * calls and once_a_pass:
-                in_steps = schedule.event["kind"] == "OneCycleLR" or "num_training_steps" in schedule.event["planned"]
-                peak = schedule.plan["peak"]
-                sure = in_steps or not process.evaluations or not _is_round(planned) or peak > calls
-                add = record.falsify if sure else record.hint
-                rates = [max(w.event["rates"], default=0.0) for w in schedule.windows]
-                add(
-                    schedule.event["at"],
-                    f"{seen}, once in {len(steps) // calls} steps: it is planned in the {len(steps)} steps of the run, "
-                    f"but advances once per epoch; the rate only goes from {rates[0]:.4g} to {rates[-1]:.4g}",
-                    'advance it after every step (Lightning: {"scheduler": schedule, "interval": "step"}), '
-                    f"or plan it for {calls}",
-                )
+            if _advances_by_pass_in_steps(process, schedule, planned, record):
                 continue
             if calls < 4 or not schedule.horizon:
                 continue
@@ -261,7 +244,7 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
             if full > 1 and abs(planned / calls - full) <= 0.02 * full:
                 by_step = abs(calls - len(schedule.windows)) <= 0.05 * calls + 1
                 epochs = max(1, sum(e["loader"] == ended[0]["loader"] for e in ended)) if ended else 1
-                # `transformers.Trainer` says when it means to end.
+                # `transformers.Trainer` records the step at which it ends, so it was not stopped early at this step.
                 goal = next((e["last_step"] for e in process.of("backward") if "last_step" in e), None)
                 early = (
                     goal != len(schedule.windows)
@@ -299,7 +282,7 @@ def _begins_again(process: Process, record: Record) -> bool:
         # A schedule that continues the one before it has its last epoch, or its state.
         again = len({schedule.calls[0].get("epoch") for schedule in schedules}) == 1
         record.tried += len(schedules) - 1
-        # Warm restarts end each of their cycles.
+        # Restarts on purpose end their cycles: the horizon is not much longer than one cycle.
         if len(schedules) >= 3 and again and planned >= 2 * max(calls) and abs(planned - sum(calls)) <= 0.05 * planned:
             record.falsify(
                 at,
@@ -315,6 +298,31 @@ def _begins_again(process: Process, record: Record) -> bool:
 def _is_round(number: int) -> bool:
     """Return whether a number may be a planned number of epochs: a small one, a multiple of 10 up to 100, or of 50."""
     return number < 20 or number % 50 == 0 or (number <= 100 and number % 10 == 0)
+
+
+def _advances_by_pass_in_steps(process: Process, schedule: _Schedule, planned: int, record: Record) -> bool:
+    """Judge a schedule that is planned in steps and advances with every pass; return whether there is a finding."""
+    steps, calls = [w.n for w in schedule.windows], len(schedule.calls)
+    # The numbers of steps between two advances: a set with one element if the schedule is regular.
+    between = {sum(a["n"] < n < b["n"] for n in steps) for a, b in pairwise(schedule.calls)}
+    loaders = [e["loader"] for e in process.of("pass") if e["n"] > schedule.event["n"]]
+    once_a_pass = between == {len(steps) // calls} and calls in map(loaders.count, loaders)
+    if planned != len(steps) or planned < 2 * calls or not once_a_pass:
+        return False
+    in_steps = schedule.event["kind"] == "OneCycleLR" or "num_training_steps" in schedule.event["planned"]
+    peak = schedule.plan["peak"]
+    sure = in_steps or not process.evaluations or not _is_round(planned) or peak > calls
+    add = record.falsify if sure else record.hint
+    rates = [max(w.event["rates"], default=0.0) for w in schedule.windows]
+    add(
+        schedule.event["at"],
+        f"{schedule.event['kind']} is planned for {planned} advances and advances {calls} times, once in "
+        f"{len(steps) // calls} steps: it is planned in the {len(steps)} steps of the run, but advances once per "
+        f"epoch; the rate only goes from {rates[0]:.4g} to {rates[-1]:.4g}",
+        'advance it after every step (Lightning: {"scheduler": schedule, "interval": "step"}), '
+        f"or plan it for {calls}",
+    )
+    return True
 
 
 def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: int, record: Record) -> bool:
@@ -389,7 +397,7 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
         steps = [event["n"] for event in process.of("step")]
         for schedule in plateaus:
             metrics: list[tuple[float, str]] = []
-            called: set[str] = set()
+            metric_names: set[str] = set()
             for call in schedule.calls:
                 value, last = call.get("metric"), max((n for n in steps if n < call["n"]), default=-1)
                 recent = [one for one in evaluations if last < one.end < call["n"]]
@@ -400,7 +408,7 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
                 names = _names_of(value, [e for e in process.of("report") if last < e["n"] < following])
                 if not better:
                     better = {direction_of(name) for name in names} - {""}
-                    called |= {name for name in names if direction_of(name)}
+                    metric_names |= {name for name in names if direction_of(name)}
                 if len(better) == 1:
                     metrics.append((value, better.pop()))
             # Three distinct values: one or two could be a reading of another number by chance.
@@ -409,10 +417,10 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
             record.tried += len(metrics)
             mode = schedule.event.get("mode")
             values = [value for value, _ in metrics]
-            improves = improve(values, metrics[0][1]) or (mode == "max" and not called)
+            improves = improve(values, metrics[0][1]) or (mode == "max" and not metric_names)
             if improves and all(direction != mode for _, direction in metrics):
                 name = "an accuracy" if mode == "min" else "a loss"
-                name = f"what the script reports as {min(called).replace('#', '1')}" if called else name
+                name = f"what the script reports as {min(metric_names).replace('#', '1')}" if metric_names else name
                 record.falsify(
                     schedule.event["at"],
                     f"ReduceLROnPlateau(mode={mode!r}) gets {name}, {numbers(values[:5])}: it "
@@ -449,18 +457,19 @@ WORDS = {
 
 
 NEUTRAL = {"#", "", "avg", "epoch", "eval", "macro", "mean", "micro", "score", "test", "val", "valid", "weighted"}
-"""Words in names of numbers that do not matter for the direction."""
+"""Words in names of numbers that say nothing about the direction."""
 
 
 def direction_of(name: str) -> str:
-    """Return the direction in which a number improves whose name ends with a known word; "" without one.
+    """Return the direction, "max" or "min", in which a number improves, by the last word of its name.
 
-    Not for "error_free" or "neg_loss".
+    Return "" if this word is not in `WORDS`, as in "error_free", or if the name has a word for a reversed sign, as in
+    "neg_loss". Numbers in a name are written as "#".
     """
     words = [word for word in re.split("[^a-z#]+", re.sub(r"\d+", "#", name.lower())) if word not in NEUTRAL]
     if not words or {"inverse", "minus", "neg", "negative", "non", "one"} & set(words):
         return ""
-    return next((direction for direction, known in WORDS.items() if words[-1] in known), "")
+    return next((direction for direction, names in WORDS.items() if words[-1] in names), "")
 
 
 def _names_of(value: float, reports: list[Event]) -> set[str]:
@@ -469,6 +478,7 @@ def _names_of(value: float, reports: list[Event]) -> set[str]:
     for report in reports:
         for name, text in report["numbers"].items():
             decimals = len(text.partition(".")[2]) if isinstance(text, str) and text.replace(".", "").isdigit() else 0
+            # The distance to a rounded number is half a unit of its last decimal, and a rounding error.
             if decimals >= 3 and abs(float(text) - value) <= 0.501 * 10.0**-decimals:
                 # In the line "loss 0.3 val_f1 0.71", the second number has the name "loss # val_f#".
                 names.add(re.split(r"(?<![a-z])#", re.sub(r"\d+", "#", name.lower()))[-1].strip(" ,:=|"))

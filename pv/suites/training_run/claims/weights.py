@@ -196,7 +196,7 @@ def short_windows(run: Run, record: Record) -> None:
 
 
 def _judge_leaks(process: Process, windows: list[Window], key: str, record: Record) -> bool:
-    """Judge steps that contain the rest of an epoch and as many micro-batches as any step; return whether any does."""
+    """Judge first steps of epochs that also contain the rest of the last epoch; return whether there is a finding."""
     steps = [(w, ls) for w, ls in _micro_batches(windows, key) if not w.modified and not w.stale_passes]
     counts = Counter(len(window.passes) for window, _ in steps)
     loaders = {backward.loader for window in windows for backward in window.passes}
@@ -210,8 +210,8 @@ def _judge_leaks(process: Process, windows: list[Window], key: str, record: Reco
         return False
     wrong = []
     for window, losses in long:
-        # An epoch ends between the rest and the planned number of its own micro-batches. The end may be seen early, if
-        # batches are fetched ahead, but not before the last but one pass.
+        # The epoch ends between its rest and the micro-batches of the next epoch. If batches are fetched ahead, its end
+        # may be recorded one pass earlier.
         rest = len(window.passes) - planned
         first = window.passes[rest - 2].n if rest > 1 else windows[windows.index(window) - 1].n
         total = sum(loss.elements * loss.weight for loss in losses)
@@ -272,7 +272,9 @@ def averaged_once(run: Run, record: Record) -> None:
                 for w, ls in _micro_batches(windows, key)
                 if not w.modified and not w.stale_passes and _distinct(w)
             ]
-            plans = [planned[each.n] for w, _ in steps for each in w.passes if each.n in planned]  # of the first steps
+            plans = [
+                planned[backward.n] for w, _ in steps for backward in w.passes if backward.n in planned
+            ]  # of the first steps
             single = all(len(w.passes) == len(ls) == 1 and len(set(plans)) == 1 for w, ls in steps)
             parts = [abs(losses[0].elements * losses[0].weight * plans[0] - 1) <= 2e-3 for _, losses in steps if single]
             if len(plans) >= 8 and parts and all(parts):
@@ -290,7 +292,7 @@ def averaged_once(run: Run, record: Record) -> None:
             counts = {len(losses) for _, losses in steps}
             totals = [sum(loss.elements * loss.weight for loss in losses) for _, losses in steps]
             means = all(abs(total - len(ls)) <= 2e-3 * len(ls) for total, (_, ls) in zip(totals, steps, strict=True))
-            plans = [planned[each.n] for w, _ in steps for each in w.passes if each.n in planned]
+            plans = [planned[backward.n] for w, _ in steps for backward in w.passes if backward.n in planned]
             if means and len(plans) >= 8 and set(plans) == {max(counts)}:
                 record.falsify(
                     steps[0][1][0].at,
