@@ -1,4 +1,4 @@
-"""A warm-up and a cosine, as a function of the step; training goes on for the steps that it is planned for."""
+"""A warm-up and a cosine, as a function of the step; the training takes the planned number of steps."""
 
 import math
 

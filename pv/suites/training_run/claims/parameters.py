@@ -22,8 +22,8 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
     finding is a hint: an optimizer may hold parameters that are used outside of modules.
 
     Or a layer, such as an adapter, was added to a model after the optimizer of its other parameters was constructed:
-    its parameters get gradients, are in no optimizer, and never change. Their values must be random, since loaded ones
-    may be those of a helper, such as a perceptual network.
+    its parameters get gradients, are in no optimizer, and never change. Their values must be random, since loaded
+    values may belong to a helper, such as a perceptual network.
     """
     for process in run.processes:
         last = {event["optimizer"]: event for event in process.of("held")}
