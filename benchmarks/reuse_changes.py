@@ -134,6 +134,7 @@ FILES: list[tuple[str, Mapping[str, str | None]]] = [
     ("namespace becomes a module", {"space.py": ""}),
     ("folder instead of a file", {"assets/groups/two": None, "assets/groups/two/item": ""}),
     ("new folder", {"assets/groups/three/item": ""}),
+    ("new hidden file in a listed folder", {"assets/groups/.hidden": ""}),
     ("egg-info removed", {"shop.egg-info/entry_points.txt": None}),
     ("new egg-info", {"more.egg-info/PKG-INFO": "Metadata-Version: 2.1\nName: more\nVersion: 1\n",
                       "more.egg-info/entry_points.txt": "[shops]\nmore = shop.price:half\n"}),

@@ -13,6 +13,7 @@ import sys
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
@@ -29,7 +30,9 @@ class Api(BaseHTTPRequestHandler):
     comments: ClassVar[list[dict[str, Any]]]
 
     def do_GET(self) -> None:
-        self.answer(200, self.comments)
+        query = parse_qs(urlsplit(self.path).query)
+        size, page = int(query.get("per_page", ["30"])[0]), int(query.get("page", ["1"])[0])
+        self.answer(200, self.comments[size * (page - 1) : size * page])
 
     def do_POST(self) -> None:
         if self.allowed():

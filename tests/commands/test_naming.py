@@ -12,11 +12,17 @@ from pv.errors import UsageError
 from pv.source.project import find_project
 from tests.support.projects import HEAD, Project
 
+SECOND = """subject: counting
+falsifiers: []
+harnesses:
+- {id: H-SECOND, rule: r, if_fails: f, predicate: "p.py::prove", bounds: {n: 0..1}, engine: exhaustive}
+"""
+
 
 @pytest.fixture
 def folder(project: Project) -> Path:
     copied = project("small")
-    second = HEAD.replace("id: c", "id: second") + "subject: counting\nfalsifiers: []\n"
+    second = HEAD.replace("id: c", "id: second") + SECOND
     (copied / "contracts/second.yaml").write_text(second)
     return copied
 
@@ -29,7 +35,8 @@ def test_a_claim_is_its_file_with_this_claim_beside_patterns_and_paths(folder: P
     paths = resolve_names(["*co*"], find_project(folder)).paths
     assert [path.name for path in paths] == ["counting.yaml", "second.yaml"]
     named = resolve_names(["contracts/second.yaml", "C-LIMIT"], find_project(folder))
-    assert ([path.name for path in named.paths], named.claims) == (["second.yaml", "counting.yaml"], ("C-LIMIT",))
+    assert [path.name for path in named.paths] == ["second.yaml", "counting.yaml"]
+    assert named.claims == ("H-SECOND", "C-LIMIT")
 
 
 def test_malformed_contract_is_found_by_the_name_of_its_file(folder: Path) -> None:

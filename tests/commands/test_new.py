@@ -64,6 +64,12 @@ def test_a_formula_of_the_docstring_is_an_equation_that_is_compared(empty: Path,
     assert Outcome.FALSIFIED in [outcome for equation, outcome in outcomes.items() if equation]
 
 
+def test_a_boolean_default_is_drawn_as_a_boolean(empty: Path) -> None:
+    (empty / "code.py").write_text("def f(scale=2.0, centered=True):\n    return scale if centered else 0.0\n")
+    new(subject="code:f")
+    assert "centered=st.booleans()" in (empty / "falsifiers/f/falsify_f.py").read_text()
+
+
 @pytest.mark.parametrize("names", ["lr", "param, grad, lr"])
 def test_advice_lists_the_parameters_without_a_strategy(empty: Path, names: str) -> None:
     (empty / "code.py").write_text(f"def f({names}):\n    return lr\n")

@@ -8,7 +8,7 @@ import pytest
 
 from pv.contract import sharing
 from pv.contract.load import load, load_file
-from pv.contract.model import Contract, OtherSubject, Target
+from pv.contract.model import Contract, NotClaimed, OtherSubject, Target
 from pv.contract.suites import adapter_suites, is_suite, join_suite, suites
 from tests.results.handmade import HERE, contract
 from tests.support.projects import HEAD
@@ -75,3 +75,10 @@ def test_mutant_of_a_contract_is_killed_by_the_claims_of_its_suite_that_it_names
 def test_subjects_that_claim_as_each_other_end_the_search() -> None:
     pair = [OtherSubject(name=a, target=Target(a), location=HERE, claims_as=b) for a, b in ("xy", "yx")]
     assert contract(subjects=tuple(pair)).not_claimed(Target("x")) == {}
+
+
+def test_a_subject_that_claims_as_another_one_leaves_out_its_claims_too() -> None:
+    left_out = {name: (NotClaimed(falsifiers=(f"F-{name}",), why="w", reference="r", places=()),) for name in "xy"}
+    x = OtherSubject(name="x", target=Target("x"), location=HERE, not_claimed=left_out["x"])
+    y = OtherSubject(name="y", target=Target("y"), location=HERE, not_claimed=left_out["y"], claims_as="x")
+    assert contract(subjects=(x, y)).not_claimed(Target("y")) == {"F-x": "w (r)", "F-y": "w (r)"}

@@ -35,3 +35,15 @@ def test_scalar_has_the_value_of_yaml_1_2(scalar: str, tmp_path: Path) -> None:
     root, findings = parse(path, Path("x.yaml"))
     value = root.plain()["a"]
     assert (findings, type(value), repr(value)) == ([], type(SCALARS[scalar]), repr(SCALARS[scalar]))
+
+
+@pytest.mark.parametrize("scalar", ["x + zz", '"x + zz"', "'x + zz'", "|\n    x + zz"])
+def test_position_inside_a_scalar_is_that_in_the_file(scalar: str, tmp_path: Path) -> None:
+    text = f"a:\n  b: {scalar}\n"
+    (tmp_path / "x.yaml").write_text(text)
+    root, _ = parse(tmp_path / "x.yaml", Path("x.yaml"))
+    inside = root.value["a"].value["b"].inside
+    assert inside is not None
+    place = inside.place(1, len("x + z"))
+    row = text.split("\n")[place.line - 1]
+    assert row[place.column - 1 :].startswith("zz")

@@ -58,6 +58,13 @@ def test_a_duplicate_id_names_the_line_of_the_first(tmp_path: Path, section: str
     assert [f.message for f in duplicates] == [f"duplicate id {used!r} (first defined at line {line})"]
 
 
+def test_a_mutant_id_that_another_contract_uses_is_found(tmp_path: Path) -> None:
+    mutants = 'mutants: [{id: M, fault: f, edit: {function: "tiny:double", find: number, replace: "1"}}]\n'
+    contracts = {f"{id_}.yaml": HEAD.replace("id: c", f"id: {id_}") + f"falsifiers: []\n{mutants}" for id_ in "ab"}
+    (duplicate,) = (finding for finding in linted(tmp_path, contracts) if finding.code == "PV102")
+    assert duplicate.message.startswith("duplicate mutant id 'M' (first defined at ")
+
+
 def test_find_text_inside_a_larger_expression_gets_a_hint(tmp_path: Path) -> None:
     code = "def double(number):\n    return 2 * number * 1\n"
     contract = (BAD / "PV133.yaml").read_text().replace("find: number + number", "find: number * 1")

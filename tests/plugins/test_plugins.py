@@ -19,6 +19,8 @@ Run = Callable[..., Ended]
 def installed(tmp_path: Path) -> Run:
     """Install the package, copy the project, and return what runs `pv` there."""
     shutil.copytree(HERE, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "test_*.py"))
+    # For an entry point that has the name of a suite of `pv`.
+    shutil.copy(HERE / "pv_tables/doubling/doubling.yaml", tmp_path / "pv_tables/doubling/optimizer.yaml")
     # An entry point is found in the metadata of every folder on the path, as after an installation.
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
 

@@ -10,7 +10,8 @@ from jsonschema import Draft4Validator
 
 from pv.contract.finding import Location
 from pv.contract.model import Gate
-from pv.report import render
+from pv.report import View, render
+from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn
 from pv.results.verdict import Report
 from tests.report.handmade import PLAIN, REPORTS
 from tests.results.handmade import HELD, decided
@@ -28,6 +29,16 @@ def test_the_log_follows_the_published_schema() -> None:
     checker = Draft4Validator(SCHEMA, format_checker=Draft4Validator.FORMAT_CHECKER)
     for report in REPORTS.values():
         checker.validate(json.loads(render(report, "sarif")))
+
+
+def test_the_exit_code_is_that_of_the_command_which_a_weaker_contract_fails() -> None:
+    weaker = Change(kind=ChangeKind.WEAKER, contract="c", text="t", location=Location(Path("c.yaml")))
+    passed = replace(PLAIN, findings=(), contracts=(decided(*HELD),))
+    assert passed.exit_code == 0
+    for fail_on in FailOn:
+        compared = BaseComparison(changes=(weaker,), fail_on=fail_on)
+        (invocation,) = log(passed, compared=compared)["invocations"]
+        assert invocation["exitCode"] == View(compared=compared).exit_code(passed) == (fail_on is FailOn.WEAKER)
 
 
 def test_failures_and_findings_are_results_worst_first_and_their_gate_is_no_further_one() -> None:

@@ -12,7 +12,9 @@ from pv.results.trial import Trial
 from pv.results.verdict import ContractVerdict, decide
 from tests.results.handmade import HELD, HERE, contract, decided, evidence, falsifier, judged, trial
 
-BOX = Harness(id="H", rule="r", if_fails="i", location=HERE, test=Binding("f.py", "p"), bounds={"n": "0..9"})
+BOUNDS = {"n": "0..9", "l": "list of int 0..9, at most 4"}
+LIST = "l list of int 0..9, at most 4"
+BOX = Harness(id="H", rule="r", if_fails="i", location=HERE, test=Binding("f.py", "p"), bounds=BOUNDS)
 OTHER = Target("tiny", "twice")
 CLAIM = falsifier(kills=("m", "n"), devices=("cpu", "cuda"))
 BASE = replace(contract(CLAIM), harnesses=(BOX,))
@@ -37,7 +39,16 @@ CHANGES = [
     (with_claim(devices=("cpu",)), "F", "device no longer named: cuda"),
     (with_claim(examples=50), "F", "fewer examples asked for: 50, was 100"),
     (with_claim(test=Binding("f.py", "g")), "F", "tried by f.py::g, was falsifiers/falsify_tiny.py::falsify_double"),
-    (replace(BASE, harnesses=(replace(BOX, bounds={"n": "0..5"}),)), "H", "proved over n 0..5, was n 0..9"),
+    (
+        replace(BASE, harnesses=(replace(BOX, bounds=BOUNDS | {"n": "0..5"}),)),
+        "H",
+        f"proved over n 0..5; {LIST}, was n 0..9; {LIST}",
+    ),
+    (
+        replace(BASE, harnesses=(replace(BOX, bounds=BOUNDS | {"l": "list of int 0..9, at most 1"}),)),
+        "H",
+        f"proved over n 0..9; l list of int 0..9, at most 1, was n 0..9; {LIST}",
+    ),
     (replace(BASE, mutants=BASE.mutants[:1]), "n", "mutant removed: f"),
     (replace(BASE, gate=Gate(falsifiers=frozenset())), "F", "no longer required by the gate"),
 ]
@@ -77,7 +88,7 @@ def test_a_gate_with_a_lower_score_fewer_devices_or_more_equivalents_and_a_small
 
 def test_a_moved_test_and_a_larger_box_are_not_weaker_and_other_words_are_only_shown() -> None:
     moved = with_claim(test=Binding("other.py", "falsify_double"), rule="q")
-    larger = replace(moved, harnesses=(replace(BOX, bounds={"n": "-1..9"}),))
+    larger = replace(moved, harnesses=(replace(BOX, bounds=BOUNDS | {"n": "-1..9"}),))
     assert said(BASE, larger) == []
     changes = [(claim, text) for claim, text, _ in find_rewordings(BASE, verdict(larger))]
     assert changes == [("F", "rule changed: 'q', was 'r'")]
