@@ -49,8 +49,8 @@ def report(
 
     targets = [output(text, formats()) for text in outputs]
     merged = base_report.read_reports(files, partial=partial)
-    base = base_report.read(baseline, merged.project.values()) if baseline is not None else None
-    compared = base_report.compared(base, merged, fail_on) if base is not None else None
+    base = base_report.read_base(baseline, merged.project.values()) if baseline is not None else None
+    compared = base_report.compare_with_base(base, merged, fail_on) if base is not None else None
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if form == "github" and summary:
         # GitHub rejects a summary that is too large as a whole, so the report only gets the space that is left.

@@ -70,19 +70,19 @@ def _base(baseline: str | None, paths: Sequence[Path]) -> "Report | None":
     """Read the base of a comparison; None without `--baseline`. An unknown base stops the command early."""
     if baseline is None:
         return None
-    from pv.commands.base_report import read
+    from pv.commands.base_report import read_base
     from pv.commands.plan import project_of
 
-    return read(baseline, paths, project_of(paths).root)
+    return read_base(baseline, paths, project_of(paths).root)
 
 
 def _compared(base: "Report | None", report: "Report", fail_on: str, paths: Sequence[Path]) -> "BaseComparison | None":
     if base is None:
         return None
-    from pv.commands.base_report import compared
+    from pv.commands.base_report import compare_with_base
     from pv.commands.plan import project_of
 
-    return compared(base, report, fail_on, project_of(paths).root)
+    return compare_with_base(base, report, fail_on, project_of(paths).root)
 
 
 def print_and_exit(
