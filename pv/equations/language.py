@@ -292,7 +292,7 @@ def _constant_value(node: ast.expr) -> float | None:
 def _lines(formula: Formula, body: list[ast.stmt]) -> tuple[Line, ...]:
     """Return the lines of an expression. Raise `Refusal` unless the last one is a value."""
     if not body or not isinstance(body[-1], ast.Expr):
-        node = body[-1] if body else ast.Module()  # an empty text has no node; its position is the first character
+        node = body[-1] if body else ast.Pass()  # without a position: refuse at the first character
         raise formula.refuse("missing value: the last line must be an expression without a name", node)
     value = body[-1].value
     lines = [_assignment(formula, statement) for statement in body[:-1]]
