@@ -138,16 +138,21 @@ def is_missing_dependency(error: BaseException) -> bool:
 
 def _is_instance(error: BaseException, module: str, name: str) -> bool:
     """Return whether `error` is an instance of the class `name` of a module; False if the module is not imported."""
+    class_ = _class(module, name)
+    return class_ is not None and isinstance(error, class_)
+
+
+def _class(module: str, name: str) -> type | None:
     # The module is not imported here: a falsifier that does not use pytest must not pay for its import.
     class_ = getattr(sys.modules.get(module), name, None)
-    return isinstance(class_, type) and isinstance(error, class_)
+    return class_ if isinstance(class_, type) else None
 
 
 def describe_error(error: BaseException) -> str:
     """Return the type and text of an error, cut to 4000 characters; of an error of `pv` or a skip only the text."""
     text, kind = str(error).strip(), type(error)
-    is_skip = any(_is_instance(error, module, name) for module, name in SKIPS)
-    if text and (kind.__module__.split(".")[0] == "pv" or is_skip):
+    # The name of a type is left out where the text says enough; a subclass that the user defined is named.
+    if text and (kind.__module__.split(".")[0] == "pv" or kind in [_class(*skip) for skip in SKIPS]):
         return text[:4000]
     return f"{kind.__name__}: {text}"[:4000] if text else kind.__name__
 
