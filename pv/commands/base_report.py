@@ -3,6 +3,7 @@
 Nothing is run: the base of a commit has contracts, but no results.
 """
 
+import functools
 import os
 import subprocess
 import tempfile
@@ -75,14 +76,8 @@ def compare_with_base(base: Report, now: Report, fail_on: str, start: Path | Non
                 notes.append(f"{file} changed, the adapter of {verdict.contract.id}: {hint}")
             else:
                 weakenings += adapter_weakenings
-    result = compare(
-        base,
-        now,
-        fail_on=FailOn(fail_on),
-        today=date.today(),
-        is_gone=lambda target: _is_gone(project, target),
-        further=weakenings,
-    )
+    is_gone = functools.partial(_is_gone, project)
+    result = compare(base, now, fail_on=FailOn(fail_on), today=date.today(), is_gone=is_gone, further=weakenings)
     return replace(result, hunks=hunks, notes=(*result.notes, *notes, *_changed_tests(project, now, hunks)))
 
 
@@ -100,11 +95,11 @@ def _changed_adapters(
 ) -> Iterator[tuple[ContractVerdict, str]]:
     """Yield the verdicts on contracts of a suite whose adapter was changed, with the file of the adapter."""
     for verdict in now.contracts:
-        subject = (verdict.definitions or {}).get("subject")
+        saved_definitions = verdict.definitions or {"subject": None, "claims": {}}
         # Only the claims of suites declare which features of the subject they need.
-        if subject and any("needs" in options for options in (verdict.definitions or {})["claims"].values()):
+        if saved_definitions["subject"] and any("needs" in options for options in saved_definitions["claims"].values()):
             with suppress(Unbound):
-                file = str(shown_path(resolve.target_file(project, Target.parse(subject))))
+                file = str(shown_path(resolve.target_file(project, Target.parse(saved_definitions["subject"]))))
                 if file in changed_files:
                     yield verdict, file
 

@@ -52,8 +52,7 @@ def explain(
     # Suites are searched only if no contract of the project matches.
     files = [contract.location.path for contract in loaded.contracts if _has_match(contract, id)]
     if not files:
-        all_suites = [contract for path in suites().values() for contract in load([path]).contracts]
-        files = [suite.location.path for suite in all_suites if _has_match(suite, id)]
+        files = [suite.location.path for suite in load(suites().values()).contracts if _has_match(suite, id)]
     if not files:
         raise UsageError(f"unknown id {id!r}: no code, contract, claim or mutant; {_hint(id, loaded)}")
     contracts, findings = check(files, project=project)  # lints only these: linting all takes seconds
@@ -157,14 +156,11 @@ def _recorded(project: Project, contract: Contract, claim: Falsifier) -> tuple[R
 
 def _hint(id_: str, loaded: Loaded) -> str:
     """Return a suggestion for an unknown id: the first file that cannot be read, else a similar id."""
-    refusals = [finding for finding in loaded.findings if finding.severity is Severity.REFUSAL]
-    if refusals:
+    if refusals := [finding for finding in loaded.findings if finding.severity is Severity.REFUSAL]:
         return f"a contract cannot be read: {refusals[0]}"
-    near = nearest_name(id_, [known for contract in loaded.contracts for known in _ids(contract)])
-    if near:
+    if near := nearest_name(id_, [known for contract in loaded.contracts for known in _ids(contract)]):
         return f"did you mean {near!r}?"
-    command = similar_suite_name(id_)
-    if command:
+    if command := similar_suite_name(id_):
         return f"did you mean {command}?"
     return f"`pv list` shows all ids, `pv lint --codes` all codes, `pv explain SUITE` a suite ({', '.join(suites())})"
 

@@ -64,11 +64,7 @@ def discard_output() -> None:
 
 
 def parse_output(text: str, formats: Sequence[str]) -> tuple[str, Path]:
-    """Return format and file of an option `--output FORMAT=FILE`.
-
-    Raises:
-        UsageError: The option has another form, the format is unknown, or the folder of the file does not exist.
-    """
+    """Return format and file of an option `--output FORMAT=FILE`. Raise UsageError if it is invalid."""
     form, _, file = text.partition("=")
     if not file:
         raise UsageError(f"invalid value {text!r} for --output: expected FORMAT=FILE, such as markdown=report.md")

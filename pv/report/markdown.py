@@ -77,14 +77,13 @@ def _changes(compared: BaseComparison) -> list[str]:
     """Return the section of the differences from the base: a weaker contract is as visible as a failure."""
     changes = compared.changes
     lines = ["### Compared with the base", ""]
-    if changes:
-        lines += ["| change | contract | claim or mutant | at | |", "|---|---|---|---|---|"]
-        for change in changes[:MAX_CHANGES]:
-            claim, place = (code(text) if text else "" for text in (change.claim, change.place))
-            cells = (f"**{change.kind.value}**", code(change.contract), claim, place, escape(change.text))
-            lines.append(f"| {' | '.join(cells)} |")
-    else:
-        lines.append("No difference.")
+    lines += (
+        ["| change | contract | claim or mutant | at | |", "|---|---|---|---|---|"] if changes else ["No difference."]
+    )
+    for change in changes[:MAX_CHANGES]:
+        claim, place = (code(text) if text else "" for text in (change.claim, change.place))
+        cells = (f"**{change.kind.value}**", code(change.contract), claim, place, escape(change.text))
+        lines.append(f"| {' | '.join(cells)} |")
     lines.append("")
     if len(changes) > MAX_CHANGES:
         lines += [f"{count(len(changes) - MAX_CHANGES, 'more change')}.", ""]
@@ -117,10 +116,8 @@ def _fitting(parts: Iterable[list[str]], max_bytes: int) -> list[str]:
             continue  # a smaller part after this one may still fit
         max_bytes -= size
         lines += part
-    if left_out:
-        parts_left_out = count(left_out, "part")
-        lines += ["", f"Left out, since this report has a size limit: {parts_left_out}. The JSON report has all."]
-    return lines
+    remark = f"Left out, since this report has a size limit: {count(left_out, 'part')}. The JSON report has all."
+    return [*lines, "", remark] if left_out else lines
 
 
 def _size(lines: list[str]) -> int:

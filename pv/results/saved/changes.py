@@ -163,10 +163,8 @@ def _changed_definitions(old: ContractVerdict, new: ContractVerdict) -> Iterator
         section, _, rest = path.partition("/")
         name, _, key = rest.partition("/")
         removed = bool(name) and not key
-        if claim:
-            location = _key_location(new, claims[claim], key)
-        else:
-            location = _definition_location(old if removed else new, path)
+        verdict = old if removed else new
+        location = _key_location(new, claims[claim], key) if claim else _definition_location(verdict, path)
         renamed: tuple[Target, ...] = ()
         if section == "subject":
             renamed = _renamed_subject(old, new)
@@ -330,21 +328,17 @@ def _larger_tolerances(old: ContractVerdict, new: ContractVerdict) -> Iterator[C
         old_claims += old.contract.claims
     tried_equations = {claim.equation for claim in old_claims}
     for name, tolerance in _set_tolerances(new).items():
-        texts = []
+        location = _definition_location(new, f"equations/{name}/tolerance")
         was = before.get(name)
-        if was is not None:
-            texts = [
-                f"the {key} tolerance of {name} is {tolerance[key]:g}, was {was.get(key, 0):g}"
-                for key in TOLERANCES
-                if tolerance.get(key, 0) > was.get(key, 0)
-            ]
-        elif name in tried_equations:
-            # Without a set tolerance pv measures the rounding of the equation, which is stricter than any set value.
+        # Without a set tolerance pv measures the rounding of the equation, which is stricter than any set value.
+        if was is None and name in tried_equations:
             values = ", ".join(f"{key} {tolerance[key]:g}" for key in TOLERANCES if key in tolerance)
-            texts = [f"the tolerance of {name} is set to {values}, it was measured"]
-        for text in texts:
-            location = _definition_location(new, f"equations/{name}/tolerance")
+            text = f"the tolerance of {name} is set to {values}, it was measured"
             yield Change(kind=ChangeKind.WEAKER, name=name, text=text, location=location)
+        for key in TOLERANCES:
+            if was is not None and tolerance.get(key, 0) > was.get(key, 0):
+                text = f"the {key} tolerance of {name} is {tolerance[key]:g}, was {was.get(key, 0):g}"
+                yield Change(kind=ChangeKind.WEAKER, name=name, text=text, location=location)
 
 
 def _set_tolerances(verdict: ContractVerdict) -> dict[str, Mapping[str, float]]:
@@ -663,11 +657,4 @@ def _is_valid(waiver: Waiver, today: date) -> bool:
 def _expired_waiver(contract: str, waiver: Waiver) -> Change:
     """Return an expired waiver as a weaker clause."""
     text = f"the waiver of {waiver.owner} expired on {waiver.expires}: restore the clause, or renew the waiver"
-    return Change(
-        kind=ChangeKind.WEAKER,
-        contract=contract,
-        claim=waiver.name,
-        text=text,
-        name=waiver.name,
-        location=waiver.location,
-    )
+    return replace(_weakening(waiver.name, text, waiver.location), contract=contract)

@@ -266,15 +266,13 @@ class Run:
     def uncropped(self, names: Iterable[int]) -> list[Example]:
         """Return the examples with these names, not cropped. Raise SkipTest for a name that no example has."""
         by_name = {example.name: example for example in (*self.job.train, *self.job.evaluated)}
-        examples = []
-        for name in names:
-            if name not in by_name:
-                raise SkipTest(
-                    f"a row of the model's input begins with the token {name}, which is the name of no example: "
-                    "pass the rows unchanged, without a further token before them"
-                )
-            examples.append(by_name[name])
-        return examples
+        names = list(names)
+        if unknown := [name for name in names if name not in by_name]:
+            raise SkipTest(
+                f"a row of the model's input begins with the token {unknown[0]}, which is the name of no example: "
+                "pass the rows unchanged, without a further token before them"
+            )
+        return [by_name[name] for name in names]
 
     @property
     def order(self) -> list[tuple[int, ...]]:

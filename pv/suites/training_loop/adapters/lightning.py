@@ -203,20 +203,18 @@ class Watch(Callback):
     def __init__(self, job: Job, report: Report) -> None:
         self.job, self.report = job, report
 
+    def on_train_start(self, *_: object) -> None:
+        self.report.events.append("train_begin")
+
+    def on_train_epoch_start(self, *_: object) -> None:
+        self.report.events.append("epoch_begin")
+
+    def on_train_epoch_end(self, *_: object) -> None:
+        self.report.events.append("epoch_end")
+
+    def on_train_end(self, *_: object) -> None:
+        self.report.events.append("train_end")
+
     def on_train_batch_end(self, trainer: lightning.Trainer, *_: object) -> None:
         if trainer.global_step == self.job.stop_at:
             trainer.should_stop = True
-
-
-def _recorder_of(event: str) -> Callable[..., None]:
-    """Return a method of `Watch` that records an event."""
-    return lambda self, *_: self.report.events.append(event)
-
-
-for _hook, _event in (
-    ("on_train_start", "train_begin"),
-    ("on_train_epoch_start", "epoch_begin"),
-    ("on_train_epoch_end", "epoch_end"),
-    ("on_train_end", "train_end"),
-):
-    setattr(Watch, _hook, _recorder_of(_event))
