@@ -77,9 +77,8 @@ def _changes(compared: BaseComparison) -> list[str]:
     """Return the section of the differences from the base: a weaker contract is as visible as a failure."""
     changes = compared.changes
     lines = ["### Compared with the base", ""]
-    lines += (
-        ["| change | contract | claim or mutant | at | |", "|---|---|---|---|---|"] if changes else ["No difference."]
-    )
+    head = ["| change | contract | claim or mutant | at | |", "|---|---|---|---|---|"]
+    lines += head if changes else ["No difference."]
     for change in changes[:MAX_CHANGES]:
         claim, place = (code(text) if text else "" for text in (change.claim, change.place))
         cells = (f"**{change.kind.value}**", code(change.contract), claim, place, escape(change.text))

@@ -159,7 +159,7 @@ def _changed_definitions(old: ContractVerdict, new: ContractVerdict) -> Iterator
         return
     claims = {claim.id: claim for claim in new.contract.claims}
     for claim, path, text in find_changes(old.definitions, new.definitions):
-        # A path is `subject`, `equations/NAME/KEY`, or `equations/NAME` for a removed definition.
+        # A path is `subject`, SECTION/NAME/KEY, or SECTION/NAME for a removed definition.
         section, _, rest = path.partition("/")
         name, _, key = rest.partition("/")
         removed = bool(name) and not key
