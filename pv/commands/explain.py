@@ -124,7 +124,8 @@ def _script_rows(id_: str) -> Iterator[tuple[str, str]]:
 def _equation_at(finding: Finding, contract: Contract) -> str:
     """Return the name of the equation in which a finding is located; "" if it is in another part of the contract."""
     # A finding belongs to the last claim, mutant or equation that starts at or above its line.
-    names = {entry.location.line: "" for entry in (*contract.claims, *contract.mutants)}
+    names = {claim.location.line: "" for claim in contract.claims}
+    names |= {mutant.location.line: "" for mutant in contract.mutants}
     names |= {equation.location.line: equation.name for equation in contract.equations}
     start = max((line for line in names if line <= finding.location.line), default=0)
     return names.get(start, "")

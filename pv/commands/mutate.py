@@ -116,7 +116,7 @@ def _requested(
     files = [name for name in names if os.path.lexists(name)]
     names = [contract_id(name) for name in names]
     contracts, findings = check([*(paths or project.contracts), *files] if files else paths, project=project)
-    contracts = [contract for contract in contracts if contract.strict]
+    contracts = tuple(contract for contract in contracts if contract.strict)
     refusals = "\n".join(str(finding) for finding in findings if finding.severity is Severity.REFUSAL)
     if refusals and not names:
         raise UsageError(refusals)

@@ -292,8 +292,8 @@ def _constant_value(node: ast.expr) -> float | None:
 def _lines(formula: Formula, body: list[ast.stmt]) -> tuple[Line, ...]:
     """Return the lines of an expression. Raise `Refusal` unless the last one is a value."""
     if not body or not isinstance(body[-1], ast.Expr):
-        node = body[-1] if body else ast.Pass()  # without a position: refuse at the first character
-        raise formula.refuse("missing value: the last line must be an expression without a name", node)
+        last = body[-1] if body else ast.Pass()  # without a position: refuse at the first character
+        raise formula.refuse("missing value: the last line must be an expression without a name", last)
     value = body[-1].value
     lines = [_assignment(formula, statement) for statement in body[:-1]]
     # A tuple is allowed as an index, x[i, j], and as the last line.

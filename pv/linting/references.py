@@ -29,8 +29,11 @@ CLAUSES_WITHOUT_ID = ("subject", "qa_gate", "mutation_scope")
 def unique_ids(context: Context) -> Iterator[Finding]:
     """Check that no two claims, obligations, mutants, runs and subjects of a contract have the same id."""
     contract = context.contract
-    entries = [(e.id, e.location) for e in (*contract.claims, *contract.obligations, *contract.mutants)]
-    entries += [(e.name, e.location) for e in (*contract.runs, *contract.subjects)]
+    entries = [(claim.id, claim.location) for claim in contract.claims]
+    entries += [(obligation.id, obligation.location) for obligation in contract.obligations]
+    entries += [(mutant.id, mutant.location) for mutant in contract.mutants]
+    entries += [(run.name, run.location) for run in contract.runs]
+    entries += [(subject.name, subject.location) for subject in contract.subjects]
     for location, message in _duplicates("id", entries):
         yield error("PV101", location, message, "rename one")
 
@@ -57,7 +60,8 @@ def unique_across(context: Context) -> Iterator[Finding]:
         if not earlier.strict:
             continue
         # A contract may have the id of a claim, but a claim may not have the id of a mutant.
-        clauses = {entry.id: entry.location for entry in (*earlier.claims, *earlier.mutants)}
+        clauses = {claim.id: claim.location for claim in earlier.claims}
+        clauses |= {mutant.id: mutant.location for mutant in earlier.mutants}
         for noun, id_, location in entries:
             defined = {earlier.id: earlier.location} if noun == "contract" else clauses
             if id_ in defined:
@@ -166,8 +170,8 @@ def gate(context: Context) -> Iterator[Finding]:
 def waivers(context: Context) -> Iterator[Finding]:
     """Check the clauses and dates of waivers."""
     contract = context.contract
-    names = [entry.id for entry in (*contract.claims, *contract.mutants)]
-    names += [entry.name for entry in (*contract.runs, *contract.subjects)]
+    names = [claim.id for claim in contract.claims] + [mutant.id for mutant in contract.mutants]
+    names += [run.name for run in contract.runs] + [subject.name for subject in contract.subjects]
     names += [*sharing.executable(contract), *CLAUSES_WITHOUT_ID]
     # Lint does not report an expired waiver, since findings must not depend on the date. The comparison with a base
     # does.

@@ -227,9 +227,9 @@ def load_shards(module: nn.Module, device: torch.device) -> None:
         size = -(-rows // mesh.size())
         begin = min(mesh.get_local_rank() * size, rows)
         part = stored[begin : min(begin + size, rows)]
-        layout = {"shape": divided.shape, "stride": divided.stride()}
         local = part.to(device, divided.dtype, copy=True)  # a view would keep the mapping of the whole tensor
-        shard = DTensor.from_local(local, mesh, divided.placements, run_check=False, **layout)
+        shape, stride = divided.shape, divided.stride()
+        shard = DTensor.from_local(local, mesh, divided.placements, run_check=False, shape=shape, stride=stride)
         # One parameter for all names of a tied weight, so that it stays tied.
         loaded = nn.Parameter(shard, requires_grad=divided.requires_grad)
         for child, key in owners:
