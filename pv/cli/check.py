@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from pv.cli.options import CHECK
 from pv.cli.validate import print_and_exit
-from pv.commands.terminal import folder_in_repository, parse_output, print_text, progress_line, write_report
+from pv.commands.terminal import parse_output, print_text, progress_line, repository_folder, write_report
 from pv.report import formats, render
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _print_run(
         print_and_exit(observed.report, form, remaining, verbose)
     print_text(render_run(observed, verbose=verbose, hints=hints))
     for kind, file in remaining:
-        write_report(file, render(observed.report, kind, verbose=verbose, folder=folder_in_repository()))
+        write_report(file, render(observed.report, kind, verbose=verbose, folder=repository_folder()))
     sys.exit(observed.exit_code)
 
 

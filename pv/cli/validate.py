@@ -10,11 +10,11 @@ import click
 
 from pv.cli.options import COMPARE, MUTATE, VALIDATE
 from pv.commands.terminal import (
-    folder_in_repository,
     parse_output,
     parse_subjects,
     print_text,
     progress_line,
+    repository_folder,
     terminal_width,
     uses_color,
     without_garbage_collection,
@@ -103,9 +103,7 @@ def print_and_exit(
         compared: The comparison with a base.
         max_bytes: Maximum size of Markdown.
     """
-    text = partial(
-        render, report, verbose=verbose, folder=folder_in_repository(), compared=compared, max_bytes=max_bytes
-    )
+    text = partial(render, report, verbose=verbose, folder=repository_folder(), compared=compared, max_bytes=max_bytes)
     print_text(text(form, color=uses_color(), width=terminal_width()))
     for kind, file in files:
         write_report(file, text(kind))

@@ -41,7 +41,7 @@ def wrap_width() -> int:
     return terminal_width() if sys.stdout.isatty() else 0
 
 
-def folder_in_repository() -> str:
+def repository_folder() -> str:
     """Return the path of the working directory below the repository of a GitHub Actions job; "" if it is not below."""
     here = Path.cwd().resolve()
     root = Path(os.environ.get("GITHUB_WORKSPACE") or here).resolve()

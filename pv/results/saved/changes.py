@@ -367,10 +367,6 @@ class Hunk:
         """Return the first changed line of the current file; for a pure removal, the line before it."""
         return max(self.new, 1)
 
-    def meets(self, first: int, last: int) -> bool:
-        """Return whether a line from `first` to `last` changed, or lines between them were removed."""
-        return self.first <= last and self.first + max(self.added, 1) - 1 >= first
-
 
 Hunks = Mapping[str, tuple[Hunk, ...]]
 
@@ -406,7 +402,8 @@ def line_now(hunks: Hunks, path: str, line: int) -> int | None:
 def changed_lines(hunks: Hunks, path: str, first: int, last: int) -> Iterator[int]:
     """Yield the first changed line of every hunk that touches the lines `first` to `last`."""
     for hunk in hunks.get(path, ()):
-        if hunk.meets(first, last):
+        # A pure removal has no lines of the current file: the line before it counts.
+        if hunk.first <= last and hunk.first + max(hunk.added, 1) > first:
             yield max(hunk.first, first)
 
 

@@ -101,8 +101,7 @@ class Lightning:
         lightning.seed_everything(job.seed, workers=True, verbose=False)
         report = Report(model=self.module(job))
         trainer = lightning.Trainer(**_settings(job) | self.recorders(job, report) | self.settings)
-        evaluates = job.eval_every and job.evaluated
-        evaluated = self.loader(job, job.evaluated, job.eval_batch, 0) if evaluates else None
+        evaluated = self.loader(job, job.evaluated, job.eval_batch, 0) if job.eval_every and job.evaluated else None
         train = self.loader(job, job.train, job.batch, job.seed, shuffle=True)
         trainer.fit(report.model, train, evaluated, ckpt_path=str(job.resume) if job.resume else None)
         report.final_step = trainer.global_step
