@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from pv.cli.options import CHECK
 from pv.cli.validate import print_and_exit
-from pv.commands.terminal import folder, live, output, print_text, write
+from pv.commands.terminal import parse_output, print_text, progress_line, repository_folder, write_report
 from pv.report import formats, render
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def check(
     of an adapter or of a subclass of one of their classes. With --suite it is what that suite attacks: an optimizer, a
     schedule, a sampler, a loss, a metric, or a function that makes a language model.
     """
-    files = [output(text, formats()) for text in outputs]
+    files = [parse_output(text, formats()) for text in outputs]
     command: list[str] | None = ctx.obj
     typed = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     if command is not None or (subject is None and trace is not None):
@@ -162,7 +162,7 @@ def check(
     from pv.commands.conformance import check as run
     from pv.commands.validate import Interrupted
 
-    with live() as on_progress:
+    with progress_line() as on_progress:
         try:
             report = run(
                 subject,
@@ -205,13 +205,13 @@ def _print_run(
     # Only the text format shows the details of a run; other formats render its report, as for a validation.
     texts = [file for kind, file in files if kind == "text"]
     for file in texts:
-        write(file, render_run(observed, verbose=True, hints=hints))
+        write_report(file, render_run(observed, verbose=True, hints=hints))
     remaining = [(kind, file) for kind, file in files if kind != "text"]
     if form != "text":
         print_and_exit(observed.report, form, remaining, verbose)
     print_text(render_run(observed, verbose=verbose, hints=hints))
     for kind, file in remaining:
-        write(file, render(observed.report, kind, verbose=verbose, folder=folder()))
+        write_report(file, render(observed.report, kind, verbose=verbose, folder=repository_folder()))
     sys.exit(observed.exit_code)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pv.cli.options import PATHS, SUBJECT, VERBOSE, form, taking
-from pv.commands.terminal import columns, pairs, print_text, without_garbage_collection
+from pv.commands.terminal import parse_subjects, print_text, without_garbage_collection, wrap_width
 from pv.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, verbose: boo
         if codes:
             click.echo("\n".join(f"{code}  {meaning}" for code, meaning in CODES.items()))
             return
-        contracts, findings = check(paths, subjects=pairs(subjects))
+        contracts, findings = check(paths, subjects=parse_subjects(subjects))
     kinds = [finding.severity.value for finding in findings]
     if form == "json":
         import json
@@ -48,7 +48,7 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, verbose: boo
         from pv.report.wrapping import excerpt, hanging
 
         for finding in findings:
-            click.echo(hanging(f"{finding.severity.value}: {finding}", columns()))
+            click.echo(hanging(f"{finding.severity.value}: {finding}", wrap_width()))
             for line in excerpt(finding) if verbose else ():
                 click.echo(line)
         invalid = {finding.location.path for finding in findings if finding.severity.value == "refusal"}
@@ -68,7 +68,7 @@ def list_(paths: Sequence[Path], form: str, verbose: bool) -> None:
 
     contracts, findings = _named(paths, linted=False)
     refused = _print_refused(finding for finding in findings if finding.severity.value == "refusal")
-    print_text(render(contracts, form, width=columns(), verbose=verbose))
+    print_text(render(contracts, form, width=wrap_width(), verbose=verbose))
     sys.exit(ExitCode.worst(refused=refused, undecided=not contracts))
 
 

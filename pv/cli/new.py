@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from pv.cli.options import NAME, SPAWN
-from pv.commands.terminal import columns, print_text, without_garbage_collection
+from pv.commands.terminal import print_text, without_garbage_collection, wrap_width
 from pv.errors import ExitCode
 
 
@@ -67,7 +67,7 @@ def explain(name: str, report: Path | None) -> None:
             print_text(texts.code(code, CODES[code], explanation(code)))
             return
         subjects = collect(name, report=report)
-    print_text("\n".join(texts.text(subject, columns()) for subject in subjects))
+    print_text("\n".join(texts.text(subject, wrap_width()) for subject in subjects))
 
 
 @click.command()
@@ -86,7 +86,7 @@ def doctor(spawn: bool) -> None:
     levels = [check.level for check in checks]
     lines = [line for check in checks for line in check.lines]
     lines += ["", f"{count(levels.count(Level.PROBLEM), 'problem')}, {count(levels.count(Level.NOTE), 'note')}"]
-    print_text("".join(f"{hanging(line, columns(), 12)}\n" for line in lines))
+    print_text("".join(f"{hanging(line, wrap_width(), 12)}\n" for line in lines))
     sys.exit(ExitCode.worst(failed=Level.PROBLEM in levels))
 
 

@@ -8,7 +8,7 @@ import click
 
 from pv.cli.options import baseline, form, outputs, taking
 from pv.cli.validate import print_and_exit
-from pv.commands.terminal import output
+from pv.commands.terminal import parse_output
 from pv.report import FORMATS, MAX_BYTES, formats, render
 
 
@@ -47,10 +47,10 @@ def report(
     """
     from pv.commands import base_report
 
-    targets = [output(text, formats()) for text in outputs]
+    targets = [parse_output(text, formats()) for text in outputs]
     merged = base_report.read_reports(files, partial=partial)
-    base = base_report.read(baseline, merged.project.values()) if baseline is not None else None
-    compared = base_report.compared(base, merged, fail_on) if base is not None else None
+    base = base_report.read_base(baseline, merged.project.values()) if baseline is not None else None
+    compared = base_report.compare_with_base(base, merged, fail_on) if base is not None else None
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if form == "github" and summary:
         # GitHub rejects a summary that is too large as a whole, so the report only gets the space that is left.

@@ -10,15 +10,15 @@ import click
 
 from pv.cli.options import COMPARE, MUTATE, VALIDATE
 from pv.commands.terminal import (
-    folder,
-    live,
-    output,
-    pairs,
+    parse_output,
+    parse_subjects,
     print_text,
+    progress_line,
+    repository_folder,
     terminal_width,
     uses_color,
     without_garbage_collection,
-    write,
+    write_report,
 )
 from pv.report import COMPARISON_FORMATS, MAX_BYTES, formats, render
 
@@ -47,19 +47,19 @@ def validate(
     from pv.commands.report_cache import ReportCache
 
     if dry_run:
-        _dry_run(form, outputs, pairs(subjects), options)
-    files = [output(text, formats()) for text in outputs]
+        _dry_run(form, outputs, parse_subjects(subjects), options)
+    files = [parse_output(text, formats()) for text in outputs]
     base = _base(baseline, options["paths"])
     # An unchanged project needs neither workers nor lint: the whole report is cached.
-    cache = ReportCache({**options, "subjects": pairs(subjects)})
+    cache = ReportCache({**options, "subjects": parse_subjects(subjects)})
     if (cached := cache.lookup()) is not None:
         print_and_exit(cached, form, files, verbose, _compared(base, cached, fail_on, options["paths"]))
     from pv.commands.validate import Interrupted
     from pv.commands.validate import validate as run
 
-    with live() as on_progress, without_garbage_collection():
+    with progress_line() as on_progress, without_garbage_collection():
         try:
-            report = run(subjects=pairs(subjects), on_progress=on_progress, **options)
+            report = run(subjects=parse_subjects(subjects), on_progress=on_progress, **options)
         except Interrupted as stop:
             report = stop.report
     cache.store(report, render(report, "json"))
@@ -70,19 +70,19 @@ def _base(baseline: str | None, paths: Sequence[Path]) -> "Report | None":
     """Read the base of a comparison; None without `--baseline`. An unknown base stops the command early."""
     if baseline is None:
         return None
-    from pv.commands.base_report import read
+    from pv.commands.base_report import read_base
     from pv.commands.plan import project_of
 
-    return read(baseline, paths, project_of(paths).root)
+    return read_base(baseline, paths, project_of(paths).root)
 
 
 def _compared(base: "Report | None", report: "Report", fail_on: str, paths: Sequence[Path]) -> "BaseComparison | None":
     if base is None:
         return None
-    from pv.commands.base_report import compared
+    from pv.commands.base_report import compare_with_base
     from pv.commands.plan import project_of
 
-    return compared(base, report, fail_on, project_of(paths).root)
+    return compare_with_base(base, report, fail_on, project_of(paths).root)
 
 
 def print_and_exit(
@@ -103,10 +103,10 @@ def print_and_exit(
         compared: The comparison with a base.
         max_bytes: Maximum size of Markdown.
     """
-    text = partial(render, report, verbose=verbose, folder=folder(), compared=compared, max_bytes=max_bytes)
+    text = partial(render, report, verbose=verbose, folder=repository_folder(), compared=compared, max_bytes=max_bytes)
     print_text(text(form, color=uses_color(), width=terminal_width()))
     for kind, file in files:
-        write(file, text(kind))
+        write_report(file, text(kind))
     sys.exit(report.exit_code if compared is None else compared.exit_code(report))
 
 
@@ -154,8 +154,8 @@ def compare(
     from pv.commands.compare import compare as run
     from pv.report.matrix import render
 
-    files = [output(text, COMPARISON_FORMATS) for text in outputs]
-    with live() as on_progress:
+    files = [parse_output(text, COMPARISON_FORMATS) for text in outputs]
+    with progress_line() as on_progress:
         comparison = run(
             contract,
             paths=paths,
@@ -170,7 +170,7 @@ def compare(
         )
     print_text(render(comparison, form, width=terminal_width()))
     for kind, file in files:
-        write(file, render(comparison, kind))
+        write_report(file, render(comparison, kind))
     sys.exit(comparison.exit_code)
 
 
@@ -200,7 +200,7 @@ def mutate(
     from pv.mutation import summary
 
     started = time.monotonic()
-    with live() as on_progress:
+    with progress_line() as on_progress:
         results = run(
             names,
             paths=paths,

@@ -1,5 +1,9 @@
-"""Read saved reports, and the base of a comparison: a report, or the contracts of a commit, which are not run."""
+"""Read saved reports, and compare a report with its base: another report, or the contracts of a commit.
 
+Nothing is run: the base of a commit has contracts, but no results.
+"""
+
+import functools
 import os
 import subprocess
 import tempfile
@@ -7,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
-from functools import partial
 from pathlib import Path
 
 from pv.commands.declarations import find_less, read_declarations
@@ -31,8 +34,7 @@ def read_reports(paths: Sequence[str | Path], *, partial: bool = False) -> Repor
 
     Args:
         paths: The files.
-        partial: Accept contracts of the project, and claims of a contract, that are in no report. By default these are
-            undecided.
+        partial: Accept that some contracts and claims of the project are in no report. By default these are undecided.
 
     Raises:
         UsageError: A file is damaged or of another version, or the reports cannot be merged.
@@ -42,12 +44,12 @@ def read_reports(paths: Sequence[str | Path], *, partial: bool = False) -> Repor
     return merge({str(path): saved.load(Path(path)) for path in paths}, partial=partial)
 
 
-LIMIT_S = 600
+GIT_LIMIT_S = 600
 """Wall-clock limit of a git command in seconds; a partial clone may have to fetch files."""
-SUFFIXES = (".yaml", ".yml")
+CONTRACT_SUFFIXES = (".yaml", ".yml")
 
 
-def compared(base: Report, now: Report, fail_on: str, start: Path | None = None) -> BaseComparison:
+def compare_with_base(base: Report, now: Report, fail_on: str, start: Path | None = None) -> BaseComparison:
     """Compare a report with its base.
 
     Args:
@@ -61,20 +63,21 @@ def compared(base: Report, now: Report, fail_on: str, start: Path | None = None)
     """
     project = find_project(start or Path.cwd())
     hunks = _hunks(project, base.commit.rstrip("+")) if base.commit else {}
-    notes, declared = list[str](), list[Change]()
-    # A saved report has results, which show the claims that an adapter leaves out. A commit has none: the declarations
-    # of adapters are read from the source.
+    notes: list[str] = []
+    weakenings: list[Change] = []
+    # The results of a saved report show which claims an adapter leaves out. A commit has no results, so the
+    # declarations of changed adapters are read from the source.
     if not base.devices:
         notes.append("nothing of the base was run: its contracts are compared, and no results")
         for verdict, file in _changed_adapters(project, now, hunks):
-            weakenings = _less_declared(project, base, verdict, file)
-            if weakenings is not None:
-                declared += weakenings
-                continue
-            unread = "whether it leaves out more claims is seen only against a saved report"
-            notes.append(f"{file} changed, the adapter of {verdict.contract.id}: {unread}")
-    is_gone = partial(_is_gone, project)
-    result = compare(base, now, fail_on=FailOn(fail_on), today=date.today(), is_gone=is_gone, further=declared)
+            adapter_weakenings = _adapter_weakenings(project, base, verdict, file)
+            if adapter_weakenings is None:
+                hint = "only the comparison with a saved report shows whether it leaves out more claims"
+                notes.append(f"{file} changed, the adapter of {verdict.contract.id}: {hint}")
+            else:
+                weakenings += adapter_weakenings
+    is_gone = functools.partial(_is_gone, project)
+    result = compare(base, now, fail_on=FailOn(fail_on), today=date.today(), is_gone=is_gone, further=weakenings)
     return replace(result, hunks=hunks, notes=(*result.notes, *notes, *_changed_tests(project, now, hunks)))
 
 
@@ -87,28 +90,31 @@ def _is_gone(project: Project, target: Target) -> bool:
     return False
 
 
-def _changed_adapters(project: Project, now: Report, hunks: Collection[str]) -> Iterator[tuple[ContractVerdict, str]]:
+def _changed_adapters(
+    project: Project, now: Report, changed_files: Collection[str]
+) -> Iterator[tuple[ContractVerdict, str]]:
     """Yield the verdicts on contracts of a suite whose adapter was changed, with the file of the adapter."""
     for verdict in now.contracts:
-        defined = verdict.definitions or {"subject": None, "claims": {}}
-        if defined["subject"] and any("needs" in options for options in defined["claims"].values()):
+        saved_definitions = verdict.definitions or {"subject": None, "claims": {}}
+        # Only the claims of suites declare which features of the subject they need.
+        if saved_definitions["subject"] and any("needs" in options for options in saved_definitions["claims"].values()):
             with suppress(Unbound):
-                file = str(shown_path(resolve.target_file(project, Target.parse(defined["subject"]))))
-                if file in hunks:
+                file = str(shown_path(resolve.target_file(project, Target.parse(saved_definitions["subject"]))))
+                if file in changed_files:
                     yield verdict, file
 
 
-def _less_declared(project: Project, base: Report, verdict: ContractVerdict, file: str) -> list[Change] | None:
-    """Return the features that an adapter declares now as missing, and did not in a commit, as weakenings.
+def _adapter_weakenings(project: Project, base: Report, verdict: ContractVerdict, file: str) -> list[Change] | None:
+    """Return the declarations of an adapter that let less be measured than in the commit of the base.
 
     Args:
         project: The project.
         base: The contracts of the commit.
-        verdict: A contract of a suite.
-        file: The file of its subject.
+        verdict: The verdict on a contract of a suite.
+        file: The file of the adapter.
 
     Returns:
-        The weakenings; None if they cannot be read from the source alone, because they are computed.
+        The weakenings; None if a declaration is computed, so that the source does not show it.
     """
     subject = Target.parse((verdict.definitions or {})["subject"])
     # git names files from the root of the project, reports from the working directory.
@@ -117,17 +123,17 @@ def _less_declared(project: Project, base: Report, verdict: ContractVerdict, fil
     if before is None:
         return None
     try:
-        sources = before.decode(), Path(file).read_text(encoding="utf-8")
-        was, now = (read_declarations(source, subject.attribute) for source in sources)
+        old = read_declarations(before.decode(), subject.attribute)
+        new = read_declarations(Path(file).read_text(encoding="utf-8"), subject.attribute)
     except (SyntaxError, ValueError):
         return None
-    if not (was.is_whole and now.is_whole):
+    if not (old.is_whole and new.is_whole):
         return None
     contract = verdict.contract
     weakenings = []
-    for feature, text in find_less(was, now):
-        count_of = sum(feature in claim.options.get("needs", ()) for claim in contract.falsifiers)
-        claims = f": {count(count_of, 'claim')} not tried" if count_of else ""
+    for feature, text in find_less(old, new):
+        untried = sum(feature in claim.options.get("needs", ()) for claim in contract.falsifiers)
+        claims = f": {count(untried, 'claim')} not tried" if untried else ""
         weakenings.append(
             Change(
                 kind=ChangeKind.WEAKER,
@@ -140,20 +146,21 @@ def _less_declared(project: Project, base: Report, verdict: ContractVerdict, fil
     return weakenings
 
 
-def _changed_tests(project: Project, now: Report, hunks: Collection[str]) -> Iterator[str]:
+def _changed_tests(project: Project, now: Report, changed_files: Collection[str]) -> Iterator[str]:
     """Yield a note for every changed file in a folder with tests of claims: a weaker test cannot be detected."""
-    claims: dict[str, list[str]] = {}
-    all_claims = [claim for verdict in now.contracts for claim in verdict.contract.falsifiers]
-    for id_, test in [(claim.id, claim.test) for claim in all_claims if claim.test is not None]:
-        folder = shown_path(project.root / test.file).parent
-        for file in (name for name in hunks if Path(name).parent == folder):
-            claims.setdefault(file, []).append(id_)
-    for file, ids in claims.items():
-        yield f"{file} changed, with tests or faults of {listed(ids, FEW)}: a weaker test is not seen here"
+    ids_by_folder: dict[Path, list[str]] = {}
+    for verdict in now.contracts:
+        for claim in verdict.contract.falsifiers:
+            if claim.test is not None:
+                folder = shown_path(project.root / claim.test.file).parent
+                ids_by_folder.setdefault(folder, []).append(claim.id)
+    for file in changed_files:
+        if ids := ids_by_folder.get(Path(file).parent):
+            yield f"{file} changed, with tests or faults of {listed(ids, FEW)}: a weaker test is not detected"
 
 
 def _hunks(project: Project, commit: str) -> dict[str, tuple[Hunk, ...]]:
-    """Return the lines that changed since a commit, by path as reports show it; {} if git does not know the commit."""
+    """Return the lines that changed since a commit, by file as reports show it; {} if git does not know the commit."""
     diff = ("diff", "--unified=0", "--no-color", "--no-ext-diff", "--no-renames", "--no-prefix", "--relative")
     try:
         output = _git(project, "-c", "core.quotePath=false", *diff, commit, "--", ".")
@@ -163,12 +170,12 @@ def _hunks(project: Project, commit: str) -> dict[str, tuple[Hunk, ...]]:
     return {str(shown_path(project.root / name)): hunks_of_file for name, hunks_of_file in hunks.items()}
 
 
-def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None) -> Report:
+def read_base(name: str, paths: Iterable[str | Path] = (), start: Path | None = None) -> Report:
     """Read the base of a comparison.
 
     Args:
-        name: A JSON report, or a git revision: then the base is the merge base of the revision and HEAD, or the
-            revision itself without common history.
+        name: A JSON report or a git revision. The base of a revision is its merge base with HEAD; if the two have no
+            common history, the revision itself.
         paths: Contract files and folders to read in addition to the project's contracts.
         start: A folder in the project (default: the working directory).
 
@@ -200,7 +207,7 @@ def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None)
 
 
 def _commit(project: Project, name: str) -> str:
-    """Return the commit to compare with: the merge base of a revision and HEAD, else the revision."""
+    """Return the commit to compare with: the merge base of a revision and HEAD, or the revision if there is none."""
     output = _git(project, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     if output is None:
         raise UsageError(
@@ -208,22 +215,22 @@ def _commit(project: Project, name: str) -> str:
             "write a report with `pv validate --output json=FILE`, or `git fetch` the branch"
         )
     commit = output.decode().strip()
-    # Changes on the other branch since HEAD left it are not changes of this branch.
+    # Changes that the other branch got after HEAD left it are not changes of this branch.
     common = _git(project, "merge-base", commit, "HEAD")
     return common.decode().strip() if common else commit
 
 
 def _git(project: Project, *words: str) -> bytes | None:
-    """Return what git prints, None if it fails. Raise `UsageError` without git."""
+    """Return the output of a git command; None if the command fails. Raise `UsageError` if git cannot be run."""
     try:
-        return worktree.git(project.root, *words, limit_s=LIMIT_S)
+        return worktree.git(project.root, *words, limit_s=GIT_LIMIT_S)
     except (OSError, subprocess.SubprocessError) as error:
         raise UsageError(f"cannot read a baseline from git: {error}") from error
 
 
 def _extract(project: Project, commit: str, paths: Iterable[str | Path], folder: Path) -> Iterator[tuple[Path, Path]]:
     """Write the contract files of a commit to a folder, and yield every file with its path in the project."""
-    # The folders of contracts may have moved since, so the [tool.pv] table of the commit is read as well.
+    # The commit may have its contracts in other folders than the working tree. Its [tool.pv] table names them.
     settings = _git(project, "show", f"{commit}:./pyproject.toml")
     if settings is not None:
         (folder / "pyproject.toml").write_bytes(settings)
@@ -232,12 +239,12 @@ def _extract(project: Project, commit: str, paths: Iterable[str | Path], folder:
     folders = {path.relative_to(folder).as_posix() for path in declared}
     folders |= {path.relative_to(project.root).as_posix() for path in project.contracts}
     for path in map(Path, paths):
-        is_contract = path.suffix.lower() in SUFFIXES or is_folder(path)
+        is_contract = path.suffix.lower() in CONTRACT_SUFFIXES or is_folder(path)
         if is_contract and path.resolve().is_relative_to(project.root):
             folders.add(path.resolve().relative_to(project.root).as_posix())
     listed_files = _git(project, "ls-tree", "-r", "-z", "--name-only", commit, "--", *sorted(folders)) or b""
     for name in map(os.fsdecode, listed_files.split(b"\0")):
-        if not name.lower().endswith(SUFFIXES) or any(part[:1] == "." for part in name.split("/")):
+        if not name.lower().endswith(CONTRACT_SUFFIXES) or any(part.startswith(".") for part in name.split("/")):
             continue  # not a contract, or hidden
         text = _git(project, "show", f"{commit}:./{name}")
         if text is not None:

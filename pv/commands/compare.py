@@ -9,6 +9,7 @@ from pathlib import Path
 from pv.commands.naming import contract_id, missing_package, resolve_subject
 from pv.commands.plan import Request, project_of, read
 from pv.commands.validate import Interrupted, validated
+from pv.contract.finding import Severity
 from pv.contract.model import Contract
 from pv.contract.suites import suites
 from pv.contract.wording import did_you_mean
@@ -38,8 +39,8 @@ def compare(
     A subject whose package is not installed is a column without results.
 
     Args:
-        contract: A file, a suite, or the id of a contract.
-        paths: Where the contract is searched (default: the contracts of the project).
+        contract: A contract file, a suite, or the id of a contract.
+        paths: Files and folders in which the id is looked up (default: the contracts of the project).
         project: As for `pv.validate`.
         subjects: Names that the contract declares, its own subject, or any other `module` or `module:attribute`
             (default: the contract's own subject and all declared ones).
@@ -48,7 +49,7 @@ def compare(
         seed: As for `pv.validate`.
         jobs: As for `pv.validate`.
         spawn: As for `pv.validate`.
-        strict: Whether a refuted claim of any subject fails the comparison, not only of the contract's own subject.
+        strict: Fail the comparison for a refuted claim of any subject, not only of the contract's own subject.
         on_progress: Called with the progress.
 
     Returns:
@@ -62,14 +63,15 @@ def compare(
     project = project or project_of(paths)
     # The contract may be named by its path, as a suite, or by an id of the project.
     file = suites().get(contract, Path(contract))
-    paths, contract = paths or ([file] if file.is_file() else []), contract_id(contract)
-    loaded_contract = _contract(contract, paths, project)
+    if not paths and file.is_file():
+        paths = [file]
+    loaded_contract = _find_contract(contract_id(contract), paths, project)
     ids = [claim.id for claim in loaded_contract.claims]
     for pattern in only:
         if not any(fnmatchcase(id_, pattern) for id_ in ids):
-            raise UsageError(f"--only {pattern} matches no claim of {contract}; {did_you_mean(pattern, ids)}")
-    # A subject may be named twice, once by name and once by target; equal columns are tried once.
-    columns = list(dict.fromkeys(_columns(loaded_contract, subjects, project)))
+            raise UsageError(f"--only {pattern} matches no claim of {loaded_contract.id}; {did_you_mean(pattern, ids)}")
+    # A subject that is given by name and by target has two equal columns; try it once.
+    columns = dict.fromkeys(_columns(loaded_contract, subjects, project))
     request = Request(
         paths=[loaded_contract.location.path],
         only=only,
@@ -81,50 +83,48 @@ def compare(
         jobs=jobs,
         spawn=spawn,
     )
+    results: list[Column] = []
+    interrupted = False
     # All subjects share the workers' fork servers, since most of them load the same libraries.
     with PoolCache(jobs or default_jobs(), spawn=spawn) as pools:
-        results, interrupted = _tried(columns, project, request, pools, on_progress)
+        for column in columns:
+            if column.missing:
+                results.append(column)
+                continue
+            subject_request = replace(request, subjects={} if column.own else {loaded_contract.id: column.target})
+            try:
+                report = validated(project, subject_request, on_progress=on_progress, pools=pools)
+            except Interrupted as stop:
+                report, interrupted = stop.report, True
+            results.append(replace(column, report=report))
+            if interrupted:
+                break
     return Comparison(contract=loaded_contract, columns=tuple(results), strict=strict, interrupted=interrupted)
 
 
-def _tried(
-    columns: Sequence[Column], project: Project, request: Request, pools: PoolCache, on_progress: OnProgress | None
-) -> tuple[list[Column], bool]:
-    """Return the columns with their reports, and whether Ctrl-C interrupted the last one."""
-    columns_tried: list[Column] = []
-    for column in columns:
-        subjects = {} if column.own else {request.contracts[0]: column.target}
-        try:
-            if not column.missing:
-                request = replace(request, subjects=subjects)
-                column = replace(column, report=validated(project, request, on_progress=on_progress, pools=pools))
-            columns_tried.append(column)
-        except Interrupted as stop:
-            return [*columns_tried, replace(column, report=stop.report)], True
-    return columns_tried, False
-
-
-def _contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contract:
+def _find_contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contract:
+    """Return the contract with an id. Raise `UsageError` if there is none, with the files that cannot be read."""
     loaded = read(paths, project)
-    matches = [contract for contract in loaded.contracts if contract.id == id_]
-    if not matches:
-        refused = "".join(f"\n{finding}" for finding in loaded.findings if finding.severity.value == "refusal")
-        ids = ", ".join(contract.id for contract in loaded.contracts) or "none"
-        raise UsageError(f"unknown contract {id_!r} (choose from {ids}){refused}")
-    return matches[0]
+    for contract in loaded.contracts:
+        if contract.id == id_:
+            return contract
+    refusals = "".join(f"\n{finding}" for finding in loaded.findings if finding.severity is Severity.REFUSAL)
+    ids = ", ".join(contract.id for contract in loaded.contracts) or "none"
+    raise UsageError(f"unknown contract {id_!r} (choose from {ids}){refusals}")
 
 
-def _columns(contract: Contract, names: Sequence[str], project: Project) -> Iterator[Column]:
+def _columns(contract: Contract, texts: Sequence[str], project: Project) -> Iterator[Column]:
+    """Yield a column without results for every subject: by declared name, by target, or any other target."""
     own_column = Column(name=str(contract.subject), target=str(contract.subject), own=True)
-    declared: dict[str, Column] = {}
-    for other in contract.subjects:
-        missing, package = missing_package(other.package), other.package
-        package = f"{package} {version(package)}" if package and not missing else package
-        declared[other.name] = Column(name=other.name, target=str(other.target), package=package, missing=missing)
-    by_target = {column.target: column for column in reversed([own_column, *declared.values()])}
-    for text in names or [own_column.target, *declared]:
-        yield (
-            declared.get(text)
-            or by_target.get(text)
-            or Column(name=text, target=str(resolve_subject(contract, text, project)))
-        )
+    columns: dict[str, Column] = {}
+    for subject in contract.subjects:
+        package, missing = subject.package, missing_package(subject.package)
+        if package and not missing:
+            package = f"{package} {version(package)}"
+        columns[subject.name] = Column(name=subject.name, target=str(subject.target), package=package, missing=missing)
+    default = [own_column.target, *columns]
+    # Names take precedence over targets, and the contract's own subject over others with the same target.
+    for column in (own_column, *columns.values()):
+        columns.setdefault(column.target, column)
+    for text in texts or default:
+        yield columns.get(text) or Column(name=text, target=str(resolve_subject(contract, text, project)))

@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +29,8 @@ from pv.results.trial import PROOFS, Recorded
 from pv.source.project import Project
 from pv.source.resolve import Unbound, function
 
-DEVICES = ("cuda", PROOFS)
+RECORDED = ("cuda", PROOFS)
+"""The device whose results are recorded as evidence, and the name under which proofs are recorded."""
 
 
 def explain(
@@ -48,8 +49,10 @@ def explain(
     """
     project = project or project_of(paths)
     loaded = load(path for path in paths or project.contracts if Path(path).exists())
-    files = [contract.location.path for contract in loaded.contracts if _matching(id, _ids(contract))]
-    files = files or [path for path in suites().values() for one in load([path]).contracts if _matching(id, _ids(one))]
+    # Suites are searched only if no contract of the project matches.
+    files = [contract.location.path for contract in loaded.contracts if _has_match(contract, id)]
+    if not files:
+        files = [suite.location.path for suite in load(suites().values()).contracts if _has_match(suite, id)]
     if not files:
         raise UsageError(f"unknown id {id!r}: no code, contract, claim or mutant; {_hint(id, loaded)}")
     contracts, findings = check(files, project=project)  # lints only these: linting all takes seconds
@@ -57,18 +60,19 @@ def explain(
     if report is not None:
         saved_report = saved.load(report)
         results = [(saved_report.started, item) for verdict in saved_report.contracts for item in verdict.results]
-    return tuple(_named(id, project, contracts, findings, results))
+    return tuple(_explanations(id, project, contracts, findings, results))
 
 
 def _ids(contract: Contract) -> tuple[str, ...]:
+    """Return the ids of a contract and of its claims and mutants."""
     return (contract.id, *(claim.id for claim in contract.claims), *(mutant.id for mutant in contract.mutants))
 
 
-def _matching(pattern: str, ids: Iterable[str]) -> bool:
-    return any(fnmatchcase(id_, pattern) for id_ in ids)
+def _has_match(contract: Contract, pattern: str) -> bool:
+    return any(fnmatchcase(id_, pattern) for id_ in _ids(contract))
 
 
-def _named(
+def _explanations(
     pattern: str,
     project: Project,
     contracts: Sequence[Contract],
@@ -76,20 +80,22 @@ def _named(
     results: Sequence[tuple[str, Result]],
 ) -> Iterator[Explained]:
     """Yield the explanations of all contracts, claims and mutants whose id matches a pattern."""
-    ids_by_id = same_claims()
+    loop_claims = same_claims()
     for contract in contracts:
         contract_findings = tuple(f for f in findings if f.location.path == contract.location.path)
         if fnmatchcase(contract.id, pattern):
             yield Explained(contract=contract, score=score.read(project, contract)[0], findings=contract_findings)
-        for claim in (item for item in contract.claims if fnmatchcase(item.id, pattern)):
-            # The claims with the same meaning: of a loop for a claim about one run, and vice versa.
+        for claim in contract.claims:
+            if not fnmatchcase(claim.id, pattern):
+                continue
+            # A claim about one run may mean the same as claims about all jobs of a loop: look in both directions.
             id_ = claim.id.rpartition(".")[2]
-            same = ids_by_id.get(id_, ()) or tuple(other for other, ids in ids_by_id.items() if id_ in ids)
-            places = (claim.location, *claim.places.values())
-            about = (
+            same = loop_claims.get(id_) or tuple(run_claim for run_claim, ids in loop_claims.items() if id_ in ids)
+            locations = (claim.location, *claim.places.values())
+            claim_findings = [
                 f for f in contract_findings
-                if claim.id in f.message or f.location in places or _equation(f, contract) == claim.equation
-            )  # fmt: skip
+                if claim.id in f.message or f.location in locations or _equation_at(f, contract) == claim.equation
+            ]  # fmt: skip
             yield Explained(
                 contract=contract,
                 claim=claim,
@@ -97,31 +103,32 @@ def _named(
                 recorded=_recorded(project, contract, claim),
                 last=tuple((started, item) for started, item in results if item.falsifier.id == claim.id),
                 same=same,
-                judged=tuple(_judged(claim.id)) if contract.id == OBSERVED else (),
-                findings=tuple(about),
+                judged=tuple(_script_rows(claim.id)) if contract.id == OBSERVED else (),
+                findings=tuple(claim_findings),
             )
         for mutant in contract.mutants:
             if fnmatchcase(mutant.id, pattern):
                 yield Explained(contract=contract, mutant=mutant)
 
 
-def _judged(id_: str) -> Iterator[tuple[str, str]]:
-    """Yield what a claim about a script looks for, by the docstring of its function, and when it is not reached."""
+def _script_rows(id_: str) -> Iterator[tuple[str, str]]:
+    """Yield label and text of what a claim about a script looks for, and of when it is not reached."""
     from pv.suites.training_run.claims import CLAIMS
 
-    # Paragraphs, and the items of numbered lists within them, get a line each.
+    # Each paragraph of the docstring, and each item of a numbered list, gets a row.
     for paragraph in re.split(r"\n\n|\n(?=\s*\d+\. )", CLAIMS[id_].function.__doc__ or ""):
         yield "looks for", " ".join(paragraph.split())
     yield "not reached", f"where {CLAIMS[id_].needs}"
 
 
-def _equation(finding: Finding, contract: Contract) -> str:
-    """Return the name of the equation that a finding is located in; "" if it is in another part of the contract."""
+def _equation_at(finding: Finding, contract: Contract) -> str:
+    """Return the name of the equation in which a finding is located; "" if it is in another part of the contract."""
     # A finding belongs to the last claim, mutant or equation that starts at or above its line.
-    starts = {claim.location.line: "" for claim in contract.claims}
-    starts |= {mutant.location.line: "" for mutant in contract.mutants}
-    starts |= {equation.location.line: equation.name for equation in contract.equations}
-    return starts.get(max((line for line in starts if line <= finding.location.line), default=0), "")
+    names = {claim.location.line: "" for claim in contract.claims}
+    names |= {mutant.location.line: "" for mutant in contract.mutants}
+    names |= {equation.location.line: equation.name for equation in contract.equations}
+    start = max((line for line in names if line <= finding.location.line), default=0)
+    return names.get(start, "")
 
 
 def _test(project: Project, claim: Falsifier) -> tuple[Location, str] | None:
@@ -129,32 +136,33 @@ def _test(project: Project, claim: Falsifier) -> tuple[Location, str] | None:
     with suppress(Unbound):
         if claim.test is not None:
             node = function(project, claim.test).node
-            says = (ast.get_docstring(node) or "").partition("\n")[0]
-            return Location(Path(claim.test.file), node.lineno, 1), says
+            summary = (ast.get_docstring(node) or "").partition("\n")[0]
+            return Location(Path(claim.test.file), node.lineno, 1), summary
     return None
 
 
 def _recorded(project: Project, contract: Contract, claim: Falsifier) -> tuple[Recorded, ...]:
     """Return the recorded results of a claim; () if its code cannot be resolved, which lint reports."""
 
+    # `store.read` calls this function only if a file of evidence exists, since digests of code take time.
     def fingerprints() -> dict[str, store.Fingerprint]:
         return {claim.id: store.fingerprint(project, contract, claim, contract.subject_of(claim))}
 
     records: list[Recorded] = []
     with suppress(Unbound, LookupError):
-        for device in DEVICES:
+        for device in RECORDED:
             records += store.read(project, contract, device, fingerprints)[0].values()
     return tuple(records)
 
 
 def _hint(id_: str, loaded: Loaded) -> str:
-    if refused := [finding for finding in loaded.findings if finding.severity is Severity.REFUSAL]:
-        return f"a contract cannot be read: {refused[0]}"
-    ids = [known_id for contract in loaded.contracts for known_id in _ids(contract)]
-    if near := nearest_name(id_, ids):
+    """Return a suggestion for an unknown id: the first file that cannot be read, else a similar id."""
+    if refusals := [finding for finding in loaded.findings if finding.severity is Severity.REFUSAL]:
+        return f"a contract cannot be read: {refusals[0]}"
+    if near := nearest_name(id_, [known for contract in loaded.contracts for known in _ids(contract)]):
         return f"did you mean {near!r}?"
-    if shows := similar_suite_name(id_):
-        return f"did you mean {shows}?"
+    if command := similar_suite_name(id_):
+        return f"did you mean {command}?"
     return f"`pv list` shows all ids, `pv lint --codes` all codes, `pv explain SUITE` a suite ({', '.join(suites())})"
 
 
@@ -176,7 +184,7 @@ class ReuseStatus:
 
 
 def why(names: list[str], project: Project | None = None) -> list[ReuseStatus]:
-    """Return for every matching claim whether its result would be reused.
+    """Return for every matching claim whether a validation would reuse its cached result, and if not, why.
 
     Args:
         names: Ids of claims, or glob patterns of ids.
@@ -186,36 +194,37 @@ def why(names: list[str], project: Project | None = None) -> list[ReuseStatus]:
         UsageError: A name matches no claim.
     """
     project = project or project_of(())
-    chosen = plan_validation(project, Request(only=names))
-    ids = [claim.id for contract in chosen.contracts for claim in contract.claims]
+    plan = plan_validation(project, Request(only=names))
+    ids = [claim.id for contract in plan.contracts for claim in contract.claims]
     for name in names:
         if not any(fnmatchcase(id_, name) for id_ in ids):
             raise UsageError(f"no claim matches {name!r} (`pv list` shows all ids)")
-    attempts = Attempts(chosen.project, chosen.subjects)
+    attempts = Attempts(plan.project, plan.subjects)
     with closing(ResultCache(project)) as cache:
         return [
-            _why(attempts, cache, contract, claim)
-            for contract in chosen.contracts
-            for claim in filter(chosen.selections[contract.id].runs, contract.claims)
+            _reuse_status(attempts, cache, contract, claim)
+            for contract in plan.contracts
+            for claim in contract.claims
+            if plan.selections[contract.id].runs(claim)
         ]
 
 
-def _why(attempts: Attempts, cache: ResultCache, contract: Contract, claim: Falsifier) -> ReuseStatus:
-    """Return whether the result of one claim would be reused, and the reasons if not."""
+def _reuse_status(attempts: Attempts, cache: ResultCache, contract: Contract, claim: Falsifier) -> ReuseStatus:
     entry = cache.newest(claim.id)
     if entry is None:
         return ReuseStatus(claim=claim.id, reused=False, reasons=("no usable result is cached",))
     key = cache.key(attempts.clean(contract, claim).task)
     if cache.lookup(key) is not None:
-        # The lookup makes its result the newest entry: the entry above may be the result of another branch.
+        # The lookup makes its result the newest entry. The entry from before may be the result of another branch.
         entry = cache.newest(claim.id) or entry
         return ReuseStatus(claim=claim.id, reused=True, when=_when(entry))
-    reasons = [*(f"another {name}" for name in entry.environment), *map(_describe, entry.changed)]
+    reasons = [f"another {name}" for name in entry.environment]
+    reasons += [_describe(dependency) for dependency in entry.changed]
+    # The key covers the task and the environment, so an equal environment leaves the task.
     if entry.task != key and not entry.environment:
         reasons.insert(0, "its clause in the contract, or an option of the validation")
-    return ReuseStatus(
-        claim=claim.id, reused=False, when=_when(entry), reasons=tuple(reasons) or ("its result is damaged",)
-    )
+    reasons = reasons or ["its result is damaged"]
+    return ReuseStatus(claim=claim.id, reused=False, when=_when(entry), reasons=tuple(reasons))
 
 
 def _when(entry: CacheEntry) -> str:
@@ -223,7 +232,7 @@ def _when(entry: CacheEntry) -> str:
 
 
 def _describe(dependency: str) -> str:
-    """Return a changed dependency in words."""
+    """Return a changed dependency, which the cache stores as its kind and its name, in words."""
     kind, _, rest = dependency.partition(" ")
     file, _, function = rest.rpartition(":")
     match kind:

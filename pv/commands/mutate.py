@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from pv.commands.naming import contract_id
@@ -39,17 +38,18 @@ def mutate(
     """Generate mutants of the code under contract, and return which of them the falsifiers kill.
 
     Args:
-        names: Contract files, or glob patterns of contract or falsifier ids (default: all contracts). A contract is
-            judged by its own and its judges' bound falsifiers; if falsifiers are named, only by these.
+        names: Contract files, or glob patterns of contract or falsifier ids (default: all contracts). The mutants of a
+            contract are tried with the bound falsifiers of the contract and of its judges; if falsifiers are named,
+            only with these.
         paths: Contract files and folders to read (default: the contracts of the project).
         project: As for `pv.validate`.
         jobs: As for `pv.validate`.
         sample: Number of mutants to draw (default: all mutants).
         seed: Seed of the sample.
         widely: Also mutate the modules that the subjects import.
-        modules: Glob patterns of the only modules to mutate.
+        modules: Glob patterns of the modules to mutate (default: all modules in scope).
         record: Write the score of every contract to the evidence folder. A result with a problem other than a low score
-            is not written, and marked `unrecorded`.
+            is marked `unrecorded` and not written.
         fresh: Ignore cached kills, which are otherwise reused until the falsifier, the subject or a file they read
             changes.
         spawn: As for `pv.validate`.
@@ -70,33 +70,38 @@ def mutate(
     if record:
         store.refuse_unwritable(project)
     for contract, falsifiers in requested:
-        _refuse(contract, falsifiers, findings, part=record and (widely or bool(modules)), record=record)
-    trials_of = partial(
-        MutantTrials,
-        project,
-        jobs=jobs or default_jobs(),
-        sample=sample,
-        seed=seed,
-        widely=widely,
-        modules=modules,
-        fresh=fresh,
-        spawn=spawn,
-    )
+        _refuse_invalid(contract, findings)
+        if record and (widely or modules or len(falsifiers) < len(scope.judging(contract))):
+            raise UsageError(
+                "--record needs all falsifiers and the declared scope: "
+                "omit --record, or --wide, --module and falsifiers"
+            )
     results = []
     for contract, falsifiers in requested:
-        if holders := scope.holders(project, contract):
+        holders = scope.holders(project, contract)
+        if holders:
             elsewhere = f"{contract.id} has no score of its own; its modules are scored in {', '.join(holders)}"
-            results.append(
-                MutationResult(
-                    contract=contract, falsifiers=(), total=0, judged=(), restricted=True, elsewhere=elsewhere
-                )
+            result = MutationResult(
+                contract=contract, falsifiers=(), total=0, judged=(), restricted=True, elsewhere=elsewhere
             )
-            continue
-        result = trials_of(contract, falsifiers).run(on_progress)
-        if record and summary.objections(result):
-            result = replace(result, unrecorded=True)
-        elif record:
-            score.write(project, result, seed)
+        else:
+            trials = MutantTrials(
+                project,
+                contract,
+                falsifiers,
+                jobs=jobs or default_jobs(),
+                sample=sample,
+                seed=seed,
+                widely=widely,
+                modules=modules,
+                fresh=fresh,
+                spawn=spawn,
+            )
+            result = trials.run(on_progress)
+            if record and summary.objections(result):
+                result = replace(result, unrecorded=True)
+            elif record:
+                score.write(project, result, seed)
         results.append(result)
     return tuple(results)
 
@@ -104,56 +109,46 @@ def mutate(
 def _requested(
     project: Project, names: Sequence[str], paths: Sequence[str | Path]
 ) -> tuple[list[tuple[Contract, tuple[Falsifier, ...]]], tuple[Finding, ...]]:
-    """Return the requested contracts with the falsifiers that judge their mutants, and all lint findings."""
-    files = [name for name in names if os.path.lexists(name)]
-    names = [contract_id(name) for name in names]
-    contracts, findings = check([*(paths or project.contracts), *files] if files else paths, project=project)
-    refused = "\n".join(str(f) for f in findings if f.severity is Severity.REFUSAL)
-    if refused and not names:
-        raise UsageError(refused)
-    return _select(project, [c for c in contracts if c.strict], names, refused), findings
-
-
-def _select(
-    project: Project, contracts: Sequence[Contract], names: Sequence[str], refused: str
-) -> list[tuple[Contract, tuple[Falsifier, ...]]]:
-    """Return the requested contracts with the falsifiers that judge their mutants.
+    """Return the requested contracts with the falsifiers that judge their mutants, and all lint findings.
 
     A contract that is scored as part of another contract is left out, unless it is named.
     """
+    files = [name for name in names if os.path.lexists(name)]
+    names = [contract_id(name) for name in names]
+    contracts, findings = check([*(paths or project.contracts), *files] if files else paths, project=project)
+    contracts = tuple(contract for contract in contracts if contract.strict)
+    refusals = "\n".join(str(finding) for finding in findings if finding.severity is Severity.REFUSAL)
+    if refusals and not names:
+        raise UsageError(refusals)
     requested = []
     for contract in contracts:
-        if names and matches(contract.id, names):
-            requested.append((contract, scope.judging(contract)))
+        falsifiers = scope.judging(contract)
+        if matches(contract.id, names):
+            requested.append((contract, falsifiers))
         elif not scope.holders(project, contract):
-            judges = tuple(f for f in scope.judging(contract) if not names or _judges(project, contract, f, names))
-            requested += [(contract, judges)] if judges else []
+            if names:
+                falsifiers = tuple(f for f in falsifiers if matches(f.id, names) and _is_scored(project, contract, f))
+            if falsifiers:
+                requested.append((contract, falsifiers))
     if not requested:
-        ids = ", ".join(c.id for c in contracts) or "none"
+        ids = ", ".join(contract.id for contract in contracts) or "none"
         message = f"no contract or falsifier matches {', '.join(names) or 'the request'} (choose from {ids})"
-        raise UsageError(f"{message}\n{refused}".rstrip())
-    return requested
+        raise UsageError(f"{message}\n{refusals}".rstrip())
+    return requested, findings
 
 
-def _judges(project: Project, contract: Contract, falsifier: Falsifier, names: Sequence[str]) -> bool:
-    """Return whether a falsifier is named in the request and judges mutants that are scored in this contract."""
-    # Mutants are scored in the falsifier's own contract, or in the contracts whose scope includes it.
+def _is_scored(project: Project, contract: Contract, falsifier: Falsifier) -> bool:
+    """Return whether the mutants of a falsifier's own contract are scored in `contract`."""
     owner = scope.owners(contract)[falsifier.id]
-    return matches(falsifier.id, names) and (owner is contract or bool(scope.holders(project, owner)))
+    return owner is contract or bool(scope.holders(project, owner))
 
 
-def _refuse(
-    contract: Contract, falsifiers: Sequence[Falsifier], findings: Sequence[Finding], *, part: bool, record: bool
-) -> None:
-    """Raise UsageError for a contract that lint refuses, and for a partial score that would be recorded."""
-    bad = [f for f in findings if f.severity is not Severity.NOTICE]
-    for judged in (contract, *contract.judges):
-        # A finding that only spoils the score blocks the scored contract, but not the contracts that judge its mutants.
-        allowed = RUNNABLE - SCORE_STALE if judged is contract else RUNNABLE
-        blocking = [f for f in bad if f.location.path == judged.location.path and f.code not in allowed]
-        if blocking:
-            raise UsageError(f"{judged.id} cannot be run: {blocking[0]}")
-    if part or (record and len(falsifiers) < len(scope.judging(contract))):
-        raise UsageError(
-            "--record needs all falsifiers and the declared scope: omit --record, or --wide, --module and falsifiers"
-        )
+def _refuse_invalid(contract: Contract, findings: Sequence[Finding]) -> None:
+    """Raise UsageError for a contract if lint refuses to run it or one of its judges."""
+    for judging_contract in (contract, *contract.judges):
+        # An error that only prevents a score blocks the scored contract, but not its judges.
+        allowed = RUNNABLE - SCORE_STALE if judging_contract is contract else RUNNABLE
+        for finding in findings:
+            is_blocking = finding.severity is not Severity.NOTICE and finding.code not in allowed
+            if is_blocking and finding.location.path == judging_contract.location.path:
+                raise UsageError(f"{judging_contract.id} cannot be run: {finding}")

@@ -412,7 +412,7 @@ _TO_ADD = """\
         # pv.suites.training_loop.adapters.usual.
         # "masks": "every token is scored", "gaps": "tokens that are not scored come first, as a prompt",
         # "lengths": "all rows have one length", "sequences": "an example has one label, as in a classifier",
-        # "epochs": "it counts steps alone", "short_windows": "windows go on over the end of an epoch",
+        # "epochs": "it counts only steps", "short_windows": "windows go on over the end of an epoch",
 """
 _METHODS = {
     "windows": "windows(self) -> Iterable[Any]:\n        return {}",

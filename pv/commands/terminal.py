@@ -1,4 +1,4 @@
-"""Functions shared by the commands: parsing of options, writing of reports, a progress line."""
+"""Functions that the commands share: parsing of options, writing of reports, a progress line."""
 
 import gc
 import os
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from pv.execution.consumers import Progress
 
 
-def pairs(texts: Sequence[str]) -> dict[str, str]:
-    """Return CONTRACT=TARGET options as a mapping. Raise UsageError for another form."""
-    pairs = {}
+def parse_subjects(texts: Sequence[str]) -> dict[str, str]:
+    """Return the options `--subject CONTRACT=TARGET` as a mapping. Raise UsageError for another form."""
+    subjects = {}
     for text in texts:
-        contract, sign, target = text.partition("=")
-        if not sign or not contract or not target:
+        contract, _, target = text.partition("=")
+        if not contract or not target:
             raise UsageError(f"invalid value {text!r} for --subject: expected CONTRACT=module[:attribute]")
-        pairs[contract] = target
-    return pairs
+        subjects[contract] = target
+    return subjects
 
 
 def uses_color() -> bool:
@@ -36,14 +36,20 @@ def terminal_width() -> int:
     return shutil.get_terminal_size().columns
 
 
-def folder() -> str:
-    """Return the working directory from the root of the repository in GitHub Actions; "" elsewhere."""
-    root, here = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve(), Path.cwd().resolve()
+def wrap_width() -> int:
+    """Return the width at which text is wrapped: of the terminal; 0 if standard output is not a terminal."""
+    return terminal_width() if sys.stdout.isatty() else 0
+
+
+def repository_folder() -> str:
+    """Return the path of the working directory below the repository of a GitHub Actions job; "" if it is not below."""
+    here = Path.cwd().resolve()
+    root = Path(os.environ.get("GITHUB_WORKSPACE") or here).resolve()
     return here.relative_to(root).as_posix() if here != root and here.is_relative_to(root) else ""
 
 
 def print_text(text: str) -> None:
-    """Write a report to standard output. A reader that closes it early does not change the exit code."""
+    """Write a report to standard output. If a reader such as `head` closes it early, the exit code stays the same."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -52,20 +58,15 @@ def print_text(text: str) -> None:
 
 
 def discard_output() -> None:
-    """Redirect standard output to the null device. Otherwise Python fails to flush it at exit, and exits with 120."""
+    """Redirect a closed standard output to the null device: Python exits with code 120 if it cannot flush it."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def columns() -> int:
-    """Return the width of the terminal on standard output; 0 if standard output is not a terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-
-
-def output(text: str, formats: Sequence[str]) -> tuple[str, Path]:
-    """Parse a FORMAT=FILE option. Raise UsageError for another form, an unknown format or a missing folder."""
-    form, sign, file = text.partition("=")
-    if not sign or not file:
+def parse_output(text: str, formats: Sequence[str]) -> tuple[str, Path]:
+    """Return format and file of an option `--output FORMAT=FILE`. Raise UsageError if it is invalid."""
+    form, _, file = text.partition("=")
+    if not file:
         raise UsageError(f"invalid value {text!r} for --output: expected FORMAT=FILE, such as markdown=report.md")
     if form not in formats:
         raise UsageError(f"unknown format {form!r} (choose from {', '.join(formats)})")
@@ -74,8 +75,8 @@ def output(text: str, formats: Sequence[str]) -> tuple[str, Path]:
     return form, Path(file)
 
 
-def write(file: Path, text: str) -> None:
-    """Write a report to a file. Raise UsageError where that is not possible."""
+def write_report(file: Path, text: str) -> None:
+    """Write a report to a file. Raise UsageError if the file cannot be written."""
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -84,22 +85,28 @@ def write(file: Path, text: str) -> None:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection, then exempt all objects created meanwhile: syntax trees live until the command ends."""
-    enabled = gc.isenabled()
+    """Pause garbage collection, and exempt the objects that were created meanwhile from later collections."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        # Most of the objects are syntax trees, which live until the command ends: collections would only visit them.
         gc.freeze()
-        if enabled:
+        if was_enabled:
             gc.enable()
 
 
 @contextmanager
-def live() -> "Iterator[Callable[[Progress], None]]":
-    """Show a progress line on standard error if it is a terminal."""
+def progress_line() -> "Iterator[Callable[[Progress], None]]":
+    """Show a progress line on standard error if it is a terminal, and yield the function that updates it."""
     from rich.console import Console
     from rich.text import Text
 
     with Console(stderr=True).status("starting workers") as status:
-        yield lambda p: status.update(Text(f"{p.done} of {p.total} tasks; running {', '.join(p.running) or 'none'}"))
+
+        def update(progress: "Progress") -> None:
+            running = ", ".join(progress.running) or "none"
+            status.update(Text(f"{progress.done} of {progress.total} tasks; running {running}"))
+
+        yield update

@@ -1,4 +1,4 @@
-"""Classify an exception: it refutes the claim, the subject raised it, or the falsifier itself is broken."""
+"""Classify the exception of a falsifier: it refutes the claim, the subject raised it, or the falsifier is broken."""
 
 import dis
 import sys
@@ -12,12 +12,13 @@ from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant, NotClaimed
 from pv.source.project import is_shipped, is_users
 
-ASSERTING = ("testing", "_testing", "unittest", "_pytest", "pytest_mock")
-"""Parts of the names of modules whose assertions count as assertions of the caller, such as numpy.testing.
+ASSERTION_LIBRARIES = {"testing", "_testing", "unittest", "_pytest", "pytest_mock"}
+"""Parts of the names of modules, such as numpy.testing, whose assertions count as assertions of the caller.
 
-pytest-mock replaces the assertions of `unittest.mock` with its own."""
+pytest-mock is listed because it replaces the assertions of `unittest.mock` with its own."""
 SKIPS = (("_pytest.outcomes", "Skipped"), ("unittest.case", "SkipTest"))
-DEVICES = {"torch.cuda", "torch.xpu", "torch.mtia"}
+"""Module and class of the exceptions that skip a test."""
+TORCH_DEVICES = {"torch.cuda", "torch.xpu", "torch.mtia"}
 """The modules whose `_lazy_init` raises if the device, its driver or its build of torch is missing."""
 
 
@@ -42,85 +43,80 @@ class FailureClassifier:
 
     @cached_property
     def subject_files(self) -> set[str]:
-        """Return the resolved paths of the subject's files. They are computed late: only exceptions need them."""
+        """Return the resolved paths of the subject's files, computed on first use: only exceptions need them."""
         return {str(Path(file).resolve()) for file in self._subject_files}
 
     def status(self, error: BaseException) -> TrialStatus:
-        """Return the status of a falsifier that ended with `error`."""
+        """Return the status of a trial that ended with `error`."""
         if isinstance(error, NotClaimed):
             return TrialStatus.NOT_CLAIMED
         if any(_is_instance(error, module, name) for module, name in SKIPS):
             return TrialStatus.SKIPPED
         if isinstance(error, BrokenMutant):
-            return TrialStatus.INVALID_MUTANT  # the write guard stopped the mutant, so its effect is unknown
+            return TrialStatus.INVALID_MUTANT  # the write guard stopped the mutant before it could be judged
         # pytest.fail, and pytest.raises without an exception, raise `Failed`, which is not an AssertionError.
         if _is_instance(error, "_pytest.outcomes", "Failed"):
             return TrialStatus.REFUTED
         if is_missing_dependency(error):
             return TrialStatus.ERROR
-        project_frames = [frame for frame in _frames(error) if self._in_project(frame.f_code.co_filename)]
-        if self.mutated and (
-            isinstance(error, NameError) or (project_frames and self._is_broken(project_frames[-1], error))
-        ):
-            return TrialStatus.INVALID_MUTANT  # code with a missing name would fail everywhere: no realistic fault
-        if isinstance(error, AssertionError) and self._is_about_claim(error):
-            return TrialStatus.REFUTED
-        return (
-            TrialStatus.RAISED
-            if project_frames and project_frames[-1].f_code.co_filename in self.subject_files
-            else TrialStatus.ERROR
-        )
+        frames = _frames(error)
+        project_frames = [frame for frame in frames if self._in_project(frame.f_code.co_filename)]
+        innermost = project_frames[-1] if project_frames else None
+        # A missing name, and broken code in a replacement, fail in every call: they are no realistic faults.
+        if self.mutated and (isinstance(error, NameError) or self._is_broken_replacement(innermost, error)):
+            return TrialStatus.INVALID_MUTANT
+        if innermost is not None and innermost.f_code.co_filename in self.subject_files:
+            return TrialStatus.RAISED
+        if isinstance(error, AssertionError):
+            # Assertions of the falsifier, of its helpers, and of an assertion library that they called refute the
+            # claim. Assertions of other libraries are errors of these.
+            raised_in_project = not frames or innermost is frames[-1]
+            if raised_in_project or not ASSERTION_LIBRARIES.isdisjoint(_module(frames[-1]).split(".")):
+                return TrialStatus.REFUTED
+        return TrialStatus.ERROR
 
-    def _is_broken(self, frame: FrameType, error: BaseException) -> bool:
-        """Return whether a replacement function of a mutant is itself broken: an import, attribute or call in it fails.
+    def _is_broken_replacement(self, frame: FrameType | None, error: BaseException) -> bool:
+        """Return whether a mutant's replacement function is itself broken: an import, attribute or call in it fails.
 
         A missing attribute of None does not count, since a missing value may be the planted fault.
+
+        Args:
+            frame: The innermost frame in the project.
+            error: The exception.
         """
-        place, name = f"{_module(frame)}:{frame.f_code.co_qualname}.", f"{self.replacement}."
-        if not place.startswith(name):
+        if frame is None or not f"{_module(frame)}:{frame.f_code.co_qualname}.".startswith(f"{self.replacement}."):
             return False
+        # A `raise` in the replacement is a planted fault. It sets neither `name` of an ImportError nor `obj` of an
+        # AttributeError; a TypeError shows only by its instruction that no `raise` raised it.
         if isinstance(error, ImportError):
-            return error.name is not None  # None for a `raise ImportError(...)`, which is a planted fault
+            return error.name is not None
         if isinstance(error, TypeError):
-            return _is_of_an_operation(error, frame)
-        return isinstance(error, AttributeError) and error.obj is not None  # None also for a `raise`
-
-    def _is_about_claim(self, error: AssertionError) -> bool:
-        """Return whether an AssertionError is about the claim.
-
-        It is if it was raised by the falsifier, its helpers, or an assertion library that they called.
-        """
-        frames = _frames(error)
-        if not frames:
-            return True
-        project_places = [place for place, frame in enumerate(frames) if self._in_project(frame.f_code.co_filename)]
-        last = frames[project_places[-1]] if project_places else None
-        if last is not None and last.f_code.co_filename in self.subject_files:
-            return False
-        # The innermost frame is in the project but not in the subject, or in an assertion library.
-        return last is frames[-1] or bool(set(_module(frames[-1]).split(".")) & set(ASSERTING))
+            return _is_raised_by_operation(error, frame)
+        return isinstance(error, AttributeError) and error.obj is not None
 
     def frames(self, error: BaseException) -> list[str]:
         """Return the last three frames of the project, innermost last, each with its source line.
 
-        If none of them is in the user's code, the first is replaced by the innermost frame in the user's code.
+        If none of the three is in the user's code, the first is replaced by the innermost frame in the user's code.
         """
         project_frames = [
             frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)
         ]
-        users = [frame for frame in project_frames if is_users(frame.filename)]
-        last = (
-            project_frames[-3:] if not users or users[-1] in project_frames[-3:] else [users[-1], *project_frames[-2:]]
-        )
-        return [self._shown(frame) for frame in last]
+        user_frames = [frame for frame in project_frames if is_users(frame.filename)]
+        last = project_frames[-3:]
+        if user_frames and user_frames[-1] not in last:
+            last[0] = user_frames[-1]
+        return [self._format(frame) for frame in last]
 
-    def _shown(self, frame: traceback.FrameSummary) -> str:
+    def _format(self, frame: traceback.FrameSummary) -> str:
         return f"{self.relative_path(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}"
 
     def user_frame(self, error: BaseException) -> str:
         """Return the innermost frame outside of `pv` and of installed packages; "" if there is none."""
-        frames = (frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename))
-        return next((self._shown(frame) for frame in reversed([*frames])), "")
+        for frame in reversed(traceback.extract_tb(error.__traceback__)):
+            if is_users(frame.filename):
+                return self._format(frame)
+        return ""
 
     def relative_path(self, filename: str) -> str:
         """Return the path for reports: relative to the project, for a file inside of it."""
@@ -137,36 +133,38 @@ def is_missing_dependency(error: BaseException) -> bool:
     if isinstance(error, ModuleNotFoundError):
         return True
     frames = _frames(error)
-    return bool(frames) and frames[-1].f_code.co_name == "_lazy_init" and _module(frames[-1]) in DEVICES
+    return bool(frames) and frames[-1].f_code.co_name == "_lazy_init" and _module(frames[-1]) in TORCH_DEVICES
 
 
 def _is_instance(error: BaseException, module: str, name: str) -> bool:
     """Return whether `error` is an instance of the class `name` of a module; False if the module is not imported."""
-    kind = _class(module, name)
-    return kind is not None and isinstance(error, kind)
+    class_ = _class(module, name)
+    return class_ is not None and isinstance(error, class_)
 
 
 def _class(module: str, name: str) -> type | None:
-    kind = getattr(sys.modules.get(module), name, None)
-    return kind if isinstance(kind, type) else None
+    # The module is not imported here: a falsifier that does not use pytest must not pay for its import.
+    class_ = getattr(sys.modules.get(module), name, None)
+    return class_ if isinstance(class_, type) else None
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the type and text of an error, or only the text of an error of `pv` or a skip, cut to 4000 characters."""
+    """Return the type and text of an error, cut to 4000 characters; of an error of `pv` or a skip only the text."""
     text, kind = str(error).strip(), type(error)
+    # The name of a type is left out where the text says enough; a subclass that the user defined is named.
     if text and (kind.__module__.split(".")[0] == "pv" or kind in [_class(*skip) for skip in SKIPS]):
         return text[:4000]
     return f"{kind.__name__}: {text}"[:4000] if text else kind.__name__
 
 
-def _is_of_an_operation(error: BaseException, frame: FrameType) -> bool:
-    """Return whether an operation in a frame raised the error, such as a call with wrong arguments, not a `raise`."""
+def _is_raised_by_operation(error: BaseException, frame: FrameType) -> bool:
+    """Return whether an operation in a frame, such as a call with wrong arguments, raised the error, not a `raise`."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     if trace is None or trace.tb_frame is not frame:
         return False
-    # `tb_lasti` is the index of the instruction that raised: RAISE_VARARGS if it is a `raise` statement.
+    # `tb_lasti` is the index of the instruction that raised the error: RAISE_VARARGS for a `raise` statement.
     return not dis.opname[frame.f_code.co_code[trace.tb_lasti]].startswith("RAISE")
 
 

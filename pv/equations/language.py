@@ -1,8 +1,8 @@
 """The grammar of equations: a bounded subset of Python's expression syntax, parsed and never executed.
 
 An equation consists of lines `name = expression` and a last line that is its value, or several values with commas. The
-nodes and functions below are the whole language; everything else is refused with a position and, for habits of PyTorch
-and NumPy, a hint how to write it.
+language has only the syntax nodes and functions below. All other syntax is refused with its position and, for notation
+of PyTorch and NumPy, with a hint on how to write it.
 """
 
 import ast
@@ -23,7 +23,7 @@ class Refusal(Exception):
         message: The problem.
         line: The line of the problem in the text, from 1.
         column: The column of the problem, from 1.
-        hint: How to correct the text; "" if unknown.
+        hint: How to correct the text; "" if no advice is known.
     """
 
     def __init__(self, message: str, line: int = 1, column: int = 1, *, hint: str = "") -> None:
@@ -32,7 +32,7 @@ class Refusal(Exception):
 
 
 class Part(StrEnum):
-    """The key of an equation that holds the invalid text; NAME is the name of the equation itself."""
+    """The keys of an equation, in which its texts can be invalid; NAME is the name of the equation itself."""
 
     NAME = "name"
     DOMAIN = "domain"
@@ -61,29 +61,30 @@ class InvalidEquation(Exception):
 
     @property
     def key(self) -> str:
-        """Return the path of the text below the equation, such as `expression` or `domain/x`."""
+        """Return the path from the equation to the text, such as `expression` or `domain/x`."""
         return f"{self.part}/{self.item}" if self.item else self.part.value
 
 
-OPERATORS: dict[type, tuple[str, str]] = {
+OPERATOR_MESSAGES: dict[type, tuple[str, str]] = {
     ast.MatMult: ("`@` is not supported", "write a matrix product as `sum(x * w, D)`, D the axis that they share"),
     ast.BitAnd: ("`&` is not supported", "write `and`"),
     ast.BitOr: ("`|` is not supported", "write `or`"),
     ast.Invert: ("`~` is not supported", "write `not`"),
     ast.UAdd: ("a sign `+` is not supported", "leave it out"),
 }
+"""By refused operator: the message and the hint."""
 MODULES = {"torch", "F", "nn", "functional", "math", "np", "numpy", "jnp", "jax", "special"}
 SIZES = {"shape", "size", "numel", "ndim", "dim"}
 LAYOUTS = {"T", "mT", "t", "transpose", "permute", "view", "reshape", "unsqueeze", "squeeze", "expand", "flatten"}
 
 
 def unsupported(node: ast.AST) -> tuple[str, str]:
-    """Return the message for refused syntax, and a hint on how to write the probable intent ("" if unknown)."""
+    """Return the message for refused syntax, and a hint on what to write instead ("" if the intent is unknown)."""
     match node:
         case ast.BinOp(left=left, op=ast.BitXor(), right=right):
             return "`^` is not a power", f"did you mean `{_short(left)} ** {_short(right)}`?"
-        case ast.BinOp(op=sign) | ast.UnaryOp(op=sign) if type(sign) in OPERATORS:
-            return OPERATORS[type(sign)]
+        case ast.BinOp(op=sign) | ast.UnaryOp(op=sign) if type(sign) in OPERATOR_MESSAGES:
+            return OPERATOR_MESSAGES[type(sign)]
         case ast.Attribute(attr=name):
             return _attribute(node, name)
         case ast.Slice():
@@ -110,15 +111,14 @@ def _attribute(node: ast.Attribute, name: str) -> tuple[str, str]:
 
 
 def argument_for_axis(function: str, node: ast.expr) -> str:
-    """Return the hint for an argument of a reduction that is written as in PyTorch or Python; "" for another one."""
-    if function in ("max", "min") and not (isinstance(node, ast.Name) and node.id[:1].isupper()):
+    """Return the hint for an argument of a reduction that is no axis: `max(x, y)` or `sum(x, -1)`; "" for others."""
+    is_axis = isinstance(node, ast.Name) and node.id[:1].isupper()
+    if function in ("max", "min") and not is_axis:
         return f"`{function}` reduces over an axis; for two values use `{function}imum`"
-    return f"axes have names: write `{function}(x, D)`" if _is_integer(node) else ""
-
-
-def _is_integer(node: ast.expr) -> bool:
-    node = node.operand if isinstance(node, ast.UnaryOp) else node
-    return isinstance(node, ast.Constant) and isinstance(node.value, int)
+    number = node.operand if isinstance(node, ast.UnaryOp) else node
+    if isinstance(number, ast.Constant) and isinstance(number.value, int):
+        return f"axes have names: write `{function}(x, D)`"
+    return ""
 
 
 def _short(node: ast.AST) -> str:
@@ -130,7 +130,7 @@ MAX_CHARACTERS = 2000
 MAX_NODES = 400
 MAX_DEPTH = 30
 MAX_CONSTANT = 1e300
-SPLIT = "define parts of it as equations of their own"
+SPLIT_HINT = "define parts of it as equations of their own"
 
 # Every function of the language must exist in `tensors` and, for numbers without axes, in `scalars`.
 ELEMENTWISE = {
@@ -201,62 +201,62 @@ def parse(text: str) -> Formula:
         tree = ast.parse(text, mode="exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise syntax_refusal(error) from error
-    draft = Formula(text, ())
     # Check the size of the tree before its nodes: a text of 2000 characters can have a large tree.
     nodes = list(ast.walk(tree))
     if len(nodes) > MAX_NODES:
-        raise Refusal(f"too many syntax nodes: {len(nodes)}, expected at most {MAX_NODES}", hint=SPLIT)
+        raise Refusal(f"too many syntax nodes: {len(nodes)}, expected at most {MAX_NODES}", hint=SPLIT_HINT)
+    formula = Formula(text, ())  # has the text, to which the positions of refusals refer
     for node in nodes:
-        _check(draft, node)
-    return Formula(text, _lines(draft, tree.body))
+        _check_node(formula, node)
+    return Formula(text, _lines(formula, tree.body))
 
 
 def syntax_refusal(error: Exception) -> Refusal:
     """Return the refusal of a text that Python's parser rejects with `error`."""
-    place = getattr(error, "lineno", 1) or 1, getattr(error, "offset", 1) or 1
+    line = getattr(error, "lineno", 1) or 1
+    column = getattr(error, "offset", 1) or 1
     message = getattr(error, "msg", None) or str(error)
-    line = getattr(error, "text", None) or ""
+    source = getattr(error, "text", None) or ""
     # The usual reason is an unquoted text in a YAML flow collection: it ends at a comma, with an open bracket.
-    hint = "quote it if it is inside [ ] or { }: YAML splits there at commas" if has_open_bracket(line) else ""
-    return Refusal(f"not an expression: {message}", *place, hint=hint)
+    hint = "quote it if it is inside [ ] or { }: YAML splits there at commas" if has_open_bracket(source) else ""
+    return Refusal(f"not an expression: {message}", line, column, hint=hint)
 
 
 def _check_text(text: str) -> None:
     """Raise `Refusal` for a text that is too long, has unsupported characters, or is nested too deep."""
     if len(text) > MAX_CHARACTERS:
-        raise Refusal(f"too long: {len(text)} characters, expected at most {MAX_CHARACTERS}", hint=SPLIT)
+        raise Refusal(f"too long: {len(text)} characters, expected at most {MAX_CHARACTERS}", hint=SPLIT_HINT)
     # Python normalises identifiers: two texts that look different could mean the same name.
     if unicodedata.normalize("NFKC", text) != text:
         raise Refusal("compatibility character, such as a full-width letter", hint="write the plain character")
+    # Check the depth before parsing, since deep nesting can exhaust the C stack of the parser.
     depth = 0
     for line, row in enumerate(text.split("\n"), 1):
         for column, character in enumerate(row, 1):
             if character in "#;":
                 hint = "write one expression a line, without comments"
                 raise Refusal(f"unsupported character {character!r}", line, column, hint=hint)
-            # Check the depth before parsing, since deep nesting can exhaust the C stack of the parser.
-            depth += (character in "([{") - (character in ")]}")
+            if character in "([{":
+                depth += 1
+            elif character in ")]}":
+                depth -= 1
             if depth > MAX_DEPTH:
                 raise Refusal(f"brackets nested deeper than {MAX_DEPTH}", line, column)
 
 
-def _check(formula: Formula, node: ast.AST) -> None:
+def _check_node(formula: Formula, node: ast.AST) -> None:
     """Raise `Refusal` if a node is not in the language."""
-    operator_ = getattr(node, "op", None)
-    if not isinstance(node, _NODES) or isinstance(operator_, _EXCLUDED_OPERATORS):
+    is_ellipsis = isinstance(node, ast.Constant) and node.value is ...
+    if not isinstance(node, _NODES) or isinstance(getattr(node, "op", None), _EXCLUDED_OPERATORS) or is_ellipsis:
         message, hint = unsupported(node)
         raise formula.refuse(message, node, hint)
-    if isinstance(node, ast.Compare) and any(
-        isinstance(operator_type, _EXCLUDED_OPERATORS) for operator_type in node.ops
-    ):
+    if isinstance(node, ast.Compare) and any(isinstance(sign, _EXCLUDED_OPERATORS) for sign in node.ops):
         raise formula.refuse("unsupported comparison: expected < <= > >= == !=", node)
     if isinstance(node, ast.Constant) and not _is_finite_number(node.value):
-        message, hint = f"invalid literal {str(node.value)[:40]!r}: expected a finite number", ""
-        if node.value is ...:
-            message, hint = unsupported(node)
-        raise formula.refuse(message, node, hint)
+        raise formula.refuse(f"invalid literal {str(node.value)[:40]!r}: expected a finite number", node)
     # Evaluate literals as floats, not with Python's integers: `10 ** 10 ** 10` must not hang, and 1/0 has no value.
-    if isinstance(node, ast.BinOp) and not math.isfinite(_constant(node) or 0.0):
+    value = _constant_value(node) if isinstance(node, ast.BinOp) else None
+    if value is not None and not math.isfinite(value):
         raise formula.refuse(f"`{ast.unparse(node)[:40]}` is not a finite number", node)
     if isinstance(node, ast.Name) and "__" in node.id:
         raise formula.refuse(f"invalid name {node.id[:40]!r}: double underscores are not allowed", node)
@@ -265,44 +265,49 @@ def _check(formula: Formula, node: ast.AST) -> None:
 
 
 def _is_finite_number(value: object) -> bool:
-    return type(value) in (int, float) and isinstance(value, int | float) and abs(value) < MAX_CONSTANT
+    # `bool` is a subclass of `int`, but True is no number of the language.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_CONSTANT
 
 
-def _constant(node: ast.expr) -> float | None:
+def _constant_value(node: ast.expr) -> float | None:
     """Return the value of an expression of literals: inf or NaN if it is undefined, None if it has other operands."""
     match node:
         case ast.Constant(value=int() | float() as number):
-            return float(number) if abs(number) < MAX_CONSTANT else None  # refused as a literal
+            return float(number) if abs(number) < MAX_CONSTANT else None  # `_check_node` refuses the literal
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            value = _constant(operand)
+            value = _constant_value(operand)
             return None if value is None else -value
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _ARITHMETIC:
-            values = _constant(left), _constant(right)
-            return None if values[0] is None or values[1] is None else _result(sign, values[0], values[1])
+            first, second = _constant_value(left), _constant_value(right)
+            if first is None or second is None:
+                return None
+            try:
+                result = _ARITHMETIC[type(sign)](first, second)
+            except ArithmeticError:
+                return math.inf
+            return result if isinstance(result, float) else math.nan  # a root of a negative number is complex
     return None
-
-
-def _result(sign: ast.operator, left: float, right: float) -> float:
-    try:
-        result = _ARITHMETIC[type(sign)](left, right)
-    except ArithmeticError:
-        return math.inf
-    return result if isinstance(result, float) else math.nan
 
 
 def _lines(formula: Formula, body: list[ast.stmt]) -> tuple[Line, ...]:
     """Return the lines of an expression. Raise `Refusal` unless the last one is a value."""
     if not body or not isinstance(body[-1], ast.Expr):
-        node = body[-1] if body else ast.Pass()
-        raise formula.refuse("missing value: the last line must be an expression without a name", node)
+        last = body[-1] if body else ast.Pass()  # without a position: refuse at the first character
+        raise formula.refuse("missing value: the last line must be an expression without a name", last)
+    value = body[-1].value
     lines = [_assignment(formula, statement) for statement in body[:-1]]
-    _check_tuples(formula, body)
-    return (*lines, Line("", body[-1].value))
+    # A tuple is allowed as an index, x[i, j], and as the last line.
+    nodes = [node for statement in body for node in ast.walk(statement)]
+    indices = [node.slice for node in nodes if isinstance(node, ast.Subscript)]
+    for node in nodes:
+        if isinstance(node, ast.Tuple) and node is not value and node not in indices:
+            raise formula.refuse("several values are allowed only on the last line", node)
+    return (*lines, Line("", value))
 
 
 def _assignment(formula: Formula, statement: ast.stmt) -> Line:
     """Return a line `name = expression`. Raise `Refusal` for another statement."""
-    # Chained and tuple assignments are not supported: they would hide which value a name has.
+    # Chained and tuple assignments are refused: `a = b = x` is written as two lines.
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         raise formula.refuse("expected `name = expression` on every line but the last", statement)
     target = statement.targets[0]
@@ -311,18 +316,3 @@ def _assignment(formula: Formula, statement: ast.stmt) -> Line:
     if target.id in FUNCTIONS or target.id in CONSTANTS:
         raise formula.refuse(f"reserved name {target.id!r}", target, "choose another name")
     return Line(target.id, statement.value)
-
-
-def _check_tuples(formula: Formula, body: list[ast.stmt]) -> None:
-    """Raise `Refusal` for a tuple that is neither an index nor the last line."""
-    last = body[-1]
-    top = last.value if isinstance(last, ast.Expr) else None
-    # A tuple is allowed as an index, x[i, j], and as the last line.
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Tuple) and node is not top and not _is_index(statement, node):
-                raise formula.refuse("several values are allowed only on the last line", node)
-
-
-def _is_index(statement: ast.stmt, node: ast.Tuple) -> bool:
-    return any(isinstance(inner, ast.Subscript) and inner.slice is node for inner in ast.walk(statement))

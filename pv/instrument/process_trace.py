@@ -1,4 +1,4 @@
-"""The trace of a process and its children, merged from the log entries of all of them. Standard library only."""
+"""Merge the log entries of a process and its children into one trace. Imports only the standard library."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from pv.instrument.coverage import at_import
 
 Entry = dict[str, Any]
-"""A line of the log of a process: that it has begun, or its trace at its end."""
+"""A line of the log: the beginning of a process (its id alone), or its trace at its end (with the key `seen`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,19 +20,19 @@ class ProcessTrace:
 
     Attributes:
         seen: The functions that ran in covered modules.
-        ran: The functions that ran in other modules of the project, and those that ran at import.
+        ran: The functions that ran in other modules of the project, and functions that ran at import.
         loaded: The file of every module whose functions were recorded, by module.
         asked: The modules of the project that were imported or looked up.
         files: The files that were opened.
-        texts: The Python files whose text was read, other than to load or to print it.
+        texts: The Python files whose text was read for another purpose than to import or to print it.
         listed: The folders whose entries were read.
         metadata: The folders whose entries were read to find the metadata of packages.
         searched: The names of the modules that were looked up, by folder.
-        looked: The paths that code probed without opening them, for example with `os.stat`.
+        looked: The paths that code examined without opening them, for example with `os.stat`.
         outside: The files outside the root that were read.
         readers: The loaded libraries that read docstrings.
         applied: Whether the mutant was planted.
-        broken: Why the mutant could not be planted, "" if it could.
+        broken: The reason why the mutant could not be planted; "" if it could.
         unsure: The reason why the trace may be incomplete; "" if it is complete.
     """
 
@@ -60,16 +60,20 @@ SETS = ("seen", "ran", "asked", "files", "texts", "listed", "metadata", "looked"
 def union(traces: Sequence[ProcessTrace]) -> ProcessTrace:
     """Merge traces into one."""
     sets = {name: frozenset[str]().union(*(getattr(trace, name) for trace in traces)) for name in SETS}
+    loaded: dict[str, str] = {}
     searched: dict[str, frozenset[str]] = {}
-    for folder, names in {item for trace in traces for item in trace.searched.items()}:
-        searched[folder] = searched.get(folder, frozenset()) | names
+    for trace in traces:
+        loaded.update(trace.loaded)
+        for folder, names in trace.searched.items():
+            searched[folder] = searched.get(folder, frozenset()) | names
     return ProcessTrace(
         **sets,
-        loaded={name: path for trace in traces for name, path in trace.loaded.items()},
+        loaded=loaded,
         searched=searched,
         applied=any(trace.applied for trace in traces),
-        broken=next(filter(None, (trace.broken for trace in traces)), ""),
-        unsure=next(filter(None, (trace.unsure for trace in traces)), ""),
+        # Of several reasons, the first is enough.
+        broken=next((trace.broken for trace in traces if trace.broken), ""),
+        unsure=next((trace.unsure for trace in traces if trace.unsure), ""),
     )
 
 
@@ -78,38 +82,40 @@ def trace_of(entries: list[Entry]) -> ProcessTrace:
 
     Args:
         entries: The lines of their log: each child writes one when it begins and one at its end. The process itself
-            adds only its end, without an id.
+            has only the entry of its end, with the id "".
     """
-    begun = {entry["id"] for entry in entries if entry["id"]}
-    # A process may write two entries, before it kills itself and at its exit. The later one includes the earlier one.
-    ends = list({entry["id"]: entry for entry in entries if "seen" in entry}.values())
-    trace = union([_trace_of_one(entry) for entry in ends])
+    # A process may write two ends: before it kills itself, and at its exit. The later one includes the earlier one.
+    ends = {entry["id"]: entry for entry in entries if "seen" in entry}
+    traces = [
+        ProcessTrace(
+            **{name: frozenset[str](end[name]) for name in SETS},
+            loaded=end["loaded"],
+            searched={folder: frozenset(names) for folder, names in end["searched"].items()},
+            applied=end["applied"],
+            broken=end["broken"],
+            unsure="",
+        )
+        for end in ends.values()
+    ]
+    trace = union(traces)
     # Functions that ran at import count as reached only if the attack reached a function of a covered module.
     seen = trace.seen | at_import if trace.seen else trace.seen
+    begun = {entry["id"] for entry in entries}
     return replace(trace, seen=seen, ran=trace.ran | at_import, unsure=_unsure(ends, begun))
 
 
-def _trace_of_one(entry: Entry) -> ProcessTrace:
-    """Return the trace of the process that has written an entry at its end."""
-    return ProcessTrace(
-        **{name: frozenset[str](entry[name]) for name in SETS},
-        loaded=entry["loaded"],
-        searched={folder: frozenset(names) for folder, names in entry["searched"].items()},
-        applied=entry["applied"],
-        broken=entry["broken"],
-        unsure="",
-    )
+def _unsure(ends: Mapping[str, Entry], begun: set[str]) -> str:
+    """Return the reason why the entries may be incomplete; "" if they are complete.
 
-
-def _unsure(ends: list[Entry], begun: set[str]) -> str:
-    """Return the reason why the entries may be incomplete; "" if they are complete."""
-    foreign = next(filter(None, (entry["foreign"] for entry in ends)), "")
+    Args:
+        ends: The last entry of every process, by its id.
+        begun: The ids of all processes that have written an entry.
+    """
+    foreign = next((end["foreign"] for end in ends.values() if end["foreign"]), "")
     if foreign:
         return f"it started {foreign}"
-    ended = {entry["id"] for entry in ends if entry["id"]}
-    # A child that was killed wrote no end. A child that is not Python wrote no beginning either, but its parent counted
-    # it among the processes that it started.
-    if ended != begun or sum(entry["started"] for entry in ends) != len(begun):
+    # A child that was killed wrote no end. A child that is not Python wrote no entry, but its parent counted it.
+    if ends.keys() != begun or sum(end["started"] for end in ends.values()) != len(begun - {""}):
         return "a process that it started was killed, or is not Python"
     return ""
 
@@ -117,7 +123,7 @@ def _unsure(ends: list[Entry], begun: set[str]) -> str:
 def entries(log: str) -> list[Entry]:
     """Return the entries that child processes wrote to a log.
 
-    The last line is left out unless it ends with a newline: a child may still be writing it.
+    A last line without a newline is left out: a child may still be writing it.
     """
     if not log or not Path(log).exists():
         return []

@@ -1,4 +1,4 @@
-"""Rules about the clauses of a contract and the code that they name.
+"""Lint rules about the names in a contract and the functions of its falsifiers.
 
 1. Names inside contracts: ids are unique, references are declared, and declarations are used.
 2. Names of code: every test, run and subject exists and can be called.
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pv.contract import sharing
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, Location, error, notice
-from pv.contract.model import Binding, Contract, Falsifier, Mutant, OtherSubject, Run, Target, UnknownName
+from pv.contract.model import Binding, Contract, Falsifier, OtherSubject, Run, Target, UnknownName
 from pv.contract.wording import did_you_mean
 from pv.engines.harness.names import Definition, Names, module_of
 from pv.engines.harness.rules import reachable
@@ -22,54 +22,51 @@ from pv.source import resolve, syntax
 from pv.source.resolve import Unbound
 from pv.source.syntax import name_of
 
-OTHER_CLAUSES = ("subject", "qa_gate", "mutation_scope")
-RENAME = "ids are unique across all contracts: rename one"
+CLAUSES_WITHOUT_ID = ("subject", "qa_gate", "mutation_scope")
 
 
 @rule(Code("PV101", "a duplicate id in a contract"))
 def unique_ids(context: Context) -> Iterator[Finding]:
     """Check that no two claims, obligations, mutants, runs and subjects of a contract have the same id."""
     contract = context.contract
-    seen: dict[str, Location] = {}
-    entries = [
-        *((f.id, f.location) for f in contract.claims),
-        *((o.id, o.location) for o in contract.obligations),
-        *((m.id, m.location) for m in contract.mutants),
-        *((r.name, r.location) for r in contract.runs),
-        *((s.name, s.location) for s in contract.subjects),
-    ]
-    for id_, location in entries:
-        if id_ in seen:
-            yield error("PV101", location, duplicate("id", id_, seen[id_]), "rename one")
-        seen.setdefault(id_, location)
+    entries = [(claim.id, claim.location) for claim in contract.claims]
+    entries += [(obligation.id, obligation.location) for obligation in contract.obligations]
+    entries += [(mutant.id, mutant.location) for mutant in contract.mutants]
+    entries += [(run.name, run.location) for run in contract.runs]
+    entries += [(subject.name, subject.location) for subject in contract.subjects]
+    for location, message in _duplicates("id", entries):
+        yield error("PV101", location, message, "rename one")
 
 
-def duplicate(noun: str, name: str, first: Location) -> str:
-    """Return the message for a name that is defined twice in one file."""
-    return f"duplicate {noun} {name!r} (first defined at line {first.line})"
+def _duplicates(noun: str, entries: Iterable[tuple[str, Location]]) -> Iterator[tuple[Location, str]]:
+    """Yield location and message of every entry whose name is defined before in the same file."""
+    first: dict[str, Location] = {}
+    for name, location in entries:
+        if name in first:
+            yield location, f"duplicate {noun} {name!r} (first defined at line {first[name].line})"
+        first.setdefault(name, location)
 
 
 @rule(Code("PV102", "an id that another contract uses"))
 def unique_across(context: Context) -> Iterator[Finding]:
     """Check that ids are unique across all contracts: they name evidence files and arguments of commands."""
     contract = context.contract
+    entries = [("contract", contract.id, contract.location)]
+    entries += [("falsifier", claim.id, claim.location) for claim in contract.claims]
+    entries += [("mutant", mutant.id, mutant.location) for mutant in contract.mutants]
     for earlier in context.contracts:
         if earlier is contract:
             return  # only earlier contracts are compared: a duplicate is reported once, at the later of the two
         if not earlier.strict:
             continue
-        if earlier.id == contract.id:
-            yield error("PV102", contract.location, _duplicate_id("contract", contract.id, earlier.location), RENAME)
-        first = {f.id: f.location for f in earlier.claims} | {m.id: m.location for m in earlier.mutants}
-        entries: list[tuple[str, Falsifier | Mutant]] = [("falsifier", claim) for claim in contract.claims]
-        entries += [("mutant", mutant) for mutant in contract.mutants]
-        for noun, entry in entries:
-            if entry.id in first:
-                yield error("PV102", entry.location, _duplicate_id(noun, entry.id, first[entry.id]), RENAME)
-
-
-def _duplicate_id(noun: str, id_: str, location: Location) -> str:
-    return f"duplicate {noun} id {id_!r} (first defined at {location})"
+        # A contract may have the id of a claim, but a claim may not have the id of a mutant.
+        clauses = {claim.id: claim.location for claim in earlier.claims}
+        clauses |= {mutant.id: mutant.location for mutant in earlier.mutants}
+        for noun, id_, location in entries:
+            defined = {earlier.id: earlier.location} if noun == "contract" else clauses
+            if id_ in defined:
+                message = f"duplicate {noun} id {id_!r} (first defined at {defined[id_]})"
+                yield error("PV102", location, message, "ids are unique across all contracts: rename one")
 
 
 @rule(
@@ -83,15 +80,14 @@ def references(context: Context) -> Iterator[Finding]:
     """Check that the obligation, equation, run and mutants of every claim are declared."""
     contract = context.contract
     declared = {
-        "obligation": ("PV140", [o.id for o in contract.obligations]),
-        "equation": ("PV142", [e.name for e in contract.equations]),
-        "run": ("PV143", [r.name for r in contract.runs]),
+        "obligation": ("PV140", [obligation.id for obligation in contract.obligations]),
+        "equation": ("PV142", [equation.name for equation in contract.equations]),
+        "run": ("PV143", [run.name for run in contract.runs]),
     }
-    mutants = [m.id for m in contract.mutants]
-    # The keys are attributes of a claim of the same name.
+    mutants = [mutant.id for mutant in contract.mutants]
     for claim in contract.claims:
         for key, (code, names) in declared.items():
-            name = getattr(claim, key)
+            name = getattr(claim, key)  # the attribute of a claim has the name of its key
             if name is not None and name not in names:
                 yield error(code, claim.at(key), f"{claim.id}: unknown {key} {name!r}", did_you_mean(name, names))
         for index, mutant in enumerate(claim.kills):
@@ -102,7 +98,7 @@ def references(context: Context) -> Iterator[Finding]:
 
 
 def _unknown_killers(contract: Contract) -> Iterator[Finding]:
-    # The ids of the claims of a suite start with the id of the contract (`pv.contract.suites.join_suite`).
+    # `pv.contract.suites.join_suite` puts the id of the contract before the ids of a suite's claims.
     prefix = f"{contract.id}."
     ids = [claim.id.removeprefix(prefix) for claim in contract.falsifiers if claim.id.startswith(prefix)]
     for mutant in contract.mutants:
@@ -122,32 +118,28 @@ def _unknown_killers(contract: Contract) -> Iterator[Finding]:
 def unused(context: Context) -> Iterator[Finding]:
     """Check that every obligation is checked, every run is read and every mutant is claimed."""
     contract = context.contract
-    # Without claims everything is unused: report only that there are none.
+    # Without claims everything is unused: report only that the contract has no claims.
     if not contract.claims:
         yield error("PV160", contract.location, "the contract has no falsifiers", "nothing could be measured")
         return
-    checked = {f.obligation for f in contract.claims}
-    claimed = {mutant for f in contract.claims for mutant in f.kills}
+    checked = {claim.obligation for claim in contract.claims}
+    claimed = {mutant for claim in contract.claims for mutant in claim.kills}
+    read = {claim.run for claim in contract.claims}
     for obligation in contract.obligations:
         if obligation.id not in checked:
             hint = f"give a falsifier `obligation: {obligation.id}`"
             yield error("PV141", obligation.location, f"no falsifier checks the obligation {obligation.id!r}", hint)
-    yield from _unused_runs(context)
+    for run in contract.runs:
+        if run.name not in read:
+            hint = f"give a falsifier `run: {run.name}`"
+            yield error("PV144", run.location, f"no falsifier reads the run {run.name!r}", hint)
+        elif run.small is None:
+            hint = "mutants are run with these"
+            yield error("PV145", run.location, f"the run {run.name!r} has no `small` arguments", hint)
     for mutant in contract.mutants:
         if mutant.id not in claimed:
             message = f"no falsifier claims to kill {mutant.id!r}"
             yield error("PV131", mutant.location, message, "list it in the `kills` of one")
-
-
-def _unused_runs(context: Context) -> Iterator[Finding]:
-    read = {f.run for f in context.contract.claims}
-    for run in context.contract.runs:
-        if run.name not in read:
-            message, hint = f"no falsifier reads the run {run.name!r}", f"give a falsifier `run: {run.name}`"
-            yield error("PV144", run.location, message, hint)
-        elif run.small is None:
-            message, hint = f"the run {run.name!r} has no `small` arguments", "mutants are run with these"
-            yield error("PV145", run.location, message, hint)
 
 
 @rule(
@@ -159,9 +151,9 @@ def gate(context: Context) -> Iterator[Finding]:
     gate = context.contract.gate
     location = gate.location or context.contract.location
     declared = {
-        "falsifier": (gate.falsifiers, [f.id for f in context.contract.falsifiers]),
-        "harness": (gate.harnesses, [h.id for h in context.contract.harnesses]),
-        "mutant": (gate.mutants, [m.id for m in context.contract.mutants]),
+        "falsifier": (gate.falsifiers, [falsifier.id for falsifier in context.contract.falsifiers]),
+        "harness": (gate.harnesses, [harness.id for harness in context.contract.harnesses]),
+        "mutant": (gate.mutants, [mutant.id for mutant in context.contract.mutants]),
     }
     for kind, (required, names) in declared.items():
         for name in sorted((required or frozenset()) - set(names)):
@@ -177,9 +169,12 @@ def gate(context: Context) -> Iterator[Finding]:
 )
 def waivers(context: Context) -> Iterator[Finding]:
     """Check the clauses and dates of waivers."""
-    # Expired waivers are reported by the comparison with a base, not by lint, whose findings must not depend on the
-    # date.
-    names = _clauses(context.contract)
+    contract = context.contract
+    names = [claim.id for claim in contract.claims] + [mutant.id for mutant in contract.mutants]
+    names += [run.name for run in contract.runs] + [subject.name for subject in contract.subjects]
+    names += [*sharing.executable(contract), *CLAUSES_WITHOUT_ID]
+    # Lint does not report an expired waiver, since findings must not depend on the date. The comparison with a base
+    # does.
     for waiver in context.contract.waivers:
         if waiver.weaker and waiver.weaker not in names:
             hint = f"use `removed` for a clause that is gone; {did_you_mean(waiver.weaker, names)}"
@@ -190,13 +185,6 @@ def waivers(context: Context) -> Iterator[Finding]:
         if waiver.last_day is None:
             message = f"invalid date {waiver.expires!r} for 'expires'"
             yield error("PV153", waiver.location, message, "write a day of the calendar as YYYY-MM-DD")
-
-
-def _clauses(contract: Contract) -> list[str]:
-    """Return the names of the clauses that a waiver can name."""
-    names = [claim.id for claim in contract.claims] + [mutant.id for mutant in contract.mutants]
-    names += [run.name for run in contract.runs] + [subject.name for subject in contract.subjects]
-    return [*names, *sharing.executable(contract), *OTHER_CLAUSES]
 
 
 @rule(Code("PV202", "existing format: a falsifier in prose, which pv cannot run", Stops.NOTHING), existing=True)
@@ -214,13 +202,9 @@ def unbound_falsifiers(context: Context) -> Iterator[Finding]:
 def repeated_ids(context: Context) -> Iterator[Finding]:
     """Note duplicate ids in a contract of the existing format."""
     contract = context.contract
-    for kind, entries in (("claim", contract.claims), ("obligation", contract.obligations)):
-        first: dict[str, Location] = {}
-        for entry in entries:
-            if entry.id in first:
-                message = duplicate(f"{kind} id", entry.id, first[entry.id])
-                yield notice("PV203", entry.location, message, "rename one")
-            first.setdefault(entry.id, entry.location)
+    for noun, entries in (("claim id", contract.claims), ("obligation id", contract.obligations)):
+        for location, message in _duplicates(noun, ((entry.id, entry.location) for entry in entries)):
+            yield notice("PV203", location, message, "rename one")
 
 
 ALLOWED_SETTINGS = {"max_examples", "suppress_health_check"}
@@ -230,28 +214,28 @@ SUBJECT_CODES = {"file": "PV120", "name": "PV121", "source": "PV120"}
 
 
 @rule(
-    Code("PV110", "a test or a run's callable has no file, or that, or one it imports, is not valid Python"),
+    Code("PV110", "the file of a test or of a run's callable is missing, or it or a file it imports is invalid Python"),
     Code("PV111", "the function of a test, or of a run's callable, does not exist"),
-    Code("PV112", "a function or command does not take its arguments: `subject` of a falsifier, `run` of a predicate"),
+    Code("PV112", "a function or command lacks an argument: `subject` of a falsifier, `run` of a predicate"),
     Code("PV113", "a falsifier changes a Hypothesis setting other than max_examples and suppress_health_check"),
 )
 def tests(context: Context) -> Iterator[Finding]:
     """Check the functions of claims and runs, and the placeholders of commands."""
     for falsifier in context.contract.claims:
-        if falsifier.test is None:
-            continue
-        yield from _function(
-            context, falsifier.test, falsifier.at("test"), falsifier.id, engine_of(falsifier).parameters(falsifier)
-        )
+        if falsifier.test is not None:
+            needed = engine_of(falsifier).parameters(falsifier)
+            yield from _function(context, falsifier.test, falsifier.at("test"), falsifier.id, needed)
     for run in context.contract.runs:
         if run.callable is not None:
             # A worker calls the function with these arguments, see `pv.engines.run`.
             needed = ("subject", "device", "directory", "trace", *run.arguments)
             yield from _function(context, run.callable, run.location, run.name, needed)
             continue
-        for name in (name for name in (run.small or {}) if not any(f"{{{name}}}" in word for word in run.command)):
-            hint = f"write {{{name}}} in one of its words"
-            yield error("PV112", run.location, f"{run.name}: no word of the command has the argument {name!r}", hint)
+        for name in run.small or {}:
+            placeholder = f"{{{name}}}"
+            if not any(placeholder in word for word in run.command):
+                message = f"{run.name}: no word of the command has the argument {name!r}"
+                yield error("PV112", run.location, message, f"write {placeholder} in one of its words")
 
 
 def _function(
@@ -266,8 +250,8 @@ def _function(
         unresolved = bound.file if problem.kind == "file" else bound.name
         yield unbound(TEST_CODES, location, problem, unresolved)
         return
-    missing = [name for name in needed if name not in function.parameters and not function.takes_any]
-    if missing:
+    missing = [name for name in needed if name not in function.parameters]
+    if missing and not function.takes_any:
         takes = ", ".join(function.parameters) or "nothing"
         names = ", ".join(f"`{name}`" for name in missing)
         hint = f"add the parameter{'s' if len(missing) > 1 else ''} {names}"
@@ -287,14 +271,14 @@ def _hypothesis_settings(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterat
 
 
 @rule(
-    Code("PV120", "a subject has no module below the project's roots, or that, or one it imports, is not valid Python"),
+    Code("PV120", "the module of a subject is missing, or it or a file it imports is invalid Python"),
     Code("PV121", "the attribute of a subject does not exist"),
     Code("PV122", "a falsifier or run without a subject"),
 )
 def subjects(context: Context) -> Iterator[Finding]:
     """Check that every claim and run has a subject, and that it exists."""
     if context.subject is not None:
-        yield from subject_exists(context, context.contract.location, str(context.subject))
+        yield from _check_subject(context, context.contract.location, str(context.subject))
         return
     claims: list[tuple[str, Falsifier | Run]] = [(claim.id, claim) for claim in context.contract.claims]
     claims += [(run.name, run) for run in context.contract.runs]
@@ -303,17 +287,17 @@ def subjects(context: Context) -> Iterator[Finding]:
         try:
             subject = str(context.contract.subject_of(claim))
         except UnknownName:
-            continue  # an unknown run, which another rule reports
+            continue  # an unknown run: PV143 reports it
         except LookupError:
             yield error("PV122", claim.location, f"{name} has no subject", "give it or the contract a `subject`")
             continue
         if subject not in seen:  # report a subject once, even if several claims have it
             seen.add(subject)
             location = claim.at("subject") if isinstance(claim, Falsifier) else claim.location
-            yield from subject_exists(context, location, subject)
+            yield from _check_subject(context, location, subject)
 
 
-def subject_exists(context: Context, location: Location, text: str) -> Iterator[Finding]:
+def _check_subject(context: Context, location: Location, text: str) -> Iterator[Finding]:
     """Check that a subject exists, and that all code that it imports from the project can be parsed."""
     target = Target.parse(text)
     try:
@@ -333,18 +317,13 @@ def other_subjects(context: Context) -> Iterator[Finding]:
     """Check that other subjects exist, differ, and refer to existing falsifiers and to subjects before them."""
     earlier: dict[str, OtherSubject] = {}
     for subject in context.contract.subjects:
-        yield from subject_exists(context, subject.location, str(subject.target))
+        yield from _check_subject(context, subject.location, str(subject.target))
         yield from _unknown_references(context, subject, list(earlier))
-        yield from _duplicate_target(subject, earlier.values())
-        earlier[subject.name] = subject
-
-
-def _duplicate_target(subject: OtherSubject, earlier: Iterable[OtherSubject]) -> Iterator[Finding]:
-    for first in earlier:
-        if first.target == subject.target:
+        first = next((other for other in earlier.values() if other.target == subject.target), None)
+        if first is not None:
             message = f"{subject.name}: duplicate target {subject.target} (first used by {first.name})"
             yield error("PV197", subject.location, message, "remove one of them, or give it a function of its own")
-            return
+        earlier[subject.name] = subject
 
 
 def _unknown_references(context: Context, subject: OtherSubject, earlier: list[str]) -> Iterator[Finding]:
@@ -358,13 +337,13 @@ def _unknown_references(context: Context, subject: OtherSubject, earlier: list[s
                 yield error("PV195", location, f"{subject.name}: unknown falsifier {id_!r}", did_you_mean(id_, ids))
 
 
-# The decorators of Hypothesis, the fixtures of pytest for files, and words in the names of functions that may assert.
-HYPOTHESIS = {"given", "settings", "example", "seed", "reproduce_failure"}
-FILES = {"tmp_path", "tmpdir", "tmp_path_factory"}
-ASSERTING = ("assert", "raises", "warns", "fail", "check", "expect")
-DRAW = "draw it, such as `@given({0}=st.sampled_from([...]))`"
-FIXTURE = "falsifiers get no fixtures: draw it with `@given({0}=...)`, or make it in the body or in a helper"
-FOLDER = "falsifiers get no fixtures: use `with tempfile.TemporaryDirectory() as {0}:`"
+HYPOTHESIS_DECORATORS = {"given", "settings", "example", "seed", "reproduce_failure"}
+FOLDER_FIXTURES = {"tmp_path", "tmpdir", "tmp_path_factory"}
+ASSERTING_WORDS = ("assert", "raises", "warns", "fail", "check", "expect")
+"""Words in the names of functions that may assert."""
+DRAW_HINT = "draw it, such as `@given({0}=st.sampled_from([...]))`"
+FIXTURE_HINT = "falsifiers get no fixtures: draw it with `@given({0}=...)`, or make it in the body or in a helper"
+FOLDER_HINT = "falsifiers get no fixtures: use `with tempfile.TemporaryDirectory() as {0}:`"
 Node = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -374,13 +353,15 @@ Node = ast.FunctionDef | ast.AsyncFunctionDef
     Code("PV204", "a falsifier without an assert, which only an exception can refute", Stops.NOTHING),
 )
 def attacks(context: Context) -> Iterator[Finding]:
+    """Check that every parameter of a falsifier is supplied, and that its function asserts and returns nothing."""
     for falsifier in context.contract.falsifiers:
         if falsifier.test is None or not engine_of(falsifier).asserts:
             continue
-        with contextlib.suppress(Unbound):  # which another rule reports
+        with contextlib.suppress(Unbound):  # `tests` reports a function that does not exist
             function = resolve.function(context.project, falsifier.test)
             yield from _parametrized(falsifier, function.node)
             yield from _unsupplied(falsifier, function.node)
+            # The hint for a returned value is to assert it, so the missing assert is not reported as well.
             returned = list(_returned_value(falsifier, function.node))
             yield from returned or _unasserted(context, falsifier, function)
 
@@ -392,7 +373,7 @@ def _parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
             first = decorator.args[0] if decorator.args else None
             names = str(first.value) if isinstance(first, ast.Constant) else "x"
             message = f"{falsifier.id}: {falsifier.test} is parametrized by pytest, which `pv validate` does not do"
-            hint = DRAW.format(names.partition(",")[0].strip())
+            hint = DRAW_HINT.format(names.partition(",")[0].strip())
             yield error("PV114", falsifier.at("test"), message, hint)
 
 
@@ -404,7 +385,8 @@ def _unsupplied(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
     for name in syntax.required(node):
         if name not in supplied:
             message = f"{falsifier.id}: {falsifier.test} has the parameter `{name}`, which nothing supplies"
-            yield error("PV114", falsifier.at("test"), message, (FOLDER if name in FILES else FIXTURE).format(name))
+            hint = FOLDER_HINT if name in FOLDER_FIXTURES else FIXTURE_HINT
+            yield error("PV114", falsifier.at("test"), message, hint.format(name))
 
 
 def _drawn_parameters(node: Node) -> set[str] | None:
@@ -412,17 +394,18 @@ def _drawn_parameters(node: Node) -> set[str] | None:
     names: set[str] = set()
     positional = [parameter.arg for parameter in node.args.args]
     for decorator in node.decorator_list:
-        if not isinstance(decorator, ast.Call) or name_of(decorator) not in HYPOTHESIS:
+        if not isinstance(decorator, ast.Call) or name_of(decorator) not in HYPOTHESIS_DECORATORS:
             return None
         if name_of(decorator) != "given":
             continue
-        # `@given(...)` infers strategies from annotations. For `*x` and `**x` the source does not show the names.
-        parts = [*decorator.args, *(keyword for keyword in decorator.keywords if keyword.arg is None)]
-        if any(isinstance(part, ast.Starred | ast.keyword) or ast.unparse(part) == "..." for part in parts):
+        # For `*x` and `**x` the source does not show the names; for `...` Hypothesis infers them from annotations.
+        if any(isinstance(value, ast.Starred) or ast.unparse(value) == "..." for value in decorator.args):
+            return None
+        if any(keyword.arg is None for keyword in decorator.keywords):
             return None
         names |= {str(keyword.arg) for keyword in decorator.keywords}
         # Hypothesis assigns positional strategies to the last parameters.
-        names |= set(positional[len(positional) - len(decorator.args) :] if decorator.args else ())
+        names |= set(positional[len(positional) - len(decorator.args) :])
     return names
 
 
@@ -450,11 +433,14 @@ def _unasserted(context: Context, falsifier: Falsifier, function: resolve.Functi
 
 
 def _may_assert(definition: Definition, node: ast.AST) -> bool:
-    """Return whether a node asserts, raises, or calls a function that may, by its origin or its name (`check_...`)."""
+    """Return whether a node asserts, raises, or calls a function that may do so.
+
+    These are functions imported from a package other than Hypothesis, and functions with a name such as `check_...`.
+    """
     if isinstance(node, ast.Assert | ast.Raise):
         return True
     if not isinstance(node, ast.Call):
         return False
     name = name_of(node)
-    source = definition.imported.get(name, "hypothesis") if isinstance(node.func, ast.Name) else "hypothesis"
-    return source.partition(".")[0] != "hypothesis" or any(word in name.lower() for word in ASSERTING)
+    package = definition.imported.get(name, "").partition(".")[0] if isinstance(node.func, ast.Name) else ""
+    return package not in ("", "hypothesis") or any(word in name.lower() for word in ASSERTING_WORDS)

@@ -1,8 +1,8 @@
-"""The falsifier report of a pull request."""
+"""The Markdown report of a pull request."""
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pv.contract.wording import count, cut, listed
 from pv.engines.registry import engine_of
@@ -15,8 +15,10 @@ from pv.results.steps import ObservedStep
 from pv.results.trial import UNFINISHED
 from pv.results.verdict import ContractVerdict, Report
 
-MAX_BLOCKS, MAX_CHANGES, MAX_NAMES, MAX_SHORT, MAX_STEPS = 50, 100, 50, 300, 50
-RESERVE = 120
+MAX_BLOCKS, MAX_CHANGES, MAX_NAMES, MAX_STEPS = 50, 100, 50, 50
+MAX_CHARACTERS = 300
+"""Largest number of characters of an error or an input in the short form of a failure."""
+REMARK_BYTES = 120
 """Bytes that are kept free for the remark about omitted parts."""
 MARKS = {"fail": "❌", "undecided": "⚠️", "pass": "✅"}
 
@@ -27,31 +29,35 @@ def render(report: Report, view: View) -> str:
     Parts that do not fit into `view.max_bytes` are left out and counted.
     """
     end = ["", *(f"> {escape(note)}" for note in phrases.notes(report)), escape(phrases.closing(report, view)), ""]
-    return "\n".join([*_fitting(list(_parts(report, view)), view.max_bytes - _size(end) - RESERVE), *end])
+    max_bytes = view.max_bytes - _size(end) - REMARK_BYTES
+    return "\n".join([*_fitting(_parts(report, view), max_bytes), *end])
 
 
 def _parts(report: Report, view: View) -> Iterator[list[str]]:
-    """Yield the parts of the report; a part is shown completely or not at all."""
+    """Yield the parts of the report, each as its lines; a part is shown completely or not at all."""
     yield [f"## {phrases.title_of(report)}", ""]
     judged = [verdict for verdict in report.contracts if not phrases.is_unjudged(verdict)]
     if judged:
         yield ["| | contract | verdict | evidence |", "|---|---|---|---|"]
-    yield from ([_row(verdict)] for verdict in judged)
+    for verdict in judged:
+        yield [_row(verdict)]
     yield [""]
     for reason, verdicts in phrases.unfinished_claims(report):
-        yield [
-            f"**undecided**: {escape(phrases.unfinished_sentence(reason, verdicts))}. The JSON report lists them.",
-            "",
-        ]
+        text = escape(phrases.unfinished_sentence(reason, verdicts))
+        yield [f"**undecided**: {text}. The JSON report lists them.", ""]
     if view.compared is not None:
         yield _changes(view.compared)
-    yield from ([f"- {escape(str(finding))}"] for finding in phrases.refusals_and_errors(report))
-    shown = [(group, verdict) for verdict in report.contracts for group in phrases.repeated(phrases.blocks(verdict))]
-    for (first, *same_exception), verdict in shown[:MAX_BLOCKS]:
-        same = f"**{first.outcome.value}**: {_names(same_exception)}: the exception of {code(first.falsifier.id)}"
-        yield ["", *_block(first, verdict, view), *(["", same] if same_exception else [])]
-    if len(shown) > MAX_BLOCKS:
-        yield ["", f"The full report shows {len(shown) - MAX_BLOCKS} more."]
+    for finding in phrases.refusals_and_errors(report):
+        yield [f"- {escape(str(finding))}"]
+    failures = [(group, verdict) for verdict in report.contracts for group in phrases.repeated(phrases.blocks(verdict))]
+    for (first, *same_exception), verdict in failures[:MAX_BLOCKS]:
+        lines = ["", *_block(first, verdict, view)]
+        if same_exception:
+            exception = f"the exception of {code(first.falsifier.id)}"
+            lines += ["", f"**{first.outcome.value}**: {_names(same_exception)}: {exception}"]
+        yield lines
+    if len(failures) > MAX_BLOCKS:
+        yield ["", f"The full report shows {len(failures) - MAX_BLOCKS} more."]
     for title, rows in steps.groups(report.steps):
         yield ["", *_steps(title, rows)]
     for verdict in judged:
@@ -70,17 +76,18 @@ def _row(verdict: ContractVerdict) -> str:
 def _changes(compared: BaseComparison) -> list[str]:
     """Return the section of the differences from the base: a weaker contract is as visible as a failure."""
     changes = compared.changes
-    notes = [f"> {escape(note)}" for note in (*compared.notes, phrases.weakened(compared)) if note]
-    rows = [
-        f"| **{change.kind.value}** | {code(change.contract)} | {code(change.claim) if change.claim else ''} |"
-        f" {code(change.place) if change.place else ''} | {escape(change.text)} |"
-        for change in changes[:MAX_CHANGES]
-    ]
-    if not changes:
-        return ["### Compared with the base", "", "No difference.", "", *notes, ""]
-    remark = [f"{count(len(changes) - MAX_CHANGES, 'more change')}.", ""] if len(changes) > MAX_CHANGES else []
-    head = ["### Compared with the base", "", "| change | contract | claim or mutant | at | |", "|---|---|---|---|---|"]
-    return [*head, *rows, "", *remark, *notes, ""]
+    lines = ["### Compared with the base", ""]
+    head = ["| change | contract | claim or mutant | at | |", "|---|---|---|---|---|"]
+    lines += head if changes else ["No difference."]
+    for change in changes[:MAX_CHANGES]:
+        claim, place = (code(text) if text else "" for text in (change.claim, change.place))
+        cells = (f"**{change.kind.value}**", code(change.contract), claim, place, escape(change.text))
+        lines.append(f"| {' | '.join(cells)} |")
+    lines.append("")
+    if len(changes) > MAX_CHANGES:
+        lines += [f"{count(len(changes) - MAX_CHANGES, 'more change')}.", ""]
+    notes = (*compared.notes, phrases.weakened(compared))
+    return [*lines, *(f"> {escape(note)}" for note in notes if note), ""]
 
 
 def _remarks(verdict: ContractVerdict) -> Iterator[list[str]]:
@@ -97,16 +104,15 @@ def _names(results: list[Result]) -> str:
     return listed([code(result.falsifier.id) for result in results], MAX_NAMES)
 
 
-def _fitting(parts: list[list[str]], max_bytes: int) -> list[str]:
+def _fitting(parts: Iterable[list[str]], max_bytes: int) -> list[str]:
     """Return the lines of the parts that fit, and a remark that counts the others."""
-    # A large part is skipped, but smaller parts after it may still fit.
     lines: list[str] = []
     left_out = 0
     for part in parts:
         size = _size(part)
         if size > max_bytes:
             left_out += 1
-            continue
+            continue  # a smaller part after this one may still fit
         max_bytes -= size
         lines += part
     remark = f"Left out, since this report has a size limit: {count(left_out, 'part')}. The JSON report has all."
@@ -118,32 +124,41 @@ def _size(lines: list[str]) -> int:
 
 
 def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
-    place = details.code_location(result, view)
-    at = [code(f"{place.path}:{place.line}")] if place is not None else []
-    parts = [
+    """Return the section of a failure: its locations, the short form, and the folded details."""
+    locations = []
+    if (place := details.code_location(result, view)) is not None:
+        locations.append(code(f"{place.path}:{place.line}"))
+    if claim := details.claim_location(result):
+        locations.append(f"claim at {escape(claim)}")
+    lines = list(details.lines(result, verdict))
+    return [
         f"### {result.outcome.value}: {code(result.falsifier.id)}{phrases.on_device(result)}",
         "",
-        ", ".join([*at, *([f"claim at {escape(claim)}"] if (claim := details.claim_location(result)) else [])]),
+        ", ".join(locations),
         "",
-        *(f"- **{label}**: {text}" for label, text in _short(result, verdict)),
+        *(f"- **{label}**: {text}" for label, text in _short(result, lines)),
         "",
         "<details><summary>Details</summary>",
         "",
+        *fenced([f"{label:<10} {text}" for label, text in lines]),
+        "",
+        "</details>",
     ]
-    lines = [f"{label:<10} {text}" for label, text in details.lines(result, verdict)]
-    return [*parts, *fenced(lines), "", "</details>"]
 
 
-def _short(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
-    """Yield the failure, the smallest input and the command that replays it, one line for each."""
-    texts = dict(reversed([*details.lines(result, verdict)]))
+def _short(result: Result, lines: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield label and text of the failure, of the smallest input, and of the command that replays it."""
+    texts: dict[str, str] = {}
+    for label, text in lines:
+        texts.setdefault(label, text)
     if result.falsifier.is_of_script:
-        yield from ((label, escape(texts[label])) for label in ("claim", "seen", "right") if label in texts)
+        for label in ("claim", "seen", "right"):
+            if label in texts:
+                yield label, escape(texts[label])
         yield "rerun", verbatim(texts["rerun"])
         return
-    inputs = "; ".join(text for label, text in details.lines(result, verdict) if label == "with")
     yield "broke", escape(_cut(texts.get("seen") or result.reason or result.falsifier.rule))
-    if inputs:
+    if inputs := "; ".join(text for label, text in lines if label == "with"):
         trial = result.trial
         shrunk = trial is not None and trial.counterexample is not None and trial.counterexample.shrunk
         yield "smallest input" if shrunk else "input", verbatim(_cut(inputs))
@@ -152,53 +167,56 @@ def _short(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]
 
 
 def _cut(text: str) -> str:
-    return cut(" ".join(text.split()), MAX_SHORT)
+    """Return the text in one line, shortened if it is long."""
+    return cut(" ".join(text.split()), MAX_CHARACTERS)
 
 
 def verbatim(text: str) -> str:
     """Return a text in code font in one line, unescaped so that it can be copied."""
-    # The fence must be longer than any run of backticks in the text (CommonMark, section 6.1).
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * (longest + 1)
     line = text.replace("\r", " ").replace("\n", " ")
-    return f"{fence} {line} {fence}" if longest else f"`{line}`"
+    fence = _fence(line, 1)
+    return f"{fence} {line} {fence}" if "`" in line else f"`{line}`"
 
 
 def fenced(lines: list[str]) -> list[str]:
     """Return the lines as a code block, in a fence longer than any in them."""
-    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = _fence("\n".join(lines), 3)
     return [f"{fence}text", *lines, fence]
+
+
+def _fence(text: str, minimum: int) -> str:
+    """Return at least `minimum` backticks, more than any run of them in the text (CommonMark, 4.5 and 6.1)."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    return "`" * max(minimum, longest + 1)
 
 
 def _table(verdict: ContractVerdict) -> list[str]:
     results = verdict.results
-    parts = [
-        f"<details><summary>{html.escape(verdict.contract.id)}: {count(len(results), 'result')}</summary>",
-        "",
-    ]
+    title = f"{html.escape(verdict.contract.id)}: {count(len(results), 'result')}"
+    lines = [f"<details><summary>{title}</summary>", ""]
     of_script = all(result.falsifier.is_of_script for result in results)
     heads = ("claim", "result", "tried", "rule") if of_script else ("falsifier", "device", "outcome", "tried", "claim")
-    parts += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for result in results:
         effort = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
         device = [] if of_script else [result.device]
         cells = [code(result.falsifier.id), *device, phrases.outcome(result), effort, escape(result.falsifier.rule)]
-        parts.append(f"| {' | '.join(cells)} |")
+        lines.append(f"| {' | '.join(cells)} |")
     for result in results:
-        unseen = [f"- {escape(text)}" for text in details.survivors(result, verdict)]
-        if unseen:
-            parts += ["", f"Equation mutants that survived {code(result.falsifier.id)}:", "", *unseen]
-    return [*parts, "", "</details>"]
+        survivors = [f"- {escape(text)}" for text in details.survivors(result, verdict)]
+        if survivors:
+            lines += ["", f"Equation mutants that survived {code(result.falsifier.id)}:", "", *survivors]
+    return [*lines, "", "</details>"]
 
 
 def _steps(title: str, rows: list[ObservedStep]) -> list[str]:
     """Return a folded table of the first steps of an optimizer."""
-    head = [f"<details><summary>{html.escape(title)}: {len(rows)}</summary>", ""]
-    table = [f"| {' | '.join(cells)} |" for cells in (steps.COLUMNS, *map(steps.cells, rows[:MAX_STEPS]))]
-    left = steps.remaining_steps(rows, MAX_STEPS)
-    remark = ["", f"... {left}"] if left else []
-    return [*head, table[0], "|" + "---:|" * len(steps.COLUMNS), *table[1:], *remark, "", "</details>"]
+    lines = [f"<details><summary>{html.escape(title)}: {len(rows)}</summary>", ""]
+    lines += [f"| {' | '.join(steps.COLUMNS)} |", "|" + "---:|" * len(steps.COLUMNS)]
+    lines += [f"| {' | '.join(steps.cells(row))} |" for row in rows[:MAX_STEPS]]
+    if remark := steps.remaining_steps(rows, MAX_STEPS):
+        lines += ["", f"... {remark}"]
+    return [*lines, "", "</details>"]
 
 
 def escape(text: str) -> str:

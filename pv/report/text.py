@@ -30,8 +30,9 @@ STYLES = {
     "proved": "green",
 }
 INDENT = 12
-# Maximum number of failures shown in detail, so that the first one is easy to find.
+"""Width of the labels of a failure, in columns."""
 MAX_BLOCKS = 20
+"""Maximum number of failures shown in detail, so that the first one is easy to find."""
 # Output of the code under contract must not control the reader's terminal.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -47,13 +48,15 @@ def render(report: Report, view: View) -> str:
         highlight=False,
         soft_wrap=True,
     )
-    for text in dropwhile(lambda text: not text, _lines(report, view)):
-        for part in parts(text, console, INDENT) if view.color else [text]:
+    # Blocks begin with an empty line. A report that begins with a block starts without it.
+    for line in dropwhile(lambda line: not line, _lines(report, view)):
+        for part in parts(line, console, INDENT) if view.color else [line]:
             console.print(part)
     return out.getvalue()
 
 
 def _lines(report: Report, view: View) -> Iterator[Text]:
+    """Yield the lines of the report; a line may have line feeds."""
     yield from _contracts(report, view)
     for finding in phrases.refusals_and_errors(report):
         yield _headed(finding.severity.value, STYLES["error"], plain(str(finding)))
@@ -77,9 +80,9 @@ def _lines(report: Report, view: View) -> Iterator[Text]:
 
 
 def _changes(compared: BaseComparison) -> Iterator[Text]:
-    """Yield the differences from the base with their locations, notes, and the weaker requirements that fail."""
+    """Yield the differences from the base with their locations, the notes, and why the comparison fails."""
     for change in compared.changes:
-        name = " ".join(filter(None, (change.contract, change.claim, change.place)))
+        name = " ".join(text for text in (change.contract, change.claim, change.place) if text)
         style = STYLES["fail" if change in compared.failing else "undecided"]
         yield _headed(change.kind.value.upper(), style, plain(f"{name}: {change.text}"))
     yield from (Text(plain(f"note: {note}")) for note in compared.notes)
@@ -93,59 +96,64 @@ def _contracts(report: Report, view: View) -> Iterator[Text]:
 
     Without `view.verbose`, contracts that were not tried because the validation ended early are left out.
     """
-    verdicts = [contract for contract in report.contracts if view.verbose or not phrases.is_unjudged(contract)]
-    statuses = max((len(verdict.status.value) for verdict in verdicts), default=0)
-    names = max((len(plain(phrases.name(verdict))) for verdict in verdicts), default=0)
+    verdicts = [verdict for verdict in report.contracts if view.verbose or not phrases.is_unjudged(verdict)]
+    status_width = max((len(verdict.status.value) for verdict in verdicts), default=0)
+    name_width = max((len(plain(phrases.name(verdict))) for verdict in verdicts), default=0)
     for verdict, figures in zip(verdicts, contract_lines(verdicts), strict=True):
         status = verdict.status.value
-        head = (f"{status.upper():<{statuses}}  ", STYLES[status])
-        name = (f"{plain(phrases.name(verdict)):<{names}}", "bold")
+        head = (f"{status.upper():<{status_width}}  ", STYLES[status])
+        name = (f"{plain(phrases.name(verdict)):<{name_width}}", "bold")
         yield Text.assemble(head, name, plain(f"  {figures}".rstrip()))
         if view.verbose:
-            yield Text(" " * (statuses + 2) + plain(f"{phrases.title(verdict)}: {sentence(verdict)}"))
+            yield Text(" " * (status_width + 2) + plain(f"{phrases.title(verdict)}: {sentence(verdict)}"))
 
 
 def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
-    failed = phrases.repeated(phrases.blocks(verdict))
-    for first, *same_exception in failed[:MAX_BLOCKS]:
+    """Yield a block for every failure of a contract, then its vacuous and undecided claims by reason."""
+    groups = phrases.repeated(phrases.blocks(verdict))
+    for first, *same_exception in groups[:MAX_BLOCKS]:
         yield Text()
         yield from _block(first, verdict, verbose)
         if same_exception:
             yield from _folded(first.outcome.value, same_exception, f"the exception of {first.falsifier.id}")
-    if len(failed) > MAX_BLOCKS:
-        rest = [result for group in failed[MAX_BLOCKS:] for result in group]
+    if len(groups) > MAX_BLOCKS:
+        rest = [result for group in groups[MAX_BLOCKS:] for result in group]
         yield from _folded(f"{len(rest)} more", rest, "like these; the JSON report has them all")
     for reason, results in phrases.unfounded(verdict):
         names = ", ".join(result.falsifier.id for result in results)
-        yield from (Text(), _headed("VACUOUS", STYLES["vacuous"], plain(f"{reason}: {names}")))
+        yield Text()
+        yield _headed("VACUOUS", STYLES["vacuous"], plain(f"{reason}: {names}"))
     for reason, results in phrases.undecided(verdict).items():
         if reason in UNFINISHED:
-            continue  # one line for all contracts
+            continue  # `_not_run` yields one line for all contracts
         if phrases.all_of(verdict, results):
-            yield from (Text(), _headed("UNDECIDED", STYLES["undecided"], _indented(f"every claim: {reason}")))
+            yield Text()
+            yield _headed("UNDECIDED", STYLES["undecided"], _indented(f"every claim: {reason}"))
         else:
             yield from _folded("undecided", results, reason)
 
 
 def _not_run(report: Report, verbose: bool) -> Iterator[Text]:
-    """Yield an empty line and a summary of what was not run because of an early end; `verbose`: also by contract."""
+    """Yield a line for every reason of an early end; with `verbose` also the claims that were not run."""
     for reason, unfinished in phrases.unfinished_claims(report):
         remark = phrases.unfinished_sentence(reason, unfinished) + ("" if verbose else " (-v lists them)")
-        yield from (Text(), _headed("UNDECIDED", STYLES["undecided"], remark))
+        yield Text()
+        yield _headed("UNDECIDED", STYLES["undecided"], remark)
         for verdict, results in unfinished if verbose else ():
             names = ", ".join(f"{result.falsifier.id} on {result.device}" for result in results)
             yield Text(" " * INDENT + plain(f"{phrases.name(verdict)}: {names}"))
 
 
-def _folded(label: str, results: list[Result], remark: str, most: int = MAX_NAMES) -> Iterator[Text]:
-    """Yield an empty line and one line for several results; the line names at most `most` of them."""
-    names = listed([f"{result.falsifier.id}{phrases.on_device(result)}" for result in results], most)
+def _folded(label: str, results: list[Result], remark: str, max_names: int = MAX_NAMES) -> Iterator[Text]:
+    """Yield an empty line, and one line that names at most `max_names` of the results."""
+    names = listed([f"{result.falsifier.id}{phrases.on_device(result)}" for result in results], max_names)
     yield Text()
     style = STYLES.get(label, STYLES["undecided"])
     yield _headed(label.upper(), style, _indented(f"{names}: {remark}"))
 
 
 def _block(result: Result, verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
+    """Yield the outcome, id and location of a failure, then its details; a repeated label is shown once."""
     name = (plain(result.falsifier.id), "bold")
     outcome = result.outcome.value
     place = f"{phrases.on_device(result)}  {details.claim_location(result, verbose=verbose)}".rstrip()
@@ -166,5 +174,5 @@ def _headed(label: str, style: str, *parts: str | tuple[str, str]) -> Text:
 
 
 def plain(text: str) -> str:
-    """Return the text with control characters as escapes; line feeds and tabs stay."""
+    """Return the text with control characters as escapes, except line feeds and tabs."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

@@ -1,7 +1,7 @@
 """Callbacks of `--log-to`, which send metrics and settings of a run to TensorBoard, Weights & Biases or MLflow.
 
-Only rank 0 writes. W&B and MLflow take project, experiment, server and keys from their own environment
-variables, such as `WANDB_PROJECT` and `MLFLOW_TRACKING_URI`.
+Only rank 0 writes. W&B and MLflow read project, experiment, server and keys from their environment variables, such as
+`WANDB_PROJECT` and `MLFLOW_TRACKING_URI`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TENSORBOARD = "tensorboard"
 
 
 class Logger(Callback):
-    """Base of callbacks that write metrics and learning rate of each logged or evaluated step, on rank 0.
+    """Base class of callbacks that write metrics and learning rate of each logged or evaluated step, on rank 0.
 
     A subclass overrides `write`, and if needed `begin` and `end`.
 
@@ -44,14 +44,14 @@ class Logger(Callback):
         self.settings = pipeline.settings.json_values()
 
     def begin(self, context: Context) -> None:
-        """Open the log; `settings` are set. Called once, before the first `write`."""
+        """Open the log. Called once, after `settings` were set and before the first `write`."""
 
     def write(self, values: Mapping[str, float], step: int) -> None:
-        """Write the values of a step, by the names of metrics."""
+        """Write the values of a step, by name of the metric."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Close the log. Called once, also if the run failed."""
+        """Close the log. Called once after `begin`, also if the run failed."""
 
     def on_train_begin(self, context: Context) -> None:
         if context.is_world_process_zero:
@@ -87,17 +87,22 @@ class TensorBoardCallback(Logger):
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
-        self._directory, self._writer_type = directory, _summary_writer()
+        self._directory = directory
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise PackageError(missing_package(error) or f"cannot import tensorboard: {error}") from error
+        self._writer_type = SummaryWriter
         self._writer: SummaryWriter | None = None
 
     def begin(self, context: Context) -> None:
+        purge_step = context.step + 1 if context.step else None
         try:
-            self._writer = self._writer_type(
-                str(self._directory), purge_step=context.step + 1 if context.step else None
-            )
+            self._writer = self._writer_type(str(self._directory), purge_step=purge_step)
         except OSError as error:
             raise OutputError(f"cannot write {self._directory}: {error.strerror}; give another directory") from error
         if self.settings:
+            # TensorBoard shows texts as Markdown, where four spaces begin a code block.
             self._writer.add_text("settings", f"    {json.dumps(self.settings)}", context.step)
 
     def write(self, values: Mapping[str, float], step: int) -> None:
@@ -111,18 +116,11 @@ class TensorBoardCallback(Logger):
         self._writer.close()
 
 
-def _summary_writer() -> type[SummaryWriter]:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise PackageError(missing_package(error) or f"cannot import tensorboard: {error}") from error
-    return SummaryWriter
-
-
 class WandbCallback(Logger):
     """Writes to a run of Weights & Biases, whose config has the settings.
 
-    Every start of a run is a run of W&B, in a group with the name of the output; with `WANDB_RUN_ID` all are one run.
+    Every start of a run, also a resumed one, creates a W&B run in the group with the name of the output. If
+    `WANDB_RUN_ID` is set, all starts write to that W&B run.
 
     Raises:
         PackageError: If wandb is not installed.
@@ -130,7 +128,7 @@ class WandbCallback(Logger):
 
     def __init__(self) -> None:
         super().__init__()
-        self._wandb = _module("wandb")
+        self._wandb = _import_tracker("wandb")
         self._run: Any = None
 
     def begin(self, context: Context) -> None:
@@ -146,7 +144,8 @@ class WandbCallback(Logger):
 class MLflowCallback(Logger):
     """Writes to a run of MLflow, whose parameters are the settings that are not None.
 
-    Every start of a run is a run of MLflow with the name of the output; with `MLFLOW_RUN_ID` all are one run.
+    Every start of a run, also a resumed one, creates an MLflow run with the name of the output. If `MLFLOW_RUN_ID` is
+    set, all starts write to that MLflow run.
 
     Raises:
         PackageError: If mlflow is not installed.
@@ -154,7 +153,7 @@ class MLflowCallback(Logger):
 
     def __init__(self) -> None:
         super().__init__()
-        self._mlflow = _module("mlflow")
+        self._mlflow = _import_tracker("mlflow")
 
     def begin(self, context: Context) -> None:
         self._mlflow.start_run(run_name=context.run)
@@ -168,12 +167,12 @@ class MLflowCallback(Logger):
         self._mlflow.end_run()
 
 
-def _module(name: str) -> ModuleType:
+def _import_tracker(name: str) -> ModuleType:
     """Import the package of a tracker. Raise `PackageError` if it is not installed."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != name:
+        if error.name != name:  # a package that the tracker needs
             raise PackageError(f"cannot import {name}: {error}; install it again") from error
         raise PackageError(f"{name} is not installed: pip install {name}") from error
 
@@ -186,9 +185,10 @@ def loggers_of(settings: Settings) -> list[Callback]:
     """
     if settings.run.log_to is None or settings.run.smoke is not None:
         return []
-    create: dict[str, Callable[[], Logger]] = {
+    factories: dict[str, Callable[[], Logger]] = {
         "tensorboard": lambda: TensorBoardCallback(settings.run.out / TENSORBOARD),
         "wandb": WandbCallback,
         "mlflow": MLflowCallback,
     }
-    return [create[name]() for name in dict.fromkeys(settings.run.log_to.split(","))]
+    names = dict.fromkeys(settings.run.log_to.split(","))  # without duplicates
+    return [factories[name]() for name in names]

@@ -1,9 +1,10 @@
 """The settings of a distillation, in groups. One declaration gives a setting its type, names, default and help.
 
-A setting has a dotted name, `objective.temperature`, and a flat name, `temperature`: the name in its group, unless
-`flat` gives another. Flags and keys of files may have either name; variables, manifests and checkpoints have the flat
-one.
-`find_unused` lists settings that have no effect together with the others. Importing this module never imports torch.
+A setting has a dotted name, such as `objective.temperature`, and a flat name, such as `temperature`: the name in its
+group, unless `flat` gives another one. Flags and settings files accept both names. Environment variables, manifests and
+checkpoints use the flat name.
+
+Importing this module never imports torch.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def _setting(default: object, help: str, *, flat: str | None = None, alias: str 
 
 
 class _Group(BaseModel):
-    """Settings of one group; immutable. Raise `SettingError` as `Settings` does."""
+    """Base class of the groups; immutable. The constructor raises `SettingError` as `Settings` does."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=False)
 
@@ -119,28 +120,28 @@ class Data(_Group):
 
     path: Location | None = _setting(
         None,
-        "Text to train on, read as bytes; do not change it during a run. [default: packaged English text]",
+        "Train on this text, read as bytes; do not change the file during a run. [default: packaged English text]",
         flat="data",
     )
     share: Part | None = _setting(
         None,
-        "Train the student on the first X of the rows not held back. [default: a sixth, or 1 with --data]",
+        "Train the student on the first fraction X of the training rows. [default: a sixth, or 1 with --data]",
         flat="data_share",
     )
     mix: JSONObject | None = _setting(
         None,
-        'Train on further chats, as a JSON object of weights, such as {"b.jsonl": 2}; --data has the weight 1.',
+        'Train also on these files of chats, as a JSON object of weights: {"b.jsonl": 2}; --data has the weight 1.',
     )
     length: Length = _setting(64, "Sequence length in bytes; in tokens with --student.")
     documents: Documents | None = _setting(
-        None, "Rows of whole documents: pad each to the longest of its batch, or pack several. [default: any cut]"
+        None, "Make rows of whole documents: pad to the longest of a batch, or pack several. [default: cut anywhere]"
     )
     group_by_length: Switch = _setting(
         False, "Form batches of rows of similar lengths, which have less padding; each row once an epoch."
     )
     separator: Text | None = _setting(None, "Text at the end of a document, for --documents. [default: an empty line]")
     batch_size: Count = _setting(8, "Number of sequences per batch.")
-    turns: Turns = _setting("every", "Predict every answer of a chat, or the last only.")
+    turns: Turns = _setting("every", "Train on every answer of a chat, or only on the last.")
     chat_template: Location | None = _setting(
         None, "Write chats by the chat template in this file. [default: the template of --student]"
     )
@@ -148,27 +149,27 @@ class Data(_Group):
         None, "Variables of the chat template, as a JSON object, such as enable_thinking."
     )
     skip_invalid_rows: Switch = _setting(
-        False, "Leave out rows of chats that are invalid or that the chat template refuses, and list them."
+        False, "Skip and list chats that are invalid or that the chat template refuses."
     )
     workers: CountOrZero | None = _setting(
         None,
-        "Make the tokens of chats in N processes. [default: one per CPU, at most 8; none for small data]",
+        "Tokenize chats in N processes. [default: one per CPU, at most 8; none for small data]",
         flat="data_workers",
     )
     cache: Location | None = _setting(
         None,
-        "Directory of the tokens of chats, which are made once. [default: reference_trainer in ~/.cache]",
+        "Directory of cached tokens of chats. [default: reference_trainer in ~/.cache]",
         flat="data_cache",
     )
     cache_gib: CountOrZero = _setting(
         20,
-        "Keep at most N GiB of tokens of chats; those used least recently are removed. 0 keeps all.",
+        "Keep at most N GiB of cached tokens; the least recently used are removed. 0 keeps all.",
         flat="data_cache_gib",
     )
 
 
 class Student(_Group):
-    """The student, and what of it is trained."""
+    """The student model, and which of its weights are trained."""
 
     model: ModelLocation | None = _setting(
         None,
@@ -273,7 +274,7 @@ class Objective(_Group):
     answer_tokens: Count = _setting(256, "Generate at most N tokens of an answer.")
     answer_temperature: Temperature = _setting(1.0, "Divide the logits by X when answers are generated.")
     answer_top_p: Part = _setting(
-        1.0, "Generate answers of the most probable tokens alone, which have X of the probability together."
+        1.0, "Generate answers from the most probable tokens that together have the probability X (nucleus sampling)."
     )
     feature_weight: Weight = _setting(0.0, "Weight of the distance of hidden states; 0 computes none.")
     feature_distance: Distance = _setting(
@@ -282,7 +283,9 @@ class Objective(_Group):
     feature_layers: Layers = _setting(
         "-1:-1", "Layers that are compared, STUDENT:TEACHER, from 0; -1 is the last. Several are averaged."
     )
-    anneal: Shape = _setting("linear", "Course of the values below, from the first step to the last.")
+    anneal: Shape = _setting(
+        "linear", "Shape of the change over the run, for temperature, weights and shares with an end."
+    )
     temperature_end: Temperature | None = _setting(None, "Temperature of the last step. [default: --temperature]")
     ce_weight_end: Weight | None = _setting(None, "Cross-entropy weight of the last step. [default: --ce-weight]")
     kd_weight_end: Weight | None = _setting(None, "Weight of the divergence in the last step. [default: --kd-weight]")
@@ -291,7 +294,7 @@ class Objective(_Group):
     )
     on_policy_end: Share | None = _setting(None, "Share of --on-policy in the last step. [default: --on-policy]")
     anneal_warmup: CountOrZero = _setting(
-        0, "Number of steps over which weights with an end rise from 0 to their start, before they go to the end."
+        0, "Number of steps over which weights with an end rise from 0 to their start value."
     )
 
 
@@ -313,7 +316,7 @@ class Optimizer(_Group):
 
 
 class Schedule(_Group):
-    """The length of the run, and the learning rate over it."""
+    """The length of the run, and the schedule of the learning rate."""
 
     epochs: Count = _setting(3, "Number of epochs.")
     max_steps: Count | None = _setting(
@@ -321,11 +324,12 @@ class Schedule(_Group):
         "End the run after N steps and save model and checkpoint; the learning-rate schedule still spans the full run.",
     )
     warmup: Warmup = _setting(
-        50, "Number of steps over which the learning rate rises to --lr, or as 0.03 their share of the planned ones."
+        50,
+        "Number of steps over which the learning rate rises to --lr, or their share of the planned ones, such as 0.03.",
     )
     shape: Rates = _setting(
         "cosine",
-        "Course of the learning rate after its rise; wsd is constant, and falls linearly at the end.",
+        "Schedule of the learning rate after the warmup; wsd is constant, and falls linearly at the end.",
         flat="schedule",
     )
     lr_end: Share = _setting(0.1, "Learning rate of the last step, as a fraction of --lr.")
@@ -344,10 +348,10 @@ class Checkpoints(_Group):
     )
     keep: CountOrZero = _setting(3, "Keep the last N checkpoints, and the best one; 0 keeps all.")
     resume: Location | None = _setting(
-        None, "Go on from this checkpoint, or from latest or best in --out; text, models and settings must be the same."
+        None, "Resume from this checkpoint, or from latest or best in --out; text, models and settings must be equal."
     )
     rewind: Switch = _setting(
-        False, "Move checkpoints in --out aside that are later than the step where the run resumes."
+        False, "Move aside the checkpoints in --out that are later than the step where the run resumes."
     )
 
 
@@ -368,7 +372,7 @@ class Evaluation(_Group):
         0, "Evaluate on held-back text every N steps; 0 does so only after the run.", flat="eval_every"
     )
     accept_depth: Depth = _setting(
-        0, "Measure in evaluations how many of N tokens of a draft the teacher accepts, as eval/accept_length; 0: none."
+        0, "Measure how many of N drafted tokens the teacher accepts, as eval/accept_length; 0 measures nothing."
     )
     best_metric: Text = _setting("eval/hard_loss", "Metric of --eval-every whose best step is saved and kept.")
     best_mode: Mode = _setting("min", "Whether a smaller or a larger value of --best-metric is better.")
@@ -425,10 +429,12 @@ class Settings(BaseModel):
     """The settings of a distillation, in groups; immutable.
 
     The constructor takes groups, mappings such as `objective={"temperature": 2}`, and settings by their flat or dotted
-    names: `temperature=2`. A text or a path for `data`, `student`, `teacher` or `schedule`, which are groups too, is
-    the flat setting. The constructor reads neither environment nor files. Raise `SettingError`, which names the
-    setting, its value and the allowed values, for a value outside its domain, an unknown setting, and settings that
-    exclude each other.
+    names, such as `temperature=2`. `data`, `student`, `teacher` and `schedule` are names of groups and of settings: a
+    text or a path is the value of the setting. The constructor reads neither environment nor files.
+
+    Raises:
+        SettingError: If a value is outside its domain, a setting is unknown, or settings exclude each other. The text
+            names the setting, its value and the allowed values.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -466,12 +472,13 @@ class Settings(BaseModel):
 
     def flat(self, *, chosen: bool = False) -> dict[str, Any]:
         """Return the values by flat names. chosen: return only the values that were passed to the constructor."""
-        groups = {name: getattr(self, name) for name in GROUPS}
-        return {
-            name: getattr(groups[group], leaf)
-            for name, (group, leaf) in ((name, dotted.split(".")) for name, dotted in DOTTED.items())
-            if not chosen or leaf in groups[group].model_fields_set
-        }
+        values: dict[str, Any] = {}
+        for name, dotted in DOTTED.items():
+            group_name, leaf = dotted.split(".")
+            group: _Group = getattr(self, group_name)
+            if not chosen or leaf in group.model_fields_set:
+                values[name] = getattr(group, leaf)
+        return values
 
     def json_values(self) -> dict[str, object]:
         """Return the values by flat names as JSON values; paths become text by `path_in_json`."""
@@ -490,25 +497,24 @@ class Settings(BaseModel):
     def _check_together(cls, values: object, validate: ModelWrapValidatorHandler[Settings]) -> Settings:
         if not isinstance(values, Mapping):
             return validate(values)
-        # 1. Sort flat and dotted names into their groups. Unknown names stay at the top, where pydantic refuses them.
+        # 1. Sort settings into their groups. Unknown names stay at the top, where pydantic refuses them.
         named = by_flat_name(values)
         nested: dict[str, Any] = {}
         for name, value in named.items():
             group, _, leaf = DOTTED.get(name, name).rpartition(".")
-            (nested.setdefault(group, {}) if group in GROUPS else nested)[leaf if group in GROUPS else name] = value
+            if group in GROUPS:
+                nested.setdefault(group, {})[leaf] = value
+            else:
+                nested[name] = value
         settings = validate(nested)
         # 2. Check settings that exclude each other.
         smoke = settings.run.smoke
-        excluded: tuple[tuple[str, object, str], ...] = (
-            (
-                "max_steps",
-                settings.schedule.max_steps,
-                "a smoke run ends after its own number of steps and saves nothing",
-            ),
+        excluded_by_smoke: tuple[tuple[str, object, str], ...] = (
+            ("max_steps", settings.schedule.max_steps, "a smoke run has its own number of steps and saves nothing"),
             ("resume", settings.checkpoints.resume, "a smoke run starts over and saves nothing"),
             ("rewind", settings.checkpoints.rewind or None, "a smoke run changes no checkpoint"),
         )
-        for name, chosen, reason in excluded:
+        for name, chosen, reason in excluded_by_smoke:
             if smoke is not None and chosen is not None:
                 shown = "true" if chosen is True else chosen
                 raise SettingError(
@@ -528,16 +534,16 @@ DOTTED: dict[str, str] = {
     for name, group in GROUPS.items()
     for leaf, field in group.model_fields.items()
 }
-"""The dotted name of each setting, `objective.temperature`, by its flat one, `temperature`."""
-FIELDS: dict[str, FieldInfo] = dict(
-    zip(DOTTED, (field for group in GROUPS.values() for field in group.model_fields.values()), strict=True)
-)
+"""The dotted name of each setting, such as `objective.temperature`, by its flat name, such as `temperature`."""
+FIELDS: dict[str, FieldInfo] = {
+    field.serialization_alias or leaf: field for group in GROUPS.values() for leaf, field in group.model_fields.items()
+}
 """The declaration of each setting, by its flat name."""
 _FLAT = {dotted: name for name, dotted in DOTTED.items()}
 
 
 def by_flat_name(values: Mapping[str, object]) -> dict[str, SourcedValue]:
-    """Return values by the flat names of their settings; unknown names are unchanged.
+    """Return values, each with its source, by the flat names of their settings; unknown names are unchanged.
 
     Args:
         values: Values by flat or dotted names, and groups or mappings by the name of their group.
@@ -546,65 +552,71 @@ def by_flat_name(values: Mapping[str, object]) -> dict[str, SourcedValue]:
         SettingError: A setting is named twice, or the value of a group is not a mapping.
     """
     # 1. Replace groups by their settings, with dotted names.
-    by_name = dict[str, object]()
+    members: dict[str, object] = {}
     for name, value in values.items():
         if name in GROUPS and isinstance(value, _Group):
-            members: Mapping[str, object] = {leaf: getattr(value, leaf) for leaf in value.model_fields_set}
+            members |= {f"{name}.{leaf}": getattr(value, leaf) for leaf in value.model_fields_set}
         elif name in GROUPS and isinstance(value, Mapping):
-            members = value
+            members |= {f"{name}.{leaf}": member for leaf, member in value.items()}
         elif name in GROUPS and name not in DOTTED:
-            place, shown = (value.origin, value.value) if isinstance(value, SourcedValue) else (repr(name), value)
-            raise SettingError(f"invalid value {short_repr(shown)} for {place}: expected a table of settings")
+            sourced = _with_source(name, value)
+            message = f"invalid value {short_repr(sourced.value)} for {sourced.origin}"
+            raise SettingError(f"{message}: expected a table of settings")
         else:
-            by_name[name] = value
-            continue
-        by_name |= {f"{name}.{leaf}": member for leaf, member in members.items()}
+            members[name] = value
     # 2. Replace dotted names by flat ones.
-    named = dict[str, SourcedValue]()
-    for name, value in by_name.items():
-        value = value if isinstance(value, SourcedValue) else SourcedValue(value, repr(name), is_text=False)
+    named: dict[str, SourcedValue] = {}
+    for name, value in members.items():
+        sourced = _with_source(name, value)
         flat = _FLAT.get(name, name)
         if flat in named:
             raise SettingError(
-                f"conflicting settings: {named[flat].origin} and {value.origin} are the same setting; give one of them"
+                f"conflicting settings: {named[flat].origin} and {sourced.origin} are the same setting; "
+                "give one of them"
             )
-        named[flat] = value
+        named[flat] = sourced
     return named
 
 
+def _with_source(name: str, value: object) -> SourcedValue:
+    """Return a value with its source; a value that was passed to a constructor has its name as the source."""
+    return value if isinstance(value, SourcedValue) else SourcedValue(value, repr(name), is_text=False)
+
+
 def schema() -> str:
-    """Return the JSON Schema of a settings file, as text: keys are flat, or tables of groups."""
+    """Return the JSON Schema of a settings file, as text: its keys are flat names, and groups with tables."""
     content = Settings.model_json_schema(by_alias=False)
-    keys = content["properties"]
+    properties = content["properties"]
     # Add the flat names. A name such as `data` is both a group and a setting.
     for name, dotted in DOTTED.items():
         group, leaf = dotted.split(".")
-        key = content["$defs"][GROUPS[group].__name__]["properties"][leaf]
-        keys[name] = {"anyOf": [keys[name], key]} if name in keys else key
+        setting = content["$defs"][GROUPS[group].__name__]["properties"][leaf]
+        properties[name] = {"anyOf": [properties[name], setting]} if name in properties else setting
     return json.dumps(content, indent=2) + "\n"
 
 
-def _weights_end(settings: Settings) -> bool:
+def _has_weight_end(settings: Settings) -> bool:
     """Return whether any loss weight changes over the run."""
     ends = (settings.objective.ce_weight_end, settings.objective.kd_weight_end, settings.objective.feature_weight_end)
     return any(end is not None for end in ends)
 
 
-# Settings, the reason why they have no effect, and a condition on which they have one.
-_NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
+# Rules of `find_unused`: settings, the situation without an effect, and the condition for an effect. A setting in
+# several rules has an effect if all their conditions hold.
+_RULES: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     (
         ("beta",),
         f"without divergence {' or '.join(WITH_BETA)}",
         lambda settings: settings.objective.divergence in WITH_BETA,
     ),
-    (("anneal_warmup",), "without the end of a weight, such as kd_weight_end", _weights_end),
+    (("anneal_warmup",), "without the end of a weight, such as kd_weight_end", _has_weight_end),
     (
         ("anneal",),
         "without an end, such as temperature_end",
         lambda settings: (
             settings.objective.temperature_end is not None
             or settings.objective.on_policy_end is not None
-            or _weights_end(settings)
+            or _has_weight_end(settings)
         ),
     ),
     (
@@ -643,16 +655,8 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     (
         (
             *("checkpoint_activations", "data_cache", "data_cache_gib", "eval_data", "eval_rows", "lora"),
-            *("teacher_device_map", "weights", "turns", "chat_template", "template_options"),
-            *(
-                "skip_invalid_rows",
-                "mix",
-                "cross_tokenizer",
-                "data_workers",
-                "on_policy",
-                "on_policy_end",
-                "teacher_url",
-            ),
+            *("teacher_device_map", "weights", "turns", "chat_template", "template_options", "skip_invalid_rows"),
+            *("mix", "cross_tokenizer", "data_workers", "on_policy", "on_policy_end", "teacher_url"),
             *("revision", "teacher_revision", "trust_remote_code", "attn_implementation", "quantization", "compile"),
         ),
         "without student",
@@ -679,10 +683,10 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
 
 def find_unused(settings: Settings) -> list[str]:
     """Return a line for each setting that differs from its default and has no effect, with the reason."""
-    chosen = settings.flat()
+    values = settings.flat()
     return [
-        f"settings: {name} has no effect {reason}"
-        for names, reason, is_used in _NEEDED
+        f"settings: {name} has no effect {situation}"
+        for names, situation, has_effect in _RULES
         for name in names
-        if chosen[name] != FIELDS[name].default and not is_used(settings)
+        if values[name] != FIELDS[name].default and not has_effect(settings)
     ]

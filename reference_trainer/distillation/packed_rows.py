@@ -1,6 +1,6 @@
 """Lengths of the documents in packed rows, as attention kernels need them.
 
-Reading from the device where documents begin would wait for all queued operations, in every layer. The host knows the
+Reading the bounds of documents from the device would wait for all queued operations, in every layer. The host knows the
 lengths when the batch is made, so this module only queues copies to the device.
 
 Shape letters: B batch, T position, D documents, N blocks of a row.
@@ -26,7 +26,7 @@ BLOCK = 128
 class PackedRows:
     """The lengths of the documents of packed rows. Padding at the end of a row counts as a document.
 
-    Tensors on a device are made once, so all layers share them, also when activations are computed again.
+    The tensors on a device are cached: all layers share them, also when activations are computed again.
 
     Args:
         lengths: For each row, the lengths of its documents in order, in tokens. All rows have the same sum.
@@ -82,49 +82,57 @@ class PackedRows:
         starts_N = torch.arange(0, width, BLOCK, device="cpu")
         first_BN, last_BN = numbers_BT[:, starts_N], numbers_BT[:, (starts_N + BLOCK - 1).clamp(max=width - 1)]
         blocks_N = torch.arange(len(starts_N), device="cpu")
-        apart_NN = blocks_N[:, None] - blocks_N  # of queries and keys, in blocks
-        seen_BNN = (apart_NN >= 0) & (last_BN[:, None, :] >= first_BN[:, :, None])
-        full_BNN = (apart_NN > 0) & (first_BN[:, None, :] == last_BN[:, :, None])
+        distance_NN = blocks_N[:, None] - blocks_N  # from the key block to the query block, in blocks
+        seen_BNN = (distance_NN >= 0) & (last_BN[:, None, :] >= first_BN[:, :, None])
+        full_BNN = (distance_NN > 0) & (first_BN[:, None, :] == last_BN[:, :, None])
         if window is not None:
-            seen_BNN &= (apart_NN - 1) * BLOCK + 1 < window  # the smallest distance of a query and a key
-            full_BNN &= (apart_NN + 1) * BLOCK - 1 < window  # the largest one
-        # A key block at the end of the row has positions outside of it.
+            # The smallest and the largest distance of a query and a key of the two blocks, in positions.
+            seen_BNN &= (distance_NN - 1) * BLOCK + 1 < window
+            full_BNN &= (distance_NN + 1) * BLOCK - 1 < window
+        # The last key block of a row may have positions outside of the row, which the mask must exclude.
         full_BNN &= starts_N + BLOCK <= width
-        placed_BT = queued_copy(numbers_BT, device)
+        device_numbers_BT = queued_copy(numbers_BT, device)
 
         def is_seen(b: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            seen = (query >= key) & (placed_BT[b, query] == placed_BT[b, key])
+            seen = (query >= key) & (device_numbers_BT[b, query] == device_numbers_BT[b, key])
             return seen if window is None else seen & (query - key < window)
 
-        def listed(blocks_BNN: Tensor) -> list[Tensor]:
-            """Return the numbers of blocks, [B, 1, N], and their indices, [B, 1, N, N], in the last axis."""
-            indices_BNN = blocks_BNN.byte().argsort(dim=-1, descending=True, stable=True)
-            lists = blocks_BNN.sum(-1, dtype=torch.int32), indices_BNN.int()
-            return [queued_copy(part[:, None], device) for part in lists]
+        def counts_and_indices(blocks_BNN: Tensor) -> tuple[Tensor, Tensor]:
+            """Return the number of blocks in each row of the last axis, [B, 1, N], and their indices, [B, 1, N, N]."""
+            counts_BN = blocks_BNN.sum(-1, dtype=torch.int32)
+            # A stable sort puts the indices of the blocks first, in order; the kernel reads only these.
+            indices_BNN = blocks_BNN.byte().argsort(dim=-1, descending=True, stable=True).int()
+            return queued_copy(counts_BN[:, None], device), queued_copy(indices_BNN[:, None], device)
 
         partial_BNN = seen_BNN & ~full_BNN
         # The forward runs over the key blocks of a query block, the backward over the query blocks of a key block.
-        kv, full_kv, q, full_q = map(listed, (partial_BNN, full_BNN, partial_BNN.mT, full_BNN.mT))
+        kv_num_blocks, kv_indices = counts_and_indices(partial_BNN)
+        full_kv_num_blocks, full_kv_indices = counts_and_indices(full_BNN)
+        q_num_blocks, q_indices = counts_and_indices(partial_BNN.mT)
+        full_q_num_blocks, full_q_indices = counts_and_indices(full_BNN.mT)
         return BlockMask(
             seq_lengths=(width, width),
-            kv_num_blocks=kv[0],
-            kv_indices=kv[1],
-            full_kv_num_blocks=full_kv[0],
-            full_kv_indices=full_kv[1],
-            q_num_blocks=q[0],
-            q_indices=q[1],
-            full_q_num_blocks=full_q[0],
-            full_q_indices=full_q[1],
+            kv_num_blocks=kv_num_blocks,
+            kv_indices=kv_indices,
+            full_kv_num_blocks=full_kv_num_blocks,
+            full_kv_indices=full_kv_indices,
+            q_num_blocks=q_num_blocks,
+            q_indices=q_indices,
+            full_q_num_blocks=full_q_num_blocks,
+            full_q_indices=full_q_indices,
             BLOCK_SIZE=(BLOCK, BLOCK),
             mask_mod=is_seen,
         )
 
 
 def packed_rows(segments_BT: Tensor) -> PackedRows:
-    """Return the documents of segments, integers [B, T]: runs of equal numbers in a row.
+    """Return the lengths of documents, by the numbers of the document at each position.
 
     The result is stored as an attribute of the tensor. A tensor on a device without this attribute is copied to the
     host, which waits for the device once.
+
+    Args:
+        segments_BT: Integers [B, T]; a document is a run of equal numbers in a row.
     """
     tensor: Any = segments_BT  # a tensor takes attributes that its type does not declare
     rows: PackedRows | None = getattr(tensor, "packed_rows", None)
@@ -137,15 +145,15 @@ def packed_rows(segments_BT: Tensor) -> PackedRows:
 
 def placed_segments(segments_BT: Tensor, device: torch.device) -> Tensor:
     """Return segments on a device, with `PackedRows` as an attribute if the host knows the lengths without a wait."""
-    placed: Any = queued_copy(segments_BT, device)
+    placed_BT = queued_copy(segments_BT, device)
     if segments_BT.device.type == "cpu" or hasattr(segments_BT, "packed_rows"):
-        placed.packed_rows = packed_rows(segments_BT)
-    moved: Tensor = placed
-    return moved
+        tensor: Any = placed_BT  # as in `packed_rows`
+        tensor.packed_rows = packed_rows(segments_BT)
+    return placed_BT
 
 
 def queued_copy(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device, the same object if it is there. A copy from the CPU to CUDA does not wait."""
+    """Return a tensor on a device; the same object if it is there. A copy from the CPU to CUDA is only queued."""
     # PyTorch waits for a copy from pageable memory, so the tensor is pinned first. The allocator of pinned memory does
     # not reuse the memory before the copy has run.
     if device.type == "cuda" and tensor.device.type == "cpu":

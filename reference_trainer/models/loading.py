@@ -1,6 +1,6 @@
 """Load a model shard by shard: every rank reads its part of each tensor, so that no rank ever holds the whole model.
 
-1. `skeleton` creates a module whose parameters have shapes but no memory, and stores which files have their weights.
+1. `skeleton` creates a module whose parameters have shapes but no memory, and stores which files have the weights.
 2. `ranks.parallel.shard` divides the parameters by FSDP2 and calls `load_shards`, which reads the part of this rank.
 """
 
@@ -22,10 +22,10 @@ Module = TypeVar("Module", bound=nn.Module)
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor in safetensors files. Indexing reads a part of it: a range of rows, or all rows by an ellipsis.
+    """A tensor in safetensors files. Indexing reads rows: `tensor[begin:end]`, or `tensor[...]` for the whole tensor.
 
     Attributes:
-        pieces: Files and names of the tensors that are joined along the first axis.
+        pieces: File and name of every tensor that is joined along the first axis.
         dtype: The data type to which values are converted.
         shape: The shape of the whole tensor.
     """
@@ -35,19 +35,18 @@ class StoredTensor:
     shape: torch.Size
 
     def __getitem__(self, rows: slice | EllipsisType) -> Tensor:
-        # Row r of the whole tensor is row r - first of the piece whose first row has the number `first`.
-        with_rows = isinstance(rows, slice)
-        begin, end = (rows.start, rows.stop) if isinstance(rows, slice) else (0, 0)
         parts, first = [], 0
         for path, name in self.pieces:
             with safe_open(path, framework="pt") as file:
                 stored = file.get_slice(name)
-                if not with_rows:
+                if not isinstance(rows, slice):
                     parts.append(stored[:] if self.shape else stored[...])
                     continue
+                # The piece has the rows from `first` to `first + size` of the whole tensor.
                 size = stored.get_shape()[0]
-                if (first < end and begin < first + size) or len(self.pieces) == 1:
-                    parts.append(stored[max(begin - first, 0) : min(end - first, size)])
+                begin, end = max(rows.start, first), min(rows.stop, first + size)
+                if begin < end or len(self.pieces) == 1:
+                    parts.append(stored[begin - first : end - first])
                 first += size
         if not parts:
             return torch.empty(0, *self.shape[1:], dtype=self.dtype)
@@ -66,7 +65,7 @@ def weight_files(paths: Iterable[Path], prefix: str = "") -> dict[str, StoredTen
 
     Args:
         paths: Safetensors files.
-        prefix: Put before every name, as of the module that has the model as an attribute.
+        prefix: Put before every name; "model." for the weights of the attribute `model` of a module.
 
     Raises:
         OSError: If a file cannot be read.
@@ -84,7 +83,11 @@ def weight_files(paths: Iterable[Path], prefix: str = "") -> dict[str, StoredTen
 
 
 def join_parts(parts: Sequence[Tensor | StoredTensor]) -> Tensor | StoredTensor:
-    """Return `parts` joined along the first axis; all have the same dtype and the same shape of a row."""
+    """Return `parts` joined along the first axis.
+
+    Args:
+        parts: All in memory or all in files, with the same dtype and the same shape of a row.
+    """
     stored = [part for part in parts if isinstance(part, StoredTensor)]
     if not stored:
         return torch.cat([part[...] for part in parts])
@@ -100,21 +103,24 @@ def skeleton(make: Callable[[], Module], files: NamedTensors) -> Module | None:
 
     Args:
         make: Creates the module.
-        files: The weights by the names of the module, which `load_shards` reads later.
+        files: The weights by their names in the module, which `load_shards` reads later.
 
     Returns:
-        The module; None if the files lack a parameter or have it in another shape, as for models whose tensors
+        The module; None if a parameter is missing in the files or has another shape there, as for models whose tensors
         transformers converts when it loads them.
     """
     with _parameters_on_meta():
         module = make()
-    # Files have a tied weight under one of its names; give it all of them.
+    names_by_parameter: dict[nn.Parameter, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names_by_parameter.setdefault(parameter, []).append(name)
+    # Files have a tied weight under one of its names; store it under all of them.
     weights = dict(files)
-    for group in _shared(module):
-        stored = [name for name, _ in group if name in files]
-        if not stored or files[stored[0]].shape != group[0][1].shape:
+    for parameter, names in names_by_parameter.items():
+        stored = next((files[name] for name in names if name in files), None)
+        if stored is None or stored.shape != parameter.shape:
             return None
-        weights |= dict.fromkeys((name for name, _ in group), files[stored[0]])
+        weights |= dict.fromkeys(names, stored)
     set_weights(module, weights)
     return module
 
@@ -127,13 +133,14 @@ def is_skeleton(module: nn.Module) -> bool:
 def set_weights(module: nn.Module, weights: NamedTensors) -> None:
     """Set the weights, by their names in the module, that `load_shards` will load into a skeleton.
 
-    Other weights are unchanged. The submodules store the weights of their parameters, so that adapters and FSDP2 may
-    rename or copy parameters.
+    Weights that are not named are unchanged.
     """
-    for prefix, child in module.named_modules(remove_duplicate=False) if weights else ():
-        names = {key: f"{prefix}.{key}" if prefix else key for key in (*child._parameters, *child._buffers)}
-        stored = {key: weights[name] for key, name in names.items() if name in weights}
-        child.stored_weights = {**_stored(child), **stored}
+    # Every submodule stores the weights of its own parameters, since adapters and FSDP2 may rename or copy parameters.
+    for prefix, child in module.named_modules(remove_duplicate=False):
+        for key in (*child._parameters, *child._buffers):
+            name = f"{prefix}.{key}" if prefix else key
+            if name in weights:
+                child.stored_weights = {**_stored(child), key: weights[name]}
 
 
 def _stored(child: nn.Module) -> Mapping[str, Tensor | StoredTensor]:
@@ -143,7 +150,7 @@ def _stored(child: nn.Module) -> Mapping[str, Tensor | StoredTensor]:
 
 
 def weights_of(module: nn.Module) -> dict[str, Tensor | StoredTensor]:
-    """Return all parameters and persistent buffers by name. Weights of a skeleton are read when they are indexed."""
+    """Return all parameters and persistent buffers by name; of a skeleton as `StoredTensor`, if files have them."""
     weights: dict[str, Tensor | StoredTensor] = dict(module.named_parameters(remove_duplicate=False))
     weights |= module.state_dict()
     if is_skeleton(module):
@@ -158,29 +165,21 @@ def weights_of(module: nn.Module) -> dict[str, Tensor | StoredTensor]:
 
 
 def when_loaded(module: nn.Module, action: Callable[[], object]) -> None:
-    """Call `action`, which runs the module: at once or, for a skeleton, when `shard` has loaded it."""
+    """Call `action`, which runs the module: at once or, for a skeleton, after its weights are loaded."""
     if is_skeleton(module):
         pending: list[Callable[[], object]] = module.__dict__.get("pending", [])
-        module.pending = [*pending, action]  # type: ignore[assignment]  # no tensor or module
+        module.pending = [*pending, action]  # type: ignore[assignment]  # mypy expects a tensor or module
     else:
         action()
 
 
 def lend_memory(module: nn.Module) -> None:
-    """Replace every parameter of a skeleton by a NaN on the CPU, expanded without memory, until `return_memory`.
+    """Replace every parameter of a skeleton by NaNs on the CPU until `return_memory` is called.
 
-    Code that adds adapters reads device and data type of the weights; a value that it computes from weights is NaN.
+    Code that adds adapters reads device and data type of the weights. A value that it computes from weights is NaN.
     """
-    # One number, expanded to the shape of the weight, takes no memory. Replacements are looked up by the id of the
-    # parameter, so that a tied weight stays one object.
-    lent: dict[int, nn.Parameter] = {}
-    for child in module.modules():
-        for key in _stored(child).keys() & child._parameters.keys():
-            parameter = child._parameters[key]
-            if parameter is not None:
-                number = torch.full((), torch.nan, dtype=parameter.dtype)
-                repeated = nn.Parameter(number.expand(parameter.shape), requires_grad=parameter.requires_grad)
-                child._parameters[key] = lent.setdefault(id(parameter), repeated)
+    # One number that is expanded to the shape of the weight takes the memory of one number.
+    _replace_stored(module, lambda old: torch.full((), torch.nan, dtype=old.dtype).expand(old.shape))
 
 
 def return_memory(module: nn.Module) -> bool:
@@ -189,46 +188,51 @@ def return_memory(module: nn.Module) -> bool:
     Returns:
         Whether no other parameter was computed from their values.
     """
-    returned: dict[int, nn.Parameter] = {}
-    for child in module.modules():
-        for key in _stored(child).keys() & child._parameters.keys():
-            parameter = child._parameters[key]
-            if parameter is not None:
-                like = nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
-                child._parameters[key] = returned.setdefault(id(parameter), like)
+    _replace_stored(module, lambda old: old.to("meta"))
     return not any(parameter.isnan().any() for parameter in module.parameters() if not parameter.is_meta)
 
 
+def _replace_stored(module: nn.Module, replacement: Callable[[nn.Parameter], Tensor]) -> None:
+    """Replace all parameters with stored weights; a tied weight stays one object."""
+    replaced: dict[nn.Parameter, nn.Parameter] = {}
+    for child in module.modules():
+        for key in _stored(child).keys() & child._parameters.keys():
+            old = child._parameters[key]
+            if old is not None:
+                if old not in replaced:
+                    replaced[old] = nn.Parameter(replacement(old), requires_grad=old.requires_grad)
+                child._parameters[key] = replaced[old]
+
+
 def load_shards(module: nn.Module, device: torch.device) -> None:
-    """Load this rank's part of every parameter of a skeleton that FSDP2 has divided; then call the waiting actions.
+    """Load this rank's part of every parameter of a skeleton; then call the actions of `when_loaded`.
 
     Args:
-        module: A module of `skeleton`, divided over the mesh of FSDP2; weights are converted to its data types.
+        module: A skeleton that FSDP2 has divided among the ranks; weights are converted to its data types.
         device: The device of the loaded parts and of the buffers.
     """
     from torch.distributed.tensor import DTensor
 
     # 1. Parameters. A tied weight has several owners.
-    owners: dict[int, list[tuple[nn.Module, str]]] = {}
+    owners_by_parameter: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
     for child in module.modules():
         for key, parameter in child._parameters.items():
             if parameter is not None and parameter.is_meta:
-                owners.setdefault(id(parameter), []).append((child, key))
-    for group in owners.values():
-        stored = next(_stored(child)[key] for child, key in group if key in _stored(child))
-        divided = group[0][0]._parameters[group[0][1]]
+                owners_by_parameter.setdefault(parameter, []).append((child, key))
+    for divided, owners in owners_by_parameter.items():
+        stored = next(_stored(child)[key] for child, key in owners if key in _stored(child))
         assert isinstance(divided, DTensor)
         # FSDP2 divides the first dimension as torch.chunk does: the last ranks may have fewer rows, or none.
         mesh, rows = divided.device_mesh, divided.shape[0]
         size = -(-rows // mesh.size())
         begin = min(mesh.get_local_rank() * size, rows)
         part = stored[begin : min(begin + size, rows)]
-        layout = {"shape": divided.shape, "stride": divided.stride()}
         local = part.to(device, divided.dtype, copy=True)  # a view would keep the mapping of the whole tensor
-        shard = DTensor.from_local(local, mesh, divided.placements, run_check=False, **layout)
+        shape, stride = divided.shape, divided.stride()
+        shard = DTensor.from_local(local, mesh, divided.placements, run_check=False, shape=shape, stride=stride)
         # One parameter for all names of a tied weight, so that it stays tied.
         loaded = nn.Parameter(shard, requires_grad=divided.requires_grad)
-        for child, key in group:
+        for child, key in owners:
             child._parameters[key] = loaded
     # 2. Buffers, which are not divided.
     for child in module.modules():
@@ -243,26 +247,19 @@ def load_shards(module: nn.Module, device: torch.device) -> None:
         action()
 
 
-def _shared(module: nn.Module) -> list[list[tuple[str, nn.Parameter]]]:
-    """Return the parameters with their names; names of the same tied weight are in one list."""
-    groups: dict[int, list[tuple[str, nn.Parameter]]] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        groups.setdefault(id(parameter), []).append((name, parameter))
-    return list(groups.values())
-
-
 @contextmanager
 def _parameters_on_meta() -> Iterator[None]:
-    """Create parameters on the meta device, one by one; `torch.device("meta")` would lose the values of buffers."""
+    """Move every parameter that a module registers inside the context to the meta device."""
+    # The context `torch.device("meta")` would also lose the values of buffers, which files do not contain.
     register = nn.Module.register_parameter
 
     def register_on_meta(module: nn.Module, name: str, param: nn.Parameter | None) -> None:
-        if param is not None and not param.is_meta:  # one that is tied stays the same object
+        if param is not None and not param.is_meta:  # a tied parameter is registered again, and stays the same object
             param = nn.Parameter(param.to("meta"), requires_grad=param.requires_grad)
         register(module, name, param)
 
-    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign, assignment]  # no hook
+    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign, assignment]  # there is no hook
     try:
         yield
     finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign]  # as above
+        nn.Module.register_parameter = register  # type: ignore[method-assign]  # restored

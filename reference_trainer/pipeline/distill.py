@@ -32,7 +32,7 @@ from reference_trainer.pipeline.evaluations import (
     check_metric,
     check_sums,
     eval_config,
-    evaluation,
+    evaluation_metrics,
     evaluation_mode,
 )
 from reference_trainer.pipeline.loss import matching, objective
@@ -328,7 +328,7 @@ class Distillation(Run):
                     features=self.features,
                     options=UpdateOptions(clip=settings.optimizer.clip, seed=settings.run.seed),
                     services=RunServices(
-                        evaluate=lambda: evaluation(self._evaluate_all_ranks()),
+                        evaluate=lambda: evaluation_metrics(self._evaluate_all_ranks()),
                         save=self._save,
                         stop_requested=stop_requested,
                         step_flops=self._step_flops,

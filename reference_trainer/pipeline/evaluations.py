@@ -1,4 +1,4 @@
-"""Evaluations during a run: their metrics, the best step, and the identity by which two evaluations are comparable."""
+"""Evaluations during a run: their metrics, the best step, and the identity that decides whether metrics compare."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_sums(sums: Mapping[str, MetricSum], owner: str) -> None:
             )
 
 
-def evaluation(sums: Mapping[str, MetricSum]) -> dict[str, float]:
+def evaluation_metrics(sums: Mapping[str, MetricSum]) -> dict[str, float]:
     """Return the metrics of an evaluation by name, with the prefix `eval/`; empty if no token was scored."""
     return {f"{EVALUATED}{name}": value for name, value in derive_metrics(sums).items()}
 
@@ -60,27 +60,31 @@ def check_metric(
         accept_depth, all_logits, aligned: As for `evaluated_names`.
         user: The setting or callback that uses the metric, for the message.
     """
-    # Derive metrics from sums of one token each, because perplexities exist only after that step.
     names = evaluated_names(accept_depth, all_logits=all_logits, aligned=aligned)
-    known = evaluation({name: MetricSum(0.0, 1) for name in names})
+    # Some metrics, such as perplexities, are derived from sums. Sums of one token show the names of all metrics.
+    known = evaluation_metrics({name: MetricSum(0.0, 1) for name in names})
     if metric not in known:
-        condition = "with another tokenizer" if aligned else "with top-k outputs"
-        raise _unknown(metric, known, user, "" if all_logits and not aligned else f" {condition} of a teacher")
+        condition = ""
+        if aligned:
+            condition = " with another tokenizer of a teacher"
+        elif not all_logits:
+            condition = " with top-k outputs of a teacher"
+        raise _unknown_metric(metric, known, user, condition)
 
 
-def _unknown(metric: str, known: Iterable[str], user: str, where: str = "") -> SettingError:
+def _unknown_metric(metric: str, known: Iterable[str], user: str, condition: str = "") -> SettingError:
     names = ", ".join(sorted(known))
-    return SettingError(f"unknown metric {metric!r} for {user!r}{where} (choose from {names})")
+    return SettingError(f"unknown metric {metric!r} for {user!r}{condition} (choose from {names})")
 
 
 @dataclass(slots=True, kw_only=True)
 class BestTracker:
-    """Track the best evaluated step by a metric. A resumed run starts from the best step in its checkpoint.
+    """Track the best evaluated step by a metric.
 
     Attributes:
         metric: The name of the metric, such as `eval/hard_loss`.
         mode, min_delta: As for `update_best`.
-        best: The best step so far; None before the first.
+        best: The best step so far, in a resumed run at first that of its checkpoint; None before the first.
     """
 
     metric: str
@@ -91,37 +95,37 @@ class BestTracker:
     def note(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Record the metrics of an evaluation, and return whether the step is the best so far.
 
-        Return False without metrics, since no token was scored. Raise `SettingError` if only the metric is missing.
+        Without metrics, no token was scored, and the result is False. Raise `SettingError` if there are metrics, but
+        not the tracked one.
         """
         if not metrics:
             return False
         if self.metric not in metrics:
-            raise _unknown(self.metric, metrics, "best_metric")
-        before = self.best
-        score = metrics[self.metric]
-        self.best = update_best(before, step=step, score=score, mode=self.mode, min_delta=self.min_delta)
-        return self.best is not before
+            raise _unknown_metric(self.metric, metrics, "best_metric")
+        previous, score = self.best, metrics[self.metric]
+        self.best = update_best(previous, step=step, score=score, mode=self.mode, min_delta=self.min_delta)
+        return self.best is not previous
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalConfig:
     """The identity of an evaluation by content. Metrics of two evaluations with equal identities can be compared.
 
-    Batch size, device and paths are not included. soft_loss and kl_at_T of a run also depend on its temperature and
-    divergence, a custom evaluation on its code.
+    Batch size, device and paths are not included. The identity also leaves out the temperature and divergence, on which
+    soft_loss and kl_at_T depend, and the code of a custom evaluation.
 
     Attributes:
         data, tokenizer, chat_template: SHA-256; None without one.
         teacher_tokenizer, teacher_chat_template: SHA-256; None unless the teacher has another tokenizer.
         teacher: SHA-256 of the teacher's weights, independent of path and revision; None without a teacher.
-        top_k: The number of tokens kept in the teacher's outputs; None for all logits. The divergence has top_k + 1
-            outcomes.
+        top_k: The number of tokens kept in the teacher's outputs; None for all logits. The divergence is computed over
+            these tokens and the rest as one outcome.
         part: The result of `Run.evaluated_part`, such as "held back" or "whole".
-        length, documents, separator: How rows are made.
-        vocabulary: How two vocabularies are combined.
+        length, documents, separator: The settings by which text is divided into rows.
+        vocabulary: "cross_tokenizer", or the setting `share_vocabulary`; None without a teacher.
         accept_depth, dtype: As in `Settings`.
-        own: Class and arguments of a custom evaluation.
-        layers: The layers of hidden states that a custom evaluation can match; None for the built-in evaluation.
+        own: Class and arguments of a custom evaluation; None for the built-in one.
+        layers: The layers of hidden states that a custom evaluation can match; None for the built-in one.
     """
 
     data: str | None
@@ -143,7 +147,7 @@ class EvalConfig:
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of the fields, in hexadecimal digits; different fields give different digests."""
+        """Return the SHA-256 of the fields, in hexadecimal digits."""
         return identity_digest(asdict(self))
 
     def in_json(self) -> dict[str, object]:
@@ -163,10 +167,16 @@ def eval_config(run: Run, *, whole: bool, teacher: str | None, top_k: int | None
     """
     # Settings without an effect are None or 0, so that evaluations that differ only in them stay comparable.
     settings, digests = run.settings, run.digests
-    is_own = "evaluate" in run.replaced
-    matches = is_own and (settings.objective.feature_weight or settings.objective.feature_weight_end)
+    data = digests.get("data_sha256")
+    vocabulary: str | None = None if teacher is None else settings.teacher.share_vocabulary
+    if run.pairs is not None:
+        vocabulary = "cross_tokenizer"
+    own = None
+    if "evaluate" in run.replaced:
+        own = f"{settings.run.parts or type(run).__qualname__} {settings.run.arguments or '{}'}"
+    matches_features = settings.objective.feature_weight or settings.objective.feature_weight_end
     return EvalConfig(
-        data=digests.get("data_sha256") if whole else digests.get("eval_data_sha256", digests.get("data_sha256")),
+        data=data if whole else digests.get("eval_data_sha256", data),
         part=run.evaluated_part(whole=whole),
         tokenizer=digests.get("tokenizer_sha256"),
         chat_template=digests.get("chat_template_sha256"),
@@ -177,13 +187,9 @@ def eval_config(run: Run, *, whole: bool, teacher: str | None, top_k: int | None
         length=settings.data.length,
         documents=settings.data.documents,
         separator=settings.data.separator if settings.data.documents else None,
-        vocabulary="cross_tokenizer"
-        if run.pairs is not None
-        else None
-        if teacher is None
-        else settings.teacher.share_vocabulary,
+        vocabulary=vocabulary,
         accept_depth=0 if teacher is None else settings.evaluation.accept_depth,
         dtype=settings.run.dtype,
-        own=f"{settings.run.parts or type(run).__qualname__} {settings.run.arguments or '{}'}" if is_own else None,
-        layers=settings.objective.feature_layers if matches else None,
+        own=own,
+        layers=settings.objective.feature_layers if own is not None and matches_features else None,
     )

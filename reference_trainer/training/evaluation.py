@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import reduce
 
 import torch
-from torch import Tensor
 
 from reference_trainer.data.text import Rows
 from reference_trainer.distillation.metrics import accepted, accepted_name, add
@@ -16,15 +14,12 @@ from reference_trainer.distillation.step import MetricSum, check_vocabularies, l
 from reference_trainer.distillation.universal import AlignedTeacher, Frozen
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
-EVALUATED_SUMS = (
-    *("hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy"),
-    *("agreement", "token_accuracy"),
-)
-"""Names of the sums that `evaluate` returns if a token is scored."""
-SHARES = EVALUATED_SUMS[-2:]
-"""Names of the sums that count tokens, and have no unit."""
-_OF_TOP_K = ("hard_loss", "soft_loss", "token_accuracy")
-_ALIGNED = ("hard_loss", "universal_distance", "token_accuracy")
+SHARES = ("agreement", "token_accuracy")
+"""Names of the sums that count tokens, so that their means have no unit."""
+EVALUATED_SUMS = ("hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy", *SHARES)
+"""Names of the sums that `evaluate` returns for a teacher with all logits, if a token is scored."""
+_TOP_K_SUMS = ("hard_loss", "soft_loss", "token_accuracy")
+_ALIGNED_SUMS = ("hard_loss", "universal_distance", "token_accuracy")
 
 
 def evaluated_names(accept_depth: int, *, all_logits: bool = True, aligned: bool = False) -> tuple[str, ...]:
@@ -36,9 +31,9 @@ def evaluated_names(accept_depth: int, *, all_logits: bool = True, aligned: bool
         aligned: Whether teacher and student have different tokenizers.
     """
     if aligned:
-        return _ALIGNED
+        return _ALIGNED_SUMS
     if not all_logits:
-        return _OF_TOP_K
+        return _TOP_K_SUMS
     return (*EVALUATED_SUMS, *(accepted_name(depth) for depth in range(1, accept_depth + 1)))
 
 
@@ -53,17 +48,17 @@ def evaluate(
 ) -> dict[str, MetricSum]:
     """Return the sums of losses and metrics over all sequences, with their counts.
 
-    The names are as in `sums_of`, without "loss" and with "token_accuracy", the number of tokens that are the
-    student's first most probable token. Sums are float64, so that they do not depend on the batch size.
+    The names are as in `sums_of`, without "loss" and with "token_accuracy", the number of tokens that the student
+    predicts. Sums are float64, so that they do not depend on the batch size.
 
     Args:
         teacher: The teacher.
-        student: A model that returns logits as a teacher does, such as `ModuleStudent`.
+        student: A model with the methods of a teacher, such as `ModuleStudent`.
         sequences: The rows.
         weights: The arguments of the loss.
-        parallel: The ranks that share the batches. All ranks must call this function; they make equally many forwards,
-            and their sums are reduced at the end.
-        accept_depth: Also return hits and trials of all depths up to this one, as `accepted` counts them. A depth
+        parallel: The ranks that share the batches. All ranks must call this function. They make the same number of
+            forwards, and their sums are reduced at the end.
+        accept_depth: Also return hits and trials of the depths from 1 to this one, as `accepted` counts them. A depth
             without trials is left out.
 
     Returns:
@@ -74,45 +69,43 @@ def evaluate(
         TrainerError: As `kd_step`.
     """
     check_vocabularies(teacher, student)
-    order = torch.arange(len(sequences), device="cpu")
-    batches = _batches_of_rank(sequences, order, parallel)
-    none: Mapping[str, MetricSum] = {}
+    totals: Mapping[str, MetricSum] = {}
     with parallel.window():
-        # `reduce` consumes the generator, so the outputs of one batch at a time are in memory.
-        metrics = (_batch_metrics(teacher, student, batch, weights, accept_depth) for batch in batches)
-        totals = reduce(add, metrics, none)
-    return {name: total for name, total in _over_ranks(totals, parallel).items() if total.count}
+        for batch in _batches_of_rank(sequences, parallel):
+            totals = add(totals, _batch_metrics(teacher, student, batch, weights, accept_depth))
+    return {name: total for name, total in _sum_over_ranks(totals, parallel).items() if total.count}
 
 
-def _batches_of_rank(sequences: Rows, order: Tensor, parallel: Parallel) -> Iterator[Batch]:
-    """Yield the batches of this rank. All ranks yield equally many batches, because their forwards communicate."""
+def _batches_of_rank(sequences: Rows, parallel: Parallel) -> Iterator[Batch]:
+    """Yield the batches of this rank. All ranks yield the same number, because their forwards communicate."""
+    order = torch.arange(len(sequences), device="cpu")
     # Rank r evaluates the batches r + 1, r + 1 + world_size, ...; in the last round some ranks may have none left.
     rounds = -(-sequences.batches // parallel.world_size)
     for position in range(1 + parallel.rank, 1 + rounds * parallel.world_size, parallel.world_size):
-        yield sequences.batch(order, position) if position <= sequences.batches else _unscored(sequences, order)
+        if position <= sequences.batches:
+            yield sequences.batch(order, position)
+        else:
+            # One sequence whose labels are all ignored adds nothing to the sums.
+            tokens_1T = sequences.batch(order, 1).tokens[:1]
+            yield Batch(tokens=tokens_1T, labels=torch.full_like(tokens_1T, IGNORE_INDEX))
 
 
-def _unscored(sequences: Rows, order: Tensor) -> Batch:
-    """Return a batch for a rank that has none left: one sequence whose labels are all ignored."""
-    tokens_1T = sequences.batch(order, 1).tokens[:1]
-    return Batch(tokens=tokens_1T, labels=torch.full_like(tokens_1T, IGNORE_INDEX))
-
-
-def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[str, MetricSum]:
+def _sum_over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[str, MetricSum]:
     """Return the totals summed over ranks. All ranks have the same names, and so reduce tensors of the same length."""
     if not totals:  # there are no batches, on any rank
         return totals
     sums_K = torch.tensor([total.sum for total in totals.values()], dtype=torch.float64, device="cpu")
     counts_K = torch.tensor([total.count for total in totals.values()], dtype=torch.int64, device="cpu")
     sums, counts = parallel.sum_metrics(sums_K).tolist(), parallel.sum_counts(counts_K).tolist()
-    return {name: MetricSum(sums[place], counts[place]) for place, name in enumerate(totals)}
+    return {name: MetricSum(total, count) for name, total, count in zip(totals, sums, counts, strict=True)}
 
 
 def _batch_metrics(
     teacher: Frozen, student: Teacher, batch: Batch, weights: Weights, accept_depth: int
 ) -> dict[str, MetricSum]:
     """Return the sums of one batch, by name, without "loss" and with "token_accuracy"."""
-    labels_BT, aligned = labels_of_logits(batch.labels), isinstance(teacher, AlignedTeacher)
+    labels_BT = labels_of_logits(batch.labels)
+    aligned = isinstance(teacher, AlignedTeacher)
     all_logits = not aligned and not isinstance(teacher, TopKTeacher)
     rows, predicted_BT = measured_rows(teacher, student, batch, labels_BT, weights)
     device = predicted_BT.device
@@ -120,13 +113,15 @@ def _batch_metrics(
     sums = sums_of(rows, weights, metrics=True, all_logits=all_logits, aligned=aligned)
     del sums["loss"]  # it depends on the loss weights, which may change over the run
     sums["token_accuracy"] = (predicted_BT == labels_BT).sum()
-    segments_BT = None if batch.segments is None else batch.segments.to(device)
-    agreed_BT = (
-        rows.agreement_P.view(labels_BT.shape) > 0 if all_logits else torch.zeros_like(labels_BT, dtype=torch.bool)
-    )
-    hits, trials = accepted(agreed_BT, labels_BT != IGNORE_INDEX, segments_BT, accept_depth if all_logits else 0)
-    counts = [*[rows.count] * len(sums), *trials]
-    sums |= {accepted_name(depth): hit for depth, hit in enumerate(hits, 1)}
-    numbers = torch.stack([*sums.values(), *counts]).tolist()  # one transfer; float64 holds every count
+    counts = dict.fromkeys(sums, rows.count)
+    if all_logits:
+        segments_BT = None if batch.segments is None else batch.segments.to(device)
+        agreed_BT = rows.agreement_P.view(labels_BT.shape) > 0
+        hits, trials = accepted(agreed_BT, labels_BT != IGNORE_INDEX, segments_BT, accept_depth)
+        names = [accepted_name(depth) for depth in range(1, accept_depth + 1)]
+        sums.update(zip(names, hits, strict=True))
+        counts.update(zip(names, trials, strict=True))
+    # One transfer from the device; float64 represents every count exactly.
+    numbers = torch.stack([*sums.values(), *counts.values()]).tolist()
     pairs = zip(numbers[: len(sums)], numbers[len(sums) :], strict=True)
     return {name: MetricSum(total, int(count)) for name, (total, count) in zip(sums, pairs, strict=True)}

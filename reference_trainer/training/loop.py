@@ -1,13 +1,14 @@
-"""The training loop: executes the schedule of a run. `update.py` steps the optimizer, the loop decides when.
+"""The training loop: carries out the events of a schedule. `update.py` takes the steps, the loop decides when.
 
 A step has four phases:
 
-1. Fetch the micro-batches of the window.
+1. Fetch the micro-batches of the step.
 2. Count their scored tokens over all ranks; the count is the divisor of all gradients of the step.
 3. Run forward and backward of every micro-batch.
 4. Step the optimizer.
 
-Values are read from the device at the positions that `is_read` names, and when a callback reads one.
+Reading a value from the device waits for it, so values are read only where `is_read` is True, and when a callback reads
+one.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ from reference_trainer.training.update import Update, new_optimizer
 __all__ = ["BETWEEN_UPDATES", "Objective", "Saved", "TrainResult", "new_optimizer", "train"]
 
 BETWEEN_EPOCHS = (Event.TRAIN_BEGIN, Event.EPOCH_END)
+"""Events after which no epoch is open."""
 BETWEEN_UPDATES = (Event.STEP_END, Event.EPOCH_END, Event.EPOCH_BEGIN, Event.STEP_BEGIN)
+"""Events after which a resumed run can continue: the step is complete, and the next update has not begun."""
 _OPTIONS, _SERVICES, _IDENTITY = UpdateOptions(), RunServices(), RunIdentity()
 
 
@@ -129,7 +132,7 @@ class _Run:
     """Carry out the events of a run in order. `record` holds the data of contexts and of the result.
 
     Attributes:
-        began: Step at which this process started.
+        start_step: Step at which this process started.
         resume_position: Position to save if the next event fails; None if a resumed run could not continue from there,
             as during an update.
         saved_step: Last step with a checkpoint.
@@ -140,30 +143,30 @@ class _Run:
         self.record, self.update, self.schedule = record, record.update, record.schedule
         self.callbacks, self.evaluate, self.save = callbacks, services.evaluate, services.save
         self.state, self.agreement = record.state, record.update.agreement
-        self.began = self.state.position.step
+        self.start_step = self.state.position.step
         self.resume_position: Position | None = None
         # A run that is resumed from a checkpoint in its own output directory need not save that step again.
-        self.saved_step = self.state.position.step if record.checkpoint is not None else 0
+        self.saved_step = self.start_step if record.checkpoint is not None else 0
+        self.step_actions = Action.CONTINUE
 
     def run(self) -> TrainResult:
-        """Run all events, and return the result. Errors get a note with the last completed step."""
+        """Run all events, call `on_train_end`, also after an error, and return the result.
+
+        An error gets a note with the last completed step.
+        """
         try:
-            self._run_to_train_end()
+            try:
+                self._run_events()
+            except BaseException as error:
+                self.callbacks.end(self.record.context(Event.TRAIN_END), error)
+                raise
+            self.callbacks.end(self.record.context(Event.TRAIN_END), None)
         except BaseException as error:
             at = self.state.position
             if at.step:
                 error.add_note(f"after {at.step} of {self.schedule.total_steps} steps, in epoch {at.epoch}")
             raise
         return self.record.result()
-
-    def _run_to_train_end(self) -> None:
-        """Run the events, then call `on_train_end`, also after an error."""
-        try:
-            self._run_events()
-        except BaseException as error:
-            self.callbacks.end(self.record.context(Event.TRAIN_END), error)
-            raise
-        self.callbacks.end(self.record.context(Event.TRAIN_END), None)
 
     def _run_events(self) -> None:
         """Run the events before TRAIN_END. After an error, save a run of one process that was asked to stop."""
@@ -177,7 +180,12 @@ class _Run:
             raise
 
     def _loop_over_events(self) -> None:
-        """Advance from event to event: take the step if one is next, read values that are due, call the hooks."""
+        """Advance from event to event until TRAIN_END.
+
+        1. Take the step if an optimizer step is next, and read values that are due.
+        2. Do the work of the event, and call its hooks. Their actions decide the next position.
+        3. If a rank was asked to stop, save the completed step and stop.
+        """
         state = self.state
         self.callbacks.restore(state.callbacks)
         action = self.agreement.record(self._call(Event.TRAIN_BEGIN))
@@ -187,26 +195,26 @@ class _Run:
             state.position = after = self._advance(action)
             if is_read(after):
                 self.record.read()
-            leaving = after.event is Event.STEP_END and self.agreement.is_stop_requested()
+            is_stopping = after.event is Event.STEP_END and self.agreement.is_stop_requested()
             # A resumed run calls `on_step_end` of the saved step again, so the saved states are from before this call.
-            states = self.callbacks.states() if leaving else {}
+            states = self.callbacks.states() if is_stopping else {}
             self._update_resume_position(after)
             action = self.agreement.record(self._handle(after.event))
-            if leaving:
-                # Continue from SAVE, the event before STEP_END.
+            if is_stopping:
+                # The resumed run continues from SAVE, the event before STEP_END.
                 self._save_and_stop(replace(after, event=Event.SAVE), states)
             if after.event in BETWEEN_UPDATES and after.step:
                 self.resume_position = after
         self._save_last_step()
 
     def _update_resume_position(self, position: Position) -> None:
-        """Set `resume_position` for an event at `position`, with the actions that callbacks have returned so far."""
+        """Set `resume_position` before the hooks of `position`, with the actions that callbacks returned so far."""
         if position.event in (Event.EVALUATE, Event.STEP_END):
             self.resume_position = replace(position, event=Event.SAVE)
-        elif position.event not in BETWEEN_UPDATES:  # hooks that follow an update are called next
-            self.resume_position = None
+        elif position.event not in BETWEEN_UPDATES:
+            self.resume_position = None  # an update was made, and the hooks that follow it are called next
         elif self.resume_position is not None:
-            # No update has been made since, so only the actions have changed.
+            # No update was made since `resume_position` was set, so only the actions have changed.
             actions = {name: getattr(position, name) for name in ("skipping", "stopping", "asked")}
             self.resume_position = replace(self.resume_position, **actions)
 
@@ -219,7 +227,7 @@ class _Run:
         at, agreement = self.state.position, self.agreement
         after = self._next_position(action)
         # With several ranks `action` is CONTINUE (see `Agreement.record`), so all ranks take the same branch.
-        if at.event in BETWEEN_EPOCHS or Event.EPOCH_BEGIN is at.event or Event.SAVE is after.event:
+        if at.event in (*BETWEEN_EPOCHS, Event.EPOCH_BEGIN) or after.event is Event.SAVE:
             after = self._next_position(agreement.reduce(action, between_epochs=at.event in BETWEEN_EPOCHS))
         if after.event is Event.OPTIMIZER_STEP:
             self._take_step(after)
@@ -229,11 +237,11 @@ class _Run:
     def _next_position(self, action: Action) -> Position:
         """Return the position after the present one, if its callbacks have returned `action`."""
         after = next_position(self.schedule, self.state.position, action)
-        assert after is not None, "only TRAIN_END is followed by nothing"
+        assert after is not None, "no position follows TRAIN_END only"
         return after
 
     def _handle(self, event: Event) -> Action:
-        """Do the work of an event, call its hooks, and return their actions; TRAIN_END is called later."""
+        """Do the work of an event, call its hooks, and return their actions. `run` calls the hooks of TRAIN_END."""
         record, step = self.record, self.state.position.step
         match event:
             case Event.EPOCH_BEGIN:
@@ -251,6 +259,7 @@ class _Run:
                 due = is_saved(self.schedule, step) or Action.SAVE in self.state.position.asked
                 return self._save(self.save, Saved(state=self.state, due=due, evaluated=evaluated))
             case Event.EVALUATE | Event.SAVE | Event.TRAIN_END:
+                # Without a function that evaluates or saves, the event has no hooks.
                 return Action.CONTINUE
         return self._call(event)
 
@@ -260,7 +269,8 @@ class _Run:
         states: the states of callbacks to save; by default the present ones.
         """
         self.callbacks.settle()
-        self.saved_step = saved.state.position.step if saved.due else self.saved_step
+        if saved.due:
+            self.saved_step = saved.state.position.step
         self.state.callbacks = self.callbacks.states() if states is None else states
         self.record.note_time()
         self.record.checkpoint = save(saved)
@@ -304,10 +314,12 @@ class _Run:
 
     def _save_last_step(self) -> None:
         """Save the last step if saves are on or requested, and this process took it and has not saved it."""
-        step, asked = self.state.position.step, Action.SAVE in self.state.position.asked
-        is_wanted = self.schedule.save_every or asked
-        if self.save is not None and is_wanted and step not in (self.began, self.saved_step):
+        step = self.state.position.step
+        is_wanted = self.schedule.save_every or Action.SAVE in self.state.position.asked
+        if self.save is not None and is_wanted and step not in (self.start_step, self.saved_step):
             self._save(self.save, Saved(state=self.state, due=True, evaluated=False))
+
+    # `Update.take_step` calls the methods below at the events within a step.
 
     def before_forward(self, micro_batch: int) -> None:
         if self.update.optimizer is None:  # the student updates itself
@@ -320,8 +332,9 @@ class _Run:
 
     def _after_backward(self, micro_batch: int, sums: Mapping[str, Tensor], count: Tensor) -> None:
         def batch_metrics() -> dict[str, float]:
+            # Called only if a callback reads the metrics, since the device is waited for.
             loss, tokens = torch.stack([sums["loss"], count]).tolist()
-            return {"tokens": int(tokens)} | ({"loss": loss / tokens} if tokens else {})
+            return {"tokens": int(tokens), "loss": loss / tokens} if tokens else {"tokens": 0}
 
         self._call_within(Event.AFTER_BACKWARD, micro_batch + 1, batch_metrics)
 
@@ -333,5 +346,5 @@ class _Run:
     def _call_within(
         self, event: Event, micro_batch: int | None = None, batch: Callable[[], object] | None = None
     ) -> None:
-        """Call the hooks of an event within a step; their actions are returned at OPTIMIZER_STEP."""
+        """Call the hooks of an event within a step; `_handle` returns their actions at OPTIMIZER_STEP."""
         self.step_actions |= self._call(event, micro_batch, batch)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pv.commands.base_report import compared, read
+from pv.commands.base_report import compare_with_base, read_base
 from pv.contract.load import load
 from pv.contract.suites import applied, is_suite, suites
 from pv.errors import UsageError
@@ -54,7 +54,7 @@ def small(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def tree() -> Report:
     """Return a report of the contracts of the working tree without results."""
     commit()
-    now = read("HEAD")
+    now = read_base("HEAD")
     return replace(now, contracts=tuple(replace(verdict, absent="") for verdict in now.contracts))
 
 
@@ -63,8 +63,8 @@ def weaker(name: str = "main") -> list[tuple[str, str]]:
 
 
 def difference(name: str = "main") -> BaseComparison:
-    base = read(name)
-    return compared(base, tree(), "weaker")
+    base = read_base(name)
+    return compare_with_base(base, tree(), "weaker")
 
 
 def test_weaker_clauses_of_a_branch_are_reported_with_their_lines(small: Path) -> None:
@@ -98,7 +98,8 @@ def test_removed_claims_and_contracts_are_reported_with_their_line_in_the_base(s
 def test_contracts_in_a_folder_that_is_named_are_read_from_the_commit(small: Path) -> None:
     copy("small", other := Path("other"))
     commit()
-    assert {str(v.contract.location.path) for v in read("HEAD", [other]).contracts} >= {"other/contracts/counting.yaml"}
+    contracts = read_base("HEAD", [other]).contracts
+    assert {str(v.contract.location.path) for v in contracts} >= {"other/contracts/counting.yaml"}
 
 
 def test_clauses_added_to_main_later_are_not_reported(small: Path) -> None:
@@ -124,12 +125,12 @@ def test_a_changed_test_is_noted_with_its_claims(small: Path) -> None:
     (test,) = {claim.test.file for verdict in tree().contracts for claim in verdict.contract.falsifiers if claim.test}
     Path(test).write_text(Path(test).read_text() + "# changed\n")
     _, note = difference().notes
-    assert note.startswith(f"{test} changed, with tests or faults of C-") and note.endswith("is not seen here")
+    assert note.startswith(f"{test} changed, with tests or faults of C-") and note.endswith("is not detected")
 
 
 def test_an_unknown_baseline_is_refused(small: Path) -> None:
     with pytest.raises(UsageError, match="unknown baseline 'man': neither a file nor a commit"):
-        read("man")
+        read_base("man")
     refused = run("validate", "--baseline", "--all")
     assert (refused.returncode, "unknown baseline '--all'" in refused.stderr) == (3, True)
 
@@ -183,7 +184,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Report]:
         patch.chdir(folder)
         git("init", "-q")
         commit()
-        base = read("HEAD")
+        base = read_base("HEAD")
         contracts = load([folder / "contracts"]).contracts
     own = [decide(contract, Evidence(), Selection()) for contract in contracts]
     others = [decide(applied(contract), Evidence(), Selection()) for contract in contracts if is_suite(contract)]
@@ -248,7 +249,7 @@ def test_adapter_that_leaves_out_more_is_weaker_and_computed_features_are_noted(
         [],
     )
     _, (note,) = with_features("    features = computed()")
-    assert note.startswith("mean.py changed, the adapter of mean: whether it leaves out more claims is seen only")
+    assert note.startswith("mean.py changed, the adapter of mean: only the comparison with a saved report shows")
 
 
 def test_a_renamed_function_is_not_weaker_where_the_new_one_is_judged_alike(small: Path) -> None:

@@ -1,4 +1,4 @@
-"""The engine of falsifiers with an `equation` and no `test`: the code is compared with the equation."""
+"""The engine of falsifiers with an `equation` and no `test`: compares code with the equation."""
 
 import json
 from collections.abc import Mapping
@@ -26,10 +26,18 @@ NO_TORCH = "{} needs PyTorch, which is not installed: run `pip install torch`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EquationPayload:
-    """The payload of an equation claim: all executable equations, and the name of the claimed one."""
+    """The payload of a claim about an equation.
+
+    Attributes:
+        equation: The name of the equation.
+        equations: All executable equations of the contract, since equations call each other.
+        examples: The number of examples.
+        seed: The seed of the examples.
+        replay: The example to replay, as JSON; "" to draw examples.
+    """
 
     equation: str
-    equations: Mapping[str, Mapping[str, Any]]  # a worker reads it with cattrs, which does not read `object`
+    equations: Mapping[str, Mapping[str, Any]]  # Any, because cattrs cannot structure `object` in the worker
     examples: int
     seed: int
     replay: str
@@ -59,8 +67,9 @@ class EquationEngine(Engine[EquationPayload]):
         )
 
     def attack(self, payload: EquationPayload, worker: Worker) -> dict[str, object]:
-        if needing := _lacks_torch(payload.equation, payload.equations):
-            return {"status": TrialStatus.ERROR.value, "detail": NO_TORCH.format(needing)}
+        part = _part_without_torch(payload.equation, payload.equations)
+        if part:
+            return {"status": TrialStatus.ERROR.value, "detail": NO_TORCH.format(part)}
         from pv.engines.equation.attack import attack
         from pv.engines.property.attack import Settings
 
@@ -74,35 +83,37 @@ class EquationEngine(Engine[EquationPayload]):
         )
 
     def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
-        engine = ("pv.engines.equation.attack",)
-        lacks_torch = _lacks_torch(claim.equation or "", sharing.executable(contract))
-        # Preload torch although it is missing, so that the failed import is reported.
-        return ("torch", *engine) if lacks_torch else engine
+        modules = ("pv.engines.equation.attack",)
+        if _part_without_torch(claim.equation or "", sharing.executable(contract)):
+            # Preload torch although it is missing, so that the failed import is reported.
+            return ("torch", *modules)
+        return modules
 
     def binding(self, claim: Falsifier) -> str:
         return f"equation {claim.equation}"
 
     def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
-        """Check names, axes and domains; the worker checks `requires`, and lint reports an invalid equation."""
+        """Check names, sizes and domains. The worker checks `requires`, and lint reports an invalid equation."""
         if not replay.startswith("{"):
             raise UsageError(f"invalid example for {claim.id}: expected the arguments of the equation as a JSON object")
         definitions, _ = parse_equations(sharing.executable(contract))
         if claim.equation not in definitions:
             return
         variables = definitions[claim.equation].variables
+        # An example has all arrays and numbers, and the sizes that do not follow from the shape of an array.
         names = dict.fromkeys(free_sizes(variables), "a size that no array has")
         names |= {name: "" for name, variable in variables.items() if variable.kind is not VariableKind.SIZE}
-        example, of = json.loads(replay), f"the equation {claim.equation}"
-        refuse_names(example, names, replay, of)
-        refuse_faults(point.faults(variables, example), replay, f"an example of {of}")
+        example = json.loads(replay)
+        refuse_names(example, names, replay, f"the equation {claim.equation}")
+        refuse_faults(point.faults(variables, example), replay, f"an example of the equation {claim.equation}")
 
     def sensitivity(self, trial: Trial) -> str:
         mutants = trial.equation_mutants
         return f", {mutants.killed} of {mutants.total} equation mutants killed" if mutants is not None else ""
 
 
-def _lacks_torch(name: str, equations: Mapping[str, Mapping[str, object]]) -> str:
-    """Return the part of an equation that needs PyTorch; "" if there is none, or if PyTorch is installed."""
+def _part_without_torch(name: str, equations: Mapping[str, Mapping[str, object]]) -> str:
+    """Return the part of an equation that needs PyTorch, if PyTorch is not installed; else ""."""
     if find_spec("torch") is not None:
         return ""
     definitions, _ = parse_equations(equations)

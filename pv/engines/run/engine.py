@@ -1,8 +1,9 @@
-"""Claims about a shared run: predicates over the record of the run, and claims about an observed command."""
+"""The engines of claims about a run: predicates over its record, and claims of `training-run` about its trace."""
 
 import linecache
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ PREDICATE_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPayload:
-    """The payload of a reference run.
+    """The payload of an attack that executes a reference run, judges its record, or both.
 
-    `callable` or `command` executes the run, `test` or `observed` judges its record. Without `callable` and `command`,
-    an existing record is read; without `test` and `observed`, nothing is judged.
+    It executes the run if `callable` or `command` is set, else the record exists already. It judges the record if
+    `test` or `observed` is set.
 
     Attributes:
         directory: The folder of the record.
@@ -31,8 +32,8 @@ class RunPayload:
         environment: The environment variables of the command.
         arguments: The arguments of the function or command.
         test: The predicate over the record.
-        observed: The id of a claim of `training-run`; "" for none.
-        must_reach: Whether the run must try this claim.
+        observed: The id of a claim of `training-run`, which judges the trace; "" for none.
+        must_reach: Whether a claim that the run does not reach is skipped, and so undecided, instead of not claimed.
     """
 
     directory: str
@@ -46,7 +47,7 @@ class RunPayload:
 
 
 class RunEngine(Engine[RunPayload]):
-    """Judges the record of a reference run, which is executed once per device and subject; it counts as one example."""
+    """Tries a predicate on the record of a run, which is executed once per device and subject: one example."""
 
     name = "run"
     section = "falsifiers"
@@ -58,7 +59,7 @@ class RunEngine(Engine[RunPayload]):
         return claim.test is not None and claim.run is not None
 
     def execution(self, code: ResolvedCode, run: Run, conditions: Conditions) -> RunPayload:
-        """Build the payload that only executes a run, whose record predicates read later."""
+        """Build the payload that only executes a run; its record is judged later."""
         return RunPayload(
             directory=conditions.directory,
             callable=code.function(run.callable) if run.callable is not None else None,
@@ -71,9 +72,9 @@ class RunEngine(Engine[RunPayload]):
         payload = RunPayload(directory=conditions.directory, arguments={})
         if conditions.execute is not None:
             payload = self.execution(code, self.run_of(contract, claim), conditions)
-        return self.judging(payload, code, claim)
+        return self.add_judge(payload, code, claim)
 
-    def judging(self, payload: RunPayload, code: ResolvedCode, claim: Falsifier) -> RunPayload:
+    def add_judge(self, payload: RunPayload, code: ResolvedCode, claim: Falsifier) -> RunPayload:
         """Return a payload that also judges the record by a claim."""
         return replace(payload, test=code.test(claim))
 
@@ -82,39 +83,46 @@ class RunEngine(Engine[RunPayload]):
         from pv.engines.run import reference_run
 
         load_profile(100, shrink=True)
-        executes = payload.callable is not None or payload.command
-        if executes and (failed := self._execute(payload, worker)) is not None:
-            return failed
-        # A claim of `training-run` reads the traces; a predicate reads the record.
+        if payload.callable is not None or payload.command:
+            failure = self._execute(payload, worker)
+            if failure is not None:
+                return failure
         if payload.observed:
             return _judge_trace(payload, worker)
         if payload.test is None:
             return {"status": TrialStatus.HELD.value, "valid": 1}
         predicate = worker.function(payload.test)
         run = reference_run.read(Path(payload.directory))
-        # A run that failed refutes every predicate, with its reason.
+        # No predicate can hold on a run that failed.
         if run.failure:
             return {"status": TrialStatus.RAISED.value, "detail": run.failure, "error": run.failure, "valid": 1}
-        record = {"run": run}
-        return attack(predicate, record, Settings(examples=1, seed=0), worker.failures, worker.stream)
+        return attack(predicate, {"run": run}, Settings(examples=1, seed=0), worker.failures, worker.stream)
 
     def _execute(self, payload: RunPayload, worker: Worker) -> dict[str, object] | None:
-        """Execute the run; return the record of its failure, or None if it finished."""
+        """Execute the run; return the fields of the trial if the run raised an exception, None if it finished."""
         from pv.engines.run import reference_run
 
         record = reference_run.Record(Path(payload.directory), worker.device, payload.arguments)
-        # Do not import the subject of a command: it may be a script, which an import would run.
-        code = (worker.subject(), worker.function(payload.callable)) if payload.callable is not None else None
+        if payload.callable is not None:
+            subject = worker.subject()
+            execute = partial(reference_run.execute, worker.function(payload.callable), subject, record)
+        else:
+            # The subject of a command is not imported: it may be a script, which an import would run.
+            execute = partial(reference_run.execute_command, payload.command, payload.environment, record)
         worker.ready()
         worker.stream.calling(dict(payload.arguments))
         try:
-            if code is not None:
-                subject, configured = code
-                reference_run.execute(configured, subject, record)
-            else:
-                reference_run.execute_command(payload.command, payload.environment, record)
+            execute()
         except BaseException as error:
-            return _failure_record(error, payload, worker)
+            return {
+                "status": worker.failures.status(error).value,
+                "detail": f"the run did not finish: {describe_error(error)}",
+                "error": describe_error(error),
+                "arguments": dict(payload.arguments),
+                "exact": True,
+                "frames": worker.failures.frames(error),
+                "valid": 1,
+            }
         finally:
             worker.stream.returned()
         return None
@@ -145,7 +153,7 @@ class ObservedEngine(RunEngine):
     def takes(self, claim: Falsifier) -> bool:
         return "observed" in claim.options
 
-    def judging(self, payload: RunPayload, code: ResolvedCode, claim: Falsifier) -> RunPayload:
+    def add_judge(self, payload: RunPayload, code: ResolvedCode, claim: Falsifier) -> RunPayload:
         return replace(payload, observed=claim.options["observed"], must_reach=claim.options["must_reach"])
 
     def binding(self, claim: Falsifier) -> str:
@@ -165,7 +173,7 @@ class ObservedEngine(RunEngine):
 
 
 def _judge_trace(payload: RunPayload, worker: Worker) -> dict[str, object]:
-    """Judge the trace of the run by a claim of `training-run`, and return the record of the trial."""
+    """Judge the trace of the run by a claim of `training-run`, and return the fields of the trial."""
     from pv.engines.run import reference_run
     from pv.suites.training_run.claims import judge
 
@@ -174,15 +182,15 @@ def _judge_trace(payload: RunPayload, worker: Worker) -> dict[str, object]:
     counts = {"valid": record.tried, "asked": record.tried}
     # A fault that was observed counts even if the run failed later.
     if record.proofs:
-        at = record.proofs[0].at
-        frames = [_frame(worker.failures.relative_path(at))] if at else []
-        counterexample = {
+        fault = record.proofs[0]
+        return {
+            "status": TrialStatus.REFUTED.value,
             "error": record.explanation,
-            "right": record.proofs[0].right,
-            "frames": frames,
+            "right": fault.right,
+            "frames": [_frame(worker.failures.relative_path(fault.at))] if fault.at else [],
             "explained": True,
+            **counts,
         }
-        return {"status": TrialStatus.REFUTED.value, **counterexample, **counts}
     if run.failure:
         return {"status": TrialStatus.SKIPPED.value, "detail": run.failure}
     if record.not_reached:
@@ -191,20 +199,7 @@ def _judge_trace(payload: RunPayload, worker: Worker) -> dict[str, object]:
     return {"status": TrialStatus.HELD.value, **counts}
 
 
-def _frame(at: str) -> str:
-    """Return "path:line" as a frame of a traceback."""
-    path, _, line = at.rpartition(":")
-    return f"{at} in {Path(path).stem}: {linecache.getline(path, int(line)).strip()}"
-
-
-def _failure_record(error: BaseException, payload: RunPayload, worker: Worker) -> dict[str, object]:
-    """Return the record of a run that raised an exception."""
-    return {
-        "status": worker.failures.status(error).value,
-        "detail": f"the run did not finish: {describe_error(error)}",
-        "error": describe_error(error),
-        "arguments": dict(payload.arguments),
-        "exact": True,
-        "frames": worker.failures.frames(error),
-        "valid": 1,
-    }
+def _frame(location: str) -> str:
+    """Return "path:line" in the form of the frames of a trial, with the source line."""
+    path, _, line = location.rpartition(":")
+    return f"{location} in {Path(path).stem}: {linecache.getline(path, int(line)).strip()}"

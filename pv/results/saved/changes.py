@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from pv.contract.finding import Location, Severity
@@ -82,95 +83,99 @@ NAME = re.compile(r"[^\W\d]\w*")
 
 def find_weakenings(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
     """Yield every requirement of a contract that is weaker than in the base."""
-    yield from _claims(old.contract, new)
-    yield from _definitions(old, new)
-    yield from _mutants(old.contract, new)
-    place = new.contract.gate.location or new.contract.location
-    for text in _gate_texts(old.contract, new.contract):
-        yield Change(kind=ChangeKind.WEAKER, name=GATE, text=text, location=place)
-    yield from _scope(old, new)
-    yield from _tolerances(old, new)
+    yield from _weaker_claims(old.contract, new)
+    yield from _changed_definitions(old, new)
+    yield from _weaker_mutants(old.contract, new)
+    for text in _weaker_gate(old.contract, new.contract):
+        yield Change(kind=ChangeKind.WEAKER, name=GATE, text=text, location=_gate_location(new.contract))
+    yield from _smaller_scope(old, new)
+    yield from _larger_tolerances(old, new)
 
 
-def _claims(old: Contract, new: ContractVerdict) -> Iterator[Change]:
+def _weaker_claims(old: Contract, new: ContractVerdict) -> Iterator[Change]:
     """Yield the claims that were removed, require less, or are no longer required by the gate."""
     after = {claim.id: claim for claim in new.contract.claims}
     for claim in old.claims:
-        if claim.id not in after:
-            yield _clause(claim.id, f"removed: {claim.rule}", claim.location, removed=True)
+        now = after.get(claim.id)
+        if now is None:
+            yield _weakening(claim.id, f"removed: {claim.rule}", claim.location, removed=True)
             continue
-        now = after[claim.id]
-        yield from (_clause(claim.id, text, _at(new, now, key)) for key, text in _claim(claim, now))
+        for key, text in _weaker_keys(claim, now):
+            yield _weakening(claim.id, text, _key_location(new, now, key))
         if in_gate(old, claim) and not in_gate(new.contract, now):
-            place = new.contract.gate.location or new.contract.location
-            yield _clause(claim.id, "no longer required by the gate", place)
+            yield _weakening(claim.id, "no longer required by the gate", _gate_location(new.contract))
 
 
-def _at(verdict: ContractVerdict, claim: Falsifier, key: str) -> Location:
-    """Return the location of a key of a claim, or of the claim."""
+def _gate_location(contract: Contract) -> Location:
+    return contract.gate.location or contract.location
+
+
+def _key_location(verdict: ContractVerdict, claim: Falsifier, key: str) -> Location:
+    """Return the location of a key of a claim; if it was not saved, the location of the claim."""
     path = f"claims/{claim.id}/{key}"
     is_located = path in (verdict.definitions or {}).get("places", {})
-    return _place(verdict, path) if is_located else claim.location
+    return _definition_location(verdict, path) if is_located else claim.location
 
 
-def _clause(id_: str, text: str, location: Location, *, removed: bool = False) -> Change:
+def _weakening(id_: str, text: str, location: Location, *, removed: bool = False) -> Change:
     """Return the weakening of a claim or mutant."""
     return Change(kind=ChangeKind.WEAKER, name=id_, claim=id_, text=text, location=location, removed=removed)
 
 
-def _claim(old: Falsifier, new: Falsifier) -> Iterator[tuple[str, str]]:
+def _weaker_keys(old: Falsifier, new: Falsifier) -> Iterator[tuple[str, str]]:
     """Yield key and text of every requirement of a claim that became weaker."""
     for key, noun in (("kills", "mutant"), ("devices", "device")):
-        before, after = getattr(old, key), getattr(new, key)
-        gone = [item for item in before if item not in after]
+        gone = [item for item in getattr(old, key) if item not in getattr(new, key)]
         if gone:
             yield key, f"{noun}{'' if len(gone) == 1 else 's'} no longer named: {', '.join(gone)}"
     if new.examples < old.examples:
         yield "examples", f"fewer examples asked for: {new.examples}, was {old.examples}"
-    if _attack(old) != _attack(new):
+    # The file of a test is not compared, because a test may move.
+    tests = [claim.test.name if claim.test is not None else None for claim in (old, new)]
+    if tests[0] != tests[1] or (old.equation, old.run) != (new.equation, new.run):
         yield "test", f"tried by {new.test or new.equation or 'prose'}, was {old.test or old.equation or 'prose'}"
     if isinstance(old, Harness) and isinstance(new, Harness):
-        as_free = not new.requires or is_same_text(old.requires, new.requires)
-        if not (as_free and is_wider(old.bounds, new.bounds)):
+        # A further condition excludes cases of the old proof, even if the bounds are wider.
+        is_narrowed = bool(new.requires) and not is_same_text(old.requires, new.requires)
+        if is_narrowed or not is_wider(old.bounds, new.bounds):
             yield "bounds", f"proved over {new.box}, was {old.box}"
-
-
-def _attack(claim: Falsifier) -> tuple[str | None, ...]:
-    """Return the test, equation and run of a claim; the file of a test is left out, because a test may move."""
-    return (claim.test.name if claim.test is not None else None, claim.equation, claim.run)
 
 
 def find_rewordings(old: Contract, new: ContractVerdict) -> Iterator[tuple[str, str, Location]]:
     """Yield id, difference and location of the claims whose rule or prediction changed."""
-    after = {claim.id: claim for claim in new.contract.claims}
-    for claim in (claim for claim in old.claims if claim.id in after):
-        now = after[claim.id]
+    before = {claim.id: claim for claim in old.claims}
+    for claim in new.contract.claims:
+        if claim.id not in before:
+            continue
         for key in ("rule", "prediction"):
-            before, text = getattr(claim, key), getattr(now, key)
-            if before != text:
-                yield claim.id, f"{key} changed: {short(text)}, was {short(before)}", _at(new, now, key)
+            was, now = getattr(before[claim.id], key), getattr(claim, key)
+            if was != now:
+                yield claim.id, f"{key} changed: {short(now)}, was {short(was)}", _key_location(new, claim, key)
 
 
-def _definitions(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
+def _changed_definitions(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
     """Yield the definitions that changed; nothing for reports of an older version, which have no definitions."""
     if old.definitions is None or new.definitions is None:
         return
+    claims = {claim.id: claim for claim in new.contract.claims}
     for claim, path, text in find_changes(old.definitions, new.definitions):
-        noun, _, rest = path.partition("/")
+        # A path is `subject`, SECTION/NAME/KEY, or SECTION/NAME for a removed definition.
+        section, _, rest = path.partition("/")
         name, _, key = rest.partition("/")
         removed = bool(name) and not key
-        place = _place(old if removed else new, path)
-        if claim:
-            place = next(_at(new, item, key) for item in new.contract.claims if item.id == claim)
-        renamed = _renamed_function(old, new, name) if (noun, key) == ("equations", "implemented_by") else ()
-        if path == "subject":
+        verdict = old if removed else new
+        location = _key_location(new, claims[claim], key) if claim else _definition_location(verdict, path)
+        renamed: tuple[Target, ...] = ()
+        if section == "subject":
             renamed = _renamed_subject(old, new)
+        elif (section, key) == ("equations", "implemented_by"):
+            renamed = _renamed_function(old, new, name)
         yield Change(
             kind=ChangeKind.WEAKER,
-            name=name or noun,
+            name=name or section,
             claim=claim,
             text=text,
-            location=place,
+            location=location,
             removed=removed,
             renamed=renamed,
         )
@@ -181,56 +186,57 @@ def _renamed_subject(old: ContractVerdict, new: ContractVerdict) -> tuple[Target
     assert old.definitions is not None
     claims = [claim.id for claim in new.contract.claims if claim.subject is None]
     subject = old.definitions["subject"]
-    return (Target.parse(subject),) if subject and _judged_alike(claims, old, new) else ()
+    return (Target.parse(subject),) if subject and _has_same_results(claims, old, new) else ()
 
 
 def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str) -> tuple[Target, ...]:
     """Return the old function if an equation calls another one with the same arguments and the same results."""
     assert old.definitions is not None and new.definitions is not None
-    definitions = old.definitions, new.definitions
-    before, after = (str(definition["equations"][equation].get("implemented_by")) for definition in definitions)
-    # A renaming is recognised only where both texts call one function, in the same way.
-    called, calls = CALLED.findall(before), CALLED.findall(after)
-    same_call = is_same_text(CALLED.sub("f", before), CALLED.sub("f", after))
-    claims = [claim.id for claim in new.contract.claims if claim.equation == equation]
-    if len(called) != 1 or len(calls) != 1 or not same_call or not _judged_alike(claims, old, new):
+    before = str(old.definitions["equations"][equation].get("implemented_by"))
+    after = str(new.definitions["equations"][equation].get("implemented_by"))
+    # 1. Both texts must call a single function, with the same arguments.
+    functions = CALLED.findall(before)
+    if len(functions) != 1 or len(CALLED.findall(after)) != 1:
         return ()
-    subject = old.definitions["claims"].get(claims[0], {}).get("subject") if claims else None
-    names = {other: keys["target"] for other, keys in old.definitions["subjects"].items()}
-    target = Target.parse(names.get(subject, subject) or old.definitions["subject"] or "")
-    return (Target(target.module, ".".join(part for part in (target.attribute, called[0]) if part)),)
+    if not is_same_text(CALLED.sub("f", before), CALLED.sub("f", after)):
+        return ()
+    # 2. The claims about the equation must have the same results.
+    claims = [claim.id for claim in new.contract.claims if claim.equation == equation]
+    if not _has_same_results(claims, old, new):
+        return ()
+    # 3. The function is an attribute of the subject of these claims: by name, by target, or of the contract.
+    subject = old.definitions["claims"].get(claims[0], {}).get("subject")
+    targets = {name: keys["target"] for name, keys in old.definitions["subjects"].items()}
+    target = Target.parse(targets.get(subject, subject) or old.definitions["subject"] or "")
+    return (Target(target.module, f"{target.attribute}.{functions[0]}".removeprefix(".")),)
 
 
-def _judged_alike(claims: Collection[str], old: ContractVerdict, new: ContractVerdict) -> bool:
-    """Return whether the claims hold now and kill at least as many mutants as before.
+def _has_same_results(claims: Collection[str], old: ContractVerdict, new: ContractVerdict) -> bool:
+    """Return whether the claims, at least one, hold now and kill at least as many mutants as before.
 
     Claims that were not selected and claims that the subject does not make are left out.
     """
-    before = {(result.falsifier.id, result.device): _kills(result) for result in old.results}
+    kills = {(result.falsifier.id, result.device): _kills(result) for result in old.results}
     results = [result for result in new.results if result.falsifier.id in claims and result.trial is not None]
-    is_complete = new.partial or {*claims} <= {result.falsifier.id for result in results}
-    return (
-        bool(claims)
-        and is_complete
-        and all(
-            result.outcome is Outcome.NOT_CLAIMED
-            or (
-                result.outcome in GOOD
-                and not result.unjudged
-                and _kills(result) >= before.get((result.falsifier.id, result.device), 0)
-            )
-            for result in results
-        )
-    )
+    if not claims or not (new.partial or {*claims} <= {result.falsifier.id for result in results}):
+        return False
+    for result in results:
+        if result.outcome is Outcome.NOT_CLAIMED:
+            continue
+        is_weaker = _kills(result) < kills.get((result.falsifier.id, result.device), 0)
+        if result.outcome not in GOOD or result.unjudged or is_weaker:
+            return False
+    return True
 
 
 def _kills(result: Result) -> int:
     """Return the number of mutants of the code and of the equation that a claim killed."""
-    equation = result.trial.equation_mutants if result.trial is not None else None
-    return sum(map(killed, result.mutants)) + (equation.killed if equation is not None else 0)
+    of_code = sum(killed(mutant) for mutant in result.mutants)
+    of_equation = result.trial.equation_mutants if result.trial is not None else None
+    return of_code + (of_equation.killed if of_equation is not None else 0)
 
 
-def _place(verdict: ContractVerdict, path: str) -> Location:
+def _definition_location(verdict: ContractVerdict, path: str) -> Location:
     """Return the location of a definition; if it was not saved, the location of its parent or of the contract."""
     places: Mapping[str, Any] = (verdict.definitions or {}).get("places", {})
     while path and path not in places:
@@ -239,28 +245,29 @@ def _place(verdict: ContractVerdict, path: str) -> Location:
     return Location(start.path, **places[path]) if path else start
 
 
-def _mutants(old: Contract, new: ContractVerdict) -> Iterator[Change]:
+def _weaker_mutants(old: Contract, new: ContractVerdict) -> Iterator[Change]:
     """Yield the declared mutants that were removed, changed, or are no longer required by the gate."""
     after = {mutant.id: mutant for mutant in new.contract.mutants}
+    required, required_now = old.gate.mutants, new.contract.gate.mutants  # None requires all mutants
     for mutant in old.mutants:
-        if mutant.id not in after:
-            yield _clause(mutant.id, f"mutant removed: {mutant.fault}", mutant.location, removed=True)
+        now = after.get(mutant.id)
+        if now is None:
+            yield _weakening(mutant.id, f"mutant removed: {mutant.fault}", mutant.location, removed=True)
             continue
-        now = after[mutant.id]
         if not _is_same_change(mutant.change, now.change):
-            weakening = _clause(mutant.id, f"mutant changed: {mutant.fault}", now.location)
+            weakening = _weakening(mutant.id, f"mutant changed: {mutant.fault}", now.location)
             yield replace(weakening, renamed=_renamed_targets(mutant, now, new))
-        gate, was = new.contract.gate, old.gate.mutants is None or mutant.id in old.gate.mutants
-        if was and gate.mutants is not None and mutant.id not in gate.mutants:
-            yield _clause(mutant.id, "mutant no longer required by the gate", gate.location or new.contract.location)
+        was_required = required is None or mutant.id in required
+        if was_required and required_now is not None and mutant.id not in required_now:
+            yield _weakening(mutant.id, "mutant no longer required by the gate", _gate_location(new.contract))
 
 
 def _is_same_change(old: Edit | Swap, new: Edit | Swap) -> bool:
     """Return whether two mutants make the same change; `find` and `replace` are compared without layout."""
     if not isinstance(old, Edit) or not isinstance(new, Edit):
         return old == new
-    texts = (old.find, new.find), (old.replace, new.replace)
-    return replace(new, find=old.find, replace=old.replace) == old and all(is_same_text(*pair) for pair in texts)
+    is_same_place = replace(new, find=old.find, replace=old.replace) == old
+    return is_same_place and is_same_text(old.find, new.find) and is_same_text(old.replace, new.replace)
 
 
 def _renamed_targets(old: Mutant, new: Mutant, verdict: ContractVerdict) -> tuple[Target, ...]:
@@ -274,62 +281,64 @@ def _renamed_targets(old: Mutant, new: Mutant, verdict: ContractVerdict) -> tupl
     # 1. Pair the names in both edits: a renaming changes at most one name, everywhere.
     # 2. Apply that renaming to the old edit and compare it with the new one.
     before, after = (NAME.findall(f"{edit.find}\0{edit.replace}") for edit in (old.change, new.change))
-    words = {pair for pair in zip(before, after, strict=False) if pair[0] != pair[1]}
-    if len(words) > 1:
+    renamings = {(was, now) for was, now in zip(before, after, strict=False) if was != now}
+    if len(renamings) > 1:
         return ()
-    find, replaced = old.change.find, old.change.replace
-    for was, now in words:
-        find, replaced = (re.sub(rf"\b{was}\b", now, text) for text in (find, replaced))
-    if not _is_same_change(
-        replace(new.change, find=find, replace=replaced, occurrence=old.change.occurrence), new.change
-    ):
+    find, replacement = old.change.find, old.change.replace
+    for was, now in renamings:
+        find, replacement = (re.sub(rf"\b{was}\b", now, text) for text in (find, replacement))
+    # The function of the edit may have another name as well, so only its texts and the occurrence are compared.
+    expected = replace(new.change, find=find, replace=replacement, occurrence=old.change.occurrence)
+    if not _is_same_change(expected, new.change):
         return ()
     moved = (old.change.function,) if old.change.function != new.change.function else ()
-    return (*moved, *(Target(old.change.function.module, was) for was, _ in words))
+    return (*moved, *(Target(old.change.function.module, was) for was, _ in renamings))
 
 
-def _gate_texts(old: Contract, new: Contract) -> Iterator[str]:
+def _weaker_gate(old: Contract, new: Contract) -> Iterator[str]:
     """Yield a text for every requirement of the gate that became weaker, except required ids."""
-    for device in sorted(old.gate.fresh - new.gate.fresh):
+    before, now = old.gate, new.gate
+    for device in sorted(before.fresh - now.fresh):
         yield f"fresh evidence of {device} no longer required by the gate"
-    for device in sorted(set(old.gate.devices) - set(new.gate.devices) if new.gate.devices else ()):
+    # A gate without `devices` leaves out no device.
+    for device in sorted(set(before.devices) - set(now.devices or before.devices)):
         yield f"the gate leaves out {device}"
-    before, least = old.gate.mutation_score or 0.0, new.gate.mutation_score or 0.0
-    if least < before:
-        yield f"the gate requires a mutation score of {least * 100:g} %, was {before * 100:g} %"
-    before, most = old.gate.equivalents, new.gate.equivalents
-    if most > before:
-        yield f"the gate accepts {most * 100:g} % of mutants as equivalent, was {before * 100:g} %"
+    score, was = now.mutation_score or 0.0, before.mutation_score or 0.0
+    if score < was:
+        yield f"the gate requires a mutation score of {score * 100:g} %, was {was * 100:g} %"
+    if now.equivalents > before.equivalents:
+        shares = f"{now.equivalents * 100:g} % of mutants as equivalent, was {before.equivalents * 100:g} %"
+        yield f"the gate accepts {shares}"
 
 
-def _scope(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
+def _smaller_scope(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
     """Yield the modules and judges that are no longer in the mutation scope."""
-    scopes = old.contract.mutation_scope, new.contract.mutation_scope
-    for noun, before, after in (
-        ("module", scopes[0].names, scopes[1].names),
-        ("judge", scopes[0].judge_ids, scopes[1].judge_ids),
-    ):
-        for gone in (name for name in before if name not in after):
-            text = f"{noun} no longer in the mutation scope: {gone}"
-            yield Change(kind=ChangeKind.WEAKER, name=SCOPE, text=text, location=_place(new, SCOPE))
+    before, now = old.contract.mutation_scope, new.contract.mutation_scope
+    gone = [f"module no longer in the mutation scope: {name}" for name in before.names if name not in now.names]
+    gone += [f"judge no longer in the mutation scope: {id_}" for id_ in before.judge_ids if id_ not in now.judge_ids]
+    for text in gone:
+        yield Change(kind=ChangeKind.WEAKER, name=SCOPE, text=text, location=_definition_location(new, SCOPE))
 
 
-def _tolerances(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
+def _larger_tolerances(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
     """Yield the tolerances that were set in place of a measured one, or were increased."""
-    before, after = _set_tolerances(old), _set_tolerances(new)
-    for name, tolerance in after.items():
-        place = _place(new, f"equations/{name}/tolerance")
+    before = _set_tolerances(old)
+    old_claims = [result.falsifier for result in old.results]
+    if old.definitions is not None:
+        old_claims += old.contract.claims
+    tried_equations = {claim.equation for claim in old_claims}
+    for name, tolerance in _set_tolerances(new).items():
+        location = _definition_location(new, f"equations/{name}/tolerance")
         was = before.get(name)
         # Without a set tolerance pv measures the rounding of the equation, which is stricter than any set value.
-        compared = [result.falsifier for result in old.results] + list(old.contract.claims if old.definitions else ())
-        if was is None and any(claim.equation == name for claim in compared):
+        if was is None and name in tried_equations:
             values = ", ".join(f"{key} {tolerance[key]:g}" for key in TOLERANCES if key in tolerance)
             text = f"the tolerance of {name} is set to {values}, it was measured"
-            yield Change(kind=ChangeKind.WEAKER, name=name, text=text, location=place)
+            yield Change(kind=ChangeKind.WEAKER, name=name, text=text, location=location)
         for key in TOLERANCES:
             if was is not None and tolerance.get(key, 0) > was.get(key, 0):
                 text = f"the {key} tolerance of {name} is {tolerance[key]:g}, was {was.get(key, 0):g}"
-                yield Change(kind=ChangeKind.WEAKER, name=name, text=text, location=place)
+                yield Change(kind=ChangeKind.WEAKER, name=name, text=text, location=location)
 
 
 def _set_tolerances(verdict: ContractVerdict) -> dict[str, Mapping[str, float]]:
@@ -346,7 +355,7 @@ HEADER = re.compile(r"@@ -(?P<old>\d+)(?:,(?P<removed>\d+))? \+(?P<new>\d+)(?:,(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hunk:
-    """A change: the `removed` lines that started at line `old` became `added` lines that start at line `new`."""
+    """A hunk of a diff: `removed` lines from line `old` of the base became `added` lines from line `new`."""
 
     old: int
     removed: int
@@ -355,12 +364,8 @@ class Hunk:
 
     @property
     def first(self) -> int:
-        """Return the first changed line now; for a pure removal, the line before it."""
+        """Return the first changed line of the current file; for a pure removal, the line before it."""
         return max(self.new, 1)
-
-    def meets(self, first: int, last: int) -> bool:
-        """Return whether a line from `first` to `last` changed, or lines between them were removed."""
-        return self.first <= last and self.first + max(self.added, 1) - 1 >= first
 
 
 Hunks = Mapping[str, tuple[Hunk, ...]]
@@ -373,79 +378,92 @@ def parse_diff(diff: str) -> dict[str, tuple[Hunk, ...]]:
         diff: Output of `git diff --unified=0 --no-prefix`.
     """
     hunks_by_path: dict[str, list[Hunk]] = {}
-    path, skip = "", 0
+    path, lines_left = "", 0
     for line in diff.splitlines():
-        header = HEADER.fullmatch(line) if not skip else None
-        # The lines of a hunk are skipped by number: a removed line may itself read like a header.
-        if skip:
-            skip -= not line.startswith("\\")
+        # The lines of a hunk are skipped by their number: a removed line may itself read like a header.
+        if lines_left:
+            if not line.startswith("\\"):  # "\ No newline at end of file" is not counted
+                lines_left -= 1
         elif line.startswith("+++ "):
             path = line[4:].rstrip("\t")
-        elif header is not None:
-            hunk = Hunk(**{name: int(text if text is not None else 1) for name, text in header.groupdict().items()})
+        elif header := HEADER.fullmatch(line):
+            # A header without a number of lines means one line.
+            hunk = Hunk(**{name: int(text or 1) for name, text in header.groupdict().items()})
             hunks_by_path.setdefault(path, []).append(hunk)
-            skip = hunk.removed + hunk.added
+            lines_left = hunk.removed + hunk.added
     return {path: tuple(hunks) for path, hunks in hunks_by_path.items() if path != "/dev/null"}
 
 
 def line_now(hunks: Hunks, path: str, line: int) -> int | None:
-    """Return the line now at which `line` of the base was removed; None if no hunk removed it."""
-    return next((h.first for h in hunks.get(path, ()) if h.old <= line < h.old + h.removed), None)
+    """Return the current line at which `line` of the base was removed; None if no hunk removed it."""
+    return next((hunk.first for hunk in hunks.get(path, ()) if hunk.old <= line < hunk.old + hunk.removed), None)
 
 
 def changed_lines(hunks: Hunks, path: str, first: int, last: int) -> Iterator[int]:
     """Yield the first changed line of every hunk that touches the lines `first` to `last`."""
     for hunk in hunks.get(path, ()):
-        if hunk.meets(first, last):
+        # A pure removal has no lines of the current file: the line before it counts.
+        if hunk.first <= last and hunk.first + max(hunk.added, 1) > first:
             yield max(hunk.first, first)
 
 
 def find_differences(base: Report, now: Report) -> tuple[Change, ...]:
     """Return the differences of a report from its base, worst first. Contracts that were not selected are left out."""
-    before, after = (
-        {f"{v.contract.id} on {v.subject}" if v.subject else v.contract.id: v for v in report.contracts}
-        for report in (base, now)
-    )
+    before, after = _verdicts_by_name(base), _verdicts_by_name(now)
     differences: list[Change] = []
     for name, verdict in before.items():
         if name not in after and verdict.contract.id not in now.project:
             text = f"contract removed, with {len(verdict.contract.claims)} claims"
-            clause = _clause(verdict.contract.id, text, verdict.contract.location, removed=True)
+            clause = _weakening(verdict.contract.id, text, verdict.contract.location, removed=True)
             differences.append(replace(clause, contract=name, claim=""))
     for name, verdict in after.items():
-        differences += _added(name, verdict) if name not in before else _changed(name, before[name], verdict)
-    return tuple(sorted(differences, key=lambda change: list(ChangeKind).index(change.kind)))
+        if name in before:
+            differences += _changed_contract(name, before[name], verdict)
+        else:
+            differences += _new_contract(name, verdict)
+    return _worst_first(differences)
 
 
-def _added(name: str, verdict: ContractVerdict) -> Iterator[Change]:
+def _verdicts_by_name(report: Report) -> dict[str, ContractVerdict]:
+    """Return the verdicts by id; a contract that is tried on another subject has the subject in its name."""
+    return {f"{v.contract.id} on {v.subject}" if v.subject else v.contract.id: v for v in report.contracts}
+
+
+def _worst_first(changes: Iterable[Change]) -> tuple[Change, ...]:
+    kinds = list(ChangeKind)
+    return tuple(sorted(changes, key=lambda change: kinds.index(change.kind)))
+
+
+def _new_contract(name: str, verdict: ContractVerdict) -> Iterator[Change]:
     claims, mutants = len(verdict.contract.claims), len(verdict.contract.mutants)
     yield Change(kind=ChangeKind.ADDED, contract=name, text=f"contract with {claims} claims and {mutants} mutants")
-    yield from _outcomes(name, {}, verdict)
+    yield from _changed_outcomes(name, {}, verdict)
 
 
-def _changed(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
+def _changed_contract(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
     """Yield the differences of one contract that is in both reports."""
     if not old.absent:
-        yield from _results(name, old, new)
-    if not new.absent:
-        yield from (replace(weakening, contract=name) for weakening in find_weakenings(old, new))
-        yield from (
-            Change(kind=ChangeKind.LESS, contract=name, claim=c, text=text)
-            for c, text in find_smaller_measurements(old, new)
-        )
-        for claim, text, place in find_rewordings(old.contract, new):
-            yield Change(kind=ChangeKind.REWORDED, contract=name, claim=claim, text=text, location=place)
-        # The claims and mutants that the base does not have.
-        claims, mutants = {claim.id for claim in old.contract.claims}, {mutant.id for mutant in old.contract.mutants}
-        added = [("claim", claim.id) for claim in new.contract.claims if claim.id not in claims]
-        added += [("mutant", mutant.id) for mutant in new.contract.mutants if mutant.id not in mutants]
-        yield from (Change(kind=ChangeKind.ADDED, contract=name, claim=id_, text=noun) for noun, id_ in added)
+        yield from _changed_results(name, old, new)
+    if new.absent:
+        return
+    for weakening in find_weakenings(old, new):
+        yield replace(weakening, contract=name)
+    for claim, text in find_smaller_measurements(old, new):
+        yield Change(kind=ChangeKind.LESS, contract=name, claim=claim, text=text)
+    for claim, text, location in find_rewordings(old.contract, new):
+        yield Change(kind=ChangeKind.REWORDED, contract=name, claim=claim, text=text, location=location)
+    old_claims = {claim.id for claim in old.contract.claims}
+    old_mutants = {mutant.id for mutant in old.contract.mutants}
+    added = [("claim", claim.id) for claim in new.contract.claims if claim.id not in old_claims]
+    added += [("mutant", mutant.id) for mutant in new.contract.mutants if mutant.id not in old_mutants]
+    for noun, id_ in added:
+        yield Change(kind=ChangeKind.ADDED, contract=name, claim=id_, text=noun)
 
 
-def _results(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
+def _changed_results(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
     """Yield the results that became better or worse, then a worse status that no result explains."""
     before = {(result.falsifier.id, result.device): result for result in old.results}
-    differences = [*_outcomes(name, before, new), *_unmeasured(name, old, new)]
+    differences = [*_changed_outcomes(name, before, new), *_unmeasured(name, old, new)]
     yield from differences
     # A status that became worse without a worse result has its cause in the gate: the score, or a missing device.
     explained = {ChangeKind.FAILING, ChangeKind.STALE, ChangeKind.UNDECIDED} & {change.kind for change in differences}
@@ -454,11 +472,11 @@ def _results(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[
         yield Change(kind=kind, contract=name, text="; ".join(gates.unmet_requirements(new)))
 
 
-def _outcomes(name: str, before: Mapping[tuple[str, str], Result], new: ContractVerdict) -> Iterator[Change]:
+def _changed_outcomes(name: str, before: Mapping[tuple[str, str], Result], new: ContractVerdict) -> Iterator[Change]:
     """Yield the results whose outcome became better or worse."""
     for result in new.results:
         old = before.get((result.falsifier.id, result.device))
-        kind = _kind(old, result)
+        kind = _kind_of_change(old, result)
         if kind is not None:
             was = f", was {old.outcome.value}" if old is not None else ", new"
             reason = f": {result.reason}" if result.reason else ""
@@ -470,8 +488,9 @@ def _outcomes(name: str, before: Mapping[tuple[str, str], Result], new: Contract
 def _unmeasured(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
     """Yield a change for every decided result of the base that was not measured again, if its claim still applies."""
     measured = {(result.falsifier.id, result.device) for result in new.results}
+    # A claim that was not selected has no results, on any device, and a removed claim is reported as a weakening.
     selected = {id_ for id_, _ in measured}
-    devices = {c.id: c.devices for c in new.contract.claims if c.id in selected or not new.partial}
+    devices = {claim.id: claim.devices for claim in new.contract.claims if claim.id in selected or not new.partial}
     for result in old.results:
         claim, device = result.falsifier.id, result.device
         decided = result.outcome not in (Outcome.UNDECIDED, Outcome.NOT_CLAIMED)
@@ -480,7 +499,7 @@ def _unmeasured(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterat
             yield Change(kind=ChangeKind.UNDECIDED, contract=name, claim=claim, text=text)
 
 
-def _kind(old: Result | None, new: Result) -> ChangeKind | None:
+def _kind_of_change(old: Result | None, new: Result) -> ChangeKind | None:
     """Return the kind of change between two results of a claim; None if it is neither better nor worse."""
     if new.outcome in FAILING:
         return ChangeKind.FAILING if old is None or old.outcome is not new.outcome else None
@@ -493,9 +512,11 @@ def _kind(old: Result | None, new: Result) -> ChangeKind | None:
         return ChangeKind.WEAKER
     if new.outcome is Outcome.HELD and old.outcome is Outcome.PROVED:
         return ChangeKind.LESS
-    # Vacuous in the base means that a mutant survived; held without mutants does not show that this was fixed.
-    unknown = old.outcome is Outcome.VACUOUS and new.unjudged
-    return ChangeKind.FIXED if new.outcome in GOOD and old.outcome in FAILING and not unknown else None
+    if new.outcome in GOOD and old.outcome in FAILING:
+        # Vacuous in the base means that a mutant survived. A result without mutants does not show that this was fixed.
+        is_unknown = old.outcome is Outcome.VACUOUS and new.unjudged
+        return None if is_unknown else ChangeKind.FIXED
+    return None
 
 
 def find_smaller_measurements(old: ContractVerdict, new: ContractVerdict) -> Iterator[tuple[str, str]]:
@@ -505,15 +526,18 @@ def find_smaller_measurements(old: ContractVerdict, new: ContractVerdict) -> Ite
         was = before.get((result.falsifier.id, result.device))
         if was is None or was.outcome not in GOOD or result.outcome not in GOOD:
             continue
-        if was.trial is not None and result.trial is not None and result.outcome is was.outcome is Outcome.HELD:
+        # The number of cases of a proof follows from its bounds, which are compared as a requirement.
+        both_held = result.outcome is Outcome.HELD and was.outcome is Outcome.HELD
+        if both_held and was.trial is not None and result.trial is not None:
             if result.trial.valid < was.trial.valid:
                 yield result.falsifier.id, f"fewer valid examples: {result.trial.valid}, was {was.trial.valid}"
         if result.unjudged and not was.unjudged:
             yield result.falsifier.id, "no longer tried on mutants"
-    yield from (("", text) for text in _score(old, new))
+    for text in _smaller_score(old, new):
+        yield "", text
 
 
-def _score(old: ContractVerdict, new: ContractVerdict) -> Iterator[str]:
+def _smaller_score(old: ContractVerdict, new: ContractVerdict) -> Iterator[str]:
     """Yield a text if the mutation score is lower, missing or stale now."""
     if old.score is None or old.score.value is None:
         return
@@ -552,14 +576,16 @@ class BaseComparison:
     @property
     def failing(self) -> tuple[Change, ...]:
         """Return the changes that fail the comparison."""
-        gated = self.fail_on is FailOn.WEAKER
-        return tuple(change for change in self.changes if gated and change.kind is ChangeKind.WEAKER)
+        if self.fail_on is FailOn.NEVER:
+            return ()
+        return tuple(change for change in self.changes if change.kind is ChangeKind.WEAKER)
 
     def exit_code(self, report: Report) -> ExitCode:
         """Return `FAILED` if the comparison fails and the report passed or is undecided; else the report's code."""
         # A refused or interrupted report keeps its exit code, since the comparison is incomplete.
-        better = report.exit_code in (ExitCode.PASSED, ExitCode.UNDECIDED)
-        return ExitCode.worst(failed=True) if self.failing and better else report.exit_code
+        if self.failing and report.exit_code in (ExitCode.PASSED, ExitCode.UNDECIDED):
+            return ExitCode.worst(failed=True)
+        return report.exit_code
 
 
 def compare(
@@ -583,22 +609,23 @@ def compare(
         now: The report of the current tree.
         fail_on: The changes that fail the comparison.
         today: The current date, on which a waiver is valid or has expired.
-        is_gone: Returns whether the project no longer defines a function.
+        is_gone: Returns whether the project no longer defines a module, class or function.
         further: Changes that the reports do not show.
     """
-    waivers = [(v.contract.id, waiver) for v in now.contracts for waiver in v.contract.waivers]
-    renamed = (_renamed(change, is_gone) for change in (*find_differences(base, now), *further))
-    judged = [_waived(change, waivers, today) for change in renamed]
-    judged += [_expired(contract, waiver) for contract, waiver in waivers if not _counts(waiver, today)]
-    judged.sort(key=lambda change: list(ChangeKind).index(change.kind))
-    # A file of the base that was refused is noted with the first reason.
-    refused = [finding for finding in base.findings if finding.severity is Severity.REFUSAL]
-    first = {finding.location.path: finding for finding in reversed(refused)}
-    notes = tuple(f"the base's {path} is not compared: {first[path].message}" for path in sorted(first))
-    return BaseComparison(changes=tuple(judged), fail_on=fail_on, notes=notes)
+    waivers = [(verdict.contract.id, waiver) for verdict in now.contracts for waiver in verdict.contract.waivers]
+    changes = [_accept_renaming(change, is_gone) for change in (*find_differences(base, now), *further)]
+    changes = [_apply_waivers(change, waivers, today) for change in changes]
+    changes += [_expired_waiver(contract, waiver) for contract, waiver in waivers if not _is_valid(waiver, today)]
+    # Note every file of the base that was refused, with the first reason.
+    messages: dict[Path, str] = {}
+    for finding in base.findings:
+        if finding.severity is Severity.REFUSAL:
+            messages.setdefault(finding.location.path, finding.message)
+    notes = tuple(f"the base's {path} is not compared: {messages[path]}" for path in sorted(messages))
+    return BaseComparison(changes=_worst_first(changes), fail_on=fail_on, notes=notes)
 
 
-def _renamed(change: Change, is_gone: Callable[[Target], bool]) -> Change:
+def _accept_renaming(change: Change, is_gone: Callable[[Target], bool]) -> Change:
     """Return the change, as `REWORDED` if the clause only follows a renaming of code that no longer exists."""
     if not change.renamed or not all(map(is_gone, change.renamed)):
         return change
@@ -606,31 +633,25 @@ def _renamed(change: Change, is_gone: Callable[[Target], bool]) -> Change:
     return replace(change, kind=ChangeKind.REWORDED, text=f"{change.text}; {names} renamed")
 
 
-def _waived(change: Change, waivers: list[tuple[str, Waiver]], today: date) -> Change:
+def _apply_waivers(change: Change, waivers: list[tuple[str, Waiver]], today: date) -> Change:
     """Return a weakening as waived, if a waiver accepts it today."""
     if change.kind is not ChangeKind.WEAKER:
         return change
     for contract, waiver in waivers:
-        same = contract == change.contract.partition(" on ")[0] or change.name == change.contract
-        named = waiver.removed if change.removed else waiver.weaker
-        if same and change.name == named and _counts(waiver, today):
+        # The removal of a whole contract can only be waived in another contract.
+        applies = contract == change.contract.partition(" on ")[0] or change.name == change.contract
+        clause = waiver.removed if change.removed else waiver.weaker
+        if applies and change.name == clause and _is_valid(waiver, today):
             text = f"{change.text}; waived until {waiver.expires} by {waiver.owner}: {waiver.reason}"
             return replace(change, kind=ChangeKind.WAIVED, text=text)
     return change
 
 
-def _counts(waiver: Waiver, today: date) -> bool:
+def _is_valid(waiver: Waiver, today: date) -> bool:
     return waiver.last_day is not None and today <= waiver.last_day
 
 
-def _expired(contract: str, waiver: Waiver) -> Change:
+def _expired_waiver(contract: str, waiver: Waiver) -> Change:
     """Return an expired waiver as a weaker clause."""
     text = f"the waiver of {waiver.owner} expired on {waiver.expires}: restore the clause, or renew the waiver"
-    return Change(
-        kind=ChangeKind.WEAKER,
-        contract=contract,
-        claim=waiver.name,
-        text=text,
-        name=waiver.name,
-        location=waiver.location,
-    )
+    return replace(_weakening(waiver.name, text, waiver.location), contract=contract)

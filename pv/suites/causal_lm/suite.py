@@ -1,6 +1,6 @@
 """The suite `causal-lm`: how a language model is called, and the claims about it.
 
-The claims are about what a position sees, padding, packing, the loss, saving, and the cache.
+The claims are about causality, padding, packing, the loss, saving, and the cache.
 """
 
 import inspect
@@ -27,6 +27,7 @@ FEATURES = {"mask": ("attention_mask",), "loss": ("labels",), "cache": ("past_ke
 """By feature: the usual names of its argument; a model with the feature takes one of them."""
 
 SEGMENTS = ("segments", "segment_ids", "document_ids")
+"""The usual names of the argument with the number of the document of each token."""
 
 EXPECTED = (
     "expected a function or class that is called without arguments and returns a module, itself called with input_ids "
@@ -51,8 +52,9 @@ class Bench(CallableBench):
     def __init__(self, factory: Callable[[], nn.Module]) -> None:
         before = set(seen)
         super().__init__(factory)
-        self.model = redrawn(self.build())
-        self.taken = inspect.signature(self.model.forward).parameters
+        self.model = self.build()
+        redraw(self.model)
+        self.parameters = inspect.signature(self.model.forward).parameters
         config = getattr(self.model, "config", None)
         self.pad = int(getattr(config, "pad_token_id", None) or 0)
         self.mask_type = torch.long
@@ -61,7 +63,7 @@ class Bench(CallableBench):
         self.tokens = [token for token in range(vocabulary) if token != self.pad]
         self.rows = rows_of(self.tokens)
         self._raises: dict[str, str] = {}
-        self.set_features(dict.fromkeys((*FEATURES, "packing", "positions"), "") | self._missing_features())
+        self.set_features(self._missing_features())
         self.reached = seen - before
 
     def build(self, seed: int = 0) -> nn.Module:
@@ -78,51 +80,49 @@ class Bench(CallableBench):
 
     def missing(self, claim: str, needs: tuple[str, ...]) -> str:
         """Return the reason why a claim does not apply to the model, or "" if it applies."""
-        seen.update(self.reached)  # code that created the model, before the claim was chosen
+        # Creating the model belongs to every claim, but it ran before the claim was chosen.
+        seen.update(self.reached)
         return super().missing(claim, needs)
 
     def _missing_features(self) -> dict[str, str]:
-        """Return, by feature that the model does not have, the reason."""
+        """Return, by feature of the suite, the reason why the model does not have it; "" if it has it.
+
+        If the forward raises with the argument of a feature, the reason is "", and `require` raises later.
+        """
         tokens = torch.tensor([self.rows[0]])
-        tries = {"loss": lambda: self.loss(tokens), "cache": lambda: cache_of(self.call(tokens, use_cache=True))}
-        reasons = {feature: self._reason(feature, names, tries.get(feature)) for feature, names in FEATURES.items()}
-        absent = {feature: reason for feature, reason in reasons.items() if reason}
+        results: dict[str, Callable[[], object]] = {
+            "mask": lambda: tokens,  # every output is a result, and `_first_logits` has passed a mask
+            "loss": lambda: self.loss(tokens),
+            "cache": lambda: cache_of(self.call(tokens, use_cache=True)),
+        }
+        reasons = dict.fromkeys((*FEATURES, "packing", "positions"), "")
+        for feature, names in FEATURES.items():
+            if self.parameters.keys().isdisjoint(names):
+                reasons[feature] = f"forward takes no {' or '.join(names)}"
+                continue
+            try:
+                if results[feature]() is None:
+                    reasons[feature] = f"forward returns none for {' or '.join(names)}"
+            except Exception as error:
+                self._raises[feature] = f"with {' or '.join(names)}, forward raises {type(error).__name__}: {error}"
         if not self._packing_argument():
-            absent["packing"] = f"forward takes none of {', '.join(SEGMENTS)}, and the subject names no `packing`"
-        # Equal tokens have equal logits everywhere if positions are relative or absent.
+            reasons["packing"] = f"forward takes none of {', '.join(SEGMENTS)}, and the subject names no `packing`"
+        # Equal tokens have equal logits at every position if positions are relative or absent.
         (constant,) = self.logits([[self.tokens[0]] * 3])
-        if "position_ids" not in self.taken and relative_difference(constant[1:], constant[:-1]) > TOLERANCE:
-            absent["positions"] = "positions are absolute, and forward takes no position_ids"
-        return absent
+        if "position_ids" not in self.parameters and relative_difference(constant[1:], constant[:-1]) > TOLERANCE:
+            reasons["positions"] = "positions are absolute, and forward takes no position_ids"
+        return reasons
 
     def require(self, feature: str) -> None:
-        """Raise SkipTest if the forward raises with the arguments of a feature: the claim is then undecided."""
-        if why := self._raises.get(feature):
+        """Raise SkipTest if the forward raises with the argument of a feature: the claim is then undecided."""
+        if reason := self._raises.get(feature):
             hint = f'if they mean something else, say so: `make.features = {{"{feature}": "..."}}`'
-            raise SkipTest(f"{why}; {hint}")
-
-    def _reason(self, feature: str, names: tuple[str, ...], attempt: Callable[[], object] | None) -> str:
-        """Return why the model does not have a feature; "" if it has it.
-
-        If the forward raises with the argument of the feature, the result is "" too, and `require` raises later.
-
-        Args:
-            feature: The feature.
-            names: The usual names of its argument.
-            attempt: Calls the model with the argument, and returns None without a result; None to skip this.
-        """
-        if not self.taken.keys() & {*names}:
-            return f"forward takes no {' or '.join(names)}"
-        try:
-            return "" if attempt is None or attempt() is not None else f"forward returns none for {' or '.join(names)}"
-        except Exception as error:
-            self._raises[feature] = f"with {' or '.join(names)}, forward raises {type(error).__name__}: {error}"
-            return ""
+            raise SkipTest(f"{reason}; {hint}")
 
     def _packing_argument(self) -> str:
         """Return the name of the argument that separates packed documents; "" if there is none."""
-        known = (name for name in SEGMENTS if name in self.taken)
-        return str(getattr(self.subject, "packing", "")) or next(known, "")
+        usual = next((name for name in SEGMENTS if name in self.parameters), "")
+        return str(getattr(self.subject, "packing", "")) or usual
 
     def call(self, tokens: Tensor, model: nn.Module | None = None, /, **inputs: object) -> Any:
         """Call a model, and return its output.
@@ -130,11 +130,12 @@ class Bench(CallableBench):
         Args:
             tokens: Token ids [N, T].
             model: The model; None for the model of this bench.
-            inputs: Further arguments; the model gets the ones that it takes and that are not None.
+            inputs: Further arguments. Those that are None, or that the model does not take, are not passed.
         """
         model = model or self.model
-        arguments = {name: value for name, value in inputs.items() if name in self.taken and value is not None}
-        if "attention_mask" in self.taken and self.taken["attention_mask"].default is inspect.Parameter.empty:
+        arguments = {name: value for name, value in inputs.items() if name in self.parameters and value is not None}
+        mask_parameter = self.parameters.get("attention_mask")
+        if mask_parameter is not None and mask_parameter.default is inspect.Parameter.empty:
             arguments.setdefault("attention_mask", torch.ones_like(tokens))
         mask = arguments.get("attention_mask")
         if isinstance(mask, Tensor):
@@ -148,33 +149,33 @@ class Bench(CallableBench):
         return logits_of(self.call(tokens, model, **inputs), tokens)
 
     def loss(self, tokens: Tensor) -> Tensor | None:
-        """Return the loss of tokens that are their own labels, if there is one."""
-        return part(self.call(tokens, labels=tokens), "loss", 0)
+        """Return the loss of tokens that are their own labels; None if the model returns no loss."""
+        return find_tensor(self.call(tokens, labels=tokens), "loss", 0)
 
     def logits(self, rows: Sequence[Row]) -> list[Tensor]:
         """Return the logits of each row, padded on the right; without padding, no mask is passed."""
-        tokens, mask = padded(rows, self.pad, left=False)
+        tokens, mask = pad_rows(rows, self.pad, left=False)
         return unpad(self.batch(tokens, attention_mask=None if mask.all() else mask), mask)
 
     def left_padded(self, rows: Sequence[Row], pad: int | None = None) -> list[Tensor]:
         """Return the logits of each row, padded on the left."""
-        tokens, mask = padded(rows, self.pad if pad is None else pad, left=True)
+        tokens, mask = pad_rows(rows, self.pad if pad is None else pad, left=True)
         # The position of a token is the number of real tokens before it; padding gets 0.
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
         return unpad(self.batch(tokens, attention_mask=mask, position_ids=positions), mask)
 
     def packed(self, rows: Sequence[Row]) -> list[Tensor]:
         """Return the logits of each row, with all rows packed into one."""
-        sizes = [len(row) for row in rows]
-        tokens = torch.tensor([[token for row in rows for token in row]])
-        documents = torch.tensor([[k for k, size in enumerate(sizes, 1) for _ in range(size)]])
-        positions = torch.tensor([[place for size in sizes for place in range(size)]])
-        inputs: dict[str, object] = {self._packing_argument(): documents, "position_ids": positions, "use_cache": False}
-        return list(self.batch(tokens, **inputs)[0].split(sizes))
+        lengths = torch.tensor([len(row) for row in rows])
+        tokens = torch.tensor([token for row in rows for token in row])
+        documents = torch.repeat_interleave(torch.arange(1, len(rows) + 1), lengths)
+        positions = torch.cat([torch.arange(len(row)) for row in rows])
+        inputs: dict[str, object] = {self._packing_argument(): documents[None], "position_ids": positions[None]}
+        return list(self.batch(tokens[None], use_cache=False, **inputs)[0].split(lengths.tolist()))
 
     def cached(self, row: Row, first: int) -> Tensor:
         """Return the logits [T, V] of a row that is passed with a cache: its first tokens, then one by one."""
-        name = next(name for name in FEATURES["cache"] if name in self.taken)
+        name = next(name for name in FEATURES["cache"] if name in self.parameters)
         cache, logits = None, []
         for tokens in torch.tensor([row]).split([first] + [1] * (len(row) - first), dim=1):
             output = self.call(tokens, use_cache=True, **{name: cache})
@@ -183,7 +184,7 @@ class Bench(CallableBench):
         return torch.cat(logits)
 
     def _first_logits(self) -> Tensor:
-        """Return the logits of a first forward, and set the dtype of masks that the model takes."""
+        """Return the logits of a first forward, and set `mask_type` to a dtype of masks that the model takes."""
         tokens, mask, errors = torch.tensor([[1, 2], [2, 1]]), torch.ones(2, 2), []
         for self.mask_type in (torch.long, torch.bool):
             try:
@@ -195,25 +196,27 @@ class Bench(CallableBench):
         raise UsageError(f"the model cannot be called with tokens [2, 2]: {errors[0]}; {EXPECTED}") from errors[0]
 
 
-def redrawn(model: nn.Module) -> nn.Module:
+@torch.no_grad()
+def redraw(model: nn.Module) -> None:
     """Replace the trainable weights of a model by random ones: initial ones may be so small that they hide faults."""
-    with torch.no_grad():
-        for weight in (parameter for parameter in model.parameters() if parameter.requires_grad):
+    for weight in model.parameters():
+        if weight.requires_grad:
             noise = torch.randn_like(weight)
-            # Divide by the square root of the number of inputs, so that activations keep their size.
+            # Divide by the square root of the number of inputs, so that activations keep their size. A vector, such as
+            # the scale of a norm, is only disturbed.
             weight.copy_(noise * weight.shape[-1] ** -0.5 if weight.dim() > 1 else weight + 0.05 * noise)
-    return model
 
 
-def padded(rows: Sequence[Row], pad: int, *, left: bool) -> tuple[Tensor, Tensor]:
+def pad_rows(rows: Sequence[Row], pad: int, *, left: bool) -> tuple[Tensor, Tensor]:
     """Pad rows with the token `pad`, and return tokens [N, T] and their mask [N, T], 0 for padding."""
     width = max(map(len, rows))
-    blanks = [[pad] * (width - len(row)) for row in rows]
-    tokens = [[*blank, *row] if left else [*row, *blank] for row, blank in zip(rows, blanks, strict=True)]
-    places = [
-        torch.arange(width) >= len(blank) if left else torch.arange(width) < width - len(blank) for blank in blanks
-    ]
-    return torch.tensor(tokens), torch.stack(places).long()
+    tokens = torch.full((len(rows), width), pad)
+    mask = torch.zeros(len(rows), width, dtype=torch.long)
+    for number, row in enumerate(rows):
+        place = slice(width - len(row), width) if left else slice(len(row))
+        tokens[number, place] = torch.tensor(row)
+        mask[number, place] = 1
+    return tokens, mask
 
 
 def unpad(logits: Tensor, mask: Tensor) -> list[Tensor]:
@@ -221,20 +224,17 @@ def unpad(logits: Tensor, mask: Tensor) -> list[Tensor]:
     return [row_logits[row.bool()] for row_logits, row in zip(logits, mask, strict=True)]
 
 
-def part(output: object, name: str, dimensions: int) -> Tensor | None:
-    """Return a tensor of a model's output.
+def find_tensor(output: object, name: str, dimensions: int) -> Tensor | None:
+    """Return the first tensor with a number of dimensions in a model's output; None if there is none.
 
     Args:
         output: A mapping, an object with attributes, a tuple of tensors, or a tensor.
-        name: The key or attribute. Without it, the output itself is searched.
-        dimensions: The number of dimensions of the tensor.
-
-    Returns:
-        The first such tensor; None if there is none.
+        name: The key or attribute that has the tensor. An object without the attribute is searched itself.
+        dimensions: The number of dimensions.
     """
     value = output.get(name) if isinstance(output, Mapping) else getattr(output, name, output)
-    parts = value if isinstance(value, tuple) else (value,)
-    return next((part for part in parts if isinstance(part, Tensor) and part.dim() == dimensions), None)
+    items = value if isinstance(value, tuple) else (value,)
+    return next((item for item in items if isinstance(item, Tensor) and item.dim() == dimensions), None)
 
 
 def cache_of(output: object) -> object:
@@ -245,7 +245,7 @@ def cache_of(output: object) -> object:
 
 def logits_of(output: object, tokens: Tensor) -> Tensor:
     """Return the logits [N, T, V] in a model's output, in float64. Raise UsageError if a token has none."""
-    logits = part(output, "logits", 3)
+    logits = find_tensor(output, "logits", 3)
     if logits is None or logits.shape[:2] != tokens.shape:
         returned = type(output).__name__ if logits is None else f"logits {tuple(logits.shape)}"
         raise UsageError(
@@ -256,10 +256,10 @@ def logits_of(output: object, tokens: Tensor) -> Tensor:
     return logits.double()
 
 
-LOST = 1e-3
+LOADING_TOLERANCE = 1e-3
 """Tolerance of logits after loading, relative to the largest logit.
 
-It allows for buffers that a model in bfloat16 had rounded, and that are exact after `from_pretrained`.
+A model in bfloat16 has rounded buffers, which `from_pretrained` computes again without rounding.
 """
 
 
@@ -297,15 +297,15 @@ def falsify_packed_documents_are_isolated(bench: Bench) -> None:
     for k, row in enumerate(bench.rows):
         # Change one document at a time, and compare the logits of the other documents.
         after = bench.packed([*bench.rows[:k], _other_tokens(bench, row), *bench.rows[k + 1 :]])
-        seen = [i + 1 for i in range(len(before)) if i != k and relative_difference(after[i], before[i]) > TOLERANCE]
-        assert not seen, (
-            f"other tokens in document {k + 1} of a packed row change the logits of the documents {seen}: other "
+        changed = [i + 1 for i in range(len(before)) if i != k and relative_difference(after[i], before[i]) > TOLERANCE]
+        assert not changed, (
+            f"other tokens in document {k + 1} of a packed row change the logits of the documents {changed}: other "
             "documents of the packed row are seen"
         )
     if "positions" in bench.lacks:
         # Without position_ids, the model computes positions from the documents, or counts them over the whole row.
-        # In the latter case, later documents change when the first one is shorter, although they do not see it, and
-        # their logits cannot equal the logits of documents alone.
+        # If it counts them over the whole row, later documents change when the first one is shorter, although they do
+        # not see it. Their logits then cannot equal the logits of documents alone, and the comparison is left out.
         shorter = bench.packed([bench.rows[0][:-1], *bench.rows[1:]])
         if any(relative_difference(a, b) > TOLERANCE for a, b in zip(shorter[1:], before[1:], strict=True)):
             return
@@ -315,8 +315,7 @@ def falsify_packed_documents_are_isolated(bench: Bench) -> None:
 
 def _other_tokens(bench: Bench, row: Row) -> list[int]:
     """Return a row of the same length in which every token is replaced by another one."""
-    places = {token: place for place, token in enumerate(bench.tokens)}
-    return [bench.tokens[(places[token] + 1) % len(bench.tokens)] for token in row]
+    return [bench.tokens[(bench.tokens.index(token) + 1) % len(bench.tokens)] for token in row]
 
 
 def falsify_labels_are_shifted_once(bench: Bench) -> None:
@@ -325,6 +324,7 @@ def falsify_labels_are_shifted_once(bench: Bench) -> None:
     logits, returned = bench.batch(tokens), bench.loss(tokens)
     assert returned is not None, "forward returns no loss for labels"
     loss = float(returned)
+    # The correct loss is the one of labels that are shifted once; the others are the known mistakes.
     unshifted, right, twice = (cross_entropy(logits, tokens, shift) for shift in range(3))
     mistakes = {
         "labels that are not shifted (if they are meant to be next tokens, say so in `not_claimed`)": unshifted,
@@ -340,7 +340,7 @@ def falsify_labels_are_shifted_once(bench: Bench) -> None:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, shift: int) -> float:
-    """Return the mean cross-entropy of labels that are predicted `shift` positions before."""
+    """Return the mean cross-entropy of labels, each predicted by the logits `shift` positions before it."""
     return float(F.cross_entropy(logits[:, : logits.shape[1] - shift].flatten(0, 1), labels[:, shift:].flatten()))
 
 
@@ -355,7 +355,8 @@ def falsify_loading_changes_nothing(bench: Bench) -> None:
         names = [" and ".join(sorted(group)) for group in tied - shared_parameters(model)]
         assert not names, f"after {loading}, {'; '.join(names)} are no longer one parameter: training moves them apart"
         apart = relative_difference(bench.batch(tokens, model), expected)
-        assert apart < LOST, f"after {loading}, the logits differ by {apart:.2g} of the largest: a weight is not saved"
+        message = f"after {loading}, the logits differ by {apart:.2g} of the largest: a weight is not saved"
+        assert apart < LOADING_TOLERANCE, message
 
 
 def load_copies(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
@@ -363,7 +364,7 @@ def load_copies(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
     file = io.BytesIO()
     torch.save(bench.model.state_dict(), file)
     file.seek(0)
-    # Other initial weights: a weight that is not saved keeps them, and the logits differ.
+    # A model with other initial weights: a weight that is not saved keeps its initial value, and the logits differ.
     model: Any = bench.build(seed=1)
     model.load_state_dict(torch.load(file))
     yield "load_state_dict", model
@@ -375,7 +376,7 @@ def load_copies(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
 
 
 def shared_parameters(model: nn.Module) -> set[frozenset[str]]:
-    """Return the sets of names that share a parameter."""
+    """Return the names of every parameter that has several, as for tied weights."""
     names: dict[int, set[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), set()).add(name)
@@ -386,7 +387,7 @@ def falsify_cache_changes_nothing(bench: Bench) -> None:
     bench.require("cache")
     (expected,) = bench.logits(bench.rows[:1])
     actual = bench.cached(bench.rows[0], 3)
-    wrong = [k + 1 for k in range(7) if not relative_difference(actual[k], expected[k]) < TOLERANCE]
+    wrong = [k + 1 for k in range(7) if relative_difference(actual[k], expected[k]) >= TOLERANCE]
     assert not wrong, (
         f"given 3 tokens and then one by one, tokens {wrong} of 7 have other logits with the cache than without: "
         "positions start again or are off by one, or the mask leaves out a part of the cache"

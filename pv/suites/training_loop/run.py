@@ -1,6 +1,6 @@
-"""Run a job with a trainer, and return its report together with the recorded steps.
+"""Run a job with a trainer, and record its steps.
 
-The CPU time of a run is limited. A run is refused if the adapter ignores a setting of the job.
+The CPU time of a run is limited. A run is skipped if the adapter ignores a setting of the job.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from pv.suites.training_loop.oracle import START, Sums, sums
 from pv.suites.training_loop.probe import Masked, Step, record
 
 FIRST_S, LATER_S = 15.0, 3.0
-"""Limits of the CPU time of a run, in seconds: for normal runs, and for later runs after a run has reached its limit.
+"""Limits of the CPU time of a run, in seconds: until a run has reached its limit, and for the runs after it.
 
 The slowest known loop needs about 1 s.
 """
@@ -33,7 +33,7 @@ STUCK_S = 3.0
 
 
 class Unfinished(SkipTest):
-    """A run reached its limit. Claims that need the run are undecided."""
+    """A run reached a limit of its CPU time. Claims that need the run are undecided."""
 
 
 class _Stop(BaseException):
@@ -51,7 +51,7 @@ def limited(unfinished: Path, forwards: Callable[[], int]) -> Iterator[None]:
     Raises:
         Unfinished: The run has reached a limit.
     """
-    # A signal interrupts the main thread only: in other threads the limit of the worker must do.
+    # A signal interrupts the main thread only. In other threads, only the limit of the worker applies.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -73,21 +73,24 @@ class _Clock:
 
     def __init__(self, limit: float, forwards: Callable[[], int]) -> None:
         self.interval, self._limit, self._forwards = min(1.0, limit), limit, forwards
-        self._used = self._still = 0.0
-        self._seen = 0
+        self._total_s = self._idle_s = 0.0
+        self._last_count = 0
 
     def __str__(self) -> str:
-        still = f", the last {self._still:g} s without a forward" if self._still >= STUCK_S else ""
-        return f"{self._used:g} s of CPU time{still}"
+        idle = f", the last {self._idle_s:g} s without a forward" if self._idle_s >= STUCK_S else ""
+        return f"{self._total_s:g} s of CPU time{idle}"
 
     def tick(self, *_: object) -> None:
-        """Raise `_Stop` in a run that is over its limit, at every tick, since the trainer may catch the exception."""
+        """Count an interval, and raise `_Stop` if the run is over a limit.
+
+        It is raised again at every later tick, since the trainer may catch the exception.
+        """
         count = self._forwards()
-        self._used += self.interval
-        # A loop that waits for a full batch computes nothing: it is stopped sooner than a slow one.
-        self._still = self._still + self.interval if count == self._seen else 0.0
-        self._seen = count
-        if self._used >= self._limit or (count and self._still >= STUCK_S):
+        self._total_s += self.interval
+        # A loop without forwards, such as one that waits for a full batch, is stopped sooner than a slow one.
+        self._idle_s = self._idle_s + self.interval if count == self._last_count else 0.0
+        self._last_count = count
+        if self._total_s >= self._limit or (count and self._idle_s >= STUCK_S):
             raise _Stop
 
 
@@ -101,24 +104,23 @@ _SETTINGS = {
     "eval_batch": {"eval_batch"},
     "log_every": {"log_every"},
 }
-"""By feature: the settings that the adapter of a trainer without the feature need not read, as their value is fixed."""
-_FEATURES = {name: feature for feature, names in _SETTINGS.items() for name in names} | {
+"""By feature: the settings that the adapter of a trainer without the feature need not read."""
+_FEATURES = {
+    "eval_every": "cadence",
+    "save_every": "cadence",
     "evaluated": "evaluate",
     "stop_at": "stop",
     "pad_multiple": "padding",
-    "rate": "",
+    "rate": "",  # all loops have a rate; the feature `rate` means that the rate is logged
 }
-"""By setting: its feature, if the two names differ.
-
-All loops have a `rate`. It has no feature, since the feature `rate` means that the rate is logged.
-"""
+"""By setting: its feature, if it has another name."""
 
 
 class TrackedJob(Job):
     """A job that records which of its settings are read, including reads of its copies."""
 
     __slots__ = ()
-    # On the class: instances of a dataclass with slots take no other attributes, and copies must share the set.
+    # Stored on the class, because an instance has only the slots of `Job`, and because copies must share the set.
     read: ClassVar[set[str]] = set()
 
     def __getattribute__(self, name: str) -> object:
@@ -137,7 +139,7 @@ def track_reads(job: Job) -> TrackedJob:
 def refuse_unread(job: Job, missing: Collection[str] = ()) -> None:
     """Check that the adapter has read, since `track_reads`, every setting of a job that differs from its default.
 
-    Exempt are
+    Settings without an effect need not be read:
 
     1. all settings in a resumed run, which may have no steps left;
     2. `epochs` if `max_steps` is set;
@@ -154,35 +156,38 @@ def refuse_unread(job: Job, missing: Collection[str] = ()) -> None:
     """
     if job.resume is not None:
         return
-    used = {name for name, value in _DEFAULTS.items() if value is not MISSING and getattr(job, name) != value}
-    used -= {"epochs"} if job.max_steps is not None else set()
-    used = used.difference(*(settings for feature, settings in _SETTINGS.items() if feature in missing))
-    used -= {"evaluated", "eval_batch"} if not job.eval_every else set()
-    used -= {"log_every"} if {*LOGGED} <= set(missing) else set()
-    if unread := sorted(used - TrackedJob.read):
+    without_effect = set[str]().union(*(settings for feature, settings in _SETTINGS.items() if feature in missing))
+    if job.max_steps is not None:
+        without_effect.add("epochs")
+    if not job.eval_every:
+        without_effect |= {"evaluated", "eval_batch"}
+    if set(LOGGED) <= set(missing):
+        without_effect.add("log_every")
+    changed = {name for name, value in _DEFAULTS.items() if value is not MISSING and getattr(job, name) != value}
+    if unread := sorted(changed - without_effect - TrackedJob.read):
         hints = (f"job.{name}: use it{_alternative(name)}" for name in unread)
         raise SkipTest(f"the adapter does not read {'; '.join(hints)}")
 
 
 def feature_of(setting: str) -> str:
-    """Return the feature of a setting of a job. For a setting that all loops have, the result is not in `FEATURES`."""
+    """Return the feature of a setting of a job; a name that is not in `FEATURES` if all loops have the setting."""
     return _FEATURES.get(setting, setting)
 
 
 def _alternative(setting: str) -> str:
     """Return advice for an adapter whose loop does not have a setting; "" if all loops have the setting."""
     if setting == "seed":
-        return ", as by `torch.manual_seed(job.seed)` for a loop without a seed of its own"
+        return ", as by `torch.manual_seed(job.seed)` for a loop without a seed parameter"
     feature = feature_of(setting)
     if feature not in FEATURES:
         return ""
-    documented = " (a schedule of the loop's own: read it, and define `expected_rate`)" if setting == "schedule" else ""
+    schedule = " (for another schedule: read it, and define `expected_rate`)" if setting == "schedule" else ""
     # An opt-in feature is tried only if `features` says True.
-    hint = "leave `{}` out of `features`" if feature in OPT_IN else "name `{}` as missing in `features`"
-    return f"{documented}, or {hint.format(feature)}"
+    hint = f"leave `{feature}` out of `features`" if feature in OPT_IN else f"name `{feature}` as missing in `features`"
+    return f"{schedule}, or {hint}"
 
 
-_DISTURBANCE = itertools.count(1000)
+_RUN_SEEDS = itertools.count(1000)
 """Seeds of the default generator, a new one before each run; see `observe`."""
 
 
@@ -232,11 +237,13 @@ class Run:
     def before(self, k: int) -> Mapping[str, Tensor]:
         """Return the weights before the step at index k, by name.
 
-        {} for the first step of a resumed run if no forward in training mode, which records the weights, precedes it.
+        A resumed run records the weights before its first step in a forward in training mode; {} without one.
         """
         if k:
             return self.steps[k - 1].weights
-        return START if self.job.resume is None else self.steps[0].first if self.steps else {}
+        if self.job.resume is None:
+            return START
+        return self.steps[0].first if self.steps else {}
 
     def sums(self, k: int, names: Iterable[int] | None = None, smoothing: float = 0.0) -> Sums:
         """Return the sums over examples at the weights before the step at index k.
@@ -258,17 +265,18 @@ class Run:
 
     def uncropped(self, names: Iterable[int]) -> list[Example]:
         """Return the examples with these names, not cropped. Raise SkipTest for a name that no example has."""
-        by_name, names = {example.name: example for example in (*self.job.train, *self.job.evaluated)}, list(names)
+        by_name = {example.name: example for example in (*self.job.train, *self.job.evaluated)}
+        names = list(names)
         if unknown := [name for name in names if name not in by_name]:
             raise SkipTest(
-                f"a row that the model is given begins with the token {unknown[0]}, which is the name of no example: "
-                "hand the rows over as they are, without a token of the loop's own before them"
+                f"a row of the model's input begins with the token {unknown[0]}, which is the name of no example: "
+                "pass the rows unchanged, without a further token before them"
             )
         return [by_name[name] for name in names]
 
     @property
     def order(self) -> list[tuple[int, ...]]:
-        """Return the names of the examples of each step, in order."""
+        """Return the names of the examples of each step."""
         return [step.names for step in self.steps]
 
 
@@ -279,15 +287,15 @@ def observe(trainer: Trainer, job: Job) -> Run:
         SkipTest: The adapter ignores a setting of the job, the run does not end, or no steps are observed.
     """
     # A different seed before every run: a trainer that does not seed itself gives different runs.
-    torch.manual_seed(next(_DISTURBANCE))
+    torch.manual_seed(next(_RUN_SEEDS))
     recorded = record()
-    # After the step, since a closure may compute the gradient inside it.
+    # A hook after the step, since a closure may compute the gradient inside the step.
     handle = register_optimizer_step_post_hook(recorded.note_step)
     try:
         with limited(job.directory.with_name("unfinished"), lambda: recorded.forwards), _counted_starts() as started:
             report = trainer.run(track_reads(job))
     except Unfinished as error:
-        hint = "" if job.max_steps else "; if the loop counts steps alone, name `epochs` as missing in `features`"
+        hint = "" if job.max_steps else "; if the loop counts only steps, name `epochs` as missing in `features`"
         raise Unfinished(f"{error}{hint}") from None
     finally:
         handle.remove()
@@ -295,9 +303,9 @@ def observe(trainer: Trainer, job: Job) -> Run:
         raise TypeError(f"{type(trainer).__qualname__}.run(job) returned {report!r:.80}: expected a Report")
     refuse_unread(job, missing_features(trainer))
     probe = probe_of(report.model)
-    # Custom update rules outside of torch.optim leave no step to judge.
+    # An update rule outside of torch.optim calls no hook, so no step is recorded.
     if not recorded.steps and job.resume is None and not _is_start(weights_of(report.model)):
-        raise SkipTest("the weights change, but no torch.optim.Optimizer takes a step: only those are seen")
+        raise SkipTest("the weights change, but no torch.optim.Optimizer takes a step: only its steps are recorded")
     return Run(
         job=job,
         steps=tuple(recorded.steps),
@@ -325,20 +333,20 @@ def observe(trainer: Trainer, job: Job) -> Run:
 
 @contextmanager
 def _counted_starts() -> Iterator[list[object]]:
-    """Yield a list that gets the type of each process or thread, such as a loader's worker, started in the context."""
+    """Yield a list with the type of every process and thread, such as a loader's worker, that the context starts."""
     started: list[object] = []
 
-    def counted(start: Callable[..., object]) -> object:
-        def count(self: object) -> None:
+    def counting(start: Callable[..., object]) -> object:
+        def start_and_count(self: object) -> None:
             started.append(type(self))
             start(self)
 
-        return count
+        return start_and_count
 
     originals: list[tuple[Any, Any]] = [(kind, kind.start) for kind in (BaseProcess, threading.Thread)]
     try:
         for kind, start in originals:
-            kind.start = counted(start)
+            kind.start = counting(start)
         yield started
     finally:
         for kind, start in originals:

@@ -159,7 +159,7 @@ class Endless(Loop):
 def test_endless_run_says_what_a_loop_of_steps_declares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "FIRST_S", 0.3)
     made = Bench(Endless(), tmp_path)
-    with pytest.raises(Unfinished, match=r"s of CPU time; if the loop counts steps alone, name `epochs`"):
+    with pytest.raises(Unfinished, match=r"s of CPU time; if the loop counts only steps, name `epochs`"):
         made.run(Job(train=equal(2)))
     with pytest.raises(Unfinished, match=r"s of CPU time(, the last .*)?$"):
         made.run(Job(train=equal(2), max_steps=1))

@@ -26,7 +26,7 @@ every_batch: Any = cast("Any", falsify_every_batch_reaches_the_optimizer).hypoth
 
 
 class Stream(HandWritten):
-    """A loop over an endless stream, whose batches are full: it makes passes over the data, and counts steps alone."""
+    """A loop over an endless stream, whose batches are full: it makes passes over the data, and counts only steps."""
 
     features: Mapping[str, bool | str] = {"loss": True, **dict.fromkeys(("epochs", "schedule", "evaluate"), False)}
     not_claimed = dict.fromkeys(("TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), "the loop logs the loss of the last step")

@@ -55,7 +55,7 @@ class HandWritten:
 
             * `masks` if every token is scored, `gaps` if tokens that are not scored come first, as a prompt does;
             * `lengths` if all rows have one length;
-            * `epochs` if it counts steps alone (`job.max_steps` is then always set), `max_steps` if it counts epochs
+            * `epochs` if it counts only steps (`job.max_steps` is then always set), `max_steps` if it counts epochs
               alone;
             * `accumulate` if it takes a step on each batch (`job.batch` is then the size of a window);
             * `short_windows` if windows continue over the end of an epoch.

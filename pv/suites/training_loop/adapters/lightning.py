@@ -1,4 +1,4 @@
-"""The adapter of `lightning.Trainer`, with a plain LightningModule or a module of the user."""
+"""The adapter of `lightning.Trainer`, for a simple module or for a LightningModule of the user."""
 
 import functools
 import math
@@ -19,9 +19,8 @@ from pv.suites.training_loop.job import IGNORED, Example, Job, Report
 from pv.suites.training_loop.probe import token_loss
 
 DOCS = "https://lightning.ai/docs/pytorch/stable"
-MEANS = (
-    f"a batch gives the mean of the user, and accumulation averages batches, see {DOCS}/advanced/training_tricks.html"
-)
+# The reasons why claims are not made.
+MEANS = f"the loss is a mean per batch, and accumulation averages batches, see {DOCS}/advanced/training_tricks.html"
 VALUE = f"a value logged with on_step is the value of its batch, see {DOCS}/extensions/logging.html"
 STATES = f"random states are not among the contents of a checkpoint, see {DOCS}/common/checkpointing_basic.html"
 REPEATS = f"two processes repeat examples in an evaluation, see {DOCS}/common/evaluation_intermediate.html"
@@ -29,7 +28,7 @@ ORDER = "the loader of torchdata draws other orders after a restore, or with wor
 
 
 class ProbeModule(lightning.LightningModule):
-    """A module whose loss is the mean over the scored tokens of a batch, logged as the documentation shows."""
+    """A module whose loss is the mean over the scored tokens of a batch, logged as Lightning's documentation shows."""
 
     def __init__(self, job: Job, planned: int) -> None:
         super().__init__()
@@ -66,8 +65,8 @@ class Lightning:
         "step_events": "the events are events of batches",
         **dict.fromkeys(("groups", "decay", "average", "network"), "it is left to the code of the user"),
         "scaler": "there is no gradient scaler on the CPU",
-        "best_step": "a callback names a file",
-        "finite": "a loss that is not finite is refused by settings that are off by default, as `detect_anomaly`",
+        "best_step": "a callback names the best file, not its step",
+        "finite": "a loss that is not finite is refused only by settings that are off by default, as `detect_anomaly`",
     }
     lacks = OldLacks()
     not_claimed: Mapping[str, str] = {
@@ -101,27 +100,27 @@ class Lightning:
         """Run a job with `Trainer.fit`, and return its report."""
         lightning.seed_everything(job.seed, workers=True, verbose=False)
         report = Report(model=self.module(job))
-        trainer = lightning.Trainer(**_settings(job) | self.plugged(job, report) | self.settings)
-        evaluated = self.loaded(job, job.evaluated, job.eval_batch, 0) if job.eval_every and job.evaluated else None
-        train = self.loaded(job, job.train, job.batch, job.seed, shuffle=True)
+        trainer = lightning.Trainer(**_settings(job) | self.recorders(job, report) | self.settings)
+        evaluated = self.loader(job, job.evaluated, job.eval_batch, 0) if job.eval_every and job.evaluated else None
+        train = self.loader(job, job.train, job.batch, job.seed, shuffle=True)
         trainer.fit(report.model, train, evaluated, ckpt_path=str(job.resume) if job.resume else None)
         report.final_step = trainer.global_step
         report.checkpoints = {_step(path): path for path in sorted(Path(job.directory).glob("*step=*.ckpt"))}
         return report
 
-    def plugged(self, job: Job, report: Report) -> dict[str, object]:
+    def recorders(self, job: Job, report: Report) -> dict[str, object]:
         """Return the arguments `logger` and `callbacks` of the trainer, which record the run in its report."""
         callbacks = [
             *(make() for make in self.callbacks),
             Watch(job, report),
             *_checkpoint_callbacks(job, self.names["eval_loss"]),
         ]
-        return {"logger": Logs(report, self.names), "callbacks": callbacks}
+        return {"logger": ReportLogger(report, self.names), "callbacks": callbacks}
 
-    def loaded(self, job: Job, rows: tuple[Example, ...], size: int, seed: int, *, shuffle: bool = False) -> Any:
-        """Return a loader with its own generator, as PyTorch's notes on reproducibility advise."""
+    def loader(self, job: Job, examples: tuple[Example, ...], size: int, seed: int, *, shuffle: bool = False) -> Any:
+        """Return a loader whose state a checkpoint includes; it draws from its own generator."""
         collate = functools.partial(self.collate, job)
-        return loader_of(job, rows, size, seed, shuffle=shuffle, collate=collate, kind=StatefulDataLoader)
+        return loader_of(job, examples, size, seed, shuffle=shuffle, collate=collate, kind=StatefulDataLoader)
 
 
 def _ranks() -> int:
@@ -130,7 +129,7 @@ def _ranks() -> int:
 
 
 def _step(path: Path) -> int:
-    """Return the step in the name of a checkpoint: `step=S.ckpt`, which may have a prefix, and a version behind it."""
+    """Return the step S in the name of a checkpoint, such as `step=S.ckpt` or `best-step=S-v1.ckpt`."""
     return int(path.stem.split("step=")[1].split("-")[0])
 
 
@@ -160,7 +159,7 @@ def _settings(job: Job) -> dict[str, object]:
 
 
 def _checkpoint_callbacks(job: Job, monitored: str) -> list[Callback]:
-    """Return the callbacks that save the newest checkpoints, and the best one besides.
+    """Return the callbacks that save the newest checkpoints and, if the job asks for it, the best one.
 
     Args:
         job: The job.
@@ -168,8 +167,8 @@ def _checkpoint_callbacks(job: Job, monitored: str) -> list[Callback]:
     """
     if not job.save_every:
         return []
-    # Lightning keeps the checkpoints with the best monitored number: the largest steps are the newest checkpoints.
-    rotation: dict[str, object] = {"save_top_k": -1}
+    # Lightning keeps the checkpoints with the best value of a metric: by the metric `step`, the newest checkpoints.
+    rotation: dict[str, object] = {"save_top_k": -1}  # all
     if job.keep is not None:
         rotation = {"save_top_k": job.keep, "monitor": "step", "mode": "max"}
     newest = ModelCheckpoint(job.directory, "{step}", every_n_train_steps=job.save_every, **rotation)
@@ -177,10 +176,10 @@ def _checkpoint_callbacks(job: Job, monitored: str) -> list[Callback]:
     return [best, newest] if job.best else [newest]
 
 
-class Logs(Logger):
-    """A logger that adds the logged losses to a report. Lightning numbers steps from 0, reports from 1."""
+class ReportLogger(Logger):
+    """A logger that adds the logged losses to a report."""
 
-    name = version = "logs"
+    name = version = "logs"  # Lightning requires both
 
     def __init__(self, report: Report, names: Mapping[str, str]) -> None:
         super().__init__()
@@ -190,11 +189,11 @@ class Logs(Logger):
         pass
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        at = (step or 0) + 1
+        number = (step or 0) + 1  # Lightning numbers steps from 0, reports from 1
         if self.names["loss"] in metrics:
-            self.report.logs.append({"step": at, "loss": metrics[self.names["loss"]]})
+            self.report.logs.append({"step": number, "loss": metrics[self.names["loss"]]})
         if self.names["eval_loss"] in metrics:
-            self.report.evaluations.append((at, metrics[self.names["eval_loss"]]))
+            self.report.evaluations.append((number, metrics[self.names["eval_loss"]]))
 
 
 class Watch(Callback):
@@ -203,15 +202,18 @@ class Watch(Callback):
     def __init__(self, job: Job, report: Report) -> None:
         self.job, self.report = job, report
 
+    def on_train_start(self, *_: object) -> None:
+        self.report.events.append("train_begin")
+
+    def on_train_epoch_start(self, *_: object) -> None:
+        self.report.events.append("epoch_begin")
+
+    def on_train_epoch_end(self, *_: object) -> None:
+        self.report.events.append("epoch_end")
+
+    def on_train_end(self, *_: object) -> None:
+        self.report.events.append("train_end")
+
     def on_train_batch_end(self, trainer: lightning.Trainer, *_: object) -> None:
         if trainer.global_step == self.job.stop_at:
             trainer.should_stop = True
-
-
-def _recorder_of(event: str) -> Callable[..., None]:
-    """Return a method of `Watch` that records an event."""
-    return lambda self, *_: self.report.events.append(event)
-
-
-for _hook in ("train_start", "train_epoch_start", "train_epoch_end", "train_end"):
-    setattr(Watch, f"on_{_hook}", _recorder_of(_hook.replace("train_epoch", "epoch").replace("start", "begin")))

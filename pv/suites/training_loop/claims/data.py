@@ -31,7 +31,7 @@ from pv.suites.training_loop.run import Run, Unfinished
 # The cause of windows across epochs, which may be intended.
 GOES_ON = (
     "a window that is filled up from the next epoch; where that is intended, name `short_windows` as missing in "
-    "`features`, or `epochs` if the loop counts steps alone"
+    "`features`, or `epochs` if the loop counts only steps"
 )
 
 
