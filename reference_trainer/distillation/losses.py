@@ -385,8 +385,8 @@ class BlockwiseLoss:
     def block(self, at_C: slice | Tensor) -> list[Tensor]:
         """Write the gradient of a block; return the numbers of its rows, K tensors, float64 [C].
 
-        The numbers are, in the order of `RowLosses`, the two terms and, if requested, the five metrics; then the largest
-        logit of the student and of the teacher.
+        The numbers are, in the order of `RowLosses`, the two terms and, if requested, the five metrics; then the maxima
+        of the logits of student and teacher.
         """
         # The functions of `divergences` overwrite their arguments, so the order matters: cross-entropy and metrics read
         # the unscaled logits, then these are divided by the temperature, and then replaced by the derivatives.
