@@ -195,7 +195,7 @@ class Mark:
         self.joined = run_id
 
     def leave(self, *, joined: bool) -> None:
-        """Empty the file after an attempt. joined: whether the machine has connected to the others; else it may retry."""
+        """Empty the file after an attempt. joined: whether the machine connected to the others; else it may try again."""
         self._write("")
         self.joined = self.joined if joined else ""
 
