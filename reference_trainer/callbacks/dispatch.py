@@ -191,7 +191,7 @@ class Callbacks:
 
     Args:
         callbacks: The callbacks and observers.
-        wait_s: Seconds that a checkpoint and the end of the run wait for all observers together.
+        wait_s: Seconds that the run waits for all observers together, before a checkpoint and at its end.
 
     Raises:
         CallbackError: A callback is not a `Callback`, or has an unknown or asynchronous hook, or an invalid priority.
@@ -239,12 +239,13 @@ class Callbacks:
         Observers get the event first, so that an exception in a control callback does not lose it. If the callbacks are
         closed, do nothing.
         """
-        controls, observers = self._receivers[event_of(hook)]
+        event = event_of(hook)
+        controls, observers = self._receivers[event]
         if self._closed:
             return Action.CONTINUE
         for delivery in observers:
-            delivery.put(event_of(hook), context)
-        return call_hooks(controls, event_of(hook), context)
+            delivery.put(event, context)
+        return call_hooks(controls, event, context)
 
     def end(self, context: Context, cause: BaseException | None) -> None:
         """Call `on_train_end` as `call_train_end` does, and wait for the observers."""
@@ -295,10 +296,7 @@ class Callbacks:
         return [*self._removed, *(delivery for _, delivery in self._registered if delivery is not None)]
 
     def _find_receivers(self) -> None:
-        """Find the control callbacks and the observers of every event, in order.
-
-        They are found at a registration, because events are more frequent.
-        """
+        """Find the receivers of every event, in order; at a registration, because events are more frequent."""
         self._receivers: dict[Event, tuple[tuple[Callback, ...], tuple[Delivery, ...]]] = {}
         ordered = sorted(self._registered, key=lambda registration: -registration.callback.priority)
         for event in Event:

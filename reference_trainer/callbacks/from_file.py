@@ -96,10 +96,10 @@ def _spec(where: str, entry: object) -> Spec:
 
 
 def _refuse_unknown(where: Path | str, table: Mapping[str, object], known: tuple[str, ...]) -> None:
-    for name in table.keys() - known:
-        near = difflib.get_close_matches(name, known)
+    if unknown := sorted(table.keys() - known):
+        near = difflib.get_close_matches(unknown[0], known)
         hint = f"did you mean {near[0]!r}?" if near else f"expected {' and '.join(known)}"
-        raise SettingError(f"{where}: unknown key {name!r} ({hint})")
+        raise SettingError(f"{where}: unknown key {unknown[0]!r} ({hint})")
 
 
 def check_callbacks(path: Path | None) -> None:

@@ -3,9 +3,9 @@
 An entry is complete when it appears, by one rename. Its manifest has the identity and the SHA-256 of every file, and no
 path, so that a cache can be moved and shared.
 
-`keep_within` removes the least recently used entries beyond a limit of bytes. A process that uses an entry holds a
-shared lock on its manifest until the process ends; the modification time of the manifest is the time of the last use.
-On a file system without locks nothing is removed.
+`keep_within` removes the least recently used entries beyond a limit of bytes. A process holds a shared lock on the
+manifest of an entry that it uses; the system releases this lock if the process is killed. The modification time of the
+manifest is the time of the last use. On a file system without locks nothing is removed.
 """
 
 from __future__ import annotations

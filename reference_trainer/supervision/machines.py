@@ -177,7 +177,7 @@ def _read_announcement(path: Path) -> Announcement:
 
 
 class Mark:
-    """The file of a follower that its leader reads: empty, or the attempt that the machine has joined.
+    """The file of a follower for the leader: empty, or the attempt that the machine joined, after a restart with `LOST`.
 
     Attributes:
         joined: The last attempt that the machine joined, also before a restart of its supervisor; empty for none.
@@ -187,20 +187,17 @@ class Mark:
         self._path = path
         # A file with an attempt is from a supervisor of this machine that was lost during the attempt.
         self.joined = _read_text(path).removeprefix(LOST)
-        self._write(f"{LOST}{self.joined}" if self.joined else "")
+        _write(path, f"{LOST}{self.joined}" if self.joined else "")
 
     def join(self, run_id: str) -> None:
         """Write the attempt, before the machine joins it."""
-        self._write(run_id)
+        _write(self._path, run_id)
         self.joined = run_id
 
     def leave(self, *, joined: bool) -> None:
-        """Empty the file after an attempt. joined: whether the machine connected to the others; else it may try again."""
-        self._write("")
+        """Empty the file after an attempt. joined: whether the machine connected to the others; else it can retry."""
+        _write(self._path, "")
         self.joined = self.joined if joined else ""
-
-    def _write(self, text: str) -> None:
-        _write(self._path, text)
 
 
 @contextmanager
