@@ -177,7 +177,7 @@ def _read_announcement(path: Path) -> Announcement:
 
 
 class Mark:
-    """The file of a follower for the leader: empty, or the attempt that the machine joined, after a restart with `LOST`.
+    """The file of a follower for the leader: empty, or the attempt that it joined, with `LOST` after a restart.
 
     Attributes:
         joined: The last attempt that the machine joined, also before a restart of its supervisor; empty for none.
