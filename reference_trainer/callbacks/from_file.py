@@ -81,8 +81,8 @@ def _spec(where: str, entry: object) -> Spec:
         raise SettingError(f"{where} is not a table; write each callback below [[callbacks]]")
     _refuse_unknown(where, entry, ("use", "arguments"))
     use, arguments = entry.get("use"), entry.get("arguments", {})
-    names = use.replace(":", ".").split(".") if isinstance(use, str) and use.count(":") == 1 else [""]
-    if not all(name.isidentifier() for name in names):
+    names = use.replace(":", ".").split(".") if isinstance(use, str) else []
+    if not isinstance(use, str) or use.count(":") != 1 or not all(name.isidentifier() for name in names):
         raise SettingError(f"{where}: invalid use {use!r}; expected MODULE:CLASS")
     if not isinstance(arguments, dict):
         raise SettingError(f"{where}: arguments is not a table of names and values")

@@ -266,9 +266,10 @@ def collect_rows(
     fault = first_fault(labels_BT, scored_P, numbers_KP[-2:], vocabulary)
     if not deferred and fault != 0:
         raise_fault(int(fault), labels_BT, vocabulary)
-    cross_entropy_P, divergence_P, *metrics = numbers_KP[:-2]
-    metrics = metrics or [numbers_KP.new_zeros(0)] * 5
-    return RowLosses(cross_entropy_P, divergence_P, *metrics, scored_P.sum(), gradient_BTV, fault)
+    fields = [*numbers_KP[:-2]]  # the two terms and, if requested, the five metrics
+    if len(fields) == 2:
+        fields += [numbers_KP.new_zeros(0)] * 5
+    return RowLosses(*[*fields, scored_P.sum(), gradient_BTV, fault])
 
 
 def weighted_sum(rows: RowLosses, weights: Weights) -> Tensor:
