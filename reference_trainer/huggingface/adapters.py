@@ -77,7 +77,7 @@ def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, o
         torch.manual_seed(seed)
         try:
             with warnings.catch_warnings():
-                # peft 0.21 reads an attribute that transformers 5 has renamed; the user cannot avoid this warning.
+                # peft 0.21 reads an attribute that transformers 5 deprecates; the user cannot avoid this warning.
                 warnings.simplefilter("ignore", FutureWarning)
                 peft_model = get_peft_model(model, LoraConfig(**chosen))
         except (TypeError, ValueError) as error:
@@ -117,7 +117,7 @@ def check_merge(student: Causal) -> None:
 def merge_adapter(student: Causal) -> Causal:
     """Return the base of an adapted student with the adapter merged into its weights. `student` is changed in place.
 
-    If only one of two tied layers has an adapter, the layers are untied, since only this layer gets the sum.
+    If one of two tied layers has an adapter, the layers are untied, since the other layer must not get the sum.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
