@@ -10,8 +10,8 @@ other machines follow: they join every attempt that is announced, and end with t
 A rank that ends on one machine ends the attempt on all, because the other ranks fail in their next collective. If a
 rank is lost before it has connected to the others, they would wait for it until `--rank-timeout`. To avoid this wait:
 
-- Before a machine joins an attempt, it writes the attempt to its mark, a file in the shared directory. If its supervisor
-  is restarted, it does not join the attempt again, but adds "lost" to the mark: the leader then ends the attempt.
+- Before a machine joins an attempt, it writes the attempt to its mark, a file in the shared directory. After a restart
+  its supervisor does not join the attempt again, but adds "lost" to the mark: the leader then ends the attempt.
 - A follower kills its ranks if another attempt is announced, because the leader was lost and restarted.
 
 The leader renews its file every second. A follower ignores a file that is not renewed: its leader was killed.
