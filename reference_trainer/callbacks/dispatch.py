@@ -16,7 +16,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from reference_trainer.callbacks.base import Callback, Context, call_hooks, call_train_end, checked, event_of, has_hook
 from reference_trainer.errors import CallbackError
@@ -38,9 +38,9 @@ class Observer(Callback):
     for input or output does not delay the run; one that computes in Python competes with the training for the
     interpreter.
 
-    A checkpoint, and the end of the run, wait at most 10 s until the observers have processed all earlier events. The
-    run never again waits for an observer that took longer. A run that is killed and resumed therefore delivers every
-    event at least once; `context.attempt` is larger for a repeated event.
+    Before it saves a checkpoint, and at its end, the run waits at most 10 s until the observers have processed all
+    earlier events. If an observer needs longer, the run no longer waits for this observer. A run that is killed and
+    resumed therefore delivers every event at least once; `context.attempt` is larger for a repeated event.
 
     Attributes:
         queue_limit: The largest number of queued events. Beyond it the oldest are dropped and counted; the count is
@@ -57,15 +57,17 @@ class Delivery(Callback):
 
     Attributes:
         observer: The observer.
-        dropped: Number of events that were not delivered, because the queue was full or the wait at the end was over.
+        dropped: Number of events that were not delivered, because the queue was full or the final wait timed out.
     """
 
     def __init__(self, observer: Observer) -> None:
         self.observer, self.dropped = observer, 0
         self._events: deque[tuple[Event, Context]] = deque()
         self._changed = threading.Condition()
-        self._closed, self._running, self._late = False, False, False
         self._thread: threading.Thread | None = None
+        self._running = False  # whether a hook is being called
+        self._timed_out = False
+        self._closed = False
 
     @property
     def name(self) -> str:
@@ -93,12 +95,13 @@ class Delivery(Callback):
 
         Return whether every event is delivered. After one timeout, later calls do not wait.
         """
+        wait_s = 0 if self._timed_out else max(until - time.monotonic(), 0)
         with self._changed:
-            idle = self._changed.wait_for(self._is_idle, 0 if self._late else max(until - time.monotonic(), 0))
-        if not idle and not self._late:
-            self._late = True
-            late = "observer %s takes too long, more than %g s for its events; the run does not wait for it any longer"
-            _LOG.warning(late, self.name, WAIT_S)
+            idle = self._changed.wait_for(lambda: not self._events and not self._running, wait_s)
+        if not idle and not self._timed_out:
+            self._timed_out = True
+            text = "observer %s takes too long, more than %g s for its events; the run does not wait for it any longer"
+            _LOG.warning(text, self.name, WAIT_S)
         return idle
 
     def finish(self) -> None:
@@ -113,7 +116,6 @@ class Delivery(Callback):
         Events that are still queued then are dropped. The thread of a hook that is still running cannot be ended;
         `leave` exits a process with such a thread.
         """
-        # Wait, drop the remaining events, and join the thread unless its hook is still running.
         self.finish()
         idle = self.drain(time.monotonic() + WAIT_S if until is None else until)
         with self._changed:
@@ -131,9 +133,6 @@ class Delivery(Callback):
     @property
     def is_alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
-
-    def _is_idle(self) -> bool:
-        return not self._events and not self._running
 
     def _start(self) -> None:
         if self._thread is None:
@@ -163,20 +162,6 @@ class Delivery(Callback):
             _LOG.exception(message, self.name, event.value, context.step)
 
 
-def drain_all(deliveries: Iterable[Delivery], wait_s: float) -> None:
-    """Wait for all observers, at most `wait_s` seconds in total."""
-    until = time.monotonic() + wait_s
-    for delivery in deliveries:
-        delivery.drain(until)
-
-
-def close_all(deliveries: Iterable[Delivery], wait_s: float) -> None:
-    """Close all observers, within `wait_s` seconds in total."""
-    until = time.monotonic() + wait_s
-    for delivery in deliveries:
-        delivery.close(until)
-
-
 def leave(code: int) -> NoReturn:
     """Exit the process with `code`. If an observer is still running, exit by `os._exit`.
 
@@ -192,6 +177,13 @@ def leave(code: int) -> NoReturn:
     sys.exit(code)
 
 
+class _Registration(NamedTuple):
+    """A callback, and its event queue if the callback is an observer."""
+
+    callback: Callback
+    delivery: Delivery | None
+
+
 class Callbacks:
     """The callbacks of a run, in the order of priority, then of registration.
 
@@ -199,40 +191,42 @@ class Callbacks:
 
     Args:
         callbacks: The callbacks and observers.
-        wait_s: Seconds that a checkpoint and the end of the run wait for all observers together.
+        wait_s: Seconds that the run waits for all observers together, before a checkpoint and at its end.
 
     Raises:
-        CallbackError: `checked` refuses a callback.
+        CallbackError: A callback is not a `Callback`, or has an unknown or asynchronous hook, or an invalid priority.
     """
 
     def __init__(self, callbacks: Iterable[Callback] = (), *, wait_s: float = WAIT_S) -> None:
         self._wait_s = wait_s
-        self._registered = tuple((callback, _delivery(callback)) for callback in checked(callbacks))
+        self._registered = tuple(map(_register, checked(callbacks)))
         self._removed: tuple[Delivery, ...] = ()
         self._closed = False
-        self._sort()
+        self._find_receivers()
 
     def add(self, callback: Callback) -> None:
         """Register a callback; it is called after all present callbacks of the same priority."""
-        checked([*(present for present, _ in self._registered), callback])
-        self._registered += ((callback, _delivery(callback)),)
-        self._sort()
+        present = [registration.callback for registration in self._registered]
+        checked([*present, callback])  # with the present ones, so that an error has the position of this callback
+        self._registered += (_register(callback),)
+        self._find_receivers()
 
     def remove(self, callback: Callback | type[Callback]) -> None:
         """Remove an instance, or every instance of a type. Raise `CallbackError` if there is none.
 
         A removed observer still gets the events that are queued.
         """
-        removed = [pair for pair in self._registered if _matches(pair[0], callback)]
+        removed = [registration for registration in self._registered if _matches(registration.callback, callback)]
         if not removed:
             name = callback.__name__ if isinstance(callback, type) else type(callback).__name__
-            raise CallbackError(f"no callback {name} is registered; expected one of {self._names() or 'none'}")
-        self._registered = tuple(pair for pair in self._registered if pair not in removed)
+            present = ", ".join(type(registration.callback).__name__ for registration in self._registered)
+            raise CallbackError(f"no callback {name} is registered; expected one of {present or 'none'}")
+        self._registered = tuple(registration for registration in self._registered if registration not in removed)
         for _, delivery in removed:
             if delivery is not None:
                 delivery.finish()
                 self._removed += (delivery,)
-        self._sort()
+        self._find_receivers()
 
     def has_callbacks(self, hook: Event | str) -> bool:
         """Return whether a callback overrides the hook. Raise `CallbackError` for an unknown one."""
@@ -245,12 +239,13 @@ class Callbacks:
         Observers get the event first, so that an exception in a control callback does not lose it. If the callbacks are
         closed, do nothing.
         """
-        controls, observers = self._receivers[event_of(hook)]
+        event = event_of(hook)
+        controls, observers = self._receivers[event]
         if self._closed:
             return Action.CONTINUE
         for delivery in observers:
-            delivery.put(event_of(hook), context)
-        return call_hooks(controls, event_of(hook), context)
+            delivery.put(event, context)
+        return call_hooks(controls, event, context)
 
     def end(self, context: Context, cause: BaseException | None) -> None:
         """Call `on_train_end` as `call_train_end` does, and wait for the observers."""
@@ -262,23 +257,25 @@ class Callbacks:
 
     def settle(self) -> None:
         """Wait until the observers have processed every event so far; called before a checkpoint is saved."""
-        drain_all(self._deliveries(), self._wait_s)
+        until = time.monotonic() + self._wait_s
+        for delivery in self._deliveries():
+            delivery.drain(until)
 
     def states(self) -> dict[str, str]:
         """Return the states of the control callbacks that have one, as JSON, by class name and instance number.
 
         Raise `CallbackError` for a state that JSON cannot hold.
         """
-        states = {name: _json_state(callback) for name, callback in self._named()}
+        states = {name: _json_state(callback) for name, callback in self._controls()}
         return {name: state for name, state in states.items() if state is not None}
 
     def restore(self, states: Mapping[str, str]) -> None:
         """Load the states that `states` returned. A callback without a saved state is unchanged."""
-        for name, callback in self._named():
+        for name, callback in self._controls():
             if name in states:
                 callback.load_state_dict(json.loads(states[name]))
 
-    def _named(self) -> Iterator[tuple[str, Callback]]:
+    def _controls(self) -> Iterator[tuple[str, Callback]]:
         """Yield the control callbacks with their names, such as `EarlyStopping 1` for the first one of this class."""
         seen: Counter[str] = Counter()
         for callback, delivery in self._registered:
@@ -291,28 +288,27 @@ class Callbacks:
         """Deliver the queued events within `wait_s`, and call no callback any more. Later calls do nothing."""
         if not self._closed:
             self._closed = True
-            close_all(self._deliveries(), self._wait_s)
+            until = time.monotonic() + self._wait_s
+            for delivery in self._deliveries():
+                delivery.close(until)
 
     def _deliveries(self) -> list[Delivery]:
         return [*self._removed, *(delivery for _, delivery in self._registered if delivery is not None)]
 
-    def _names(self) -> str:
-        return ", ".join(type(callback).__name__ for callback, _ in self._registered)
-
-    def _sort(self) -> None:
-        """Compute the receivers of every event once, because events are more frequent than registrations."""
-        self._receivers = {event: self._receivers_of(event) for event in Event}
-
-    def _receivers_of(self, event: Event) -> tuple[tuple[Callback, ...], tuple[Delivery, ...]]:
-        ordered = sorted(self._registered, key=lambda pair: -pair[0].priority)
-        receivers = [pair for pair in ordered if has_hook(pair[0], event)]
-        controls = tuple(callback for callback, delivery in receivers if delivery is None)
-        return controls, tuple(delivery for _, delivery in receivers if delivery is not None)
+    def _find_receivers(self) -> None:
+        """Find the receivers of every event, in order; at a registration, because events are more frequent."""
+        self._receivers: dict[Event, tuple[tuple[Callback, ...], tuple[Delivery, ...]]] = {}
+        ordered = sorted(self._registered, key=lambda registration: -registration.callback.priority)
+        for event in Event:
+            receivers = [registration for registration in ordered if has_hook(registration.callback, event)]
+            controls = tuple(callback for callback, delivery in receivers if delivery is None)
+            observers = tuple(delivery for _, delivery in receivers if delivery is not None)
+            self._receivers[event] = controls, observers
 
 
-def _delivery(callback: Callback) -> Delivery | None:
-    """Return a new event queue for an observer; None for a control callback."""
-    return Delivery(callback) if isinstance(callback, Observer) else None
+def _register(callback: Callback) -> _Registration:
+    """Return the callback with a new event queue if it is an observer."""
+    return _Registration(callback, Delivery(callback) if isinstance(callback, Observer) else None)
 
 
 def _json_state(callback: Callback) -> str | None:

@@ -1,10 +1,11 @@
-"""Create callbacks from a TOML file with import paths and JSON arguments, equally in all processes.
+"""Create callbacks from a TOML file with import paths and JSON arguments.
 
     [[callbacks]]
     use = "reference_trainer.callbacks.stopping:EarlyStopping"
     arguments = { metric = "eval/hard_loss", patience = 3 }
 
-Only code that this file names is executed. Messages contain no argument values, because these may be secrets.
+Every process of a run creates its callbacks from the same file. Only code that this file names is executed. Messages
+contain no argument values, because these may be secrets.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import difflib
 import inspect
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +24,7 @@ from reference_trainer.errors import SettingError, similar_path
 
 LARGEST_FILE = 2**20
 """Largest size of a file in bytes, because a device such as /dev/zero has no end."""
-_KEYS = ("use", "arguments")
-_SECRET = 4  # least number of characters of a text that messages hide; shorter texts are words, such as a mode
+_SHORTEST_SECRET = 4  # number of characters; shorter texts are words, such as a mode, which messages may show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +47,10 @@ class Spec:
 
 
 def load_callbacks(path: Path | None) -> tuple[Callback, ...]:
-    """Return new instances of the callbacks that a file names, in its order; none without a file.
+    """Return new instances of the callbacks that a file names, in the order of the file; none without a file.
 
-    Raise `SettingError`, with file and number of the callback, if it cannot be read, imported or created.
+    Raise `SettingError`, with the file and the number of the callback, if a callback cannot be read, imported or
+    created.
     """
     return () if path is None else tuple(map(create_callback, read_specs(path)))
 
@@ -65,7 +66,7 @@ def read_specs(path: Path) -> tuple[Spec, ...]:
     except OSError as error:
         reason = f"{error.strerror}{similar_path(path)}"
         raise SettingError(f"cannot read {path}: {reason}; expected a TOML file of callbacks") from error
-    except ValueError as error:  # also of text that is not UTF-8
+    except ValueError as error:  # invalid TOML, or text that is not UTF-8
         raise SettingError(f"invalid TOML in {path}: {error}") from error
     _refuse_unknown(path, tree, ("callbacks",))
     entries = tree.get("callbacks", [])
@@ -75,63 +76,59 @@ def read_specs(path: Path) -> tuple[Spec, ...]:
 
 
 def _spec(where: str, entry: object) -> Spec:
-    """Return a checked entry of the file."""
+    """Check an entry of the file. Raise `SettingError` if it is not a table with an import path and JSON arguments."""
     if not isinstance(entry, dict):
         raise SettingError(f"{where} is not a table; write each callback below [[callbacks]]")
-    _refuse_unknown(where, entry, _KEYS)
+    _refuse_unknown(where, entry, ("use", "arguments"))
     use, arguments = entry.get("use"), entry.get("arguments", {})
-    if not isinstance(use, str) or not all(part.isidentifier() for part in use.replace(":", ".").split(".")):
-        raise SettingError(f"{where}: invalid use {use!r}; expected MODULE:CLASS")
-    if use.count(":") != 1:
+    names = use.replace(":", ".").split(".") if isinstance(use, str) else []
+    if not isinstance(use, str) or use.count(":") != 1 or not all(name.isidentifier() for name in names):
         raise SettingError(f"{where}: invalid use {use!r}; expected MODULE:CLASS")
     if not isinstance(arguments, dict):
         raise SettingError(f"{where}: arguments is not a table of names and values")
-    for name in _not_json(arguments):
-        raise SettingError(f"{where}: argument {name} is not a JSON value; give dates and NaN as text")
-    return Spec(where=where, use=use, arguments=arguments)
-
-
-def _refuse_unknown(where: Path | str, table: Mapping[str, object], known: tuple[str, ...]) -> None:
-    for name in table.keys() - known:
-        near = difflib.get_close_matches(name, known)
-        hint = f"did you mean {near[0]!r}?" if near else f"expected {' and '.join(known)}"
-        raise SettingError(f"{where}: unknown key {name!r} ({hint})")
-
-
-def _not_json(arguments: Mapping[str, object]) -> Iterator[str]:
-    """Yield the names of arguments that are not JSON values."""
     for name, value in arguments.items():
         try:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError):
-            yield repr(name)
+            message = f"{where}: argument {name!r} is not a JSON value; give dates and NaN as text"
+            raise SettingError(message) from None
+    return Spec(where=where, use=use, arguments=arguments)
+
+
+def _refuse_unknown(where: Path | str, table: Mapping[str, object], known: tuple[str, ...]) -> None:
+    if unknown := sorted(table.keys() - known):
+        near = difflib.get_close_matches(unknown[0], known)
+        hint = f"did you mean {near[0]!r}?" if near else f"expected {' and '.join(known)}"
+        raise SettingError(f"{where}: unknown key {unknown[0]!r} ({hint})")
 
 
 def check_callbacks(path: Path | None) -> None:
     """Raise `SettingError` if the file, a class or its arguments are invalid. No callback is created."""
-    for spec in () if path is None else read_specs(path):
-        kind = _kind(spec)
+    if path is None:
+        return
+    for spec in read_specs(path):
+        callback_class = _import_class(spec)
         try:
-            inspect.signature(kind).bind(**spec.arguments)
+            inspect.signature(callback_class).bind(**spec.arguments)
         except TypeError as error:
             raise SettingError(f"{spec.where}: cannot create {spec.use}: {error}") from None
-        except ValueError:  # of a class without a signature
+        except ValueError:  # the class has no signature, so its arguments cannot be checked
             continue
 
 
-def _kind(spec: Spec) -> type[Callback]:
+def _import_class(spec: Spec) -> type[Callback]:
     """Import the class of a callback. Raise `SettingError` if it is no subclass of `Callback`."""
-    kind = import_object(spec.where, spec.use)
-    if not (isinstance(kind, type) and issubclass(kind, Callback)):
+    imported = import_object(spec.where, spec.use)
+    if not (isinstance(imported, type) and issubclass(imported, Callback)):
         raise SettingError(f"{spec.where}: {spec.use} is not a subclass of reference_trainer's Callback")
-    return kind
+    return imported
 
 
 def create_callback(spec: Spec) -> Callback:
     """Return a new instance. Raise `SettingError` if it cannot be imported or created, or has invalid hooks."""
-    kind = _kind(spec)
+    callback_class = _import_class(spec)
     try:
-        callback = kind(**json.loads(json.dumps(spec.arguments)))  # a copy, as another process would read it
+        callback = callback_class(**json.loads(json.dumps(spec.arguments)))  # a copy, as another process would read it
     except Exception as error:
         reason = _without_values(f"{type(error).__name__}: {error}", spec.arguments)
         raise SettingError(f"{spec.where}: cannot create {spec.use}: {reason}") from None
@@ -143,9 +140,11 @@ def create_callback(spec: Spec) -> Callback:
 
 
 def _without_values(text: str, value: object) -> str:
-    """Return the text with all text arguments replaced, since the error of a constructor may quote a secret."""
+    """Return the text with every string in a JSON value replaced: the error of a constructor may quote a secret."""
+    if isinstance(value, str) and len(value) >= _SHORTEST_SECRET:
+        return text.replace(value, "...")
     if isinstance(value, dict):
         value = list(value.values())
     for item in value if isinstance(value, list) else ():
         text = _without_values(text, item)
-    return text.replace(value, "...") if isinstance(value, str) and len(value) >= _SECRET else text
+    return text

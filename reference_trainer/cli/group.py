@@ -1,4 +1,4 @@
-"""The group of commands, and how a command ends: its exit code, and errors in one line on standard error."""
+"""The group of commands. It turns the exceptions of a command into an exit code and a line on standard error."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from reference_trainer.errors import (
 )
 
 FAILED, REFUSED, INTERNAL_ERROR = 1, 2, 70
+"""Exit codes: the command failed, a setting or the input is invalid, or the program has a bug (`EX_SOFTWARE`)."""
 BUG_REPORT = "This is a bug in reference-trainer; please report it with the lines above."
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """Return the exit code of `work`. Print a failure in one line, an internal error with its traceback."""
+    """Return the exit code of `work`. Print an expected error in one line, an internal error with its traceback."""
     try:
         return work()
     except click.ClickException:
@@ -44,15 +45,16 @@ def guarded(work: Callable[[], int]) -> int:
             print_line(f"{line_of(error)}; a checkpoint was saved: go on with --resume latest")
         return interrupts.SAVED
     except RankError as error:
-        if rank_of_process() == 0 or isinstance(error, LostRankError):  # the rank where it happened reports it too
+        # A rank that failed reports its own error. A rank that was lost cannot, so every other rank reports the loss.
+        if rank_of_process() == 0 or isinstance(error, LostRankError):
             print_error(line_of(error))
         return FAILED
     except (TrainerError, OSError, MemoryError) as error:
         print_error(line_of(error))
         return FAILED
     except KeyboardInterrupt as error:
-        was_written = _has_note(error, interrupts.WrittenNote)
-        print_error(line_of(error, "interrupted" if was_written else interrupts.NOT_WRITTEN))
+        has_model = _has_note(error, interrupts.WrittenNote)
+        print_error(line_of(error, "interrupted" if has_model else interrupts.NOT_WRITTEN))
         return interrupts.INTERRUPTED
     except Exception as error:
         if _is_out_of_memory(error):
@@ -61,7 +63,7 @@ def guarded(work: Callable[[], int]) -> int:
         if (message := missing_package(error)) is not None:
             print_error(message)
             return FAILED
-        if _has_note(error, CallbackNote):  # an error of the user's code, who needs the place
+        if _has_note(error, CallbackNote):  # raised by the user's callback: the traceback shows the line
             print_line(traceback.format_exc().rstrip())
             print_error(line_of(error))
             return FAILED
@@ -75,15 +77,15 @@ def _has_note(error: BaseException, kind: type[str]) -> bool:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    torch = sys.modules.get("torch")  # an error of torch's cannot be raised before torch is imported
+    torch = sys.modules.get("torch")  # without an import: only imported code can have raised the error
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return True
-    # On the CPU, torch raises a bare RuntimeError, which differs from others in its text only.
+    # On the CPU, torch raises a plain RuntimeError, which only its text distinguishes from others.
     return "can't allocate memory" in str(error)
 
 
 def line_of(error: BaseException, message: str = "") -> str:
-    """Return the message of an error, or `message` in its place, and the notes of the error, as one line."""
+    """Return `message`, by default the message of the error, and the notes of the error, as one line."""
     notes = (f"({note})" for note in getattr(error, "__notes__", []))
     message = message or str(error).strip() or type(error).__name__
     return " ".join(" ".join((message, *notes)).split())
@@ -108,7 +110,7 @@ def print_line(text: str) -> None:
         click.echo(text, err=True)
 
 
-class _Closed(io.StringIO):
+class _ClosedOutput(io.StringIO):
     """Replacement of a standard output that was closed before the start; every write raises `OSError`."""
 
     def write(self, text: str) -> int:
@@ -116,18 +118,21 @@ class _Closed(io.StringIO):
 
 
 class _Group(click.Group):
-    """A group of commands that reports a lost standard output in one line, without a traceback."""
+    """A group of commands that reports a closed standard output in one line, without a traceback."""
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
-        sys.stdout = sys.stdout or _Closed()
+        sys.stdout = sys.stdout or _ClosedOutput()
         try:
             code = super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.ClickException as error:
+            shown = _suggest_option(error) if isinstance(error, click.NoSuchOption) else error
             with suppress(OSError):
-                (_suggesting(error) if isinstance(error, click.NoSuchOption) else error).show()
+                shown.show()
             code = error.exit_code
         except OSError as error:
-            if error.errno is None or error.filename is not None:  # a shared library or a file, not a stream
+            # An error of a stream has a number and no file name. An error of a file has a name; one of a shared library
+            # has no number.
+            if error.errno is None or error.filename is not None:
                 raise
             print_error(f"cannot write to standard output: {error.strerror}")
             code = FAILED
@@ -136,36 +141,34 @@ class _Group(click.Group):
         _leave(code or 0)
 
 
-def _suggesting(error: click.NoSuchOption) -> click.UsageError:
-    """Return an error that suggests the option for this name in other trainers, if the command has one."""
-    leaf = error.option_name.lstrip("-").rpartition(".")[2]
-    own_name = OTHER_NAMES.get(leaf.replace("-", "_"), leaf).replace("_", "-")
-    known = [flag for param in error.ctx.command.params for flag in param.opts] if error.ctx is not None else []
-    end = f".{own_name}" if "." in error.option_name else f"--{own_name}"
-    flag = next((flag for flag in known if flag.endswith(end)), None)
-    if flag is None:
+def _suggest_option(error: click.NoSuchOption) -> click.UsageError:
+    """Return an error that suggests the command's option for a name from other trainers, or `error` if it has none."""
+    if error.ctx is None:
         return error
-    return click.UsageError(f"No such option {error.option_name!r}. Did you mean {flag!r}?", ctx=error.ctx)
+    name = error.option_name.lstrip("-").rpartition(".")[2]
+    equivalent = OTHER_NAMES.get(name.replace("-", "_"), name).replace("_", "-")
+    end = f".{equivalent}" if "." in error.option_name else f"--{equivalent}"
+    for param in error.ctx.command.params:
+        for flag in param.opts:
+            if flag.endswith(end):
+                message = f"No such option {error.option_name!r}. Did you mean {flag!r}?"
+                return click.UsageError(message, ctx=error.ctx)
+    return error
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit, also if an observer is stuck."""
-    _drop_unwritten()
-    # Without a run, the module of observers is not imported.
+    """Exit the process, even if an observer is still running."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        # The failure was reported. Discard the buffer: Python would write it again at exit, and exit with code 120.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # A command without a run has not imported the module of observers.
     observers = sys.modules.get("reference_trainer.callbacks.dispatch")
     if observers is not None:
         observers.leave(code)
     sys.exit(code)
-
-
-def _drop_unwritten() -> None:
-    """Discard the buffer of a standard output that failed and was reported."""
-    # Otherwise Python would try to write it again at the exit, and exit with code 120.
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from reference_trainer.supervision.machines import Machines
 
 _command = click.argument("command", nargs=-1, type=click.UNPROCESSED)
-_ranks = partial(click.option, "--nproc-per-node", type=click.IntRange(1, 1024), help="Number of processes.")
+_processes_option = partial(click.option, "--nproc-per-node", type=click.IntRange(1, 1024), help="Number of processes.")
 
 
 class _MachineOptions(TypedDict):
-    """The values of the options of `_machines`, and of the one that only `until` has."""
+    """The values of `_machine_options`, and of `--node-rank`, which only `until` has."""
 
     nnodes: int
     rdzv_endpoint: str | None
@@ -44,16 +44,9 @@ class _UntilOptions(_MachineOptions):
     nproc_per_node: int
 
 
-def _machines(command: Callable[..., int]) -> Callable[..., int]:
+def _machine_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options of a command that runs on several machines."""
-    for option in (
-        click.option(
-            "--local-addr", metavar="HOST", help="Address of this machine for the others. [default: its name]"
-        ),
-        click.option(
-            "--rdzv-id", default="reference-trainer", show_default=True, help="Name of the run, equal on all."
-        ),
-        click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Meet the other machines at this one of them."),
+    options = (
         click.option(
             "--nnodes",
             type=click.IntRange(1, 10**4),
@@ -61,7 +54,15 @@ def _machines(command: Callable[..., int]) -> Callable[..., int]:
             show_default=True,
             help="Number of machines; start the same command on each.",
         ),
-    ):
+        click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Meet the other machines at this one of them."),
+        click.option(
+            "--rdzv-id", default="reference-trainer", show_default=True, help="Name of the run, equal on all."
+        ),
+        click.option(
+            "--local-addr", metavar="HOST", help="Address of this machine for the others. [default: its name]"
+        ),
+    )
+    for option in reversed(options):  # as a stack of decorators: the help shows the last one first
         command = option(command)
     return command
 
@@ -88,8 +89,8 @@ def _machines(command: Callable[..., int]) -> Callable[..., int]:
     metavar="S",
     help="Kill a process that gave no sign of life for S seconds; a stopped one after 2.",
 )
-@_ranks(default=1, show_default=True)
-@_machines
+@_processes_option(default=1, show_default=True)
+@_machine_options
 @click.option("--node-rank", type=click.IntRange(0), help="Number of this machine, from 0, with --nnodes; 0 decides.")
 @_command
 def until(command: tuple[str, ...], **options: Unpack[_UntilOptions]) -> int:
@@ -110,17 +111,17 @@ def until(command: tuple[str, ...], **options: Unpack[_UntilOptions]) -> int:
 
 def _until(command: list[str], options: _UntilOptions) -> int:
     from reference_trainer.pipeline.defaults import latest_settings
-    from reference_trainer.supervision.until import Limits, find_problems
+    from reference_trainer.supervision.until import Limits, find_problems, supervise
 
     settings = settings_of(command)
     if settings is not None and settings.checkpoints.resume is None and settings.run.smoke is None:
         settings = latest_settings(settings)
-    if (messages := find_problems(settings, options["step"])) or settings is None:
+    messages = find_problems(settings, options["step"])
+    if messages or settings is None:  # one of the messages reports missing settings
         raise SettingError("; ".join(messages))
     from reference_trainer.callbacks.progress import Lines
-    from reference_trainer.supervision.until import supervise  # takes a while
 
-    _check_own(settings)
+    _check_custom_code(settings)
     machines = _machines_of(options)
     limits = Limits(
         step=options["step"],
@@ -130,8 +131,8 @@ def _until(command: list[str], options: _UntilOptions) -> int:
     )
     interrupts.raise_once()
     try:
-        report, ranks = Lines().write, options["nproc_per_node"]
-        return int(supervise(settings, command[1:], limits, ranks=ranks, report=report, machines=machines))
+        ranks = options["nproc_per_node"]
+        return int(supervise(settings, command[1:], limits, ranks=ranks, report=Lines().write, machines=machines))
     except KeyboardInterrupt:
         print_line("stopped on request; the same command continues the run")
         return interrupts.SAVED
@@ -140,8 +141,8 @@ def _until(command: list[str], options: _UntilOptions) -> int:
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
-@_ranks(required=True)
-@_machines
+@_processes_option(required=True)
+@_machine_options
 @_command
 def launch(command: tuple[str, ...], nproc_per_node: int, **machines: Unpack[_MachineOptions]) -> int:
     """Run `distill` in several processes: launch --nproc-per-node N -- distill SETTING...
@@ -157,12 +158,12 @@ def launch(command: tuple[str, ...], nproc_per_node: int, **machines: Unpack[_Ma
     return guarded(lambda: _launch(list(command), nproc_per_node, machines))
 
 
-def _check_own(settings: Settings) -> None:
-    """Check custom callbacks and parts once, and not in every process. They are imported from the working directory."""
+def _check_custom_code(settings: Settings) -> None:
+    """Check custom callbacks and parts, before any process is started. Import them from the working directory."""
     if settings.run.callbacks is None and settings.run.parts is None:
         return
     from reference_trainer.callbacks.from_file import check_callbacks
-    from reference_trainer.pipeline.custom_class import find_parts  # takes a while
+    from reference_trainer.pipeline.custom_class import find_parts  # slow, because it imports torch
 
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -173,7 +174,7 @@ def _check_own(settings: Settings) -> None:
 
 
 def _machines_of(options: _MachineOptions) -> Machines | None:
-    """Return the machines that the options of a command name; None for this machine alone."""
+    """Return the machines of a run from its options; None for this machine alone."""
     from reference_trainer.supervision.machines import Machines
 
     count, endpoint, rank = options["nnodes"], options["rdzv_endpoint"], options.get("node_rank")
@@ -201,7 +202,7 @@ def _launch(command: list[str], ranks: int, options: _MachineOptions) -> int:
     settings = settings_of(command, precompute)
     if settings is None:
         raise SettingError("missing the run after --, such as `-- distill --out DIR`")
-    _check_own(settings)
+    _check_custom_code(settings)
     machines = _machines_of(options)
     interrupts.raise_once()
     try:

@@ -1,4 +1,4 @@
-"""The commands beside a run: `recipes`, `schema`, `gradcheck`, `plot`, `evaluate`, `checkpoints` and `precompute`."""
+"""Commands besides a run: `recipes`, `schema`, `gradcheck`, `plot`, `evaluate`, `checkpoints` and `precompute`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = frozenset(
     "shard_teacher teacher_device_map data_share data_cache data_cache_gib threads "
     "turns chat_template template_options".split()
 )
-"""Settings that data and outputs of a teacher depend on."""
+"""Settings on which the data and the outputs of a teacher depend."""
 
 
 @main.command(cls=SettingsCommand)
@@ -60,12 +60,13 @@ def show_recipes(name: str | None) -> int:
 
 def _recipes(name: str | None) -> int:
     known = recipes()
-    if name is not None and name not in known:
-        raise SettingError(f"unknown recipe {name!r} ({choices(known)})")
-    for recipe, path in known.items() if name is None else ():
-        click.echo(f"{recipe:12} {path.read_text().splitlines()[0].removeprefix('# ')}")
-    if name is not None:
+    if name is None:
+        for recipe, path in known.items():
+            click.echo(f"{recipe:12} {path.read_text().splitlines()[0].removeprefix('# ')}")
+    elif name in known:
         click.echo(known[name].read_text(), nl=False)
+    else:
+        raise SettingError(f"unknown recipe {name!r} ({choices(known)})")
     return 0
 
 
@@ -74,13 +75,13 @@ def _recipes(name: str | None) -> int:
 def schema(name: str) -> None:
     """Print the JSON Schema of the lines that --trace writes, of a file of settings, or of metrics.jsonl."""
     if name == "settings":
-        from reference_trainer.config.settings import schema as text
+        from reference_trainer.config.settings import schema as json_schema
     elif name == "metrics":
-        from reference_trainer.callbacks.metrics_file import schema as text
+        from reference_trainer.callbacks.metrics_file import schema as json_schema
     else:
-        from reference_trainer.callbacks.trace import schema as text
+        from reference_trainer.callbacks.trace import schema as json_schema
 
-    click.echo(text(), nl=False)
+    click.echo(json_schema(), nl=False)
 
 
 @main.command()
@@ -97,16 +98,18 @@ def gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
 
 
 def _gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
-    device = Settings(device=device).run.device
+    device = Settings(device=device).run.device  # refuses an invalid name before torch is imported
     from reference_trainer.callbacks.progress import Lines
     from reference_trainer.distillation.gradcheck import AGREE, differences
     from reference_trainer.models.placement import usable_device
 
-    lines, agree, place = Lines(), True, usable_device(device)
-    for temperature, difference in differences(place, (2, positions, vocabulary), seed):
+    lines = Lines()
+    agree = True
+    torch_device = usable_device(device)
+    for temperature, difference in differences(torch_device, (2, positions, vocabulary), seed):
         lines.write(f"temperature {temperature:5.2f}: relative difference {difference:.2e}")
         agree = agree and difference <= AGREE
-    lines.write(f"{'agree' if agree else 'DIFFER'} on {place}: at most {AGREE:.0e} is rounding")
+    lines.write(f"{'agree' if agree else 'DIFFER'} on {torch_device}: at most {AGREE:.0e} is rounding")
     return 0 if agree else FAILED
 
 
@@ -197,24 +200,28 @@ def _evaluate(
     models: tuple[Path, ...], whole: bool, cache: Path | None, as_json: bool, options: dict[str, object]
 ) -> int:
     chosen = {name: value for name, value in options.items() if value is not None}
-    Settings(**chosen)
+    Settings(**chosen)  # refuses invalid options before torch is imported
     from reference_trainer.callbacks.progress import Lines
     from reference_trainer.pipeline.saved_models import EvaluationResult, evaluate_saved, report, settings_of_run, table
 
-    lines, failed = Lines(), False
+    lines = Lines()
+    failed = False
 
-    def unfit(error: TrainerError) -> None:
+    def report_failure(error: TrainerError) -> None:
         nonlocal failed
         failed = True
         print_error(line_of(error))
 
-    def write(evaluation: EvaluationResult) -> None:
-        rows = [] if as_json else table(evaluation)
-        for line in rows if len(evaluation.models) == 1 else rows[-1:]:
+    def write_row(evaluation: EvaluationResult) -> None:
+        if as_json:
+            return
+        rows = table(evaluation)
+        is_first = len(evaluation.models) == 1
+        for line in rows if is_first else rows[-1:]:  # the header once, before the row of the first model
             lines.write(line)
 
     evaluation = evaluate_saved(
-        models, settings_of_run(models, chosen), whole=whole, cache=cache, done=write, unfit=unfit
+        models, settings_of_run(models, chosen), whole=whole, cache=cache, done=write_row, unfit=report_failure
     )
     if as_json:
         lines.write(json.dumps(report(evaluation), indent=2))

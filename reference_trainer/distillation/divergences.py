@@ -21,13 +21,13 @@ from torch import Tensor
 
 
 def cross_entropy(logits_CV: Tensor, labels_C1: Tensor, gradient_CV: Tensor) -> tuple[Tensor, Tensor]:
-    """Return -log softmax(s)[y] of unscaled rows, and the logarithm of their largest probability.
+    """Return -log softmax(s)[y] of unscaled rows, and their largest log-probability; both float64 [C].
 
     Write softmax(s) - onehot(y) to `gradient_CV`. The rows are unchanged.
     """
     logit_C1 = logits_CV.gather(1, labels_C1)
     torch.softmax(logits_CV, -1, out=gradient_CV)
-    _, log_q_C = _normaliser(gradient_CV)
+    _, log_q_C = _sum_and_largest_log(gradient_CV)
     gradient_CV.scatter_(1, labels_C1, gradient_CV.gather(1, labels_C1) - 1)
     return -(logit_C1[:, 0] + log_q_C), log_q_C
 
@@ -37,25 +37,24 @@ def teacher_metrics(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return KL(p || q), the teacher's cross-entropy and its entropy, of unscaled rows, which are unchanged.
 
-    log_q_C: the logarithm of the student's largest probability, as `cross_entropy` returns it.
+    log_q_C: the largest log-probability of the student, as `cross_entropy` returns it.
     """
-    # log p - log q = (t - s) + log_p - log_q, where log_p and log_q are the normalisers of the row, so KL(p || q) is
-    # the mean of t - s under p, plus these two numbers.
+    # The largest logit is 0, so log p = t + log_p and log q = s + log_q, where log_p and log_q are the largest
+    # log-probabilities of the row. KL(p || q) is the mean of t - s under p, plus log_p - log_q.
     infinite_C = _difference_and_infinities(teacher_CV, student_CV, spare_CV)
-    total_C, log_p_C = _normaliser(torch.softmax(teacher_CV, -1, out=other_CV))
+    total_C, log_p_C = _sum_and_largest_log(torch.softmax(teacher_CV, -1, out=other_CV))
     kl_C = _mean(spare_CV.mul_(other_CV), total_C) + log_p_C - log_q_C + infinite_C
     hard_C = -(teacher_CV.gather(1, labels_C1)[:, 0] + log_p_C)
-    terms_CV = torch.mul(teacher_CV, other_CV, out=spare_CV).nan_to_num_()  # NaN is 0 * -inf
+    terms_CV = torch.mul(teacher_CV, other_CV, out=spare_CV).nan_to_num_()  # -inf * 0 is NaN; its term is 0
     # The entropy is -(mean of t under p + log_p).
     return kl_C, hard_C, -(_mean(terms_CV, total_C) + log_p_C)
 
 
 def agreement(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor) -> Tensor:
-    """Return 1 for every row whose first largest logit is at the same token in both models, otherwise 0.
-
-    The largest logit of a row is 0. Tokens are numbered in the dtype of the rows, which is exact up to 2^24 tokens in
-    float32. `argmax` would take three times as long on the CPU.
-    """
+    """Return 1 for every row in which both models have the same first most probable token, else 0; float64 [C]."""
+    # The largest logit of a row is 0. Tokens are numbered V, V - 1, ..., 1, so the first token with the logit 0 has the
+    # largest number. `argmax` takes three times as long on the CPU. The numbers are in the dtype of the rows, which is
+    # exact up to 2^24 tokens in float32.
     from_last_V = torch.arange(student_CV.shape[-1], 0, -1, dtype=spare_CV.dtype, device=spare_CV.device)
     student_C, teacher_C = (
         torch.eq(logits_CV, 0, out=spare_CV).mul_(from_last_V).amax(-1) for logits_CV in (student_CV, teacher_CV)
@@ -96,18 +95,20 @@ def jensen_shannon(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, bet
     The derivative is (1 - beta) q (d - sum q d) with d = log q - log m.
     Source: Agarwal et al. 2024, arXiv:2306.13649, equation 1; p is the teacher.
     """
-    if beta in (0, 1):
-        return (reverse_kl if beta else forward_kl)(student_CV, teacher_CV, spare_CV)
+    if beta == 0:
+        return forward_kl(student_CV, teacher_CV, spare_CV)
+    if beta == 1:
+        return reverse_kl(student_CV, teacher_CV, spare_CV)
     gap_CV = torch.sub(teacher_CV, student_CV, out=spare_CV)
     total_q_C, log_q_C = _softmax(student_CV)
     total_p_C, log_p_C = _softmax(teacher_CV)
     # At a token of probability 0 the gap is made finite, so that 0 * gap is 0. It is NaN if both models exclude it.
     gap_CV.add_((log_p_C - log_q_C)[:, None]).nan_to_num_()
     p_over_m_CV, q_over_m_CV = _over_mixture(gap_CV, beta)
-    of_p_C = _mean(teacher_CV.mul_(p_over_m_CV), total_p_C)
-    of_q_C = _centre(q_over_m_CV, student_CV, total_q_C, teacher_CV)
-    student_CV.mul_(q_over_m_CV).mul_(1 - beta)
-    return beta * of_p_C + (1 - beta) * of_q_C
+    kl_p_C = _mean(teacher_CV.mul_(p_over_m_CV), total_p_C)
+    kl_q_C = _centre(q_over_m_CV, student_CV, total_q_C, teacher_CV)
+    student_CV.mul_(q_over_m_CV).mul_(1 - beta)  # the derivative: `_centre` has left d - sum q d
+    return beta * kl_p_C + (1 - beta) * kl_q_C
 
 
 BY_NAME: Mapping[str, Callable[[Tensor, Tensor, Tensor, float], Tensor]] = {
@@ -119,9 +120,9 @@ BY_NAME: Mapping[str, Callable[[Tensor, Tensor, Tensor, float], Tensor]] = {
 
 
 def _over_mixture(gap_CV: Tensor, beta: float) -> tuple[Tensor, Tensor]:
-    """Return log p - log m and log q - log m from log p - log q, which is overwritten.
+    """Return log p - log m and log q - log m. `gap_CV` is log p - log q, and is overwritten.
 
-    Call the distributions a and b, with shares w <= 1/2 and 1 - w, and let g = log a - log b. Then
+    Let a be the distribution of p and q with the smaller share w, b the other one, and g = log a - log b. Then
 
         log b - log m = -log(1 + w (e^g - 1)),    log a - log m = g + (log b - log m).
 
@@ -129,48 +130,50 @@ def _over_mixture(gap_CV: Tensor, beta: float) -> tuple[Tensor, Tensor]:
     taken of 1 + w (e^k - 1) e^(k - g), and k - g is added.
     """
     share = max(min(beta, 1 - beta), torch.finfo(gap_CV.dtype).tiny)  # a smaller share would be 0 in this dtype
-    if beta > share:
+    is_p_larger = beta > 0.5
+    if is_p_larger:
         gap_CV.neg_()
     smaller_CV = gap_CV.clamp_max(-math.log(share))
     larger_CV = smaller_CV - gap_CV
     torch.exp(larger_CV, out=gap_CV).mul_(smaller_CV.expm1()).mul_(share).log1p_()
     smaller_CV.sub_(gap_CV)
     larger_CV.sub_(gap_CV)
-    return (larger_CV, smaller_CV) if beta > share else (smaller_CV, larger_CV)
+    return (larger_CV, smaller_CV) if is_p_larger else (smaller_CV, larger_CV)
 
 
 def _softmax(logits_CV: Tensor) -> tuple[Tensor, Tensor]:
-    """Replace the rows by their softmax, up to rounding; return the result of `_normaliser`."""
-    return _normaliser(torch.softmax(logits_CV, -1, out=logits_CV))
+    """Replace the rows by their softmax; return the result of `_sum_and_largest_log`."""
+    return _sum_and_largest_log(torch.softmax(logits_CV, -1, out=logits_CV))
 
 
-def _normaliser(probability_CV: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sum of every row, and the logarithm of its largest probability (of the logit 0), both float64.
+def _sum_and_largest_log(probability_CV: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum of every row, and its largest log-probability, which is that of the logit 0; both float64 [C].
 
-    The sum is not exactly 1, because the kernel normalises a long row in its own dtype.
+    The sum is not exactly 1: the kernel of softmax sums a long row in the dtype of the row. Divide a mean by the sum.
     """
     total_C = probability_CV.sum(-1, dtype=torch.float64)
     return total_C, (probability_CV.amax(-1) / total_C).log()
 
 
 def _difference_and_infinities(first_CV: Tensor, second_CV: Tensor, out_CV: Tensor) -> Tensor:
-    """Write first - second, made finite. Return +inf for rows in which only the second has a -inf, else 0."""
-    # first - second is NaN if both are -inf, -inf if only the first is, and +inf if only the second is.
-    torch.sub(first_CV, second_CV, out=out_CV).nan_to_num_(posinf=math.inf)  # 0 times the finite -inf is 0
+    """Write first - second, made finite. Return +inf for rows with a token at which only the second is -inf, else 0."""
+    # The difference is NaN if both are -inf, -inf if only the first is, and +inf if only the second is. NaN becomes 0,
+    # and -inf the lowest finite number, which has no weight in a mean under the first.
+    torch.sub(first_CV, second_CV, out=out_CV).nan_to_num_(posinf=math.inf)
     infinite_C = torch.where(out_CV.amax(-1) == math.inf, math.inf, 0.0)
     out_CV.nan_to_num_(posinf=0.0)
     return infinite_C
 
 
 def _mean(terms_CV: Tensor, total_C: Tensor) -> Tensor:
-    """Return the mean of values: terms, each a value times its probability, summed over `total_C`; float64."""
+    """Return the mean of values from terms, value * probability, and the sum of the probabilities; float64 [C]."""
     return terms_CV.sum(-1, dtype=torch.float64) / total_C
 
 
 def _centre(values_CV: Tensor, probability_CV: Tensor, total_C: Tensor, spare_CV: Tensor) -> Tensor:
-    """Subtract the mean of the values from them, and return the mean."""
-    # The first subtraction is rounded, so the values still have a small mean. It is subtracted too, because the
-    # derivative must sum to 0 over the vocabulary.
+    """Subtract from the values their mean under the probabilities, and return the mean; float64 [C]."""
+    # The first subtraction is rounded, so a small mean remains. It is subtracted too, because the derivative must sum
+    # to 0 over the vocabulary.
     mean_C = _mean(torch.mul(values_CV, probability_CV, out=spare_CV), total_C)
     torch.mul(values_CV.sub_(mean_C[:, None]), probability_CV, out=spare_CV)
     rest_C = _mean(spare_CV, total_C)

@@ -13,8 +13,8 @@ Domain of loss and gradient:
 * `labels_BT[b, i]` is the target of `student_BTV[b, i]`; labels are not shifted here. A position whose label equals
   `ignore_index` is unscored: its logits, even NaN, have no influence.
 * A token whose teacher logit is -inf has no KL term, for any logit of the student. If the student's logit is -inf
-  where the teacher's probability is positive, or at the label, the loss is +inf and the gradient is finite. In the
-  reverse KL the two models change places; Jensen-Shannon is finite for 0 < beta < 1.
+  where the teacher's probability is positive, or at the label, the loss is +inf and the gradient is finite. For the
+  reverse KL, exchange the two models in this rule; Jensen-Shannon is finite for 0 < beta < 1.
 * A term of weight 0 is left out, not multiplied by 0, so that an infinite term of weight 0 has no effect.
 * With no scored position (also B = 0 or T = 0), sum and count are 0, the gradient is all zeros, and the sum is still
   differentiable.
@@ -40,8 +40,8 @@ memory with the arguments, so that the caller may change them in place.
 Loss and gradient are computed together, a block of rows at a time: a block is read from memory once, and is then in
 the cache.
 
-Shape letters: B batch, T position, V vocabulary, P = B * T rows, N rows that are scored or read, C rows of a block, K
-numbers of a row, F = 1 + 3 * P possible faults; the first means no fault.
+Shape letters: B batch, T position, V vocabulary, P = B * T rows, N rows that are read (the scored rows or all), C rows
+of a block, K numbers that are computed for a row (see `BlockwiseLoss.block`), F = 1 + 3 * P places of a fault.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ __all__ = [
 ]
 
 KINDS = 4
-"""Number of kinds of a fault: none, or a maximum of NaN, +inf or -inf."""
+"""Number of kinds of a fault: 0 for none, 1 for a maximum of NaN (or any other fault), 2 for +inf, 3 for -inf."""
 
 
 def check_tensors(student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor) -> None:
@@ -127,7 +127,7 @@ def first_fault(labels_BT: Tensor, scored_P: Tensor, maxima_2P: Tensor, vocabula
             if its maximum is finite.
         vocabulary: The number of tokens.
     """
-    # A fault is KINDS * place + kind in one integer, so that the host reads one number. Places: 0 for no fault, then P
+    # A fault is the integer KINDS * place + kind, so that the host reads one number. Places: 0 for no fault, then P
     # labels, P rows of the student and P rows of the teacher; `loss_fault` adds more.
     labels_P = labels_BT.flatten()
     outside_P = scored_P & ((labels_P < 0) | (labels_P >= vocabulary))
@@ -146,21 +146,21 @@ def raise_fault(fault: int | Tensor, labels_BT: Tensor, vocabulary: int) -> None
     if not fault:
         return
     place, kind = divmod(fault, KINDS)
-    model, row = divmod(place - 1, labels_BT.numel())  # 0 label, 1 student, 2 teacher, 3 loss, 4 hidden states
+    source, row = divmod(place - 1, labels_BT.numel())  # 0 label, 1 student, 2 teacher, 3 loss, 4 hidden states
     b, t = divmod(row, labels_BT.shape[1])
-    if model == 4:
-        raise LogitsError("the distance of hidden states is not finite; probably the student diverged")
-    if model == 3:
-        raise LogitsError(
-            f"the loss of the student at scored position ({b}, {t}) is infinite: a logit of -inf gives a token no "
-            f"probability that the label or the other model has; try divergence jensen_shannon, or finite logits"
-        )
-    if model == 0:
+    if source == 0:
         raise LabelError(
             f"label {int(labels_BT[b, t])} at position ({b}, {t}) is outside the vocabulary of {vocabulary} tokens; "
             f"probably the tokenizers differ or padding is not labelled with ignore_index"
         )
-    name, maximum = ("student", "teacher")[model - 1], ("nan", "inf", "-inf")[kind - 1]
+    if source == 3:
+        raise LogitsError(
+            f"the loss of the student at scored position ({b}, {t}) is infinite: a logit of -inf gives a token no "
+            f"probability that the label or the other model has; try divergence jensen_shannon, or finite logits"
+        )
+    if source == 4:
+        raise LogitsError("the distance of hidden states is not finite; probably the student diverged")
+    name, maximum = ("student", "teacher")[source - 1], ("nan", "inf", "-inf")[kind - 1]
     raise LogitsError(
         f"invalid {name} logits at scored position ({b}, {t}): maximum {maximum}, expected a finite number; probably "
         f"the {name} diverged or the whole vocabulary is masked (ignore_index leaves a position unscored)"
@@ -179,8 +179,9 @@ class RowLosses:
 
     Attributes:
         cross_entropy_P: Cross-entropy against the labels in nats; 0 if its weight is 0 and metrics are not requested.
-        divergence_P: Divergence at the temperature in nats, without the factor temperature^2; 0 in the same case.
-        kl_at_1_P: KL(teacher || student) at temperature 1 in nats. This metric and the next four are empty unless
+        divergence_P: Divergence at the temperature in nats, without the factor temperature^2; 0 if its weight is 0 and
+            metrics are not requested.
+        kl_at_1_P: KL(teacher || student) at temperature 1 in nats. This metric and the next four have shape [0] unless
             metrics are requested.
         kl_P: KL(teacher || student) at the temperature in nats.
         teacher_cross_entropy_P: Cross-entropy of the teacher at temperature 1 in nats.
@@ -218,8 +219,8 @@ def loss_by_blocks(
 ) -> RowLosses:
     """Return the loss of every scored row and, with `scale`, the gradient of `scale` times the weighted sum.
 
-    Logits whose first two axes cannot be viewed as one are copied. With `deferred` and without `select`, no value is
-    read from the device.
+    Logits are copied if their batch and position axes cannot be flattened in place. With `deferred` and without
+    `select`, no value is read from the device.
 
     Args:
         student_BTV: Logits of the student.
@@ -265,8 +266,10 @@ def collect_rows(
     fault = first_fault(labels_BT, scored_P, numbers_KP[-2:], vocabulary)
     if not deferred and fault != 0:
         raise_fault(int(fault), labels_BT, vocabulary)
-    measured_KP = numbers_KP[2:-2] if len(numbers_KP) > 4 else numbers_KP.new_zeros(5, 0)
-    return RowLosses(*[*numbers_KP[:2], *measured_KP, scored_P.sum(), gradient_BTV, fault])
+    fields = [*numbers_KP[:-2]]  # the two terms and, if requested, the five metrics
+    if len(fields) == 2:
+        fields += [numbers_KP.new_zeros(0)] * 5
+    return RowLosses(*[*fields, scored_P.sum(), gradient_BTV, fault])
 
 
 def weighted_sum(rows: RowLosses, weights: Weights) -> Tensor:
@@ -346,6 +349,7 @@ class BlockwiseLoss:
         self.student_PV, self.teacher_PV = student_BTV.flatten(0, 1), teacher_BTV.flatten(0, 1)
         self.labels_P1 = labels_BT.flatten().clamp(0, V - 1)[:, None]  # `first_fault` reports invalid labels
         self.scored_P, self.weights, self.metrics, self.cap = scored_P, weights, metrics, cap
+        # A sum, because `scale` is a number or a tensor of any dtype.
         self.scale = None if scale is None else torch.zeros((), dtype=torch.float64, device=device) + scale
         dtype = torch.promote_types(student_BTV.dtype, torch.float32)
         if gradient_BTV is None:
@@ -360,19 +364,15 @@ class BlockwiseLoss:
 
         select: whether to read only scored rows.
         """
-        with _one_thread() if self.blocks.device.type == "cpu" else nullcontext():
-            return self._numbers(select)
-
-    def _numbers(self, select: bool) -> Tensor:
         P, device = len(self.scored_P), self.scored_P.device
-        places_N = self.scored_P.nonzero()[:, 0] if select else torch.arange(P, device=device)
-        # The numbers of all rows that were read, [K, N], are put in their places among P.
-        parts = (self.block(at_C) for at_C in _parts(places_N, self.size, is_arange=not select))
-        numbers_KN = torch.cat([torch.stack(part) for part in parts], 1)
-        if self.scale is not None:
-            self.clear(P - len(places_N) if select else None)
-        numbers_KP = numbers_KN.new_zeros(len(numbers_KN), P).index_copy_(1, places_N, numbers_KN)
-        return numbers_KP.masked_fill_(~self.scored_P, 0)
+        with _one_thread() if device.type == "cpu" else nullcontext():
+            places_N = self.scored_P.nonzero()[:, 0] if select else torch.arange(P, device=device)
+            blocks = _blocks(places_N, self.size, is_arange=not select)
+            numbers_KN = torch.cat([torch.stack(self.block(at_C)) for at_C in blocks], 1)
+            if self.scale is not None:
+                self.clear(P - len(places_N) if select else None)
+            numbers_KP = numbers_KN.new_zeros(len(numbers_KN), P).index_copy_(1, places_N, numbers_KN)
+            return numbers_KP.masked_fill_(~self.scored_P, 0)
 
     def clear(self, count: int | None) -> None:
         """Set the gradient of unscored rows to 0. count: the number of unscored rows, if known."""
@@ -380,11 +380,15 @@ class BlockwiseLoss:
         if count is None:
             gradient_PV.masked_fill_(~self.scored_P[:, None], 0)
         else:
-            # Sorted by the mask, the unscored rows come first.
+            # Sorting by the mask puts the unscored rows first.
             gradient_PV.index_fill_(0, self.scored_P.byte().argsort()[:count], 0)
 
     def block(self, at_C: slice | Tensor) -> list[Tensor]:
-        """Write the gradient of a block; return its numbers: two terms, five metrics if requested, two maxima."""
+        """Write the gradient of a block; return the numbers of its rows, K tensors, float64 [C].
+
+        The numbers are, in the order of `RowLosses`, the two terms and, if requested, the five metrics; then the maxima
+        of the logits of student and teacher.
+        """
         # The functions of `divergences` overwrite their arguments, so the order matters: cross-entropy and metrics read
         # the unscaled logits, then these are divided by the temperature, and then replaced by the derivatives.
         weights, labels_C1 = self.weights, self.labels_P1[at_C]
@@ -421,15 +425,15 @@ class BlockwiseLoss:
         *,
         spares: tuple[Tensor, Tensor],
     ) -> list[Tensor]:
-        """Return the five metrics. The second is 0 if the divergence is the forward KL; the caller copies it then."""
-        kl_at_1_C, *of_teacher = teacher_metrics(student_CV, teacher_CV, labels_C1, log_q_C, *spares)
+        """Return the five metrics. For the forward KL the second, kl_P, is 0; `block` then copies the divergence."""
+        kl_at_1_C, hard_C, entropy_C = teacher_metrics(student_CV, teacher_CV, labels_C1, log_q_C, *spares)
         spare_CV, _ = spares
         agreement_C = agreement(student_CV, teacher_CV, spare_CV)
         kl_C = torch.zeros_like(kl_at_1_C)
         if self.weights.divergence != "forward_kl":
             student_CV, teacher_CV = student_CV / self.weights.temperature, teacher_CV / self.weights.temperature
             kl_C = forward_kl(student_CV, teacher_CV, spare_CV)
-        return [kl_at_1_C, kl_C, *of_teacher, agreement_C]
+        return [kl_at_1_C, kl_C, hard_C, entropy_C, agreement_C]
 
     def _write(self, at_C: slice | Tensor, soft_CV: Tensor, hard_CV: Tensor, scale: Tensor) -> None:
         """Write the weighted sum of the two derivatives to the rows `at_C` of the gradient."""
@@ -439,27 +443,27 @@ class BlockwiseLoss:
             torch.addcmul(soft_CV, hard_CV, scale * weights.ce_weight, out=gradient_PV[at_C])
         else:
             total_CV = soft_CV.addcmul_(hard_CV, scale * weights.ce_weight)
-            if self.cap is not None:  # dy/dx = 1 - (y / cap)^2, of logits that the gradient has not overwritten yet
-                share_CV = hard_CV.copy_(self.student_PV[at_C]).div_(self.cap).square_()
-                total_CV.addcmul_(total_CV, share_CV, value=-1)
+            if self.cap is not None:  # dy/dx = 1 - (y / cap)^2; the gradient has not overwritten the logits y yet
+                squares_CV = hard_CV.copy_(self.student_PV[at_C]).div_(self.cap).square_()
+                total_CV.addcmul_(total_CV, squares_CV, value=-1)
             if isinstance(at_C, slice):
                 gradient_PV[at_C] = total_CV
             else:
                 gradient_PV.index_copy_(0, at_C, total_CV.to(gradient_PV.dtype))
 
 
-def _parts(places_N: Tensor, size: int, *, is_arange: bool) -> Iterator[slice | Tensor]:
+def _blocks(places_N: Tensor, size: int, *, is_arange: bool) -> Iterator[slice | Tensor]:
     """Yield the rows of each block: a slice if they are adjacent, so that they can be read and written in place.
 
     is_arange: whether `places_N` is 0, 1, ..., so that it need not be read from the device.
     """
     places = range(len(places_N)) if is_arange else places_N.tolist()  # once, because a read waits for the device
-    end = 0
-    for places_C in torch.split(places_N, size):
-        start, end = end, end + len(places_C)
-        part = places[start:end]
-        adjacent = part and part[-1] - part[0] < len(part)  # the places increase
-        yield slice(part[0], part[-1] + 1) if adjacent else places_C
+    start = 0
+    for places_C in torch.split(places_N, size):  # one empty block without rows
+        block = places[start : start + len(places_C)]
+        start += len(places_C)
+        is_adjacent = len(block) > 0 and block[-1] - block[0] < len(block)  # the places increase
+        yield slice(block[0], block[-1] + 1) if is_adjacent else places_C
 
 
 def _read(logits_PV: Tensor, at_C: slice | Tensor, out_CV: Tensor) -> Tensor:
@@ -551,7 +555,7 @@ def kd_logit_gradient(
 
 
 class _Context(Protocol):
-    """What the forward of `_Loss` keeps for its backward."""
+    """The values that the forward of `_Loss` saves for its backward."""
 
     gradient: Tensor
     dtype: torch.dtype

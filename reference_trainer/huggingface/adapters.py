@@ -1,4 +1,4 @@
-"""LoRA adapters of a causal model, by peft: the base is frozen, and only the adapter is trained, saved and exported.
+"""LoRA adapters of a causal model, by peft: the base model is frozen; only the adapter is trained, saved and exported.
 
 Source: Hu et al. 2021, arXiv:2106.09685.
 """
@@ -40,14 +40,15 @@ class Adapted(Causal):
         return {name: tensor for name, tensor in super().state_dict(*args, **options).items() if name in trained}
 
     def load_state_dict(self, state_dict: Mapping[str, object], strict: bool = True, assign: bool = False) -> object:
-        """Load the adapter. Raise `RuntimeError` for other names, also if not `strict`."""
+        """Load the adapter. Raise `RuntimeError` for missing or unknown names, even if `strict` is False."""
         if changed := sorted(self.state_dict().keys() ^ state_dict.keys()):
             raise RuntimeError(f"missing or unknown weights of the adapter: {', '.join(changed[:3])}")
+        # Not strict, because the state has no weights of the base.
         return super().load_state_dict(state_dict, strict=False, assign=assign)
 
 
 def frozen_weights(model: nn.Module) -> dict[str, Tensor | StoredTensor]:
-    """Return the parameters that require no gradient, by name. Weights of a skeleton are read when they are indexed."""
+    """Return the parameters that require no gradient, by name; for a skeleton, references to its stored weights."""
     weights = weights_of(model)
     return {name: weights[name] for name, parameter in model.named_parameters() if not parameter.requires_grad}
 
@@ -76,7 +77,7 @@ def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, o
         torch.manual_seed(seed)
         try:
             with warnings.catch_warnings():
-                # peft 0.21 reads an attribute whose new name transformers 5 announces; no user can change that.
+                # peft 0.21 reads an attribute that transformers 5 deprecates; the user cannot avoid this warning.
                 warnings.simplefilter("ignore", FutureWarning)
                 peft_model = get_peft_model(model, LoraConfig(**chosen))
         except (TypeError, ValueError) as error:
@@ -90,37 +91,42 @@ def add_adapter_to_skeleton(
 ) -> Adapted | None:
     """Add an adapter to a skeleton as `add_adapter`: the adapter is in memory, the weights of the base stay in files.
 
-    Return None if the options compute the adapter from the weights of the base, or if peft refuses them.
+    Return None if the options initialise the adapter from the weights of the base, or if peft refuses them. The caller
+    then loads the whole model and calls `add_adapter`, which raises the error if the options are invalid.
     """
+    # peft needs weights with device and dtype: the lent ones are NaN, so an adapter that is computed from them is too.
     lend_memory(base)
     try:
         adapted = add_adapter(base, place, rank=rank, options=options, seed=seed)
-    except Exception:  # of a factorization of NaN, too; with the whole model, `add_adapter` raises what remains
+    except Exception:  # of any class: a factorization of NaN fails too
         return None
     return adapted if return_memory(adapted) else None
 
 
 def check_merge(student: Causal) -> None:
-    """Raise `SettingError` for an adapter that `merge_adapter` cannot merge: with a bias, of a layer without one."""
+    """Raise `SettingError` if `merge_adapter` cannot merge the adapter, which has a bias for a layer without a bias."""
     for name, layer in student.named_modules():
-        if getattr(layer, "lora_bias", {}).get("default") and getattr(layer.get_base_layer(), "bias", None) is None:
-            what = f"lora_options: lora_bias cannot be merged into {name}, which has no bias"
-            raise SettingError(f"{what}; leave out --lora-merge or lora_bias")
+        has_lora_bias = getattr(layer, "lora_bias", {}).get("default")
+        if has_lora_bias and getattr(layer.get_base_layer(), "bias", None) is None:
+            raise SettingError(
+                f"lora_options: lora_bias cannot be merged into {name}, which has no bias; leave out --lora-merge or "
+                "lora_bias"
+            )
 
 
 def merge_adapter(student: Causal) -> Causal:
     """Return the base of an adapted student with the adapter merged into its weights. `student` is changed in place.
 
-    If only one of two tied layers has an adapter, the layers are untied, since only this layer gets the sum.
+    If one of two tied layers has an adapter, the layers are untied, since the other layer must not get the sum.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
-    # The sum goes into the weight of the adapted layer, which a tied layer without the adapter must not share.
     adapted_model = student.model
     base = adapted_model.get_base_model()
-    ends = [base.get_input_embeddings(), base.get_output_embeddings()]
-    if all(ends) and ends[0].weight is ends[1].weight and any(isinstance(layer, BaseTunerLayer) for layer in ends):
-        layer = ends[1].get_base_layer() if isinstance(ends[1], BaseTunerLayer) else ends[1]
+    embedding, output = base.get_input_embeddings(), base.get_output_embeddings()
+    is_tied = bool(embedding and output) and embedding.weight is output.weight
+    if is_tied and (isinstance(embedding, BaseTunerLayer) or isinstance(output, BaseTunerLayer)):
+        layer = output.get_base_layer() if isinstance(output, BaseTunerLayer) else output
         layer.weight = nn.Parameter(layer.weight.detach().clone(), requires_grad=False)
         base.config.tie_word_embeddings = base.config.get_text_config().tie_word_embeddings = False
     return Causal(adapted_model.merge_and_unload())
@@ -129,8 +135,8 @@ def merge_adapter(student: Causal) -> Causal:
 def adapter_weights(directory: Path, like: Adapted) -> dict[str, Tensor]:
     """Return the weights of a saved adapter, by their names in `like`.
 
-    A tensor that `like` lacks keeps its name. Raise `ModelFileError` if peft cannot load the adapter, and
-    `SettingError` if the adapter has another scale.
+    A tensor that `like` lacks keeps its saved name. Raise `ModelFileError` if peft cannot load the adapter, and
+    `SettingError` if its scale differs from the scale of `like`.
     """
     from peft import PeftConfig
     from peft.utils import load_peft_weights
@@ -138,7 +144,7 @@ def adapter_weights(directory: Path, like: Adapted) -> dict[str, Tensor]:
     with loading(directory, expected="an adapter of peft"):
         config, weights = PeftConfig.from_pretrained(os.fspath(directory)), load_peft_weights(os.fspath(directory))
     peft_model = like.model
-    for name in ("lora_alpha", "use_rslora"):  # the scale of an adapter is in its configuration, not in its weights
+    for name in ("lora_alpha", "use_rslora"):  # the scale is stored in the configuration, not in the weights
         saved, wanted = getattr(config, name, None), getattr(peft_model.peft_config["default"], name)
         if saved != wanted:
             raise SettingError(f"{directory} has {name} {saved}, and --lora-options {wanted}; expected equal ones")

@@ -2,12 +2,12 @@
 
 `isolate_documents` gives a model the attention function `attend_documents`. `Causal` passes the documents of a batch, a
 `PackedRows`, to it through the keyword arguments of the model. On CUDA it calls a kernel of variable lengths; on the
-CPU it computes the attention document by document. Neither forms a mask of length x length. The kernel depends on the
-attention implementation of the model:
+CPU it computes the attention document by document. Neither allocates a mask [T, T]. The kernel depends on the attention
+implementation of the model:
 
     sdpa               torch.nn.attention.varlen, for 16-bit states on GPUs that have it
-    flash_attention_*  the package's kernel, by transformers' function of that name
-    flex_attention     torch's, with one block mask a batch and window
+    flash_attention_*  the kernel of the package, called by transformers' function of that name
+    flex_attention     torch's kernel, with one block mask for each batch and window
 
 Shape letters: B batch, H heads, T position, N = B * T, D width of a head.
 """
@@ -59,26 +59,27 @@ def attend_documents(
         key: [B, H', T, D], where H' divides H (grouped queries).
         value: Like `key`.
         attention_mask: The mask for a batch without documents; ignored for a batch with documents.
-        documents: The documents of a packed batch; None for other batches, which are computed as by `implementation`.
+        documents: The documents of a packed batch; None for other batches, for which `implementation` is called.
         implementation: The attention implementation of the model, whose kernel is called on CUDA.
         options: Options of attention functions: `scaling`, `dropout`, `sliding_window`, `softcap`, `s_aux`, ...
 
     Returns:
         The attention [B, T, H, D], and None or the weights of the implementation.
     """
-    if query.device.type == "cpu":
-        if documents is None:
-            return _dense_attention(options)(module, query, key, value, attention_mask, **options)
-    elif documents is None:
-        return _library_attention(implementation)(
-            _renamed(module, implementation), query, key, value, attention_mask, **options
-        )
-    elif FLASH in implementation:
+    on_cpu = query.device.type == "cpu"
+    if documents is None and on_cpu:
+        return _dense_attention(options)(module, query, key, value, attention_mask, **options)
+    if documents is None:
+        layer = _renamed(module, implementation)
+        return _library_attention(implementation)(layer, query, key, value, attention_mask, **options)
+    if on_cpu:
+        return attend_each_document(module, query, key, value, documents, **options), None
+    if FLASH in implementation:
         return attend_by_flash(module, query, key, value, documents, implementation, **options), None
-    elif implementation == FLEX:
+    if implementation == FLEX:
         mask = documents.block_mask(query.device, options.pop("sliding_window", None))
         return _library_attention(FLEX)(module, query, key, value, mask, **options)
-    elif has_varlen(query, value, options):
+    if has_varlen(query, value, options):
         return attend_by_length(query, key, value, documents, **options), None
     return attend_each_document(module, query, key, value, documents, **options), None
 
@@ -92,8 +93,8 @@ def attend_by_flash(
     implementation: str,
     **options: object,
 ) -> Tensor:
-    """Return the attention [B, T, H, D] of transformers' function `implementation`, with bounds of the documents."""
-    # With `position_ids`, transformers would look for documents in them itself: a wait for the device, and for one row.
+    """Return the attention [B, T, H, D] of transformers' function `implementation`, within the documents."""
+    # From `position_ids`, transformers would compute the bounds again: only for one row, with a wait for the device.
     options.pop("position_ids", None)
     bounds, longest = documents.cu_seq_lens(query.device), documents.max_length
     attended, _ = _library_attention(implementation)(
@@ -121,7 +122,7 @@ def attend_by_length(
     sliding_window: int | None = None,
     **_: object,
 ) -> Tensor:
-    """Return the attention [B, T, H, D] of PyTorch's kernel of variable lengths, if `has_varlen`."""
+    """Return the attention [B, T, H, D] of PyTorch's kernel of variable lengths. `has_varlen` must be True."""
     from torch.nn.attention import varlen
 
     bounds, longest = documents.cu_seq_lens(query.device), documents.max_length
@@ -145,7 +146,7 @@ def attend_by_length(
 
 
 def has_varlen(query: Tensor, value: Tensor, options: dict[str, object]) -> bool:
-    """Return whether PyTorch has a kernel of variable lengths for states and options of `attend_documents` on CUDA."""
+    """Return whether PyTorch has a kernel of variable lengths for these states and options on their GPU."""
     if query.dtype not in (torch.float16, torch.bfloat16) or options.get("dropout"):
         return False
     if any(options.get(name) is not None for name in ("softcap", "s_aux", "position_bias")):
@@ -160,7 +161,7 @@ def _varlen_on(device: torch.device) -> bool:
     if not torch.backends.cuda.is_flash_attention_available() or torch.cuda.get_device_capability(device) < (8, 0):
         return False
     try:
-        import torch.nn.attention.varlen as varlen  # PyTorch 2.13 has its `enable_gqa`
+        import torch.nn.attention.varlen as varlen  # has `enable_gqa` from PyTorch 2.13 on
     except ImportError:
         return False
     return "enable_gqa" in inspect.signature(varlen.varlen_attn).parameters
@@ -175,10 +176,11 @@ def attend_each_document(
     # The backward of `split` is one concatenation; the backward of every slice would be a tensor as long as the row.
     parts = [_join_rows(states).split(documents.lengths) for states in (query, key, value)]
     attended = []
-    for states in zip(*parts, strict=True):
-        length = len(states[0])
+    for document in zip(*parts, strict=True):  # its query, key and value
+        length = len(document[0])
         mask = None if window is None or window >= length else _band(length, window, query.device)
-        attended.append(attend(module, *(part.transpose(0, 1)[None] for part in states), mask, **options)[0])
+        states = [part.transpose(0, 1)[None] for part in document]  # [1, H, length, D]
+        attended.append(attend(module, *states, mask, **options)[0])
     return torch.cat(attended, dim=1).reshape(query.shape[0], query.shape[2], query.shape[1], value.shape[3])
 
 
@@ -195,7 +197,7 @@ def attend_plainly(
     s_aux: Tensor | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """Return causal attention [B, T, H, D], computed from all scores, with options that `sdpa` does not have.
+    """Return causal attention [B, T, H, D], with options that `sdpa` lacks. All scores [B, H, T, T] are in memory.
 
     Args:
         module: Ignored.
@@ -208,8 +210,8 @@ def attend_plainly(
         softcap: c in c tanh(score / c), as in Gemma 2.
         s_aux: Logits of attention sinks, [H], as in gpt-oss: they take part in the softmax and have no value.
     """
-    shared = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)
+    group = query.shape[1] // key.shape[1]  # number of query heads that share a key
+    key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
     scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
@@ -219,8 +221,8 @@ def attend_plainly(
     if s_aux is not None:  # one more column for the softmax, which is dropped after it
         sinks = s_aux.to(scores.dtype).view(1, -1, 1, 1).expand(len(scores), -1, length, 1)
         scores = torch.cat([scores, sinks], dim=-1)
-    shares = scores.softmax(-1)[..., :length]
-    return (nn.functional.dropout(shares, dropout) @ value).transpose(1, 2), None
+    weights = scores.softmax(-1)[..., :length]
+    return (nn.functional.dropout(weights, dropout) @ value).transpose(1, 2), None
 
 
 def _band(length: int, window: int, device: torch.device) -> Tensor:
@@ -229,7 +231,7 @@ def _band(length: int, window: int, device: torch.device) -> Tensor:
 
 
 def _join_rows(states_BHTD: Tensor) -> Tensor:
-    """Return the states of all rows, one row after the other, as kernels of variable lengths take them: [N, H, D]."""
+    """Return the states of all rows as one sequence [N, H, D], which kernels of variable lengths take."""
     return states_BHTD.transpose(1, 2).flatten(0, 1)
 
 
@@ -243,12 +245,13 @@ def _library_attention(implementation: str) -> Attention:
 
 def _dense_attention(options: dict[str, object]) -> Attention:
     """Return an attention function for any device: `sdpa`, or `attend_plainly` for options that `sdpa` lacks."""
-    is_plain = options.get("softcap") is not None or options.get("s_aux") is not None
-    return attend_plainly if is_plain else _library_attention(SDPA)
+    if options.get("softcap") is not None or options.get("s_aux") is not None:
+        return attend_plainly
+    return _library_attention(SDPA)
 
 
 def _renamed(module: nn.Module, implementation: str) -> object:
-    """Return a layer whose configuration names `implementation`: transformers loads the kernel by this name."""
+    """Return the layer with `implementation` in its configuration: transformers loads the kernel by this name."""
     return _Overlay(module, config=_Overlay(module.config, _attn_implementation=implementation))
 
 
@@ -261,7 +264,7 @@ def _mask(implementation: str, **options: Any) -> object:
 
 
 class _Overlay:
-    """A view of an object in which some attributes have other values."""
+    """A view of an object in which some attributes are replaced."""
 
     def __init__(self, target: object, **values: object) -> None:
         self._target = target
@@ -274,12 +277,12 @@ class _Overlay:
 def isolate_documents(name: str, model: Causal, note: Callable[[str], object]) -> None:
     """Set the attention of a model to `attend_documents`, if the model computes the same with it as with masks.
 
-    1. Run packed rows with masks. Compare the mask of each layer with the window that the layer passes to its attention
-       function; a layer in which they differ needs its mask.
+    1. Run packed rows with masks. Compare the mask of every layer with the window that the layer passes to its
+       attention function. A layer in which they differ needs its mask.
     2. Run the rows without masks; the logits must equal the logits with masks.
-    3. If a step fails, keep the attention of transformers, which forms masks of length x length, and call `note`.
+    3. If a step fails, keep the attention of transformers, which allocates masks [T, T], and call `note`.
 
-    On the CPU, no kernel for CUDA runs: the steps then verify which arguments the model passes to its attention.
+    On the CPU no CUDA kernel runs: there the steps only verify the arguments that the model passes to its attention.
 
     Args:
         name: The name of the model in messages.
@@ -291,11 +294,11 @@ def isolate_documents(name: str, model: Causal, note: Callable[[str], object]) -
     """
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    # Two registered functions: PROBE runs with masks and records their windows; `chosen` is `attend_documents`.
+    # Register two functions: PROBE runs with masks and compares their windows; `chosen` is `attend_documents`.
     transformer = model.model
     implementation = transformer.config._attn_implementation
     if implementation in (SDPA, FLEX) or FLASH in implementation:
-        matches: list[bool] = []  # per call of a layer with a mask: whether it passes the mask's window
+        matches: list[bool] = []  # for every call with a mask: whether the layer passes the window of the mask
         chosen = f"{BY_DOCUMENT}_{implementation.replace(FLASH, 'varlen').replace('/', '_')}"
         AttentionInterface.register(PROBE, partial(_probe, matches))
         AttentionMaskInterface.register(PROBE, _marked_mask)
@@ -308,7 +311,7 @@ def isolate_documents(name: str, model: Causal, note: Callable[[str], object]) -
             with suppress(TypeError, ValueError, RuntimeError, IndexError):  # the model does not take the documents
                 if equal_logits(check_isolation(name, model), masked, ISOLATED):
                     return
-        if FLASH in implementation:  # transformers separates documents for it in batches of one row alone
+        if FLASH in implementation:  # transformers itself separates documents for it only in batches of one row
             raise SettingError(
                 f"{name}: {implementation} cannot separate the documents of packed rows in "
                 f"{type(transformer).__name__}; use another attention implementation or --documents pad"
@@ -328,7 +331,7 @@ def takes_documents(transformer: nn.Module) -> bool:
 def leave_uncompiled(transformer: PreTrainedModel) -> None:
     """Exclude `attend_documents` of a model from `torch.compile`.
 
-    The lengths of documents are Python numbers, for which every batch would be compiled again.
+    The lengths of documents are Python numbers, so every batch would be compiled again.
     """
     from transformers import AttentionInterface
 
@@ -350,7 +353,8 @@ def _probe(
     """Compute attention with a mask, and record whether the mask has the window that the layer passes."""
     window, bias = options.pop("sliding_window", None), options.get("position_bias")
     if attention_mask is not None:
-        matches.append(bias is None and getattr(attention_mask, "window", PROBE) == window)
+        is_equal = hasattr(attention_mask, "window") and attention_mask.window == window
+        matches.append(bias is None and is_equal)
     return _dense_attention(options)(module, query, key, value, attention_mask, **options)
 
 
@@ -366,7 +370,7 @@ def _marked_mask(**options: object) -> object:
 
 @torch.no_grad()
 def check_isolation(name: str, model: Causal) -> Tensor:
-    """Return the logits [2, 8, V] of two packed rows, after a comparison with each last document alone.
+    """Return the logits [2, 8, V] of two packed rows of two documents. Compare the last document with itself alone.
 
     Args:
         name: The name of the model in messages.
@@ -381,10 +385,10 @@ def check_isolation(name: str, model: Causal) -> Tensor:
     was_training = model.training
     model.eval()
     packed: Tensor = model(tokens, segments).logits
-    separate = [model(tokens[row : row + 1, begin:]).logits for row, begin in ((0, 4), (1, 3))]
+    alone: list[Tensor] = [model(tokens[:1, 4:]).logits, model(tokens[1:, 3:]).logits]
     model.train(was_training)
-    pairs = zip((packed[:1, 4:], packed[1:, 3:]), separate, strict=True)
-    if not all(equal_logits(part, expected, ISOLATED) for part, expected in pairs):
+    is_isolated = equal_logits(packed[:1, 4:], alone[0], ISOLATED) and equal_logits(packed[1:, 3:], alone[1], ISOLATED)
+    if not is_isolated:
         raise SettingError(
             f"{name}: the documents of a packed row see each other in {type(model.model).__name__}; use --documents pad"
         )

@@ -54,8 +54,8 @@ CHANGEABLE = frozenset(
 )
 """Settings that a run may change when it resumes.
 
-Paths of data, template and teacher are among them, since their content is compared by digest, and the device, since it
-is compared by its name.
+Paths of data, template and teacher may change, because `conditions` has the digests of their contents. The device may
+change, because `conditions` has its name.
 """
 
 
@@ -74,10 +74,10 @@ def conditions(
 ) -> dict[str, object]:
     """Return the values that must be equal in the saved and the resumed run, so that the results are bitwise equal."""
     start = settings.student.init_from
-    began = {} if start is None else {"init_from": path_in_json(start.resolve())}
+    initial_weights = {} if start is None else {"init_from": path_in_json(start.resolve())}
     return {
         **fixed_settings(settings),
-        **began,
+        **initial_weights,
         **digests,
         "steps_per_epoch": schedule.steps_per_epoch,
         "planned_steps": schedule.planned_steps,
@@ -93,7 +93,7 @@ def conditions(
 CHECKPOINTS, RUN_ID = "checkpoints", "student"
 """Names of the directory in the output, and of its checkpoints: `checkpoints/student-step100`."""
 NAMED = ("latest", "best")
-"""Checkpoints that `--resume` takes by a word in place of a path."""
+"""Values of `--resume` that are names of checkpoints, not paths."""
 
 Result = TypeVar("Result")
 
@@ -101,8 +101,8 @@ Result = TypeVar("Result")
 def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> list[str]:
     """Return the names in an output directory that may exist when a run starts.
 
-    These are the metrics, also for TensorBoard, and the checkpoints if the run resumes or rewinds. A directory
-    with only partial checkpoints is allowed too: a run was killed in its first save.
+    These are the files of metrics and, if the run resumes or rewinds, the directory of checkpoints. If a run was killed
+    in its first save, this directory has only partial checkpoints; it may then exist for a new run too.
     """
     try:
         has_only_partial = all(PARTIAL_NAME.fullmatch(entry.name) for entry in (directory / CHECKPOINTS).iterdir())
@@ -120,9 +120,9 @@ def has_later(directory: Path, resume: Path | None) -> bool:
     path = None if resume is None else named_checkpoint(directory, resume)
     try:
         steps = saved_steps(directory, RUN_ID)
-        if path is None or not steps:
+        if path is None:
             return bool(steps)
-        return read_manifest(path).step < steps[-1]
+        return bool(steps) and read_manifest(path).step < steps[-1]
     except CheckpointError:  # `open_checkpoint` reports it
         return False
 
@@ -150,8 +150,8 @@ def open_checkpoint(directory: Path, resume: Path | None, *, rewinding: bool) ->
         rewinding: Whether later checkpoints will be set aside.
 
     Raises:
-        CheckpointError: The checkpoint is missing or damaged, a directory has the name of a checkpoint and no manifest,
-            or, without `rewinding`, later checkpoints exist, or any checkpoint for a new run.
+        CheckpointError: The checkpoint is missing or damaged, or a directory has the name of a checkpoint and no
+            manifest. Without `rewinding`, also if later checkpoints exist, or for a new run any checkpoint.
     """
     sweep(directory)
     check_complete(directory, RUN_ID)
@@ -167,7 +167,7 @@ def open_checkpoint(directory: Path, resume: Path | None, *, rewinding: bool) ->
     try:
         checkpoint = read_with_hint(read_checkpoint, path)
     except CheckpointError as error:
-        raise CheckpointError(f"{error}{_earlier(path)}") from error
+        raise CheckpointError(f"{error}{_hint_at_previous(path)}") from error
     check_follows(steps, checkpoint.manifest.step + 1)
     return checkpoint
 
@@ -181,11 +181,13 @@ def read_with_hint(read: Callable[[Path], Result], path: Path) -> Result:
         raise CheckpointError(f"{error}; did you mean {latest}?" if latest.is_dir() else str(error)) from error
 
 
-def _earlier(path: Path) -> str:
-    """Return a hint at the checkpoint before a damaged one; "" if there is none."""
+def _hint_at_previous(path: Path) -> str:
+    """Return a hint at the checkpoint before the damaged one at `path`; "" if there is none."""
     names = [checkpoint_name(RUN_ID, step) for step in saved_steps(path.parent, RUN_ID)]
-    before = names[: names.index(path.name)] if path.name in names else []
-    return f"; to go on from the one before, use --rewind --resume {path.parent / before[-1]}" if before else ""
+    index = names.index(path.name) if path.name in names else 0
+    if index == 0:
+        return ""
+    return f"; to go on from the one before, use --rewind --resume {path.parent / names[index - 1]}"
 
 
 def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
@@ -202,8 +204,8 @@ def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
 def check_conditions(manifest: Manifest, known: Mapping[str, object]) -> None:
     """Raise `DriftError`, with both values, if a condition in `known` changed; ignore all other conditions.
 
-    A run calls this early, with the conditions that are known before models are loaded, and `state_to_resume` later
-    with all.
+    A run calls this function before it loads models, with the conditions that are known then. `state_to_resume` checks
+    all conditions later.
     """
     _refuse_changes(manifest, {name: value for name, value in manifest.conditions.items() if name in known}, known)
 
@@ -222,24 +224,27 @@ def _refuse_changes(manifest: Manifest, saved: Mapping[str, object], present: Ma
 def state_to_resume(manifest: Manifest, schedule: Schedule, present: Mapping[str, object]) -> TrainState:
     """Return the state of a checkpoint.
 
-    Raise `DriftError`, with both values, for every condition that changed, and `CheckpointError` for an invalid state.
+    Raise `DriftError`, with both values of every condition that changed, and `CheckpointError` for an invalid state.
     """
     _refuse_changes(manifest, manifest.conditions, present)
     name = checkpoint_name(manifest.run_id, manifest.step)
     try:
         saved = manifest.state["train"]
         # Version 0.2 and early revisions of 0.3 saved no `asked`: callbacks could not request events.
-        position = {"asked": Action.CONTINUE, **saved["position"]}
-        state = state_from_json(json.dumps({**saved, "position": position}))
+        saved_position = {"asked": Action.CONTINUE, **saved["position"]}
+        state = state_from_json(json.dumps({**saved, "position": saved_position}))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{name}/{MANIFEST}: invalid state: {error}") from error
-    # The position must be between two updates, and its numbers must fit each other, the manifest and the schedule.
-    at = state.position
-    first = 1 if at.event in (Event.SAVE, Event.STEP_END) else 0  # an epoch may be open or left before its first step
-    in_epoch = first <= at.epoch_step <= min(at.step, schedule.steps_per_epoch)
-    at_step = 1 <= at.step == manifest.step == state.steps and 1 <= at.epoch <= schedule.epochs and in_epoch
-    if at.event not in (Event.SAVE, *BETWEEN_UPDATES, Event.TRAIN_END) or not at_step:
-        raise CheckpointError(f"{name}/{MANIFEST}: the state is of {at}; expected step {manifest.step}")
+    # The position must be between two updates, and its numbers must agree with the manifest and the schedule. At the
+    # begin and the end of an epoch, no step of the epoch may have been taken.
+    position = state.position
+    is_between_updates = position.event in (Event.SAVE, *BETWEEN_UPDATES, Event.TRAIN_END)
+    is_at_step = 1 <= position.step == manifest.step == state.steps
+    first = 1 if position.event in (Event.SAVE, Event.STEP_END) else 0
+    last = min(position.step, schedule.steps_per_epoch)
+    is_in_epoch = 1 <= position.epoch <= schedule.epochs and first <= position.epoch_step <= last
+    if not (is_between_updates and is_at_step and is_in_epoch):
+        raise CheckpointError(f"{name}/{MANIFEST}: the state is of {position}; expected step {manifest.step}")
     return state
 
 
@@ -257,7 +262,7 @@ class WritingCallback(Callback):
 class Checkpoints:
     """The checkpoints of one run in `directory`. The last `keep` and the best are kept.
 
-    `writer` writes them in the background: a step waits only until the tensors are copied, not for the disk.
+    `writer` writes them in the background: a step waits for the copy of the tensors, not for the disk.
 
     Attributes:
         directory: The directory of the checkpoints.
@@ -279,7 +284,7 @@ class Checkpoints:
     best: BestTracker
     writer: Background
     initial: dict[str, object] | None = None
-    """The checkpoint whose weights the run started from, as in `InitialWeights.recorded`; also for a resumed run."""
+    """The checkpoint with the initial weights of the run, as in `InitialWeights.recorded`; also for a resumed run."""
     own: Mapping[str, str] = field(default_factory=dict)
     """The settings that name the class or model of a custom student; an export needs them."""
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -297,7 +302,7 @@ class Checkpoints:
         Returns:
             The path of the checkpoint, on every rank; None if the step is not saved now, or was saved before.
         """
-        # 1. Decide, equally on all ranks.
+        # 1. Decide, equally on all ranks. `note` updates the best step even if no checkpoint is due.
         step = run.state.position.step
         is_best = run.evaluated and self.best.note(step, run.state.validation)
         sharded = self.conditions["strategy"] == "fsdp2"
@@ -339,13 +344,13 @@ class Checkpoints:
     def load(self, checkpoint: Checkpoint, schedule: Schedule) -> TrainState:
         """Restore modules, optimizer and best step; return the state to resume from. On an error nothing is changed."""
         # `state_to_resume` and `restore` check everything before the first change.
-        run = state_to_resume(checkpoint.manifest, schedule, self.conditions)
+        state = state_to_resume(checkpoint.manifest, schedule, self.conditions)
         described = checkpoint.manifest.state.get("optimizer", {})
         restore(Snapshot(tensors=checkpoint.tensors, optimizer=described), self.modules, self.optimizer)
         self.best.best = checkpoint.manifest.best
         self.initial = checkpoint.manifest.state.get("initial")
-        return run
+        return state
 
     def rewind(self, start: int | None) -> Path | None:
-        """Move checkpoints later than step `start` aside, all for None; return their new directory, None if none."""
+        """Move checkpoints later than step `start` aside, or all for None; return their new directory, None if none."""
         return rewind(self.directory, RUN_ID, start)

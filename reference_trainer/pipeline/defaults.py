@@ -1,11 +1,10 @@
-"""Fill in settings that are not set explicitly: from the resumed checkpoint, or defaults of a pretrained student.
+"""Complete the explicit settings of a run: from the resumed checkpoint, or by the defaults of a pretrained student.
 
-A setting from a flag, a variable or a file is never changed.
+Explicit settings are those from a flag, a variable or a file. They are never changed.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,13 +26,13 @@ PRETRAINED: Mapping[str, float] = {
     "epochs": 3,
     "save_every": 500,
 }
-"""Defaults of a pretrained student; `length` is reduced to its number of positions, if that is smaller.
+"""Defaults of a pretrained student; `length` is at most the largest number of positions of the student.
 
 Sources: Taori et al. 2023, Stanford Alpaca (rate, warm-up, epochs); TRL's `SFTConfig` (clip, length, batch size)."""
 ADAPTER: Mapping[str, float] = {**PRETRAINED, "lr": 2e-4}
 """Defaults of an adapter. Source: Dettmers et al. 2023, QLoRA, arXiv:2305.14314, appendix B.2 (rate)."""
 POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "seq_length")
-"""Keys of a configuration in transformers for the largest number of positions of a row."""
+"""Keys of a configuration of transformers that hold the largest number of positions of a row."""
 NEW_ON_RESUME = frozenset("out force trace resume rewind smoke max_steps project_to_steps".split())
 """Settings of a single attempt, which a resumed run does not take from its checkpoint."""
 
@@ -47,8 +46,8 @@ def defaults_of(settings: Settings) -> Mapping[str, float]:
         settings: The settings of the run.
 
     Returns:
-        `ADAPTER` with `lora`, else `PRETRAINED`; empty for a new student, which is a decoder, or a directory with a
-        configuration and no weights.
+        `ADAPTER` for a student with `lora`, `PRETRAINED` for another pretrained student, and nothing for a new student:
+        the decoder of this package, or a directory with a configuration and no weights.
     """
     place = settings.student.model
     if place is None or (place.is_dir() and not has_weights(place)):
@@ -57,7 +56,7 @@ def defaults_of(settings: Settings) -> Mapping[str, float]:
 
 
 def with_defaults(settings: Settings) -> Settings:
-    """Return the settings with the defaults of a pretrained student in place of settings that were not chosen.
+    """Return the settings, completed by the defaults of a pretrained student.
 
     A pretrained student computes in bfloat16 on a GPU that has it, else in float32.
 
@@ -65,15 +64,16 @@ def with_defaults(settings: Settings) -> Settings:
         settings: The settings of the run; returned unchanged for a new student.
     """
     defaults = defaults_of(settings)
-    values: dict[str, object] = dict(defaults)
-    chosen = settings.flat(chosen=True)
-    if not values:
+    if not defaults:
         return settings
+    chosen = settings.flat(chosen=True)
+    values: dict[str, object] = {name: value for name, value in defaults.items() if name not in chosen}
     if "length" not in chosen:
-        values["length"] = min(defaults["length"], _positions(settings) or defaults["length"])
+        positions = _positions(settings)
+        values["length"] = defaults["length"] if positions is None else min(defaults["length"], positions)
     if "dtype" not in chosen:
         values["dtype"] = _dtype(settings.run.device)
-    return settings.replace(**{name: value for name, value in values.items() if name not in chosen})
+    return settings.replace(**values)
 
 
 def defaults_line(before: Settings, after: Settings) -> str | None:
@@ -89,17 +89,23 @@ def defaults_line(before: Settings, after: Settings) -> str | None:
 
 
 def _positions(settings: Settings) -> int | None:
-    """Return the number of positions of a row that the configuration of the student names, if it can be read."""
+    """Return the largest number of positions from the configuration of the student; None if it cannot be read."""
     from transformers import PretrainedConfig
 
     revision = {} if settings.student.revision is None else {"revision": settings.student.revision}
     try:
-        read, _ = PretrainedConfig.get_config_dict(os.fspath(str(settings.student.model)), **revision)
+        config, _ = PretrainedConfig.get_config_dict(str(settings.student.model), **revision)
     except Exception:  # damaged or missing files are reported when the model is loaded
         return None
-    # A model of text and images has the configuration of its text model inside.
-    content = {**read, **text} if isinstance(text := read.get("text_config"), dict) else read
-    return next((value for key in POSITIONS if type(value := content.get(key)) is int and value > 1), None)
+    # A model of text and images contains the configuration of its text model.
+    text_config = config.get("text_config")
+    if isinstance(text_config, dict):
+        config = {**config, **text_config}
+    for key in POSITIONS:
+        value = config.get(key)
+        if type(value) is int and value > 1:
+            return value
+    return None
 
 
 def _dtype(device: str) -> str:
@@ -117,11 +123,11 @@ def kept_settings(settings: Settings) -> dict[str, object]:
 def resumed_settings(settings: Settings) -> Settings:
     """Return the settings of a resumed run: explicit settings, and all others from its checkpoint.
 
-    `check_conditions` refuses a chosen setting that a resumed run may not change.
+    `check_conditions` refuses an explicit setting that a resumed run may not change.
 
     Args:
         settings: The settings of the run. They are returned unchanged without `resume`, and if the checkpoint cannot be
-            read, which the run reports when it loads it.
+            read; the run reports this error when it loads the checkpoint.
     """
     resume = settings.checkpoints.resume
     if resume is None:
@@ -130,9 +136,10 @@ def resumed_settings(settings: Settings) -> Settings:
         manifest = read_manifest(named_checkpoint(settings.run.out / CHECKPOINTS, resume))
     except CheckpointError:
         return settings
-    # Checkpoints of older versions have the settings that are compared, and those that name the student.
-    older = {name: value for name, value in manifest.conditions.items() if name in FIELDS and name != "strategy"}
-    saved = {**older, **manifest.state.get("own", {}), **manifest.state.get("settings", {})}
+    # A checkpoint of an older version lacks "settings". Its conditions have most settings; "own" names the student. The
+    # condition "strategy" is the strategy in use, not the setting.
+    compared = {name: value for name, value in manifest.conditions.items() if name != "strategy"}
+    saved = {**compared, **manifest.state.get("own", {}), **manifest.state.get("settings", {})}
     known = {name: value for name, value in saved.items() if name in FIELDS}
     return Settings(**known | settings.flat(chosen=True))
 

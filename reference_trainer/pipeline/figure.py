@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -34,18 +35,18 @@ _UNITS = {
     "steps_per_s": "steps per second",
     "tokens_per_s": "tokens per second",
 }
-_BUCKETS = 1000  # a panel is less than a thousand pixels wide
-_FEW = 30  # a line of so few points has markers: one point alone is not a line
+_BUCKETS = 1000  # parts of a long line: a panel is less than a thousand pixels wide
+_MOST_MARKERS = 30  # a line of at most 30 points has markers, because a single point is not visible as a line
 
 
 def draw(runs: Sequence[PlottedRun], names: Sequence[str], file: Path, *, format: str) -> None:
     """Write a figure with a panel for each metric.
 
-    No display is needed, and the state of pyplot is neither read nor changed.
+    No display is needed; the global state of `pyplot` is neither read nor changed.
 
     Args:
-        runs: The runs, a line each.
-        names: The metrics, a panel each.
+        runs: The runs, one line each.
+        names: The metrics, one panel each.
         file: The file to write.
         format: "png" or "svg".
     """
@@ -54,17 +55,17 @@ def draw(runs: Sequence[PlottedRun], names: Sequence[str], file: Path, *, format
     layout = ConstrainedLayoutEngine(hspace=0.06, wspace=0.04)
     figure = Figure(figsize=(5.2 * columns + 0.4, 3.2 * rows + 0.5), dpi=120, layout=layout)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True).flatten()
-    for panel, name in zip(panels, names, strict=False):
+    for panel, name in zip(panels, names, strict=False):  # the last row may have more panels than names
         _panel(panel, name, runs)
     for panel in panels[len(names) :]:
         panel.remove()
-    # The last panel of every column has the axis of steps, also where the last row is not full.
+    # The last panel of every column shows the axis of steps, even if the last row is not full.
     for panel in panels[max(len(names) - columns, 0) : len(names)]:
         panel.set_xlabel("optimizer step")
         panel.tick_params(labelbottom=True)
     figure.align_ylabels()
     _legend(figure, runs)
-    with matplotlib.rc_context({"svg.hashsalt": "reference-trainer"}):  # equal runs give equal files
+    with matplotlib.rc_context({"svg.hashsalt": "reference-trainer"}):  # fixed ids, so that equal runs give equal files
         figure.savefig(file, format=format, metadata={"Date": None} if format == "svg" else None)
 
 
@@ -81,14 +82,15 @@ def _panel(panel: Axes, name: str, runs: Sequence[PlottedRun]) -> None:
 
 
 def _line(panel: Axes, steps: list[int], values: list[float], look: _Look) -> None:
-    finite = thin_out([(step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)])
-    # A value that is not finite has no height: it is a cross just above the axis, at 2 % of the panel.
-    broken = [(step, 0.02) for step, value in zip(steps, values, strict=True) if not math.isfinite(value)]
-    panel.plot(*_columns(finite), **look, marker="o" if len(finite) <= _FEW else None, markersize=3)
-    if broken:
+    """Draw the values of a run over its steps. A value that is not finite is a cross at 2 % of the panel's height."""
+    points = list(zip(steps, values, strict=True))
+    finite = thin_out([(step, value) for step, value in points if math.isfinite(value)])
+    crosses = thin_out([(step, 0.02) for step, value in points if not math.isfinite(value)])
+    panel.plot(*_columns(finite), **look, marker="o" if len(finite) <= _MOST_MARKERS else None, markersize=3)
+    if crosses:
         panel.set_title("× not finite", loc="right", fontsize="small")
         panel.plot(
-            *_columns(thin_out(broken)),
+            *_columns(crosses),
             color=look["color"],
             transform=panel.get_xaxis_transform(),
             linestyle="none",
@@ -101,22 +103,20 @@ def thin_out(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
     """Return at most 2000 of the points, in order: the lowest and the highest of each of 1000 parts, to keep peaks.
 
     Args:
-        points: Steps and values, by step.
+        points: Pairs of a step and a value, sorted by step.
     """
     if len(points) <= 2 * _BUCKETS:
         return points
     selected = []
     for part in range(_BUCKETS):
         bucket = points[part * len(points) // _BUCKETS : (part + 1) * len(points) // _BUCKETS]
-        selected += sorted({min(bucket, key=_value), max(bucket, key=_value)})
+        lowest, highest = min(bucket, key=itemgetter(1)), max(bucket, key=itemgetter(1))
+        selected += sorted({lowest, highest})  # a set, because both may be the same point
     return selected
 
 
-def _value(point: tuple[int, float]) -> float:
-    return point[1]
-
-
 def _columns(points: list[tuple[int, float]]) -> tuple[list[int], list[float]]:
+    """Return the steps and the values of points."""
     return [step for step, _ in points], [value for _, value in points]
 
 

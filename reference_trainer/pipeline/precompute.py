@@ -67,14 +67,14 @@ def precompute(
     settings = settings.replace(smoke=None, teacher_outputs=None)
     with create_run(settings, Distillation, lines=lines, environment=environment) as run, run:
         run.join()
-        claimed = run.ranks.broadcast_decision(partial(_claim, run))  # before the inputs, which may take long
+        claimed = run.ranks.broadcast_decision(partial(_claim, run))  # first, because creating the inputs may take long
         if settings.teacher.url is not None:
             raise SettingError("precompute cannot store outputs of --teacher-url; expected --teacher")
         if settings.teacher.cross_tokenizer:
             raise SettingError("precompute stores outputs for the student's tokens; expected no cross_tokenizer")
         run.make_inputs()
         run.load_teacher()
-        _Production(run, top_k, shard_bytes, claimed=claimed).carry_out()
+        _OutputWriter(run, top_k, shard_bytes, claimed=claimed).write()
     return settings.run.out
 
 
@@ -91,8 +91,8 @@ def _claim(run: Distillation) -> bool:
     return True
 
 
-class _Production:
-    """Produces the outputs of one teacher. All ranks call every method, except as noted.
+class _OutputWriter:
+    """Compute the outputs of one teacher and write them. All ranks call every method, except as noted.
 
     Args:
         run: The run, with its teacher.
@@ -106,7 +106,7 @@ class _Production:
         self.staging = _staging(self.out)
         self.rows = run.numbered_rows()
         teacher, _ = run.with_one_vocabulary(ModuleStudent(run.student, run.vocab_size))
-        assert isinstance(teacher, Teacher), "only distillation takes the most probable tokens, or other tokens"
+        assert isinstance(teacher, Teacher), "the settings exclude a teacher without logits for the student's tokens"
         self.teacher = teacher
         self.manifest = self._manifest(top_k, shard_bytes)
 
@@ -114,16 +114,19 @@ class _Production:
         run, settings, V = self.run, self.run.settings, self.teacher.vocab_size
         if top_k is not None and not 1 <= top_k <= V:
             raise SettingError(f"invalid value {top_k} for 'top_k': expected 1 to {V}, the number of tokens")
-        # Bytes of a position: its label, and V logits, or K logits and K tokens (int32) and the rest.
-        width = {"bfloat16": 2, "float64": 8}.get(settings.run.dtype, 4)
-        top_k_width = max(width, 4)  # `keep_top_k` returns float32 at least
-        position = 4 + (V * width if top_k is None else top_k * (top_k_width + 4) + top_k_width)
-        batches = shard_bytes // (position * settings.data.length * settings.data.batch_size)
-        rows, digests = sum(map(len, self.rows)), dict(run.digests)
-        teacher = digests.pop("teacher_sha256")
+        # Bytes of a position: its label (int32), and V logits, or K logits, K tokens (int32) and the rest.
+        logit_bytes = {"bfloat16": 2, "float64": 8}.get(settings.run.dtype, 4)
+        position_bytes = 4 + V * logit_bytes
+        if top_k is not None:
+            logit_bytes = max(logit_bytes, 4)  # `keep_top_k` returns float32 at least
+            position_bytes = 4 + top_k * (logit_bytes + 4) + logit_bytes
+        batches = shard_bytes // (position_bytes * settings.data.length * settings.data.batch_size)
+        rows = sum(map(len, self.rows))
+        digests = dict(run.digests)
+        teacher_digest = digests.pop("teacher_sha256")
         return Manifest(
             of=outputs_identity(settings, digests, rows),
-            teacher_sha256=teacher,
+            teacher_sha256=teacher_digest,
             vocab_size=V,
             top_k=top_k,
             temperature=None if top_k is None else float(settings.objective.temperature),
@@ -137,7 +140,7 @@ class _Production:
             },
         )
 
-    def carry_out(self) -> None:
+    def write(self) -> None:
         """Write the outputs, unless they exist."""
         self.ranks.check_equal(self.manifest.model_dump(mode="json"))
         if self.ranks.broadcast_decision(self._is_complete):
@@ -163,24 +166,25 @@ class _Production:
         return False
 
     def _bytes_needed(self, row: Mapping[str, Tensor]) -> int:
-        """Return the bytes of the missing shards. row: the tensors of one row, for data types and widths."""
-        position = sum(tensor.element_size() * math.prod(tensor.shape[1:]) for tensor in row.values())
+        """Return the bytes of the missing shards. row: the tensors of one row, for their data types and widths."""
+        position_bytes = sum(tensor.element_size() * math.prod(tensor.shape[1:]) for tensor in row.values())
         batches = _batches(self.rows, 0, self.manifest.rows)
         positions = sum(int((labels_of_logits(batch.labels) != IGNORE_INDEX).sum()) for batch in batches)
         existing = sum(file.stat().st_size for file in self.staging.glob("outputs-*"))
-        return max(positions * position - existing, 0)
+        return max(positions * position_bytes - existing, 0)
 
     def _write_shards(self) -> None:
         """Write the missing shards of this rank."""
         ranks, count = self.ranks, self.manifest.shard_count
         missing = [k for k in range(ranks.rank, count, ranks.world_size) if not self._path(k).exists()]
-        # Every forward of a sharded teacher needs all ranks, which may have different numbers of missing shards. A rank
-        # that has finished repeats forwards until the last rank has finished.
-        forwards = sum(1 for index in missing for _ in self._shard(index)) if self.run.is_sharded else 0
+        # Every forward of a sharded teacher needs all ranks, but ranks may miss different numbers of shards. A rank
+        # that has finished repeats a forward until the last rank has finished.
+        batches = (batch for index in missing for batch in self._shard(index))
+        forwards = sum(1 for _ in batches) if self.run.is_sharded else 0
         most = max(ranks.all_gather_json(forwards))
         for index in missing:
             outputs = [row for batch in self._shard(index) for row in self._outputs(batch)]
-            if index == missing[0]:  # the data type of outputs is known only now
+            if index == missing[0]:  # only the first outputs show their data type
                 check_room(self.staging, self._bytes_needed(outputs[0]))
             write_shard(self._path(index), outputs)
             self.run.lines.write(f"outputs: shard {index + 1} of {count}")
@@ -208,11 +212,12 @@ class _Production:
         tensors = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         tensors["labels"] = labels_BT[scored_BT].int()
         counts = scored_BT.sum(-1).tolist()
-        for rows in zip(*(tensor.split(counts) for tensor in tensors.values()), strict=True):
-            yield dict(zip(tensors, rows, strict=True))
+        rows = {name: tensor.split(counts) for name, tensor in tensors.items()}
+        for row in range(len(counts)):
+            yield {name: parts[row] for name, parts in rows.items()}
 
     def _run_teacher(self, batch: Batch) -> Head | Tensor:
-        """Run the teacher; return its output layer if tokens are kept and it offers one, else its logits [B, T, V]."""
+        """Run the teacher; return its output layer if `top_k` is set and it has one, else its logits [B, T, V]."""
         if self.manifest.top_k is not None and isinstance(self.teacher, HeadTeacher):
             if (head := self.teacher.head(batch)) is not None:
                 return head[0]
@@ -250,12 +255,14 @@ def _batches(parts: Sequence[Rows], begin: int, end: int) -> Iterator[Batch]:
     first = 0  # number of the first row of a part
     for rows in parts:
         order = torch.arange(len(rows), device="cpu")[max(begin - first, 0) : max(end - first, 0)]
-        done, position = 0, 1
+        done = 0  # number of rows of `order` that are in a batch already
+        position = 1
         while done < len(order):
             batch = rows.batch(order, position)
             expected = order[done : done + len(batch.tokens)] + first
             if batch.examples is None or not torch.equal(batch.examples.cpu(), expected):
                 raise SettingError(f"{type(rows).__name__} does not number its rows from {first} in Batch.examples")
             yield batch
-            done, position = done + len(batch.tokens), position + 1
+            done += len(batch.tokens)
+            position += 1
         first += len(rows)

@@ -25,7 +25,7 @@ from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.storage.files import atomic_write, file_digest
 
 WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
-INDEX = f"{WEIGHTS}.index.json"  # names the files, if weights are in several
+INDEX = f"{WEIGHTS}.index.json"  # lists the weight files if there are several
 ADAPTER = "adapter_model.safetensors"
 MODEL_FILES = ((INDEX, CONFIG), (ADAPTER, "adapter_config.json"), (WEIGHTS, CONFIG))
 """The two files that a manifest describes: with several weight files, for an adapter, or with one weight file."""
@@ -46,15 +46,16 @@ def save_decoder(
     *,
     write_file: Callable[[Path, Callable[[Path], object]], None] = atomic_write,
 ) -> None:
-    """Write weights, configuration, then `manifest` with the digests of both, each by `write_file`, atomically.
+    """Write weights, configuration, then `manifest` with the digests of both.
 
-    Raise `OutputError` with the file and the cause; new files are then removed, and no manifest is left.
+    Every file is written by `write_file`, atomically. Raise `OutputError` with the file and the cause; new files are
+    then removed, and no manifest is left.
     """
     # The old manifest is removed first and the new one is written last: a directory with a manifest is complete.
     weights = _contiguous(decoder)
     config = {"model_type": MODEL_TYPE, **asdict(decoder.config)}
-    before = _inodes(directory)
-    name = MANIFEST
+    old_inodes = _inodes(directory)
+    name = MANIFEST  # the present file, for the error
     try:
         (directory / MANIFEST).unlink(missing_ok=True)
         name = WEIGHTS
@@ -69,23 +70,23 @@ def save_decoder(
         raise OutputError(f"cannot write {directory / name}: {reason}") from error
     finally:
         if not (directory / MANIFEST).exists():
-            _remove_unlike(before, directory)
+            _remove_new_files(directory, old_inodes)
 
 
 @contextmanager
 def note_interrupts(directory: Path) -> Iterator[None]:
     """Add the note `WRITTEN` to a KeyboardInterrupt if a model was written to `directory` within the context."""
-    older = _stamp(directory / MANIFEST)
+    old_identity = _file_identity(directory / MANIFEST)
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        if _stamp(directory / MANIFEST) not in (None, older):
+        if _file_identity(directory / MANIFEST) not in (None, old_identity):
             interrupt.add_note(WRITTEN)
         raise
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """Return values that identify a file, even if a later file has the same inode; None if there is no file."""
+def _file_identity(path: Path) -> tuple[int, int] | None:
+    """Return inode and modification time (a new file may get the inode of a removed one); None if there is no file."""
     try:
         status = path.stat()
     except OSError:
@@ -118,7 +119,7 @@ def has_weights(directory: Path) -> bool:
 
 
 def files_digest(paths: Sequence[Path]) -> str:
-    """Return the SHA-256 of one file or, for several files, of the output of `sha256sum` in their directory.
+    """Return the SHA-256 of one file or, for several files, of the output of `sha256sum FILE...` in their directory.
 
     Files are read in pieces, so that they need not fit into memory. Raise `ModelFileError` if a file cannot be read.
     """
@@ -151,10 +152,10 @@ def _inodes(directory: Path) -> dict[Path, int | None]:
     return {path: path.stat().st_ino if path.exists() else None for path in paths}
 
 
-def _remove_unlike(before: dict[Path, int | None], directory: Path) -> None:
-    """Remove the files written since `before`, which a later run would mix with the files of another model."""
+def _remove_new_files(directory: Path, old_inodes: dict[Path, int | None]) -> None:
+    """Remove weights and configuration whose inodes have changed: without a manifest they may be of two models."""
     for path, inode in _inodes(directory).items():
-        if inode != before[path]:
+        if inode != old_inodes[path]:
             path.unlink(missing_ok=True)
 
 
@@ -162,7 +163,7 @@ def load_decoder(directory: Path) -> Decoder:
     """Return the model in `directory`, on the CPU, in the saved dtype. Raise `ModelFileError`."""
     config, path = _config(directory / CONFIG), directory / WEIGHTS
     try:
-        with torch.device("meta"):  # no memory and no random numbers for weights that are replaced at once
+        with torch.device("meta"):  # without memory and random numbers, because the weights are replaced
             decoder = Decoder(config)
         weights = load_file(path)
         decoder.load_state_dict(weights, assign=True)
@@ -182,6 +183,7 @@ def verify_manifest(directory: Path) -> None:
         content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
         recorded = content.get("sha256") if isinstance(content, dict) else None
         names = recorded if isinstance(recorded, dict) else {}
+        # The name of the first file shows which two files the manifest describes.
         described = next((files for files in MODEL_FILES if files[0] in names), MODEL_FILES[-1])
         actual = {name: file_digest(directory / name) for name in described}
     except (OSError, ValueError, RecursionError) as error:

@@ -1,11 +1,11 @@
 """A cache of directories. An entry is produced once, by one of several processes, and verified at every read.
 
-An entry is complete when it appears, by one rename. Its manifest has the identity and the SHA-256 of every file. It
-contains no path, so that a cache can be moved and shared.
+An entry is complete when it appears, by one rename. Its manifest has the identity and the SHA-256 of every file, and no
+path, so that a cache can be moved and shared.
 
-`keep_within` removes the least recently used entries beyond a limit of bytes. A process that uses an entry holds a
-shared lock on its manifest, which ends with the process; the modification time of the manifest is the last use. On a
-file system without locks nothing is removed.
+`keep_within` removes the least recently used entries beyond a limit of bytes. A process holds a shared lock on the
+manifest of an entry that it uses; the system releases this lock if the process is killed. The modification time of the
+manifest is the time of the last use. On a file system without locks nothing is removed.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def produce_once(cache: Path, kind: str, identity: Mapping[str, object], produce
 
     `produce` is called with an empty directory. If several processes need the entry, one produces it and the others
     wait. An entry that is damaged, or has another identity, is renamed to `NAME.damaged-...` and produced again.
-    Raise `OutputError` if the cache cannot be written, and the errors of `produce`; then no entry is left.
+    Raise `OutputError` if the cache cannot be written. Errors of `produce` are raised too, and leave no entry.
     """
     entry = cache / f"{kind}-{identity_digest(identity)}"
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with _locked(cache / f".{entry.name}.lock") as alone:
-            if not _is_whole(entry, identity):
-                _produce(entry, identity, produce, alone=alone)
-    except TrainerError:
+        with _try_lock(cache / f".{entry.name}.lock") as has_lock:
+            if not _verify(entry, identity):
+                _produce(entry, identity, produce, has_lock=has_lock)
+    except TrainerError:  # some are subclasses of OSError
         raise
     except OSError as error:
         raise OutputError(f"cannot use the cache {cache}: {error.strerror or error}") from error
@@ -53,8 +53,8 @@ def produce_once(cache: Path, kind: str, identity: Mapping[str, object], produce
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Hold the lock of an entry, which ends with the process; yield whether the file system has locks."""
+def _try_lock(path: Path) -> Iterator[bool]:
+    """Wait for the lock of an entry, and hold it; yield False without a lock if the file system has no locks."""
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -64,7 +64,7 @@ def _locked(path: Path) -> Iterator[bool]:
             yield True
 
 
-def _is_whole(entry: Path, identity: Mapping[str, object]) -> bool:
+def _verify(entry: Path, identity: Mapping[str, object]) -> bool:
     """Return whether the entry exists and agrees with its manifest; rename a damaged entry."""
     if not entry.exists():
         return False
@@ -77,10 +77,10 @@ def _is_whole(entry: Path, identity: Mapping[str, object]) -> bool:
     return is_equal
 
 
-def _produce(entry: Path, identity: Mapping[str, object], produce: Callable[[Path], object], *, alone: bool) -> None:
-    """Produce the entry in a temporary directory, and rename it. alone: whether the lock excludes other processes."""
+def _produce(entry: Path, identity: Mapping[str, object], produce: Callable[[Path], object], *, has_lock: bool) -> None:
+    """Produce the entry in a temporary directory, and rename it. has_lock: whether this process holds the lock."""
     unfinished = f".{entry.name}.partial-"
-    if alone:  # this process holds the lock, so these directories belong to killed processes
+    if has_lock:  # then these directories belong to killed processes
         for leftover in entry.parent.glob(f"{unfinished}*"):
             shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=entry.parent, prefix=unfinished) as place:
@@ -94,7 +94,7 @@ def _produce(entry: Path, identity: Mapping[str, object], produce: Callable[[Pat
         try:
             new.rename(entry)
         except OSError:
-            if not _is_whole(entry, identity):  # otherwise another process was faster, which is possible without locks
+            if not _verify(entry, identity):  # without locks, another process may have produced the entry first
                 raise
     sync(entry.parent)
 
@@ -113,7 +113,7 @@ def used_entry(
     # Another process may remove the entry before it is locked here; then produce it again.
     while True:
         entry = produce_once(cache, kind, identity, produce)
-        descriptor = _shared(entry / MANIFEST)
+        descriptor = _open_shared(entry / MANIFEST)
         if descriptor is not None:
             break
     try:
@@ -124,7 +124,7 @@ def used_entry(
         os.close(descriptor)
 
 
-def _shared(path: Path) -> int | None:
+def _open_shared(path: Path) -> int | None:
     """Return a descriptor with a shared lock on a file, or None if the file has just been removed."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -148,17 +148,20 @@ def keep_within(cache: Path, kind: str, limit: int) -> list[str]:
     """
     lines: list[str] = []
     try:
-        with _alone(cache / f".{kind}.lock", wait=True):  # one process counts and removes at a time
-            # 1. Partial entries, unless a process produces them: it holds the lock of the entry.
+        with _lock(cache / f".{kind}.lock", wait=True):  # one process counts and removes at a time
+            # 1. Remove partial entries, except while a process produces them, which then holds the lock of the entry.
             for path in _directories(cache, rf"\.{kind}-[0-9a-f]{{64}}\.partial-.+"):
-                with suppress(BlockingIOError), _alone(cache / f"{path.name.split('.partial-')[0]}.lock"):
-                    _clear(path, lines)
-            # 2. Entries, the least recently used first.
+                entry_name, _, _ = path.name.partition(".partial-")
+                with suppress(BlockingIOError), _lock(cache / f"{entry_name}.lock"):
+                    _remove_tree(path, lines)
+            # 2. Remove entries, the least recently used first.
             paths = _directories(cache, rf"{kind}-[0-9a-f]{{64}}(\.damaged-.+)?")
-            entries = sorted((_last_use(path), path, _bytes(path)) for path in paths)
+            entries = sorted((_last_use(path), path, _size(path)) for path in paths)
             total, removed = sum(size for _, _, size in entries), 0
             for _, path, size in entries:
-                if total - removed > limit and _remove(path, lines):
+                if total - removed <= limit:
+                    break
+                if _remove_unused(path, lines):
                     removed += size
     except OSError as error:
         return [f"cannot limit the cache {cache}: {error.strerror or error}"]
@@ -166,21 +169,28 @@ def keep_within(cache: Path, kind: str, limit: int) -> list[str]:
 
 
 @contextmanager
-def _alone(path: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock of a file. Raise `OSError`; `BlockingIOError` if another process holds it and not `wait`."""
-    with path.open("r+b" if path.name == MANIFEST else "ab") as file:
+def _lock(path: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold the exclusive lock of a file. Raise `BlockingIOError` if another process holds a lock and not `wait`.
+
+    Raise another `OSError` if the file cannot be opened, or the file system has no locks.
+    """
+    with path.open("r+b" if path.name == MANIFEST else "ab") as file:  # a lock file is created, a manifest exists
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
 
 
-def _remove(path: Path, lines: list[str]) -> bool:
-    """Remove an entry that no process uses; return whether it is removed. A killed removal leaves a partial entry."""
-    name = path.name.split(".")[0]
+def _remove_unused(path: Path, lines: list[str]) -> bool:
+    """Remove an entry unless a process uses it; return whether it is removed.
+
+    The entry is first renamed to a partial entry, which a later call removes if this process is killed.
+    """
+    name, _, _ = path.name.partition(".")
+    manifest = path / MANIFEST
     try:
-        with _alone(path.parent / f".{name}.lock"):  # held by a process that produces or verifies it
-            with _alone(path / MANIFEST) if (path / MANIFEST).exists() else nullcontext():
-                aside = path.rename(tempfile.mkdtemp(dir=path.parent, prefix=f".{name}.partial-"))
-            return _clear(aside, lines)
+        with _lock(path.parent / f".{name}.lock"):  # fails while a process produces or verifies the entry
+            with _lock(manifest) if manifest.exists() else nullcontext():  # fails while a process uses the entry
+                partial = path.rename(tempfile.mkdtemp(dir=path.parent, prefix=f".{name}.partial-"))
+            return _remove_tree(partial, lines)
     except BlockingIOError:
         return False
     except OSError as error:
@@ -188,8 +198,8 @@ def _remove(path: Path, lines: list[str]) -> bool:
         return False
 
 
-def _clear(path: Path, lines: list[str]) -> bool:
-    """Remove a directory; return whether it is gone. Append a line if it cannot be removed."""
+def _remove_tree(path: Path, lines: list[str]) -> bool:
+    """Remove a directory; return whether it no longer exists. Append a line if it cannot be removed."""
     try:
         shutil.rmtree(path)
     except FileNotFoundError:
@@ -202,21 +212,20 @@ def _clear(path: Path, lines: list[str]) -> bool:
 
 def _directories(cache: Path, pattern: str) -> list[Path]:
     """Return the directories in the cache whose names match, without links."""
-    return [
-        path for path in cache.iterdir() if re.fullmatch(pattern, path.name) and path.is_dir() and not path.is_symlink()
-    ]
+    paths = [path for path in cache.iterdir() if re.fullmatch(pattern, path.name)]
+    return [path for path in paths if path.is_dir() and not path.is_symlink()]
 
 
 def _last_use(path: Path) -> int:
-    """Return the time of the last use in nanoseconds since 1970: of the manifest or, without one, of the directory."""
+    """Return the modification time of the manifest or, without one, of the directory, in nanoseconds since 1970."""
     for candidate in (path / MANIFEST, path):
         with suppress(OSError):
             return candidate.stat().st_mtime_ns
     return 0
 
 
-def _bytes(path: Path) -> int:
-    """Return the size of all files in a directory, in bytes; less if a file vanishes meanwhile."""
+def _size(path: Path) -> int:
+    """Return the size of all files in a directory, in bytes; less if a file is removed meanwhile."""
     total = 0
     with suppress(OSError):
         for file in path.rglob("*"):

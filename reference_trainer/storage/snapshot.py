@@ -22,10 +22,10 @@ COUNTER = "step"
 """Name of the optimizer state that is a number. Most other state of PyTorch's optimizers has the shape and dtype of its
 parameter, or is float32 for a parameter of fewer bits."""
 STATE = "state"
-"""Key for the state of an optimizer that has other state than `COUNTER` describes: all its state by name. A Python
-number is stored by value, a tensor by dtype, shape and kind of device, which a restored tensor must have."""
+"""Key of all optimizer state by name, if some state is neither a step counter nor like its parameter. A Python number
+is stored by value, a tensor by dtype, shape and kind of device, which a restored tensor must have."""
 VOLATILE = ("params", "lr")
-"""Keys of a parameter group that are not options. The loop sets the learning rate before every step."""
+"""Keys of a parameter group that are not compared. The loop sets the learning rate before every step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Snapshot:
 
     Attributes:
         tensors: Copies on the CPU by name; for a divided tensor, the shard of this rank.
-        optimizer: Kind, parameters and options of the groups, and possibly the key `STATE`, as JSON.
+        optimizer: The class, and parameters and options of every group, as JSON; with irregular state also `STATE`.
     """
 
     tensors: dict[str, Tensor]
@@ -54,20 +54,21 @@ def snapshot(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer 
     """
     # Names of tensors: `MODULE.NAME` of weights and buffers, `optimizer.MODULE.NAME.STATE` of optimizer state. State is
     # listed under `STATE` only if `restore` could not derive its kind from the parameters.
-    names = _parameter_names(modules, optimizer)
     tensors = _weights(modules)
-    state: dict[str, object] = {}
+    optimizer_state: Mapping[Tensor, Any] = {} if optimizer is None else optimizer.state
+    listed: dict[str, object] = {}
     is_regular = True
-    for name, parameter in names.items():
-        for state_name, value in ({} if optimizer is None else optimizer.state.get(parameter, {})).items():
+    for name, parameter in _named_parameters(modules, optimizer).items():
+        for state_name, value in optimizer_state.get(parameter, {}).items():
             key = f"{name}.{state_name}"
-            is_regular = is_regular and _is_regular(key, value, parameter)
-            state[key] = value if type(value) in (bool, int, float) else _checked_kind(key, value, parameter)
+            if not _is_regular(key, value, parameter):
+                is_regular = False
+            listed[key] = value if type(value) in (bool, int, float) else _describe_state(key, value, parameter)
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{key}"] = value
     copies = {name: _local(tensor).to("cpu", copy=True) for name, tensor in tensors.items()}
-    described = _described(modules, optimizer)
-    return Snapshot(tensors=copies, optimizer=described if is_regular else described | {STATE: state})
+    described = _describe_optimizer(modules, optimizer)
+    return Snapshot(tensors=copies, optimizer=described if is_regular else described | {STATE: listed})
 
 
 def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None) -> None:
@@ -76,13 +77,14 @@ def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.
     Raise `CheckpointError`, before anything is changed, for a tensor that is missing, unknown or of another shape or
     dtype, and for other parameters or options of the optimizer.
     """
-    # 1. Check everything. The last check is in `_states`, a generator, so it is run to its end here.
+    # 1. Check everything. `_restored_states` is a generator that checks too, so `dict` runs it to its end here.
     described = {name: value for name, value in saved.optimizer.items() if name != STATE}
-    _check_optimizer(described, _described(modules, optimizer))
+    if changed := differences(described, _describe_optimizer(modules, optimizer)):
+        raise CheckpointError(f"the optimizer differs: {'; '.join(changed)}")
     weights = _weights(modules)
     saved_weights = {name: tensor for name, tensor in saved.tensors.items() if not name.startswith("optimizer.")}
     check_weights(saved_weights, {name: _local(weight) for name, weight in weights.items()})
-    states: dict[Tensor, Any] = dict(_states(saved, _parameter_names(modules, optimizer), optimizer))
+    states: dict[Tensor, Any] = dict(_restored_states(saved, _named_parameters(modules, optimizer), optimizer))
     # 2. Change weights in place, so that the optimizer's parameters stay the same objects.
     with torch.no_grad():
         for name, weight in weights.items():
@@ -104,18 +106,23 @@ def expected_tensors(module: nn.Module, *, masters: bool = False) -> list[Tensor
 
     masters: whether parameters of fewer bits than float32 have float32 copies and moments.
     """
-    tensors = [*module.state_dict().values()]
-    for candidate in (parameter for parameter in module.parameters() if parameter.requires_grad):
-        is_copied = masters and torch.finfo(candidate.dtype).bits < 32
-        like = torch.empty_like(candidate, dtype=torch.float32, device="meta") if is_copied else candidate
-        tensors += [*[like] * (3 if is_copied else 2), torch.zeros(())]
+    tensors = list(module.state_dict().values())
+    for parameter in module.parameters():
+        if not parameter.requires_grad:
+            continue
+        if masters and torch.finfo(parameter.dtype).bits < 32:
+            like = torch.empty_like(parameter, dtype=torch.float32, device="meta")
+            tensors += [like, like, like]  # the copy and two moments
+        else:
+            tensors += [parameter, parameter]  # two moments
+        tensors.append(torch.zeros(()))  # the step counter
     return tensors
 
 
 def _weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
     """Return the parameters and persistent buffers of the modules, by prefixed names."""
     weights = {
-        f"{module}.{name}": tensor for module in modules for name, tensor in modules[module].state_dict().items()
+        f"{prefix}.{name}": tensor for prefix, module in modules.items() for name, tensor in module.state_dict().items()
     }
     for name, tensor in weights.items():
         if not isinstance(tensor, Tensor) or name.startswith("optimizer."):
@@ -125,18 +132,17 @@ def _weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
     return weights
 
 
-def _parameter_names(
+def _named_parameters(
     modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None
 ) -> dict[str, nn.Parameter]:
-    """Return the parameters of the optimizer by name, in its order."""
+    """Return the parameters of the optimizer by name, in the order of the optimizer."""
     names = {
-        parameter: f"{module}.{name}" for module in modules for name, parameter in modules[module].named_parameters()
+        parameter: f"{prefix}.{name}"
+        for prefix, module in modules.items()
+        for name, parameter in module.named_parameters()
     }
-    parameters = (
-        [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        if optimizer is not None
-        else []
-    )
+    groups = [] if optimizer is None else optimizer.param_groups
+    parameters = [parameter for group in groups for parameter in group["params"]]
     for parameter in parameters:
         if parameter not in names:
             raise CheckpointError(
@@ -145,12 +151,12 @@ def _parameter_names(
     return {names[parameter]: parameter for parameter in parameters}
 
 
-def _described(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None) -> dict[str, object]:
-    """Return kind, parameters and options of the optimizer as JSON, the options of group k under `k.name`."""
+def _describe_optimizer(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None) -> dict[str, object]:
+    """Return the class, parameters and options of the optimizer as JSON. Options of group K have the key `K.NAME`."""
     if optimizer is None:
         return {"kind": None}
     described: dict[str, object] = {"kind": type(optimizer).__name__}
-    names = {parameter: name for name, parameter in _parameter_names(modules, optimizer).items()}
+    names = {parameter: name for name, parameter in _named_parameters(modules, optimizer).items()}
     for number, group in enumerate(optimizer.param_groups):
         described[f"{number}.parameters"] = [names[parameter] for parameter in group["params"]]
         described |= {f"{number}.{name}": value for name, value in group.items() if name not in VOLATILE}
@@ -161,19 +167,12 @@ def _described(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimize
     return in_json
 
 
-def _check_optimizer(saved: Mapping[str, object], present: Mapping[str, object]) -> None:
-    """Raise `CheckpointError` if the optimizer has another class, other parameters or other options."""
-    changed = differences(saved, present)
-    if changed:
-        raise CheckpointError(f"the optimizer differs: {'; '.join(changed)}")
-
-
-def _states(
+def _restored_states(
     saved: Snapshot, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer | None
 ) -> Iterator[tuple[nn.Parameter, dict[str, object]]]:
-    """Yield every parameter with state, and its state.
+    """Yield every parameter with saved state, and this state. Raise `CheckpointError` if a state is invalid.
 
-    Unless `STATE` lists the state of each parameter, all parameters of a group that have state have the same names.
+    If the snapshot has no `STATE`, all parameters of a group that have state must have states of the same names.
     """
     # 1. Collect the saved tensors and numbers by parameter and name of state.
     listed: Mapping[str, object] | None = saved.optimizer.get(STATE)
@@ -188,7 +187,7 @@ def _states(
     for key, value in entries.items():
         name, _, state_name = key.rpartition(".")
         states.setdefault(name, {})[state_name] = value
-    _check_names("optimizer state", [name for name in states if name not in parameters], ())
+    _check_names("optimizer state", states.keys() - parameters.keys(), ())
     # 2. Check and place them, group by group.
     names = {parameter: name for name, parameter in parameters.items()}
     for group in [] if optimizer is None else optimizer.param_groups:
@@ -196,36 +195,36 @@ def _states(
         for name, parameter in with_state.items():
             if listed is None:
                 _check_names(f"optimizer state of {name}", states[name], states[next(iter(with_state))])
-            kinds = {
-                state_name: None if listed is None else listed[f"{name}.{state_name}"] for state_name in states[name]
-            }
-            state = {
-                state_name: _placed(f"{name}.{state_name}", value, parameter, group, kinds[state_name])
-                for state_name, value in states[name].items()
-            }
+            state: dict[str, object] = {}
+            for state_name, value in states[name].items():
+                key = f"{name}.{state_name}"
+                description = None if listed is None else listed[key]
+                state[state_name] = _place_state(key, value, parameter, group, description)
             yield parameter, state
 
 
-def _placed(name: str, value: object, parameter: nn.Parameter, group: Mapping[str, object], listed: object) -> object:
-    """Return a state on the device on which the optimizer creates it.
+def _place_state(
+    name: str, value: object, parameter: nn.Parameter, group: Mapping[str, object], description: object
+) -> object:
+    """Return a state on the device on which the optimizer creates it. Raise `CheckpointError` if it is invalid.
 
-    Step counters are on the CPU, except if the kernels of the optimizer read them.
+    A step counter is on the CPU unless the kernels of the optimizer read it.
 
     Args:
         name: The name of the state.
         value: The saved number or tensor.
         parameter: The parameter of the state.
         group: The group of the parameter.
-        listed: The entry of the state in `STATE`; None without one.
+        description: The entry of the state in `STATE`, such as `float32 [4, 8] cuda`; None without one.
     """
     if not isinstance(value, Tensor):
         return value
-    if listed is not None:
-        kind, _, place = str(listed).rpartition(" ")
+    if description is not None:
+        kind, _, device_type = str(description).rpartition(" ")
         if _kind(value) != kind:
             raise CheckpointError(f"optimizer state {name} is {_kind(value)}; expected {kind}")
         if not _is_regular(name, value, parameter):
-            return value.to("cpu" if place == "cpu" else parameter.device, copy=True)
+            return value.to("cpu" if device_type == "cpu" else parameter.device, copy=True)
     _check_state(name, value, _local(parameter))
     if name.endswith(f".{COUNTER}"):
         return value.to(parameter.device if group.get("fused") or group.get("capturable") else "cpu", copy=True)
@@ -236,9 +235,9 @@ def _placed(name: str, value: object, parameter: nn.Parameter, group: Mapping[st
 
 
 def _local(tensor: Tensor) -> Tensor:
-    """Return the shard of this rank, sharing its memory; return a tensor that is not divided unchanged."""
-    shard = getattr(tensor, "to_local", None)
-    return tensor if shard is None else shard()
+    """Return the shard of this rank, which shares memory with the divided tensor; return other tensors unchanged."""
+    to_local = getattr(tensor, "to_local", None)  # a method of DTensor
+    return tensor if to_local is None else to_local()
 
 
 def _is_regular(name: str, value: object, parameter: Tensor) -> bool:
@@ -250,7 +249,7 @@ def _is_regular(name: str, value: object, parameter: Tensor) -> bool:
     return True
 
 
-def _checked_kind(name: str, value: object, parameter: Tensor) -> str:
+def _describe_state(name: str, value: object, parameter: Tensor) -> str:
     """Return dtype, shape and kind of device of a state. Raise `CheckpointError` if it cannot be saved."""
     if not isinstance(value, Tensor):
         raise CheckpointError(f"optimizer state {name} is {type(value).__name__}; expected a number or a tensor")
@@ -287,9 +286,9 @@ def _kind(tensor: Tensor | StoredTensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
-def _check_names(what: str, actual: Iterable[str], expected: Iterable[str]) -> None:
-    """Raise `CheckpointError` unless the names are equal. what: the kind of names, for the message."""
-    names, wanted = {*actual}, {*expected}
-    missing, unknown = sorted(wanted - names), sorted(names - wanted)
+def _check_names(subject: str, actual: Iterable[str], expected: Iterable[str]) -> None:
+    """Raise `CheckpointError` unless the names are equal. subject: the named things, for the message."""
+    present, wanted = {*actual}, {*expected}
+    missing, unknown = sorted(wanted - present), sorted(present - wanted)
     if missing or unknown:
-        raise CheckpointError(f"{what}: missing {missing[:3]}, unknown {unknown[:3]}")
+        raise CheckpointError(f"{subject}: missing {missing[:3]}, unknown {unknown[:3]}")

@@ -46,7 +46,7 @@ class Manifest(BaseModel):
 
     Attributes:
         format: The name of this format.
-        of: Values that must be equal in a run that reads the outputs.
+        of: The values of the run that computed the outputs which must be equal in a run that reads them.
         teacher_sha256: The result of `Run.teacher_digest`.
         vocab_size: The number of tokens that have a logit.
         top_k: The number of tokens kept per position; None for all.
@@ -73,7 +73,7 @@ class Manifest(BaseModel):
     @property
     def shard_count(self) -> int:
         """Return the number of shards."""
-        return -(-self.rows // self.rows_per_shard)
+        return -(-self.rows // self.rows_per_shard)  # rounded up
 
     def text(self) -> str:
         """Return the text of the manifest file."""
@@ -90,7 +90,7 @@ def write_shard(path: Path, rows: Sequence[Mapping[str, Tensor]]) -> None:
     counts_R = torch.tensor([len(row["labels"]) for row in rows], dtype=torch.int64, device="cpu")
     tensors = {name: torch.cat([row[name].cpu() for row in rows]) for name in rows[0]}
     content = save({**tensors, "ends": counts_R.cumsum(0)})
-    atomic_write(path, lambda place: place.write_bytes(content))
+    atomic_write(path, lambda partial: partial.write_bytes(content))
 
 
 def publish(staging: Path, directory: Path, manifest: Manifest) -> None:
@@ -138,9 +138,10 @@ class SavedOutputs:
         self._shards: dict[int, _MappedShard] = {}
 
     def row(self, number: int) -> dict[str, Tensor]:
-        """Return the tensors of the scored positions of a row by name, without `ends`, on the CPU. Do not change them.
+        """Return the tensors of the scored positions of a row by name, without `ends`, on the CPU.
 
-        Raise `ModelFileError` if the row does not exist or its shard was changed.
+        The caller must not change the tensors. Raise `ModelFileError` if the row does not exist or its shard was
+        changed.
         """
         if not 0 <= number < self.manifest.rows:
             raise ModelFileError(f"{self.path} has no row {number}: {self.manifest.rows} rows were written")

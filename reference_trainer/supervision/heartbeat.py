@@ -1,8 +1,8 @@
 """Files that ranks write for their supervisor: a heartbeat while they run, and the error that ended them.
 
-The files are in one directory of the supervisor, which it locks. A thread of the rank writes the heartbeat, with step
-and time, so a long step does not count as silence. A stopped process, or one whose native code holds the interpreter
-lock, writes none, and is killed. Times are from the machine's monotonic clock, which its processes share.
+The supervisor locks one directory for these files. A thread of the rank writes the heartbeat, with step and time, so a
+long step does not count as silence. A process that is stopped, or whose native code holds the interpreter lock, writes
+no heartbeat, and is killed. Times are from the machine's monotonic clock, which its processes share.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from reference_trainer.errors import OutputError
 EVERY_S = 0.5
 """Seconds between two heartbeats, and between two checks of them."""
 STOPPED_S = 2.0
-"""Age of the beat of a process that SIGSTOP has stopped, before it is killed; SIGCONT may come."""
+"""Seconds without a heartbeat after which a process that SIGSTOP has stopped is killed, unless SIGCONT comes before."""
 SAVED = "saved"
-"""File of a rank that has saved a checkpoint and left on request: torch's agent reports no exit code after a signal."""
+"""File of a rank that saved a checkpoint and exited on request. After a signal torch's agent reports no exit code."""
 
 
 Content = TypeVar("Content")
@@ -78,7 +78,7 @@ class Heart:
     def __init__(self, path: Path) -> None:
         self.step, self._path, self._born = 0, path, _born(os.getpid())
         self.beat()
-        threading.Thread(target=self._go_on, name="heartbeat", daemon=True).start()
+        threading.Thread(target=self._beat_forever, name="heartbeat", daemon=True).start()
 
     def beat(self) -> None:
         """Write the file, atomically. A failure is ignored: a supervisor that reads no beat kills nothing."""
@@ -95,7 +95,7 @@ class Heart:
             partial.write_text(json.dumps(asdict(content)), encoding="utf-8")
             partial.replace(path)
 
-    def _go_on(self) -> None:
+    def _beat_forever(self) -> None:
         """Write a heartbeat every `EVERY_S` seconds; the loop of the thread."""
         while True:
             time.sleep(EVERY_S)
@@ -127,8 +127,13 @@ def _read(directory: Path, pattern: str, kind: Callable[..., Content]) -> list[C
 
 
 def silent_beats(read: Iterable[Beat], now: float, after: float) -> list[Beat]:
-    """Return the beats that are more than `after` seconds old; of stopped processes, more than `STOPPED_S` seconds."""
-    return [beat for beat in read if now - beat.time > (min(after, STOPPED_S) if _state(beat.pid) == "T" else after)]
+    """Return the beats that are more than `after` seconds old; for a stopped process, at most `STOPPED_S` seconds."""
+    silent = []
+    for beat in read:
+        limit_s = min(after, STOPPED_S) if _state(beat.pid) == "T" else after
+        if now - beat.time > limit_s:
+            silent.append(beat)
+    return silent
 
 
 def is_alive(beat: Beat) -> bool:
@@ -138,7 +143,7 @@ def is_alive(beat: Beat) -> bool:
 
 
 def kill_silent(directory: Path, after: float) -> list[Beat]:
-    """Kill the ranks that have not written for `after` seconds, and return their last beats."""
+    """Kill the ranks that are silent as in `silent_beats`, and return their last beats."""
     return _kill(silent_beats(beats(directory), time.monotonic(), after))
 
 
@@ -148,7 +153,7 @@ def kill_ranks(directory: Path) -> list[Beat]:
 
 
 def kill_stale(directory: Path) -> list[Beat]:
-    """Kill the ranks that an earlier supervisor left, and return their last beats; remove all of its files."""
+    """Kill the ranks of an earlier supervisor, and return their last beats; remove all files of that supervisor."""
     killed = kill_ranks(directory)
     for pattern in ("rank-*.json", "failure-rank-*.json", ".*rank-*.partial", SAVED):
         for path in directory.glob(pattern):
@@ -176,7 +181,7 @@ def claim_directory(directory: Path, taken: str) -> Iterator[Path]:
             yield directory
         finally:
             kill_stale(directory)
-            with suppress(OSError):  # a file of the user's may be there
+            with suppress(OSError):  # the directory may have a file of the user
                 directory.rmdir()
     finally:
         if descriptor is not None:
@@ -184,15 +189,15 @@ def claim_directory(directory: Path, taken: str) -> Iterator[Path]:
 
 
 @contextmanager
-def call_periodically(look: Callable[[], object], every_s: float) -> Iterator[None]:
-    """Call `look` every `every_s` seconds in a thread while the block runs."""
+def call_periodically(function: Callable[[], object], every_s: float) -> Iterator[None]:
+    """Call `function` every `every_s` seconds in a thread while the block runs."""
     ended = threading.Event()
 
-    def poll() -> None:
+    def call_until_end() -> None:
         while not ended.wait(every_s):
-            look()
+            function()
 
-    thread = threading.Thread(target=poll, name=look.__name__, daemon=True)
+    thread = threading.Thread(target=call_until_end, name=function.__name__, daemon=True)
     thread.start()
     try:
         yield
@@ -203,7 +208,7 @@ def call_periodically(look: Callable[[], object], every_s: float) -> Iterator[No
 
 @contextmanager
 def watch_ranks(directory: Path, after: float, report: Callable[[Beat], object]) -> Iterator[None]:
-    """Kill silent ranks while the block runs, each reported once it is killed."""
+    """Kill silent ranks while the block runs, and call `report` with the last beat of every killed rank."""
 
     def watch() -> None:
         for beat in kill_silent(directory, after):
@@ -225,19 +230,20 @@ def _kill(beats: Iterable[Beat]) -> list[Beat]:
 
 
 def _born(pid: int) -> str:
-    """Return the start of a process in ticks of the kernel; empty if there is no such process."""
+    """Return the start time of a process in clock ticks after boot; empty if there is no such process."""
     fields = _status(pid)
-    return fields[19] if fields else ""  # field 22 of /proc/PID/stat; `_status` leaves out the first two
+    return fields[19] if fields else ""  # field 22 of /proc/PID/stat; `_status` omits the first two
 
 
 def _state(pid: int) -> str:
     """Return the state letter of a process, T if it was stopped; empty if there is no such process."""
-    return (*_status(pid), "")[0]
+    fields = _status(pid)
+    return fields[0] if fields else ""
 
 
 def _status(pid: int) -> list[str]:
-    """Return the fields of a process from its state on; none without such a process, or without /proc."""
-    # The second field, the name of the program in parentheses, may have spaces and parentheses itself.
+    """Return the fields of /proc/PID/stat from the state on; empty without such a process, or without /proc."""
+    # The field before the state, the name of the program in parentheses, may contain spaces and parentheses.
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:

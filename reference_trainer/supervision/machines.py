@@ -7,12 +7,12 @@ other machines follow: they join every attempt that is announced, and end with t
     leader    announce attempt 1, run it ... announce attempt 2, run it ... announce the verdict, wait for the others
     follower  wait for an attempt, run its ranks ... wait for the next one ... read the verdict, end
 
-A rank that ends on one machine ends the attempt on all, because the other ranks fail in their next collective. A rank
-that is lost before it has connected to the others ends nothing, and they would wait for it until `--rank-timeout`:
+A rank that ends on one machine ends the attempt on all, because the other ranks fail in their next collective. If a
+rank is lost before it has connected to the others, they would wait for it until `--rank-timeout`. To avoid this wait:
 
-- A machine notes in the shared directory which attempt it joins, before it joins. When it comes back and that attempt
-  is still announced, it does not join again, but asks the leader to end the attempt.
-- A follower that finds another attempt announced, because the leader was lost and came back, ends its ranks.
+- Before a machine joins an attempt, it writes the attempt to its mark, a file in the shared directory. After a restart
+  its supervisor does not join the attempt again, but adds "lost" to the mark: the leader then ends the attempt.
+- A follower kills its ranks if another attempt is announced, because the leader was lost and restarted.
 
 The leader renews its file every second. A follower ignores a file that is not renewed: its leader was killed.
 """
@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from reference_trainer.errors import OutputError
@@ -39,7 +39,7 @@ LEAVE_S = 60.0
 """Seconds that a leader waits for the others to read its verdict."""
 ANNOUNCED = "announced.json"
 LOST = "lost "
-"""Before the attempt in the mark of a machine that was lost during the attempt and came back."""
+"""Prefix of the attempt in the mark of a machine whose supervisor was lost during the attempt and restarted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class Leader:
         self.has_announced = True
 
     def lost(self, run_id: str) -> list[int]:
-        """Return the numbers of the machines that came back while their attempt `run_id` went on."""
+        """Return the numbers of the machines whose supervisors were restarted during the attempt `run_id`."""
         marks = {path: _read_text(path) for path in self._place.glob("machine-*")}
         return sorted(int(path.name.rpartition("-")[2]) for path, text in marks.items() if text == f"{LOST}{run_id}")
 
@@ -145,57 +145,64 @@ def next_announcement(out: Path, joined: str, pause: Callable[[float], object] =
         joined: The `run_id` of the attempt that this machine has been part of; empty for none.
         pause: Waits a number of seconds.
     """
-    path, before = place_of(out) / ANNOUNCED, -1
+    path = place_of(out) / ANNOUNCED
+    last_time: int | None = None
     while True:
         with suppress(OSError, ValueError, TypeError):
-            renewed = path.stat().st_mtime_ns
-            read = Announcement(**json.loads(path.read_text(encoding="utf-8")))
-            # The first look may find what a leader has left that was killed.
-            is_alive, before = before not in (-1, renewed), renewed
-            if is_alive and (read.verdict is not None or read.run_id not in ("", joined)):
-                return Announcement(run_id=read.run_id, arguments=tuple(read.arguments), verdict=read.verdict)
+            time_ns = path.stat().st_mtime_ns
+            announced = _read_announcement(path)
+            # A leader that was killed may have left the file: wait until its modification time changes.
+            is_renewed = last_time is not None and time_ns != last_time
+            last_time = time_ns
+            if is_renewed and (announced.verdict is not None or announced.run_id not in ("", joined)):
+                return announced
         pause(EVERY_S / 4)
 
 
 def is_replaced(out: Path, run_id: str) -> bool:
-    """Return whether a leader has announced another attempt than `run_id`, or that the run is given up."""
+    """Return whether a leader has announced another attempt than `run_id`, or a verdict other than success."""
     try:
-        announced = Announcement(**json.loads((place_of(out) / ANNOUNCED).read_text(encoding="utf-8")))
+        announced = _read_announcement(place_of(out) / ANNOUNCED)
     except (OSError, ValueError, TypeError):
         return False
-    return bool(announced.verdict) or (announced.verdict is None and announced.run_id != run_id)
+    if announced.verdict is not None:
+        return announced.verdict != 0
+    return announced.run_id != run_id
+
+
+def _read_announcement(path: Path) -> Announcement:
+    """Return the announcement in a file. Raise `OSError`, `ValueError` or `TypeError` if there is no valid one."""
+    announcement = Announcement(**json.loads(path.read_text(encoding="utf-8")))
+    return replace(announcement, arguments=tuple(announcement.arguments))  # JSON has lists
 
 
 class Mark:
-    """The file by which a leader knows of a follower: empty, or the attempt that the machine has joined.
+    """The file of a follower for the leader: empty, or the attempt that it joined, with `LOST` after a restart.
 
     Attributes:
-        joined: The attempt that the machine has been part of last, also before it was lost; empty for none.
+        joined: The last attempt that the machine joined, also before a restart of its supervisor; empty for none.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         # A file with an attempt is from a supervisor of this machine that was lost during the attempt.
         self.joined = _read_text(path).removeprefix(LOST)
-        self._write(f"{LOST}{self.joined}" if self.joined else "")
+        _write(path, f"{LOST}{self.joined}" if self.joined else "")
 
     def join(self, run_id: str) -> None:
-        """Note the attempt, before the machine joins it."""
-        self._write(run_id)
+        """Write the attempt, before the machine joins it."""
+        _write(self._path, run_id)
         self.joined = run_id
 
     def leave(self, *, joined: bool) -> None:
-        """Record that the attempt has ended here, or that the machine has not connected to the others."""
-        self._write("")
+        """Empty the file after an attempt. joined: whether the machine connected to the others; else it can retry."""
+        _write(self._path, "")
         self.joined = self.joined if joined else ""
-
-    def _write(self, text: str) -> None:
-        _write(self._path, text)
 
 
 @contextmanager
 def following(out: Path, rank: int) -> Iterator[tuple[Mark, Path]]:
-    """Let the leader know of this machine; yield its mark, and a directory for the heartbeats of its ranks.
+    """Write the mark of this machine for the leader; yield the mark, and a directory for the heartbeats of its ranks.
 
     Raise `OutputError` if another supervisor of this machine follows the same run with the same number.
     """
@@ -204,12 +211,13 @@ def following(out: Path, rank: int) -> Iterator[tuple[Mark, Path]]:
     beats = Path(tempfile.gettempdir()) / f"reference-trainer-{os.getuid()}-{name}"
     path = place / f"machine-{rank}"
     with claim_directory(beats, f"another supervisor of this machine follows {out} as number {rank}"):
-        is_over = False
+        is_complete = False
         try:
             yield Mark(path), beats
-            is_over = True
+            is_complete = True
         finally:
-            if is_over or not _read_text(path):  # an attempt that continues without this machine stays noted
+            # If an exception leaves an attempt that the other machines continue, its mark is kept for a restart.
+            if is_complete or not _read_text(path):
                 path.unlink(missing_ok=True)
 
 

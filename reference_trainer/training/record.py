@@ -1,4 +1,4 @@
-"""Record a run: its state and unread sums, from which contexts, metrics and the result are made.
+"""Record the state of a run, and derive from it contexts, metrics and the result.
 
 The sums of several steps stay on the device and are read together, in one transfer and one reduction over ranks.
 """
@@ -27,7 +27,7 @@ from reference_trainer.training.window import WindowSums, naming_micro_batch
 
 
 class Pending:
-    """The windows of the steps since the last `read`. All ranks must add and read at the same steps."""
+    """The sums of the steps since the last `read`. All ranks must add and read at the same steps."""
 
     def __init__(self, parallel: Parallel) -> None:
         self._parallel = parallel
@@ -41,30 +41,30 @@ class Pending:
         self._steps.append((window, gradient_norm))
 
     def read(self) -> Iterator[tuple[dict[str, MetricSum], int]]:
-        """Read and remove all windows. Yield, step by step, the sums over all ranks by name, and the sequences.
+        """Read and remove all steps. Yield, for every step, its sums over all ranks by name, and its sequences.
 
-        If a step has a deferred error, raise it in place of yielding the step.
+        If a step has a deferred error, raise the error instead.
         """
         steps, self._steps = self._steps, []
         if not steps:
             return
-        # All values are joined to one float64 tensor, so that one transfer reads them. The sums are reduced over ranks;
-        # counts and norms are equal on all ranks already.
+        # All values are concatenated to one float64 tensor, so that one transfer reads them. Only the sums are reduced
+        # over ranks: counts and norms are equal on all ranks.
         sums_K = torch.stack([summed for window, _ in steps for summed in window.sums.values()])
         counts_K = torch.stack([count for window, _ in steps for count in (window.total, window.sequences)])
         norms = [norm for _, norm in steps if norm is not None]
         faults = [fault for window, _ in steps for fault, _ in window.faults]
         parts = [self._parallel.sum_metrics(sums_K), counts_K, *norms, *faults]
         numbers = iter(torch.cat([part.to(sums_K).flatten() for part in parts]).tolist())
-        # `numbers` is consumed in the order of `parts`.
+        # Take the numbers in the order of `parts`: first the sums of all steps, then all counts, norms and faults.
         sums = [{name: next(numbers) for name in window.sums} for window, _ in steps]
         counts = [(int(next(numbers)), int(next(numbers))) for _ in steps]
-        measured = [None if norm is None else next(numbers) for _, norm in steps]
-        for (window, _), step, (total, sequences), norm in zip(steps, sums, counts, measured, strict=True):
-            for number, (_, labels_BT) in enumerate(window.faults):
-                with naming_micro_batch(number, len(window.faults)):
+        read_norms = [None if norm is None else next(numbers) for _, norm in steps]
+        for (window, _), nats, (total, sequences), norm in zip(steps, sums, counts, read_norms, strict=True):
+            for micro_batch, (_, labels_BT) in enumerate(window.faults):
+                with naming_micro_batch(micro_batch, len(window.faults)):
                     raise_fault(int(next(numbers)), labels_BT, window.vocabulary)
-            totals = {name: MetricSum(nats, total) for name, nats in step.items()}
+            totals = {name: MetricSum(summed, total) for name, summed in nats.items()}
             if norm is not None:
                 totals["gradient_norm"] = MetricSum(norm, 1)
             yield totals, sequences
@@ -95,11 +95,11 @@ class Record:
         state: The state of the run, without the steps that have not been read yet.
         pending: The sums of the steps that have not been read yet.
         rate: Learning rate of the last step; None before the first step.
-        flops: Operations of a step; None before the first logged step, and if they are not counted.
+        flops: Floating-point operations of a step; None before the first logged step, and if they are not counted.
         gradient_norm, metrics, validation, checkpoint: Values of the present step.
         unread: Contexts whose step has not been read yet, by step.
         logged: Seconds, steps and tokens at the last logged step, or at the start of this process.
-        began: Time of the clock at which the run would have begun if it had never been interrupted.
+        began: Clock time minus elapsed seconds: the time at which the run would have begun without interruptions.
         identity: Name, attempt and rank of the run, as `Context` has them.
     """
 
@@ -134,7 +134,7 @@ class Record:
         }
         self.begin_step()
         self.checkpoint = None if resume_from is None else resume_from.checkpoint
-        if self.state.position.event is Event.SAVE:  # of a resumed run, in the middle of a step
+        if self.state.position.event is Event.SAVE:  # the run resumes within a step, whose metrics are in the state
             step = self.state.position.step
             self.metrics = self.state.metrics if self.state.logged_step == step else {}
             self.validation = self.state.validation if self.state.evaluated_step == step else {}
@@ -168,15 +168,18 @@ class Record:
     def log(self) -> None:
         """Set `metrics` to the metrics of the steps since the last logged step."""
         state, schedule = self.state, self.schedule
-        sums, state.interval, state.logged_step = state.interval, {}, state.position.step
+        sums, state.interval = state.interval, {}
+        state.logged_step = state.position.step
         weights = self.update.objective.weights(state.position.step, schedule.planned_steps)
-        elapsed, tokens = self.clock() - self.began, state.tokens
-        before, self.logged = self.logged, (elapsed, state.steps, tokens)
-        steps = state.steps - before[1]
-        amounts = {"steps": steps, "tokens": tokens - before[2]}
-        if self.step_flops is not None:
+        last_elapsed, last_steps, last_tokens = self.logged
+        elapsed = self.clock() - self.began
+        self.logged = (elapsed, state.steps, state.tokens)
+        steps = state.steps - last_steps
+        amounts = {"steps": steps, "tokens": state.tokens - last_tokens}
+        if self.step_flops is not None:  # count once
             began = self.clock()
-            self.flops, self.step_flops = self.step_flops(), None
+            self.flops = self.step_flops()
+            self.step_flops = None
             self.began += self.clock() - began  # the time to count operations is not part of a step
         if self.flops is not None:
             amounts["flops"] = self.flops * steps
@@ -186,7 +189,7 @@ class Record:
             "ce_weight": weights.ce_weight,
             "kd_weight": weights.kd_weight,
             **({"feature_weight": weights.feature_weight} if weights.feature_weight else {}),
-            **rates(elapsed - before[0], **amounts),
+            **rates(elapsed - last_elapsed, **amounts),
         }
 
     def context(
@@ -194,17 +197,18 @@ class Record:
     ) -> Context:
         """Return the context of an event. batch: returns the metrics of `micro_batch`.
 
-        Values that must be read from the device are read when a callback uses them. On several ranks the losses are
-        from the last common read, since a read by one rank alone would wait for the reductions of the others.
+        Values on the device are read when a callback uses them. On several ranks the losses are from the last common
+        read, because a read by one rank alone would wait for the reductions of the others.
         """
         self.note_time()
-        at = self.state.position
+        position = self.state.position
         known: dict[str, object] = {
             **self.identity,
-            **self._of_step(event),
+            **self._step_values(event),
             "hook": event.value,
-            "step": at.step + (event in _BEFORE_UPDATE),  # the position counts a step from its update on
-            "epoch": at.epoch,
+            # The position counts a step after its update.
+            "step": position.step + 1 if event in _BEFORE_UPDATE else position.step,
+            "epoch": position.epoch,
             "micro_batch": micro_batch,
             "learning_rate": self.rate,
             "elapsed_s": self.state.elapsed_s,
@@ -221,7 +225,7 @@ class Record:
         if self.pending and self.update.parallel.world_size == 1:
             # `read` completes this context with the losses of its step, even if a callback keeps it until later.
             context = Context.incomplete(known, late, self.read)
-            self.unread.setdefault(at.step, []).append(context)
+            self.unread.setdefault(position.step, []).append(context)
             return context
         losses = self._losses()
         if event is Event.EPOCH_END:
@@ -229,7 +233,8 @@ class Record:
             losses["loss"] = epoch.sum / epoch.count if epoch.count else None
         return Context.incomplete({**known, **losses}, late)
 
-    def _of_step(self, event: Event) -> dict[str, object]:
+    def _step_values(self, event: Event) -> dict[str, object]:
+        """Return the values of the present step that a context has; none for an event outside of a step."""
         if event not in _STEP:
             return {"metrics": {}, "validation_metrics": {}, "checkpoint_path": None}
         return {
@@ -239,6 +244,7 @@ class Record:
         }
 
     def _losses(self) -> dict[str, object]:
+        """Return the values of a context that depend on the sums of its step."""
         state = self.state
         return {
             "loss": state.loss,

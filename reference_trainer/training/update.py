@@ -28,7 +28,7 @@ from reference_trainer.training.state import UpdateOptions
 from reference_trainer.training.window import WindowSums, kd_window
 
 MASTER = "master"
-"""Name of the state that is the parameter in float32."""
+"""Name of the optimizer state that holds the float32 copy of a parameter."""
 
 
 def needs_master(parameter: Tensor) -> bool:
@@ -75,9 +75,9 @@ class MasterAdamW(torch.optim.AdamW):
         """Return the state of a parameter; create it before the first step."""
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
-            place = parameter.device if group["fused"] else "cpu"  # as in AdamW: only the fused kernel reads it there
+            step_device = parameter.device if group["fused"] else "cpu"  # as in AdamW: the fused kernel reads the step
             master = parameter.detach().float() if needs_master(parameter) else parameter
-            state["step"] = torch.zeros((), dtype=torch.float32, device=place)
+            state["step"] = torch.zeros((), dtype=torch.float32, device=step_device)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(master), torch.zeros_like(master)
             if master is not parameter:
                 state[MASTER] = master
@@ -109,8 +109,8 @@ def preserve_generators(device: torch.device) -> Iterator[None]:
 
 def _generators(device: torch.device) -> list[torch.Generator]:
     """Return the default generators of the CPU and of `device`."""
-    # `cuda` without an index is the current GPU, but is unequal to the device of that GPU's generator, `cuda:0`.
-    # `current_device` initialises CUDA; before that PyTorch lists no generators of GPUs.
+    # The device `cuda` means the current GPU, but a generator has a device with an index, such as `cuda:0`, which is
+    # unequal to `cuda`. `current_device` initialises CUDA; before, PyTorch lists no generators of GPUs.
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
     generators = (torch.default_generator, *torch.cuda.default_generators)
@@ -118,7 +118,7 @@ def _generators(device: torch.device) -> list[torch.Generator]:
 
 
 MASTER_OPTIONS = frozenset({"weight_decay", "betas", "eps", "fused"})
-"""Options of AdamW that `MasterAdamW.step` takes into account."""
+"""Options of AdamW that `MasterAdamW.step` uses."""
 WEIGHT_DECAY, BETAS, EPSILON = 0.01, (0.9, 0.999), 1e-8
 UNDECAYED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm)
 """Modules whose parameters have no weight decay."""
@@ -136,15 +136,15 @@ def new_optimizer(
 ) -> torch.optim.Optimizer:
     """Return the optimizer of a run, by default AdamW. Source: Loshchilov and Hutter 2019, arXiv:1711.05101, alg. 2.
 
-    AdamW is fused on CUDA, unless the options say otherwise: one kernel, which can skip an update without waiting for
-    the host. Parameters are grouped by weight decay (yes or no), float32 copy (yes or no) and factor of the learning
+    AdamW is fused on CUDA unless the options set `fused`: one kernel, which can skip an update without a wait for the
+    device. Parameters are grouped by weight decay (yes or no), float32 copy (yes or no) and factor of the learning
     rate. No group is empty.
 
     Args:
         parameters: The parameters; those that require no gradient are left out.
         rate: The learning rate.
         undecayed: The parameters whose group has a weight decay of 0.
-        masters: Update low-precision parameters in float32; only AdamW can.
+        masters: Update low-precision parameters in float32; only for AdamW.
         kind: The class of the optimizer.
         options: Its arguments besides parameters and rate. AdamW has a `weight_decay` of 0.01 by default.
         scales: Factors of the learning rate by parameter, 1 by default; `lr_scale` of a group is its factor.
@@ -154,18 +154,19 @@ def new_optimizer(
             optimizer that has no float32 copies.
     """
     # Group parameters by (weight decay, float32 copy, factor of the learning rate).
-    kinds: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
+    members: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
     for parameter in parameters:
         if parameter.requires_grad:
-            place = (parameter not in undecayed, masters and needs_master(parameter), scales.get(parameter, 1.0))
-            kinds.setdefault(place, []).append(parameter)
+            key = (parameter not in undecayed, masters and needs_master(parameter), scales.get(parameter, 1.0))
+            members.setdefault(key, []).append(parameter)
     if "lr" in options:
         raise SettingError("optimizer_options: unknown option 'lr'; use --lr")
-    chosen, has_masters = dict(options), any(is_copied for _, is_copied, _ in kinds)
+    chosen = dict(options)
+    has_masters = any(has_copy for _, has_copy, _ in members)
     if isinstance(betas := chosen.get("betas"), list):  # JSON has no tuples
         chosen["betas"] = tuple(betas)
     if kind is torch.optim.AdamW:
-        fused = any(parameter.is_cuda for members in kinds.values() for parameter in members)
+        fused = any(parameter.is_cuda for group in members.values() for parameter in group)
         chosen = {"weight_decay": WEIGHT_DECAY, "betas": BETAS, "eps": EPSILON, "fused": fused} | chosen
         if has_masters and (ignored := sorted(chosen.keys() - MASTER_OPTIONS)):
             raise SettingError(f"optimizer_options: {ignored[0]!r} has no effect on weights in bfloat16; leave it out")
@@ -176,20 +177,29 @@ def new_optimizer(
             "alone updates float32 copies of such weights"
         )
     # Sorted, because the state_dict of an optimizer numbers parameters in the order of the groups.
-    groups = [
-        {"params": members} | ({} if decays else {"weight_decay": 0.0}) | ({} if scale == 1.0 else {"lr_scale": scale})
-        for (decays, _, scale), members in sorted(kinds.items(), key=lambda item: item[0], reverse=True)
-    ]
+    groups: list[dict[str, Any]] = []
+    for key in sorted(members, reverse=True):
+        decays, _, scale = key
+        groups.append({"params": members[key]})
+        if not decays:
+            groups[-1]["weight_decay"] = 0.0
+        if scale != 1.0:
+            groups[-1]["lr_scale"] = scale
     try:
         optimizer = kind(groups, lr=rate, **chosen)
-    except Exception as error:  # of any class, such as TypeError for an unknown option
+    except Exception as error:  # a custom optimizer may raise any class; PyTorch's raise TypeError for unknown options
         message = f"optimizer: cannot create {kind.__name__}: {first_line(error)}; see --optimizer-options"
         raise SettingError(message) from error
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise SettingError(f"optimizer: {kind.__name__} is not a subclass of torch.optim.Optimizer")
+    _set_rate(optimizer, rate)
+    return optimizer
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of every group: `rate` times the factor of the group."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("lr_scale", 1.0)
-    return optimizer
 
 
 def layers_of(module: nn.Module) -> list[nn.Module]:
@@ -202,8 +212,9 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
 def layer_scales(module: nn.Module, decay: float) -> dict[nn.Parameter, float]:
     """Return a factor of the learning rate for each parameter: decay^(L - i), L one more than the number of layers.
 
-    i is 0 for embeddings, tied ones too, then the number of the layer, from 1, and L for all others, such as the last
-    norm and the output layer. Source: Clark et al. 2020, ELECTRA, arXiv:2003.10555, appendix A.
+    i is 0 for embeddings (also if tied to the output layer), the number of the layer, from 1, for parameters of layers,
+    and L for all others, such as the last norm and the output layer. Source: Clark et al. 2020, ELECTRA,
+    arXiv:2003.10555, appendix A.
 
     Raises:
         SettingError: For a model without an `nn.ModuleList` of layers.
@@ -212,32 +223,29 @@ def layer_scales(module: nn.Module, decay: float) -> dict[nn.Parameter, float]:
     if not layers:
         raise SettingError(f"layer_decay: {type(module).__name__} has no nn.ModuleList of layers; expected 1")
     last = len(layers) + 1
-    # The second dictionary overrides the first, so that an embedding that a layer contains has number 0.
-    numbers = {
-        parameter: number for number, layer in enumerate(layers, start=1) for parameter in layer.parameters()
-    } | {
-        parameter: 0
-        for child in module.modules()
-        if isinstance(child, nn.Embedding | nn.EmbeddingBag)
-        for parameter in child.parameters()
-    }
+    numbers: dict[nn.Parameter, int] = {}
+    for number, layer in enumerate(layers, start=1):
+        numbers |= dict.fromkeys(layer.parameters(), number)
+    for child in module.modules():  # after the layers, so that an embedding within a layer has number 0 too
+        if isinstance(child, nn.Embedding | nn.EmbeddingBag):
+            numbers |= dict.fromkeys(child.parameters(), 0)
     return {parameter: decay ** (last - numbers.get(parameter, last)) for parameter in module.parameters()}
 
 
 def undecayed(*modules: nn.Module) -> set[nn.Parameter]:
     """Return the parameters without weight decay: norms, biases, and embeddings, also tied embeddings.
 
-    A norm or bias is a parameter of fewer than two dimensions, or of a norm of PyTorch; an embedding one of
-    `nn.Embedding`. A rare token has no gradient in most steps, so decay alone would shrink its embedding; the weight of
-    a norm is a scale near 1, which decay would pull to 0.
+    These are the parameters of the classes `UNDECAYED`, and all parameters of fewer than two dimensions. A rare token
+    has no gradient in most steps, so decay alone would shrink its embedding; the weight of a norm is a scale near 1,
+    which decay would pull to 0.
     """
-    children = [child for module in modules for child in module.modules()]
-    by_class = {
-        parameter for child in children if isinstance(child, UNDECAYED) for parameter in child.parameters(recurse=False)
-    }
-    return by_class | {
-        parameter for child in children for parameter in child.parameters(recurse=False) if parameter.dim() < 2
-    }
+    without_decay = set[nn.Parameter]()
+    for module in modules:
+        for child in module.modules():
+            for parameter in child.parameters(recurse=False):
+                if isinstance(child, UNDECAYED) or parameter.dim() < 2:
+                    without_decay.add(parameter)
+    return without_decay
 
 
 class StepHooks(Protocol):
@@ -251,7 +259,7 @@ class StepHooks(Protocol):
         ...
 
     def before_update(self, gradient_norm: Tensor | None) -> None:
-        """Called with the norm before clipping, where it was measured."""
+        """Called with the norm before clipping; None if it was not measured."""
         ...
 
 
@@ -275,15 +283,16 @@ class Update:
 
         If `agreement` skips the step, return None and leave the weights unchanged.
         """
-        # 1. Fetch all micro-batches: the divisor of their gradients is the number of scored tokens of all of them.
+        # 1. Fetch all micro-batches first: their gradients are divided by the total number of their scored tokens.
         planned = self.schedule.planned_steps
         batches = [self._fetch(position, k) for k in micro_batches(self.schedule, position.epoch_step)]
         logged = is_due(position.step, self.schedule.log_every)
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
         deferred = self.device.type != "cpu" if self.options.deferred is None else self.options.deferred
-        # `GradScaler` reads the same attribute. The public `defaults["fused"]` names a kernel: an optimizer of another
-        # library may have it and ignore `found_inf`, so that a step with infinite gradients would be taken.
+        # A fault is deferred only if the optimizer reads `found_inf`; `GradScaler` tests for it by the same attribute.
+        # The public `defaults["fused"]` is no such test: an optimizer of another library may have it and ignore
+        # `found_inf`, so that a step with infinite gradients would be taken.
         deferred = deferred and getattr(self.optimizer, "_step_supports_amp_scaling", False)
 
         # 2. Accumulate the gradient.
@@ -312,9 +321,10 @@ class Update:
         # 3. Clip the gradient, and update the weights unless a micro-batch has a fault.
         optimizer: Any = self.optimizer
         if deferred:
-            # A fused optimizer reads this attribute in its step, as `GradScaler` sets it.
+            # `step` leaves the weights unchanged if this attribute is 1. `GradScaler` sets the same attribute.
             optimizer.found_inf = torch.stack([fault for fault, _ in window.faults]).amax().clamp(max=1).float()
-        self._set_rate(rate)
+        if self.optimizer is not None:
+            _set_rate(self.optimizer, rate)
         norm = self._clip(measured=logged)
         hooks.before_update(norm)
         if self.optimizer is not None:
@@ -322,10 +332,6 @@ class Update:
         if deferred:
             del optimizer.found_inf  # otherwise later steps of the caller would be skipped too
         return window, norm if logged else None
-
-    def _set_rate(self, rate: float) -> None:
-        for group in [] if self.optimizer is None else self.optimizer.param_groups:
-            group["lr"] = rate * group.get("lr_scale", 1.0)
 
     def _clip(self, *, measured: bool) -> Tensor | None:
         """Clip the gradient; return its norm before clipping if clipping needs the norm or it is `measured`."""
@@ -350,8 +356,14 @@ class Update:
     def _set_seed(self, position: Position, micro_batch: int) -> None:
         if self.options.seed is None:
             return
-        at = {"epoch": position.epoch, "step": position.step, "micro_batch": micro_batch, "rank": self.parallel.rank}
-        seed_generators(micro_batch_seed(self.options.seed, **at), self.device)
+        seed = micro_batch_seed(
+            self.options.seed,
+            epoch=position.epoch,
+            step=position.step,
+            micro_batch=micro_batch,
+            rank=self.parallel.rank,
+        )
+        seed_generators(seed, self.device)
 
     def random_state(self) -> AbstractContextManager[None]:
         """Return a context for the run. At its end it restores the generators that the steps have seeded."""
