@@ -55,7 +55,7 @@ class Schedules:
         observer = self.observer
         number = self._numbers[schedule] = observer.number()
         for part in getattr(schedule, "_schedulers", ()):
-            observer.add("nested_scheduler", scheduler=self.number_of(part))
+            observer.add("nested_scheduler", scheduler=self.number_of(part), within=number)
         # Parameter groups are compared, since a wrapper such as accelerate's shares the groups of its optimizer.
         groups = getattr(getattr(schedule, "optimizer", None), "param_groups", ())
         optimizers = [
@@ -63,7 +63,8 @@ class Schedules:
             for optimizer, state in observer.optimizers.items()
             if any(a is b for a in optimizer.param_groups for b in groups)
         ]
-        milestones = getattr(schedule, "milestones", None)  # a list, or the Counter of `MultiStepLR`
+        # A list, or the Counter of `MultiStepLR`; those of `SequentialLR` are private.
+        milestones = getattr(schedule, "milestones", getattr(schedule, "_milestones", None))
         gamma = getattr(schedule, "gamma", None)
         observer.add(
             "scheduler",

@@ -414,6 +414,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "TR-RATE-005": (
         ("schedules_by_step", "CosineAnnealingLR(o, T_max=STEPS)", "CosineAnnealingLR(o, T_max=EPOCHS)"),
+        ("schedules_by_step", "CosineAnnealingLR(o, STEPS - 2)", "CosineAnnealingLR(o, EPOCHS - 2)"),
         ("schedules_by_step", "MultiStepLR(o, [2, STEPS // 2], gamma=0.3)", "MultiStepLR(o, [1, 2], gamma=0.3)"),
         ("schedules_by_step", "PolynomialLR(o, STEPS)", "PolynomialLR(o, EPOCHS)"),
         ("schedules_by_step", "step_size=len(loader), gamma=0.5", "step_size=2, gamma=0.3"),

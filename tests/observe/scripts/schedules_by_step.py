@@ -19,6 +19,9 @@ SCHEDULES = {
     "milestones": lambda o: lr_scheduler.MultiStepLR(o, [2, STEPS // 2], gamma=0.3),
     "polynomial": lambda o: lr_scheduler.PolynomialLR(o, STEPS),
     "warm-up": lambda o: lr_scheduler.LinearLR(o, 0.1, total_iters=EPOCHS),
+    "warm-up and cosine": lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.LinearLR(o, 0.1, total_iters=2), lr_scheduler.CosineAnnealingLR(o, STEPS - 2)], [2]
+    ),
 }
 total = 0.0
 for make in SCHEDULES.values():

@@ -211,7 +211,8 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
        numbers of epochs are, or the schedule has its largest rate after its last advance in the run. The horizon of a
        LambdaLR is the advance at which its functions end.
     3. The horizon is exactly the number of epochs of the run, or all milestones are below it, but the schedule advances
-       with every step: it ends within the first epoch, and a cosine rises again.
+       with every step: it ends within the first epoch, and a cosine rises again. The horizon of a SequentialLR is the
+       horizon of its last part, with or without the parts before it.
     4. A factor reduces the rate below 1/10,000 of the initial rate before the run ends, so the last steps have no
        effect.
     5. The schedule is constructed several times for the same parameters, each time with the total number of advances in
@@ -354,6 +355,8 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
         ends = schedule.plan["end"]
     elif kind == "CosineAnnealingLR" or "num_training_steps" in event["planned"]:
         ends = planned
+    elif kind == "SequentialLR":
+        ends = next((end for end in _ends_of_last_part(process, event) if end == epochs), 0)
     if ends == epochs:
         record.falsify(
             schedule.calls[0]["at"],
@@ -379,6 +382,16 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
     else:
         return False
     return True
+
+
+def _ends_of_last_part(process: Process, event: Event) -> tuple[int, ...]:
+    """Return the horizon of a cosine that is the last part of a `SequentialLR`, and its end in the whole schedule."""
+    parts = [e["scheduler"] for e in process.of("nested_scheduler") if e["within"] == event["scheduler"]]
+    last = next((e for e in process.of("scheduler") if parts and e["scheduler"] == parts[-1]), None)
+    if last is None or last["kind"] != "CosineAnnealingLR":
+        return ()
+    horizon = last["planned"].get("T_max", 0)
+    return horizon, horizon + max(event["milestones"], default=0)
 
 
 @claim("TR-RATE-006", "no ReduceLROnPlateau got a number that is known by an evaluation or a report")
