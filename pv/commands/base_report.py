@@ -10,7 +10,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
-from pv.commands.declarations import find_less, read_declarations
+from pv.commands.declarations import find_weakenings, read_declarations
 from pv.contract.load import is_folder, load_as, shown_path
 from pv.contract.model import Target
 from pv.contract.wording import FEW, count, listed
@@ -125,7 +125,7 @@ def _less_declared(project: Project, base: Report, verdict: ContractVerdict, fil
         return None
     contract = verdict.contract
     weakenings = []
-    for feature, text in find_less(was, now):
+    for feature, text in find_weakenings(was, now):
         count_of = sum(feature in claim.options.get("needs", ()) for claim in contract.falsifiers)
         claims = f": {count(count_of, 'claim')} not tried" if count_of else ""
         weakenings.append(

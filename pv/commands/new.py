@@ -127,9 +127,11 @@ def new(name: str = "", *, subject: str = "") -> WrittenFiles:
 def _contract(project: Project, names: Mapping[str, str], function: FunctionUnderContract) -> str:
     """Return the contract of a function; a formula in its docstring becomes an equation if lint accepts it."""
     text = ""
-    if function.steady and all(parameter.domain and parameter.type_is_known for parameter in function.all_parameters):
+    if function.is_deterministic and all(
+        parameter.domain and parameter.type_is_known for parameter in function.all_parameters
+    ):
         variables = {item.variable for item in (*function.all_parameters, *function.optional) if item.domain}
-        text = formula(function.text, variables)
+        text = formula(function.docstring, variables)
     # A formula can parse and yet not type-check, for example if a parameter is an array: lint decides.
     if text and _is_sound(project, live := _contract_text(names, function, text)):
         return live
@@ -144,7 +146,7 @@ def _contract_text(names: Mapping[str, str], function: FunctionUnderContract, ex
         function: The function.
         expression: The formula in the docstring; "" to leave the equation to fill in.
     """
-    summary = function.text.partition("\n")[0] or f"What {function.name} returns"
+    summary = function.docstring.partition("\n")[0] or f"What {function.name} returns"
     words = {**names, "function": function.name, "word": function.name.replace(".", "_")}
     used = set(re.findall(r"\w+", expression))
     also = tuple(parameter for parameter in function.optional if parameter.name in used)
@@ -160,7 +162,7 @@ def _contract_text(names: Mapping[str, str], function: FunctionUnderContract, ex
         expression=expression or "FILL IN",
         call=function.call(lambda parameter: parameter.argument(parameter.variable), also),
         result="    result: real[N]\n" if arrays else "",
-        returns=returns if function.silent else "",
+        returns=returns if function.returns_nothing else "",
     )
     claim = Template(CLAIM).substitute(words)
     if not expression:
@@ -187,12 +189,12 @@ def _falsifier(names: Mapping[str, str], function: FunctionUnderContract) -> str
     """Return the falsifier of a function."""
     drawn = function.all_parameters
     words = {**names, "function": function.name}
-    unknown = [item.name_in_test for item in drawn if not (item.type_is_known and function.steady)]
-    why = f"valid values of {', '.join(unknown)}" if function.steady else "a claim about the random result"
+    unknown = [item.name_in_test for item in drawn if not (item.type_is_known and function.is_deterministic)]
+    why = f"valid values of {', '.join(unknown)}" if function.is_deterministic else "a claim about the random result"
     return Template(template("falsifier.py")).substitute(
         words,
         imports="\nimport torch" if any("torch." in parameter.strategy for parameter in drawn) else "",
-        nothing=Template(NOTHING).substitute(words) if function.silent else "",
+        nothing=Template(NOTHING).substitute(words) if function.returns_nothing else "",
         filling=Template(FILLING).substitute(words, why=why) if unknown else "\n",
         strategies="\n".join(_strategy(parameter, unknown) for parameter in drawn),
         names=", ".join(parameter.name_in_test for parameter in drawn),
@@ -209,7 +211,7 @@ def _strategy(parameter: Parameter, unknown: list[str]) -> str:
 
 def _to_fill_in(test: Path, text: str, function: FunctionUnderContract) -> str:
     """Return advice on what the author must fill in, since source code does not show which values are valid."""
-    if not function.steady:
+    if not function.is_deterministic:
         return f"the result seems to be random: write a claim about it in {test}; until then it is undecided"
     if "=FILL_IN" not in text:
         return f"check that the strategies in {test} draw every valid value and no invalid one"
