@@ -33,7 +33,7 @@ def expand_topics(suite: Contract, patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def same_claims() -> dict[str, tuple[str, ...]]:
-    """Return the ids in `same_as` of every claim of the suite `training-run`: claims of other suites with its meaning."""
+    """Return the ids in `same_as` of every claim of `training-run`: claims of another suite with its meaning."""
     (suite,) = load([suites()[OBSERVED]]).contracts
     return {claim.id: tuple(claim.options.get("same_as", ())) for claim in suite.falsifiers}
 

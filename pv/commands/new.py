@@ -126,15 +126,14 @@ def new(name: str = "", *, subject: str = "") -> WrittenFiles:
 
 def _contract(project: Project, names: Mapping[str, str], function: FunctionUnderContract) -> str:
     """Return the contract of a function; a formula in its docstring becomes an equation if lint accepts it."""
-    text = ""
-    if function.is_deterministic and all(
-        parameter.domain and parameter.type_is_known for parameter in function.all_parameters
-    ):
-        variables = {item.variable for item in (*function.all_parameters, *function.optional) if item.domain}
-        text = formula(function.docstring, variables)
-    # A formula can parse and yet not type-check, for example if a parameter is an array: lint decides.
-    if text and _is_sound(project, live := _contract_text(names, function, text)):
-        return live
+    required = function.all_parameters
+    if function.is_deterministic and all(parameter.domain and parameter.type_is_known for parameter in required):
+        variables = {parameter.variable for parameter in (*required, *function.optional) if parameter.domain}
+        if expression := formula(function.docstring, variables):
+            text = _contract_text(names, function, expression)
+            # A formula can parse and yet not type-check, for example if a parameter is an array: lint decides.
+            if _equation_is_valid(project, text):
+                return text
     return _contract_text(names, function, "")
 
 
