@@ -259,7 +259,7 @@ def read_loop(project: Project, target: Target) -> Loop:
             "give it a parameter `model`, and the data another, or write an adapter that patches the class of its "
             f"model, as in docs/adapters.md{hint}"
         )
-    # A name under `TYPE_CHECKING` is missing in the module of the loop at runtime, so the adapter imports its definition.
+    # At runtime the module of the loop lacks names under `TYPE_CHECKING`: the adapter imports them from their modules.
     guarded = [
         name
         for statement in tree.body
@@ -474,7 +474,7 @@ def new_adapter(trainer: str, *, trace: Path | None = None) -> WrittenFiles:
 
 
 def _claims_passed(run: ObservedRun) -> list[str]:
-    """Return the claims that a run passed, as advice, each with the claims of the adapter that have the same meaning."""
+    """Return the claims that a run passed, as advice, each with the claims of the adapter of the same meaning."""
     same_ids = same_claims()
 
     def listed_ids(ids: Iterable[str]) -> str:
