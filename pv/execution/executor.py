@@ -175,7 +175,7 @@ class Executor:
         self._emit(Started(task.key))
 
     def _end_of(self, task: Task, reply: Reply) -> Finished:
-        """Return the end of a task from the reply of its worker. Remove its folder, unless it has the record of a run."""
+        """Return the end of a task from its reply. Remove its folder, unless the folder has the record of a run."""
         attempt: Attempt = task.key
         mutant = attempt.mutant.id if attempt.mutant is not None else None
         trial = trial_of(reply, falsifier=attempt.claim.id, device=attempt.device, mutant=mutant, seed=attempt.seed)
