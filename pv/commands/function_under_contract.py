@@ -101,11 +101,8 @@ def parameters(node: Node, skipped: int = 0, *, only_required: bool = False) -> 
     drawn = tuple(_parameter(argument, argument in node.args.kwonlyargs) for argument, value in rows if value is None)
     if drawn or only_required:
         return drawn
-    variadic = tuple(
-        Parameter(argument.arg, _annotation(argument), strategy="", domain="", by_keyword=False, star=star)
-        for argument, star in ((node.args.vararg, "*"), (node.args.kwarg, "**"))
-        if argument is not None
-    )
+    stars = ((node.args.vararg, "*"), (node.args.kwarg, "**"))
+    variadic = (Parameter(a.arg, _annotation(a), "", "", by_keyword=False, star=star) for a, star in stars if a)
     return (*optional(node, skipped), *variadic)
 
 
@@ -228,7 +225,7 @@ def read_function(project: Project, target: Target) -> FunctionUnderContract:
     bound = function(project, Binding(file.relative_to(project.root).as_posix(), target.attribute))
     if bound.is_lazy:
         raise UsageError(f"invalid subject '{target}': a coroutine or generator; write a function that returns values")
-    return _function_under_contract(target, bound, definitions)
+    return _describe(target, bound, definitions)
 
 
 def _is_function(node: object) -> bool:
@@ -252,9 +249,7 @@ def _only_method(target: Target, definitions: dict[str, syntax.Definition]) -> s
     raise UsageError(f"invalid subject '{target}': a class; {choice}")
 
 
-def _function_under_contract(
-    target: Target, bound: Function, definitions: dict[str, syntax.Definition]
-) -> FunctionUnderContract:
+def _describe(target: Target, bound: Function, definitions: dict[str, syntax.Definition]) -> FunctionUnderContract:
     owner_name, _, name = target.attribute.rpartition(".")
     owner = definitions.get(owner_name)
     decorators = {ast.unparse(decorator) for decorator in bound.node.decorator_list}
@@ -337,15 +332,11 @@ def _expression(text: str, names: set[str]) -> str:
 def _is_simple(node: ast.expr, names: set[str]) -> bool:
     """Return whether a tree consists of numbers, arithmetic, known functions and at least one of the names."""
     nodes = list(ast.walk(node))
-    functions: set[ast.expr] = set()
-    for child in nodes:
-        if not isinstance(child, FORMULA_NODES):
-            return False
-        if isinstance(child, ast.Constant) and type(child.value) not in (int, float):
-            return False
-        if isinstance(child, ast.Call):
-            if not isinstance(child.func, ast.Name) or child.func.id not in CALLS or child.keywords:
-                return False
-            functions.add(child.func)
+    calls = [child for child in nodes if isinstance(child, ast.Call)]
+    if not all(isinstance(call.func, ast.Name) and call.func.id in CALLS and not call.keywords for call in calls):
+        return False
+    if any(isinstance(child, ast.Constant) and type(child.value) not in (int, float) for child in nodes):
+        return False
+    functions = {call.func for call in calls}
     variables = {child.id for child in nodes if isinstance(child, ast.Name) and child not in functions}
-    return bool(variables) and variables <= names
+    return bool(variables) and variables <= names and all(isinstance(child, FORMULA_NODES) for child in nodes)

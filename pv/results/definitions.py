@@ -88,14 +88,7 @@ def _text(target: Target | None) -> str | None:
 def _changed_keys(
     of: str, before: Mapping[str, object], after: Mapping[str, object], *, code: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield the keys with another value that is not stricter, each with a description.
-
-    Args:
-        of: The definition that has the keys, as in the description; "" for the contract or claim itself.
-        before: The values in the base.
-        after: The values now.
-        code: Compare texts as code, without their layout.
-    """
+    """Yield the keys with a changed value that is not stricter, with a description in which `of` names the owner."""
     for key in {**before, **after}:
         old, new = before.get(key), after.get(key)
         if key != sharing.NOT_IN_LANGUAGE and not _same(old, new, code=code) and not _is_stricter(key, old, new):
