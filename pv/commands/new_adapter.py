@@ -276,24 +276,24 @@ def read_loop(project: Project, target: Target) -> Loop:
     )
 
 
-def called(loop: Loop, name: str, names_of_job: Mapping[str, str], method: ast.FunctionDef | None = None) -> Call:
+def call_of(loop: Loop, name: str, expressions: Mapping[str, str], method: ast.FunctionDef | None = None) -> Call:
     """Return a call of the loop, or of a method of the loop.
 
     Args:
         loop: The loop.
         name: The name to call.
-        names_of_job: The expressions for "job", "model", and optionally "first", the first required argument.
+        expressions: The expressions for "job", "model", and optionally "first", the first required argument.
         method: The method; None to call the loop itself.
     """
     node = method or _signature(loop.node)
     imports, arguments, taken = [loop.node.name], [], set[str]()
-    first = names_of_job.get("first", "")
+    first = expressions.get("first", "")
     for parameter, default in _parameters(node):
-        settings = _settings(parameter, default, loop, names_of_job["job"])
+        settings = _settings(parameter, default, loop, expressions["job"])
         if first and default is None:
             arguments.append(first)
             first = ""
-        elif value := _value(parameter, names_of_job, loop, default) or settings.text:
+        elif value := _value(parameter, expressions, loop, default) or settings.text:
             arguments.append(f"{parameter.arg}={value}")
             taken |= settings.taken | {_setting(parameter, loop)}
             imports.extend(settings.names)
@@ -355,17 +355,19 @@ def _targets_with_values(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
     return [(target, node.value) for target in node.targets]
 
 
-def _value(parameter: ast.arg, names: Mapping[str, str], loop: Loop, default: ast.expr | None = None) -> str:
+def _value(parameter: ast.arg, expressions: Mapping[str, str], loop: Loop, default: ast.expr | None) -> str:
     """Return the expression of the value that a job has for a parameter; "" if the parameter has no usual name."""
-    if "model" in names and MODEL.fullmatch(parameter.arg):
-        return names["model"]
+    if "model" in expressions and MODEL.fullmatch(parameter.arg):
+        return expressions["model"]
     if parameter.arg == "device":
         return '"cpu"'
     setting = _setting(parameter, loop)
+    if not setting:
+        return ""
     if setting == WARMUP_OF_ONE:
         return "1"
     default_value = default.value if isinstance(default, ast.Constant) else None
-    return value_of(setting, _annotation(parameter), default_value).replace("job", names["job"]) if setting else ""
+    return value_of(setting, _annotation(parameter), default_value).replace("job", expressions["job"])
 
 
 def _setting(parameter: ast.arg, loop: Loop) -> str:
@@ -490,11 +492,11 @@ def _claims_passed(run: ObservedRun) -> list[str]:
 
 def _training(loop: Loop) -> Call:
     """Return the call of a function that trains, or the construction of a class and the call of its method."""
-    construction = called(loop, loop.node.name, {"job": "job", "model": "model"})
+    construction = call_of(loop, loop.node.name, {"job": "job", "model": "model"})
     method = loop.method("fit") if loop.is_class else None
     if method is None:
         return construction
-    call = called(loop, f"loop.{method.name}", {"job": "job"}, method)
+    call = call_of(loop, f"loop.{method.name}", {"job": "job"}, method)
     return Call(
         f"loop = {construction.text}\n        {call.text}",
         (*construction.names, *call.names),
@@ -538,7 +540,7 @@ def _imports_of_call(target: Target, loop: Loop, call: Call) -> str:
 
 def _in_parts(target: Target, loop: Loop) -> str:
     """Return the adapter of a class with a method for each part of a step."""
-    build = _with_epochs_of_job(called(loop, loop.node.name, {"job": "job", "model": "model"}))
+    build = _with_epochs_of_job(call_of(loop, loop.node.name, {"job": "job", "model": "model"}))
     expressions = attributes(loop)
     features: dict[str, bool | str] = {name: True for name in LOGGED if name in expressions}
     features |= {name: _REASONS[name] for name in _missing_ends(build)}
@@ -618,7 +620,7 @@ def _part(loop: Loop, role: str, first: str = "") -> Call:
     method = loop.method(role)
     if method is None:
         return Call(f'fill_in("{role}")')
-    return called(loop, f"self.loop.{method.name}", {"job": "self.job", "first": first}, method)
+    return call_of(loop, f"self.loop.{method.name}", {"job": "self.job", "first": first}, method)
 
 
 def _with_path(call: Call) -> str:
