@@ -100,7 +100,7 @@ def _named(names: Sequence[Path], *, linted: bool = True) -> "tuple[list[Contrac
     else:
         loaded = read(arguments.paths, project)
         contracts, findings = loaded.contracts, loaded.findings
-    return [arguments.of(contract) for contract in contracts], findings
+    return [arguments.select(contract) for contract in contracts], findings
 
 
 def _select_equations(contract: "Contract", names: Sequence[Path]) -> "Contract":

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from pv.commands.declarations import find_less, read_declarations
+from pv.commands.declarations import find_weakenings, read_declarations
 from pv.contract.load import is_folder, load_as, shown_path
 from pv.contract.model import Target
 from pv.contract.wording import FEW, count, listed
@@ -131,7 +131,7 @@ def _adapter_weakenings(project: Project, base: Report, verdict: ContractVerdict
         return None
     contract = verdict.contract
     weakenings = []
-    for feature, text in find_less(old, new):
+    for feature, text in find_weakenings(old, new):
         untried = sum(feature in claim.options.get("needs", ()) for claim in contract.falsifiers)
         claims = f": {count(untried, 'claim')} not tried" if untried else ""
         weakenings.append(

@@ -1,7 +1,7 @@
-"""Read from source what the subject of a suite declares: its features, and the claims that it does not make.
+"""Read the declarations of an adapter from its source: its features, and the claims that it does not make.
 
-Nothing is imported, so that the adapter of an earlier commit can also be read. Declarations that the source does not
-show, such as the result of a function, are left out.
+Nothing is imported, so that the adapter of an earlier commit can also be read. Computed declarations, such as the
+result of a function, cannot be read: `Declarations.is_whole` is then False.
 """
 
 import ast
@@ -21,27 +21,27 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declarations:
-    """What a subject declares.
+    """The declarations of a subject.
 
     Attributes:
-        there: The features that the subject has.
+        features: The features that the subject has.
         missing: The features that the subject does not have, each with the source code of the reason.
         not_claimed: The claims that the subject does not make.
         tolerance: The tolerance of gradients; None if it is not written as a number.
-        old: The names of version 0.2 that the declarations use.
+        old_names: The names of version 0.2 that the declarations use.
         is_whole: False if a declaration could not be read.
     """
 
-    there: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset()
     missing: Mapping[str, str] = field(default_factory=dict)
     not_claimed: frozenset[str] = frozenset()
     tolerance: float | None = None
-    old: tuple[str, ...] = ()
+    old_names: tuple[str, ...] = ()
     is_whole: bool = True
 
 
 def read_declarations(source: str, subject: str) -> Declarations:
-    """Return what a class or function declares.
+    """Return the declarations of a class or function.
 
     Args:
         source: The source of its module.
@@ -52,45 +52,46 @@ def read_declarations(source: str, subject: str) -> Declarations:
     """
     tree = ast.parse(source)
     values: dict[str, dict[str, ast.expr]] = {name: {} for name in NAMES}
-    is_whole, numbers = True, []
+    tolerance: float | None = None
+    is_whole = True
     for name, value in _assigned(tree, subject):
         try:
             if name == "tolerance":
-                numbers.append(_number(tree, value))
-            elif name == "features":
+                tolerance = _number(tree, value)
+            elif name == "features":  # entries of a subclass are added to the entries of its base class
                 values[name] |= _entries(tree, value)
             else:  # under other names, declarations of a subclass replace its base class's
                 values[name] = _entries(tree, value)
         except Unreadable:
             is_whole = False
-    features = values["features"]
-    there = {name for name, value in features.items() if _is_true(tree, value)} | {*values["has"], *values["logged"]}
-    missing = {name: ast.unparse(value) for name, value in features.items() if name not in there}
+    features = {name for name, value in values["features"].items() if _is_true(tree, value)}
+    features |= {*values["has"], *values["logged"]}
+    missing = {name: ast.unparse(value) for name, value in values["features"].items() if name not in features}
     missing |= dict.fromkeys(values["without"], "False")
     missing |= {name: ast.unparse(value) for name, value in values["lacks"].items()}
     return Declarations(
-        there=frozenset(there),
+        features=frozenset(features),
         missing=missing,
         not_claimed=frozenset(values["not_claimed"]),
-        tolerance=numbers[-1] if numbers else None,
-        old=tuple(name for name in OLD if values[name]),
+        tolerance=tolerance,
+        old_names=tuple(name for name in OLD if values[name]),
         is_whole=is_whole,
     )
 
 
-def find_less(before: Declarations, now: Declarations) -> Iterator[tuple[str, str]]:
-    """Yield the declarations that let less of a subject be measured than before.
+def find_weakenings(before: Declarations, now: Declarations) -> Iterator[tuple[str, str]]:
+    """Yield the changed declarations by which fewer claims are tried, or a looser tolerance is used, than before.
 
     Args:
         before: The declarations in the base.
         now: The declarations now.
 
     Yields:
-        A feature, or "", and a text.
+        The name of the feature, "" for another declaration, and the description of the change.
     """
     for name in sorted(now.missing.keys() - before.missing.keys()):
         yield name, f"`{name}` is missing by `features` now ({now.missing[name]})"
-    for name in sorted(before.there - now.there - now.missing.keys()):
+    for name in sorted(before.features - now.features - now.missing.keys()):
         yield name, f"`features` does not set `{name}` to True any more"
     for claim in sorted(now.not_claimed - before.not_claimed):
         yield "", f"`not_claimed` names {claim} now"
@@ -100,11 +101,11 @@ def find_less(before: Declarations, now: Declarations) -> Iterator[tuple[str, st
 
 def old_names_note(subject: str, declared: Declarations) -> str:
     """Return the notice about names of version 0.2, with what to write; "" if the subject uses none."""
-    if not declared.old:
+    if not declared.old_names:
         return ""
-    entries = dict.fromkeys(sorted(declared.there), "True") | dict(declared.missing)
+    entries = dict.fromkeys(sorted(declared.features), "True") | dict(declared.missing)
     mapping = ", ".join(f'"{name}": {value}' for name, value in entries.items())
-    names = ", ".join(f"`{name}`" for name in declared.old)
+    names = ", ".join(f"`{name}`" for name in declared.old_names)
     return f"{subject}: {names} will not be read from version 0.5 on; write `features = {{{mapping}}}`"
 
 
@@ -139,7 +140,10 @@ def _entries(tree: ast.Module, value: ast.expr) -> dict[str, ast.expr]:
         case ast.Dict(keys=keys, values=values):
             entries: dict[str, ast.expr] = {}
             for key, item in zip(keys, values, strict=True):
-                entries |= _entries(tree, item) if key is None else {_text(tree, key): item}
+                if key is None:  # `**item`
+                    entries |= _entries(tree, item)
+                else:
+                    entries[_text(tree, key)] = item
             return entries
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
             return _entries(tree, left) | _entries(tree, right)
@@ -155,18 +159,18 @@ def _entries(tree: ast.Module, value: ast.expr) -> dict[str, ast.expr]:
                 else:
                     entries[_text(tree, item)] = ast.Constant(False)
             return entries
-        case ast.Attribute():  # of a class elsewhere, such as `Lightning.features`: its own file has it
+        case ast.Attribute():  # such as `Lightning.features`, which is declared in the file of that class
             return {}
     raise Unreadable
 
 
 def _resolved(tree: ast.Module, value: ast.expr) -> ast.expr:
-    """Return the value of a constant of the module for its name; other expressions as they are."""
+    """Return the value of a constant of the module if `value` is its name; any other expression unchanged."""
     if not isinstance(value, ast.Name):
         return value
     values = [
         assigned for node in tree.body for target, assigned in _targets(node)
-        if isinstance(target, ast.Name) and target.id == value.id and assigned is not value
+        if isinstance(target, ast.Name) and target.id == value.id
     ]  # fmt: skip
     if len(values) != 1 or isinstance(values[0], ast.Name):
         raise Unreadable
@@ -188,6 +192,6 @@ def _number(tree: ast.Module, value: ast.expr) -> float:
 def _is_true(tree: ast.Module, value: ast.expr) -> bool:
     try:
         resolved = _resolved(tree, value)
-    except Unreadable:  # a reason that is imported
+    except Unreadable:  # an imported constant is a reason, such as `features = {"masks": NO_MASKS}`
         return False
     return isinstance(resolved, ast.Constant) and resolved.value is True

@@ -89,69 +89,72 @@ def class_fields(kind: ast.ClassDef) -> Iterator[tuple[ast.arg, ast.expr | None]
             yield ast.arg(statement.targets[0].id), statement.value
 
 
-def parameters(node: Node, skipped: int = 0, *, required: bool = False) -> tuple[Parameter, ...]:
-    """Return the parameters that a test draws: those without a default, or all if every parameter has one.
+def parameters(node: Node, skipped: int = 0, *, only_required: bool = False) -> tuple[Parameter, ...]:
+    """Return the parameters that a test draws: the required ones, or all parameters if none is required.
 
     Args:
         node: The function.
         skipped: Number of leading parameters that a call does not pass, such as `self`.
-        required: Return () if every parameter has a default.
+        only_required: Return () if no parameter is required.
     """
     rows = with_defaults(node, skipped)
     drawn = tuple(_parameter(argument, argument in node.args.kwonlyargs) for argument, value in rows if value is None)
-    if drawn or required:
+    if drawn or only_required:
         return drawn
     stars = ((node.args.vararg, "*"), (node.args.kwarg, "**"))
-    any_number = (Parameter(a.arg, _text(a.annotation), "", "", False, star) for a, star in stars if a is not None)
-    return (*optional(node, skipped), *any_number)
+    variadic = (Parameter(a.arg, _annotation(a), "", "", by_keyword=False, star=star) for a, star in stars if a)
+    return (*optional(node, skipped), *variadic)
 
 
 def optional(node: Node, skipped: int) -> tuple[Parameter, ...]:
     """Return the parameters that have a default, with values proposed from it."""
     # Optional parameters are passed by keyword, which positional-only ones cannot be.
     rows = [row for row in with_defaults(node, skipped) if row[0] not in node.args.posonlyargs]
-    return tuple(_around(argument, value) for argument, value in rows if value is not None)
+    return tuple(_parameter_near_default(argument, value) for argument, value in rows if value is not None)
 
 
 def _parameter(argument: ast.arg, by_keyword: bool) -> Parameter:
-    annotation = _text(argument.annotation)
-    strategy, domain = _proposal(annotation or "float")
+    annotation = _annotation(argument)
+    strategy, domain = _proposed_values(annotation or "float")
     type_is_known = bool(annotation and strategy)
     return Parameter(argument.arg, annotation, strategy, domain, by_keyword, type_is_known=type_is_known)
 
 
-def _around(argument: ast.arg, default: ast.expr) -> Parameter:
+def _parameter_near_default(argument: ast.arg, default: ast.expr) -> Parameter:
     """Return a parameter whose proposed values are its default, or numbers of the same magnitude."""
     # Half to twice the default: valid values of a rate or a limit have the magnitude of its default.
-    text, value = ast.unparse(default), getattr(default, "value", None)
-    domain, strategy = "", f"st.just({text})"
+    value = getattr(default, "value", None)
+    strategy, domain = f"st.just({ast.unparse(default)})", ""
     if type(value) is float and value > 0:
-        domain, strategy = f"real {value / 2:g}..{value * 2:g}", f"st.floats({value / 2!r}, {value * 2!r})"
+        strategy, domain = f"st.floats({value / 2!r}, {value * 2!r})", f"real {value / 2:g}..{value * 2:g}"
     elif type(value) is int and value > 0:
-        domain, strategy = f"int {value}..{value * 2}", f"st.integers({value}, {value * 2})"
+        strategy, domain = f"st.integers({value}, {value * 2})", f"int {value}..{value * 2}"
     elif type(value) is bool:
-        domain, strategy = "mask", "st.booleans()"
+        strategy, domain = "st.booleans()", "mask"
     type_is_known = isinstance(default, ast.Constant)
-    return Parameter(argument.arg, _text(argument.annotation), strategy, domain, True, type_is_known=type_is_known)
+    return Parameter(argument.arg, _annotation(argument), strategy, domain, True, type_is_known=type_is_known)
 
 
-def _text(annotation: ast.expr | None) -> str:
+def _annotation(argument: ast.arg) -> str:
+    annotation = argument.annotation
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return annotation.value
     return ast.unparse(annotation) if annotation is not None else ""
 
 
-def _proposal(annotation: str) -> tuple[str, str]:
-    bare = re.sub(r"\b\w+\.", "", annotation).replace(" ", "")
-    proposals = (proposal for proposal in PROPOSALS if re.fullmatch(proposal[0], bare))
-    _, strategy, domain = next(proposals, ("", "", ""))
-    return strategy, domain
+def _proposed_values(annotation: str) -> tuple[str, str]:
+    """Return the strategy and the domain for an annotation; "" for both if none is proposed."""
+    annotation = re.sub(r"\b\w+\.", "", annotation).replace(" ", "")
+    for pattern, strategy, domain in PROPOSALS:
+        if re.fullmatch(pattern, annotation):
+            return strategy, domain
+    return "", ""
 
 
 RANDOM = {"rand", "randn", "randint", "randperm", "random", "bernoulli", "dropout", "multinomial", "normal_", "time"}
 RANDOM |= {"perf_counter", "uuid4", "shuffle", "sample", "uniform_", "default_rng", "Generator"}
 """Names in code whose result may differ for equal arguments."""
-FREE = {"staticmethod", "classmethod"}
+WITHOUT_OBJECT = {"staticmethod", "classmethod"}
 """Decorators of methods that are called on the class, without an object."""
 
 
@@ -161,25 +164,25 @@ class FunctionUnderContract:
 
     Attributes:
         target: The module and the name.
-        text: The docstring.
+        docstring: The docstring; "" without one.
         parameters: Parameters that a call must pass.
         optional: Parameters that a call may pass.
         constructor: Parameters of the class for a method that needs an object; None for other functions.
+        is_deterministic: Whether the source uses no random numbers and no clock, judging by the names in it.
+        returns_nothing: Whether the source returns nothing, so that the function works by changing its arguments.
     """
 
     target: Target
-    text: str
+    docstring: str
     parameters: tuple[Parameter, ...]
     optional: tuple[Parameter, ...] = ()
     constructor: tuple[Parameter, ...] | None = None
-    steady: bool = True
-    """Whether the source uses no random numbers and no clock, judging by the names in it."""
-    silent: bool = False
-    """Whether the source returns nothing, so that the function works by changing its arguments."""
+    is_deterministic: bool = True
+    returns_nothing: bool = False
 
     @property
     def all_parameters(self) -> tuple[Parameter, ...]:
-        """Return all parameters that a call must give."""
+        """Return the parameters of the constructor and of the call."""
         return (*(self.constructor or ()), *self.parameters)
 
     @property
@@ -210,7 +213,8 @@ def read_function(project: Project, target: Target) -> FunctionUnderContract:
     except Unbound as problem:
         raise UsageError(_with_hint(str(problem), target.module, problem.known)) from problem
     if not target.attribute:
-        public = ", ".join(n for n, node in definitions.items() if _is_function(node) and n[0] != "_" and "." not in n)
+        top = [name for name, node in definitions.items() if _is_function(node) and "." not in name]
+        public = ", ".join(name for name in top if not name.startswith("_"))
         raise UsageError(f"invalid subject '{target}': expected module:function; {target.module} defines {public}")
     definition = definitions.get(target.attribute)
     if isinstance(definition, ast.ClassDef):
@@ -221,7 +225,7 @@ def read_function(project: Project, target: Target) -> FunctionUnderContract:
     bound = function(project, Binding(file.relative_to(project.root).as_posix(), target.attribute))
     if bound.is_lazy:
         raise UsageError(f"invalid subject '{target}': a coroutine or generator; write a function that returns values")
-    return _callee(target, bound, definitions)
+    return _describe(target, bound, definitions)
 
 
 def _is_function(node: object) -> bool:
@@ -245,68 +249,75 @@ def _only_method(target: Target, definitions: dict[str, syntax.Definition]) -> s
     raise UsageError(f"invalid subject '{target}': a class; {choice}")
 
 
-def _callee(target: Target, bound: Function, definitions: dict[str, syntax.Definition]) -> FunctionUnderContract:
+def _describe(target: Target, bound: Function, definitions: dict[str, syntax.Definition]) -> FunctionUnderContract:
     owner_name, _, name = target.attribute.rpartition(".")
     owner = definitions.get(owner_name)
     decorators = {ast.unparse(decorator) for decorator in bound.node.decorator_list}
     if "property" in decorators or name.startswith("__"):
         raise UsageError(f"invalid subject '{target}': a property or special method; write a function that calls it")
-    skipped = int(isinstance(owner, ast.ClassDef) and "staticmethod" not in decorators)
+    skipped = 1 if isinstance(owner, ast.ClassDef) and "staticmethod" not in decorators else 0  # `self` or `cls`
     call_parameters = parameters(bound.node, skipped)
     names = {parameter.name for parameter in call_parameters}
     constructor: tuple[Parameter, ...] | None = None
-    if isinstance(owner, ast.ClassDef) and not decorators & FREE:
+    if isinstance(owner, ast.ClassDef) and not decorators & WITHOUT_OBJECT:
         init = definitions.get(f"{owner_name}.__init__")
         constructor = ()
         if isinstance(init, ast.FunctionDef):
-            constructor = parameters(init, 1, required=True)
+            constructor = parameters(init, 1, only_required=True)
         elif any("dataclass" in ast.unparse(decorator) for decorator in owner.decorator_list):
             constructor = tuple(_parameter(argument, True) for argument, value in class_fields(owner) if value is None)
-        # A parameter of the constructor has another name in the test if the method has one of the same name.
+        # A parameter `x` of both the constructor and the method has two values in the test, `own_x` and `x`.
         constructor = tuple(replace(p, alias=f"own_{p.name}" if p.name in names else "") for p in constructor)
-    words = {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(bound.node)}
+    nodes = list(ast.walk(bound.node))
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    used |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     return FunctionUnderContract(
         target=target,
-        text=ast.get_docstring(bound.node) or "",
+        docstring=ast.get_docstring(bound.node) or "",
         parameters=call_parameters,
         optional=tuple(parameter for parameter in optional(bound.node, skipped) if parameter.name not in names),
         constructor=constructor,
-        silent=isinstance(bound.node, ast.FunctionDef) and returns_nothing(bound.node),
-        steady=not words & RANDOM,
+        is_deterministic=not used & RANDOM,
+        returns_nothing=isinstance(bound.node, ast.FunctionDef) and returns_nothing(bound.node),
     )
 
 
-MAX_CHARACTERS = 200
+MAX_FORMULA = 200
+"""Characters of a docstring that are read as one formula."""
 SPAN = re.compile(r"`+([^`]+)`+")
 CALLS = {"exp", "log", "log1p", "expm1", "sqrt", "abs", "sin", "cos", "tanh", "sigmoid", "floor", "maximum", "minimum"}
 CALLS |= {"min", "max", "clip"}
+"""Functions that a formula may call."""
 SYNONYMS = {"min": "minimum", "max": "maximum"}
 """Functions of Python that have another name in the language of equations."""
-NODES = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.operator, ast.unaryop, ast.expr_context)
+FORMULA_NODES = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.operator, ast.unaryop, ast.expr_context)
 
 
-def formula(text: str, names: set[str]) -> str:
+def formula(docstring: str, names: set[str]) -> str:
     """Return the first formula for the value of a function in its docstring, in the language of equations; "" if none.
 
     Candidates are spans in backticks, text after `=`, and text after "Return". A single parameter is not a formula.
 
     Args:
-        text: The docstring.
+        docstring: The docstring.
         names: The parameters that the formula may use.
     """
-    return next((expression for candidate in _candidates(text) if (expression := _expression(candidate, names))), "")
+    expressions = (_expression(candidate, names) for candidate in _candidates(docstring))
+    return next(filter(None, expressions), "")
 
 
-def _candidates(text: str) -> Iterator[str]:
-    yield from (span.rpartition("=")[2] for span in SPAN.findall(text))
-    for line in text.splitlines():
+def _candidates(docstring: str) -> Iterator[str]:
+    yield from (span.rpartition("=")[2] for span in SPAN.findall(docstring))
+    for line in docstring.splitlines():
         for sentence in re.split(r"\.(?:\s|$)|[;:](?:\s|$)", line):
+            # The text after the last `=`, but not after `==` or `<=`, or after "Return" at the start.
             yield re.split(r"(?<![<>=!])=(?!=)|^\s*Returns?\b", sentence)[-1]
 
 
 def _expression(text: str, names: set[str]) -> str:
+    """Return a text as an expression in the language of equations; "" if it is not a formula."""
     try:
-        node = ast.parse(text.replace("^", "**").strip()[:MAX_CHARACTERS], mode="eval").body
+        node = ast.parse(text.replace("^", "**").strip()[:MAX_FORMULA], mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
     if not isinstance(node, ast.BinOp | ast.Call | ast.UnaryOp) or not _is_simple(node, names):
@@ -320,9 +331,12 @@ def _expression(text: str, names: set[str]) -> str:
 
 def _is_simple(node: ast.expr, names: set[str]) -> bool:
     """Return whether a tree consists of numbers, arithmetic, known functions and at least one of the names."""
-    calls = [child for child in ast.walk(node) if isinstance(child, ast.Call)]
-    functions = {id(child.func) for child in calls}
-    plain = all(isinstance(call.func, ast.Name) and call.func.id in CALLS and not call.keywords for call in calls)
-    used = [child.id for child in ast.walk(node) if isinstance(child, ast.Name) and id(child) not in functions]
-    numbers = all(type(c.value) in (int, float) for c in ast.walk(node) if isinstance(c, ast.Constant))
-    return plain and numbers and bool(used) and set(used) <= names and all(isinstance(e, NODES) for e in ast.walk(node))
+    nodes = list(ast.walk(node))
+    calls = [child for child in nodes if isinstance(child, ast.Call)]
+    if not all(isinstance(call.func, ast.Name) and call.func.id in CALLS and not call.keywords for call in calls):
+        return False
+    if any(isinstance(child, ast.Constant) and type(child.value) not in (int, float) for child in nodes):
+        return False
+    functions = {call.func for call in calls}
+    variables = {child.id for child in nodes if isinstance(child, ast.Name) and child not in functions}
+    return bool(variables) and variables <= names and all(isinstance(child, FORMULA_NODES) for child in nodes)

@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
@@ -33,7 +33,7 @@ def expand_topics(suite: Contract, patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def same_claims() -> dict[str, tuple[str, ...]]:
-    """Return, by id of a claim about one run, the claims about every job of a loop with the same meaning."""
+    """Return the ids in `same_as` of every claim of `training-run`: claims of another suite with its meaning."""
     (suite,) = load([suites()[OBSERVED]]).contracts
     return {claim.id: tuple(claim.options.get("same_as", ())) for claim in suite.falsifiers}
 
@@ -41,12 +41,13 @@ def same_claims() -> dict[str, tuple[str, ...]]:
 def claim_hint(suite: Contract, name: str) -> str:
     """Return a suggestion for a name that matches no claim of the suite."""
     near = nearest(name.upper(), [*topics(suite), *(claim.id for claim in suite.claims)])
-    return f"did you mean {near!r}? `pv explain {suite.id}` shows all claims; topics: {', '.join(topics(suite))}"
+    similar = f"did you mean {near!r}? " if near else ""
+    return f"{similar}`pv explain {suite.id}` shows all claims; topics: {', '.join(topics(suite))}"
 
 
 def suite_hint(name: str) -> str:
-    """Return the suite of a claim that is named without its suite, and its command; "" if no suite has the claim."""
-    for suite in (contract for path in suites().values() for contract in load([path]).contracts):
+    """Return which suite has the claim `name`, with the command that tries the claim; "" if no suite has the claim."""
+    for suite in _all_suites():
         if any(fnmatchcase(claim.id, name) for claim in suite.claims):
             option = "" if suite.id == "training-loop" else f" --suite {suite.id}"
             return f"it is of the suite {suite.id}: `pv check SUBJECT{option} --only {name!r}`"
@@ -56,8 +57,9 @@ def suite_hint(name: str) -> str:
 def similar_suite_name(name: str) -> str:
     """Return the command that explains the suite, topic or claim with the most similar name; "" if none is similar."""
     commands: dict[str, str] = {suite_id: f"`pv explain {suite_id}`" for suite_id in suites()}
-    for suite in (contract for path in suites().values() for contract in load([path]).contracts):
+    for suite in _all_suites():
         commands |= {topic: f"`pv explain '*-{topic}-*'`" for topic in topics(suite)}
+        # Suggest claims only for a name with the prefix of the suite, such as `TL-`.
         if name.startswith(suite.claims[0].id.partition("-")[0] + "-"):
             commands |= {claim.id: f"`pv explain {claim.id}`" for claim in suite.claims}
     near = name if name in commands else nearest_name(name, list(commands))
@@ -66,13 +68,19 @@ def similar_suite_name(name: str) -> str:
 
 def nearest_name(name: str, names: Sequence[str]) -> str:
     """Return the most similar name; names with the same text before the last hyphen are preferred."""
-    start = name.rpartition("-")[0]
-    return nearest(name, [candidate for candidate in names if start and candidate.startswith(start)] or names)
+    prefix = name.rpartition("-")[0]
+    preferred = [candidate for candidate in names if candidate.startswith(prefix)] if prefix else []
+    return nearest(name, preferred or names)
+
+
+def _all_suites() -> Iterator[Contract]:
+    for path in suites().values():
+        yield from load([path]).contracts
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedArguments:
-    """What the arguments of a command name.
+    """The contracts and claims that the arguments of a command name.
 
     Attributes:
         paths: The files and folders of the contracts.
@@ -82,14 +90,13 @@ class ResolvedArguments:
     paths: tuple[Path, ...] = ()
     claims: tuple[str, ...] | None = None
 
-    def of(self, contract: Contract) -> Contract:
+    def select(self, contract: Contract) -> Contract:
         """Return a contract with only its named claims."""
         if self.claims is None:
             return contract
-        falsifiers = tuple(falsifier for falsifier in contract.falsifiers if falsifier.id in self.claims)
         return replace(
             contract,
-            falsifiers=falsifiers,
+            falsifiers=tuple(falsifier for falsifier in contract.falsifiers if falsifier.id in self.claims),
             harnesses=tuple(harness for harness in contract.harnesses if harness.id in self.claims),
         )
 
@@ -108,11 +115,13 @@ def resolve_names(names: Sequence[str | Path], project: Project) -> ResolvedArgu
     paths = tuple(dict.fromkeys(path for named in resolved for path in named.paths))
     if all(named.claims is None for named in resolved):
         return ResolvedArguments(paths)
-    claims: dict[str, None] = {}
-    for named in resolved:  # a contract that is named without claims means all its claims
-        whole_contracts = () if named.claims is not None else load(named.paths).contracts
-        claims |= dict.fromkeys(named.claims or [claim.id for contract in whole_contracts for claim in contract.claims])
-    return ResolvedArguments(paths, tuple(claims))
+    claims: list[str] = []
+    for named in resolved:
+        if named.claims is not None:
+            claims += named.claims
+        else:  # a contract that is named without claims means all its claims
+            claims += [claim.id for contract in load(named.paths).contracts for claim in contract.claims]
+    return ResolvedArguments(paths, tuple(dict.fromkeys(claims)))
 
 
 def ids() -> dict[str, str]:
@@ -144,27 +153,32 @@ def _resolve_one(name: str, loaded: Loaded) -> ResolvedArguments:
         return ResolvedArguments((Path(name),))
     contracts = [contract for contract in loaded.contracts if fnmatchcase(contract.id, name)]
     # The id in a malformed file cannot be read, but files are usually named by it.
-    broken = (f.location.path for f in loaded.findings if f.severity is Severity.REFUSAL)
-    if paths := (*(contract.location.path for contract in contracts), *(p for p in broken if p.stem == name)):
-        return ResolvedArguments(paths)
+    refused = [finding.location.path for finding in loaded.findings if finding.severity is Severity.REFUSAL]
+    paths = [contract.location.path for contract in contracts] + [path for path in refused if path.stem == name]
+    if paths:
+        return ResolvedArguments(tuple(paths))
     claims = [(contract, claim.id) for contract in loaded.contracts for claim in contract.claims]
     matching = [(contract, id_) for contract, id_ in claims if fnmatchcase(id_, name)]
-    if not matching and os.path.lexists(name):
+    if matching:
+        paths = [contract.location.path for contract, _ in matching]
+        return ResolvedArguments(tuple(paths), tuple(id_ for _, id_ in matching))
+    if os.path.lexists(name):
         return ResolvedArguments((Path(name),))
-    if not matching and name in suites():
+    if name in suites():
         return ResolvedArguments((suites()[name],))
-    if not matching:
-        raise _unknown(name, loaded)
-    return ResolvedArguments(tuple(c.location.path for c, _ in matching), tuple(id_ for _, id_ in matching))
+    raise _unknown_name(name, loaded)
 
 
-def _unknown(name: str, loaded: Loaded) -> UsageError:
+def _unknown_name(name: str, loaded: Loaded) -> UsageError:
     if os.sep in name or name.endswith((".yaml", ".yml")):
         return UsageError(f"no such file or folder: {name}; name a contract file or a folder of contracts")
     contracts = [contract.id for contract in loaded.contracts]
-    near = nearest(name, contracts) or nearest_name(name, [c.id for one in loaded.contracts for c in one.claims])
-    start = "`pv list` shows all ids" if contracts else "the project has no contracts, `pv new` writes a first one"
-    hint = suite_hint(name) or (f"did you mean {near!r}?" if near else start)
+    claims = [claim.id for contract in loaded.contracts for claim in contract.claims]
+    hint = suite_hint(name)
+    if not hint and (near := nearest(name, contracts) or nearest_name(name, claims)):
+        hint = f"did you mean {near!r}?"
+    if not hint:
+        hint = "`pv list` shows all ids" if contracts else "the project has no contracts, `pv new` writes a first one"
     return UsageError(f"no such file, folder, contract or claim: {name}; {hint}")
 
 
@@ -172,11 +186,10 @@ def target_of(text: str, hint: str = "") -> Target:
     """Return the target `module` or `module:attribute`. Raise `UsageError`, ending with `hint`, for anything else."""
     target = Target.parse(text)
     attributes = target.attribute.split(".") if target.attribute else []
-    names = all(part.isidentifier() for part in (*target.module.split("."), *attributes))
-    if not names or any(part.startswith("_") for part in attributes):
-        raise UsageError(
-            f"invalid subject {text!r}: expected module or module:attribute{hint or _after(hyphen_hint(text))}"
-        )
+    is_dotted = all(part.isidentifier() for part in (*target.module.split("."), *attributes))
+    if not is_dotted or any(part.startswith("_") for part in attributes):
+        hint = hint or _with_semicolon(hyphen_hint(text))
+        raise UsageError(f"invalid subject {text!r}: expected module or module:attribute{hint}")
     return target
 
 
@@ -202,18 +215,19 @@ def _suggestion(contract: Contract, text: str, declared: list[str]) -> str:
     if near:
         return f"; did you mean {near!r}?"
     names = ", ".join(other.name for other in contract.subjects) or "no other subject"
-    return _after(hyphen_hint(text)) + _after(f"{contract.id} declares {names}")
+    return _with_semicolon(hyphen_hint(text)) + _with_semicolon(f"{contract.id} declares {names}")
 
 
-def _after(hint: str) -> str:
+def _with_semicolon(hint: str) -> str:
     return f"; {hint}" if hint else ""
 
 
 def missing_package(package: str) -> str:
-    """Return the reason if a distribution is not installed; "" if it is, or if the name is empty."""
+    """Return that a distribution is not installed, as the reason of a skip; "" if it is, or if the name is empty."""
+    if not package:
+        return ""
     try:
-        if package:
-            version(package)
+        version(package)
     except PackageNotFoundError:
         return f"{package} is not installed"
     return ""
@@ -223,15 +237,16 @@ def must_be_installed(contract: Contract, target: Target, project: Project) -> N
     """Raise `UsageError` if the contract says that `target` needs a distribution which is not installed."""
     for other in contract.subjects:
         if other.target == target and (why := missing_package(other.package)):
-            # The extra of the project that contains the distribution is named too.
+            # Name the extra of the project that contains the distribution.
             file = project.root / "pyproject.toml"
             table: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
             extras: dict[str, list[str]] = table.get("project", {}).get("optional-dependencies", {})
-            holding = [name for name, needed in extras.items() if _name(other.package) in map(_name, needed)]
-            extra = f" (extra {holding[0]})" if holding else ""
+            package = _normal_name(other.package)
+            containing = [name for name, requirements in extras.items() if package in map(_normal_name, requirements)]
+            extra = f" (extra {containing[0]})" if containing else ""
             raise UsageError(f"{why}: pip install {other.package}{extra}")
 
 
-def _name(requirement: str) -> str:
+def _normal_name(requirement: str) -> str:
     """Return the normalised name of a requirement's distribution."""
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()

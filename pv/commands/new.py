@@ -1,4 +1,4 @@
-"""Write the files of a first contract: contract, falsifier and faults. No file that exists is changed."""
+"""Write the files of a new contract: contract, falsifier and faults. Existing files are not changed."""
 
 import json
 import os
@@ -21,11 +21,11 @@ SCHEMA_FILE = "pv-1.schema.json"
 SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 # Parts of the templates that not every function needs.
-NOTHING = """\
+RETURNS_NOTHING = """\
     if result is None:
         raise SkipTest("FILL IN which arguments $function changes, and compare these: it returns nothing")
 """
-FILLING = """
+FILL_IN_STRATEGY = """
 
 def fill_in():
     raise SkipTest("FILL IN $why in $test")
@@ -46,7 +46,7 @@ CLAIM = """\
   rule: $function follows its definition
   prediction: Code and equation agree within rounding
   if_fails: A term, a factor or a sign is wrong"""
-TO_FILL_IN = """\
+FILL_IN_EQUATION = """\
 ## To compare the code with its definition, write that and the valid values in place of FILL IN, and uncomment the lines
 ## that start with one `#` (arrays need PyTorch); docs/equations.md of pv describes the language.
 """
@@ -68,7 +68,7 @@ class WrittenFiles:
 
 
 def template(name: str) -> str:
-    """Return the text of a file in `templates/`, in which `$name` stands for a text to substitute."""
+    """Return the text of a template in `templates/`, with placeholders such as `$name`."""
     return resources("pv.commands").joinpath("templates", f"{name}.txt").read_text(encoding="utf-8")
 
 
@@ -95,7 +95,7 @@ def new(name: str = "", *, subject: str = "") -> WrittenFiles:
     for other in load(path for path in project.contracts if path.exists()).contracts:
         if other.id == name:
             raise UsageError(f"duplicate contract {name!r} (first defined in {other.location.path}); name another")
-    word = re.sub(r"\W", "_", f"c_{name}" if name[0].isdigit() else name)
+    word = re.sub(r"\W", "_", f"c_{name}" if name[0].isdigit() else name)  # the name as a Python identifier
     # Write new code to the first folder that modules are imported from.
     code = project.root if project.root in project.roots else project.roots[0]
     contract = project.contracts[0] / f"{name}.yaml"
@@ -121,18 +121,19 @@ def new(name: str = "", *, subject: str = "") -> WrittenFiles:
         test: _falsifier(names, function),
         test.with_name("faults.py"): Template(template("faults.py")).substitute(names),
     }
-    return _write(project, files, name, _to_fill_in(shown_path(test), files[test], function))
+    return _write(project, files, name, _advice(shown_path(test), files[test], function))
 
 
 def _contract(project: Project, names: Mapping[str, str], function: FunctionUnderContract) -> str:
     """Return the contract of a function; a formula in its docstring becomes an equation if lint accepts it."""
-    text = ""
-    if function.steady and all(parameter.domain and parameter.type_is_known for parameter in function.all_parameters):
-        variables = {item.variable for item in (*function.all_parameters, *function.optional) if item.domain}
-        text = formula(function.text, variables)
-    # A formula can parse and yet not type-check, for example if a parameter is an array: lint decides.
-    if text and _is_sound(project, live := _contract_text(names, function, text)):
-        return live
+    required = function.all_parameters
+    if function.is_deterministic and all(parameter.domain and parameter.type_is_known for parameter in required):
+        variables = {parameter.variable for parameter in (*required, *function.optional) if parameter.domain}
+        if expression := formula(function.docstring, variables):
+            text = _contract_text(names, function, expression)
+            # A formula can parse and yet not type-check, for example if a parameter is an array: lint decides.
+            if _equation_is_valid(project, text):
+                return text
     return _contract_text(names, function, "")
 
 
@@ -144,35 +145,35 @@ def _contract_text(names: Mapping[str, str], function: FunctionUnderContract, ex
         function: The function.
         expression: The formula in the docstring; "" to leave the equation to fill in.
     """
-    summary = function.text.partition("\n")[0] or f"What {function.name} returns"
+    summary = function.docstring.partition("\n")[0] or f"What {function.name} returns"
     words = {**names, "function": function.name, "word": function.name.replace(".", "_")}
     used = set(re.findall(r"\w+", expression))
-    also = tuple(parameter for parameter in function.optional if parameter.name in used)
-    shown = [*function.all_parameters, *also]
-    domains = {parameter.variable: parameter.domain for parameter in shown}
+    used_optional = tuple(parameter for parameter in function.optional if parameter.name in used)
+    variables = [*function.all_parameters, *used_optional]
+    domains = {parameter.variable: parameter.domain for parameter in variables}
     if not expression:
         domains = {name: f"FILL IN, such as {domain}" if domain else "FILL IN" for name, domain in domains.items()}
-    returns = f"\n    returns: {shown[0].variable}  # an argument that it changes, as it is after the call"
-    arrays = any("[N]" in parameter.domain for parameter in shown if parameter.variable in used)
+    returns = f"\n    returns: {variables[0].variable}  # an argument that it changes, as it is after the call"
+    arrays = any("[N]" in parameter.domain for parameter in variables if parameter.variable in used)
     equation = Template(EQUATION).substitute(
         words,
         domain=", ".join(f'{name}: "{domain}"' for name, domain in domains.items()),
         expression=expression or "FILL IN",
-        call=function.call(lambda parameter: parameter.argument(parameter.variable), also),
+        call=function.call(lambda parameter: parameter.argument(parameter.variable), used_optional),
         result="    result: real[N]\n" if arrays else "",
-        returns=returns if function.silent else "",
+        returns=returns if function.returns_nothing else "",
     )
     claim = Template(CLAIM).substitute(words)
     if not expression:
         equation, claim = ("\n".join(f"# {line}" for line in text.splitlines()) for text in (equation, claim))
-        equation = TO_FILL_IN + equation
+        equation = FILL_IN_EQUATION + equation
     description = json.dumps(summary, ensure_ascii=False)
     contract = Template(template("contract.yaml"))
     return contract.substitute(words, description=description, equation=equation, claim=claim)
 
 
-def _is_sound(project: Project, text: str) -> bool:
-    """Return whether lint accepts a contract with its equation."""
+def _equation_is_valid(project: Project, text: str) -> bool:
+    """Return whether lint accepts the equation of a contract."""
     from pv.linting import lint
 
     with tempfile.TemporaryDirectory() as folder:
@@ -187,29 +188,30 @@ def _falsifier(names: Mapping[str, str], function: FunctionUnderContract) -> str
     """Return the falsifier of a function."""
     drawn = function.all_parameters
     words = {**names, "function": function.name}
-    unknown = [item.name_in_test for item in drawn if not (item.type_is_known and function.steady)]
-    why = f"valid values of {', '.join(unknown)}" if function.steady else "a claim about the random result"
+    # The strategies to fill in; for a random result all of them, since the author must write another claim anyway.
+    to_fill_in = [item.name_in_test for item in drawn if not (item.type_is_known and function.is_deterministic)]
+    why = f"valid values of {', '.join(to_fill_in)}" if function.is_deterministic else "a claim about the random result"
     return Template(template("falsifier.py")).substitute(
         words,
         imports="\nimport torch" if any("torch." in parameter.strategy for parameter in drawn) else "",
-        nothing=Template(NOTHING).substitute(words) if function.silent else "",
-        filling=Template(FILLING).substitute(words, why=why) if unknown else "\n",
-        strategies="\n".join(_strategy(parameter, unknown) for parameter in drawn),
+        nothing=Template(RETURNS_NOTHING).substitute(words) if function.returns_nothing else "",
+        filling=Template(FILL_IN_STRATEGY).substitute(words, why=why) if to_fill_in else "\n",
+        strategies="\n".join(_strategy(parameter, to_fill_in) for parameter in drawn),
         names=", ".join(parameter.name_in_test for parameter in drawn),
         call=function.call(lambda parameter: parameter.argument(f"copy.deepcopy({parameter.name_in_test})")),
     )
 
 
-def _strategy(parameter: Parameter, unknown: list[str]) -> str:
-    if parameter.name_in_test not in unknown:
+def _strategy(parameter: Parameter, to_fill_in: list[str]) -> str:
+    if parameter.name_in_test not in to_fill_in:
         return f"    {parameter.name_in_test}={parameter.strategy},"
-    such = f"such as {parameter.strategy}" if parameter.strategy else f"values of {parameter.annotation or 'any type'}"
-    return f"    {parameter.name_in_test}=FILL_IN,  # {such}"
+    hint = f"such as {parameter.strategy}" if parameter.strategy else f"values of {parameter.annotation or 'any type'}"
+    return f"    {parameter.name_in_test}=FILL_IN,  # {hint}"
 
 
-def _to_fill_in(test: Path, text: str, function: FunctionUnderContract) -> str:
+def _advice(test: Path, text: str, function: FunctionUnderContract) -> str:
     """Return advice on what the author must fill in, since source code does not show which values are valid."""
-    if not function.steady:
+    if not function.is_deterministic:
         return f"the result seems to be random: write a claim about it in {test}; until then it is undecided"
     if "=FILL_IN" not in text:
         return f"check that the strategies in {test} draw every valid value and no invalid one"
@@ -217,7 +219,7 @@ def _to_fill_in(test: Path, text: str, function: FunctionUnderContract) -> str:
     return f"write strategies for {names} in {test}, in place of FILL_IN; until then the claim is undecided"
 
 
-def _write(project: Project, files: Mapping[Path, str], name: str, *to_do: str) -> WrittenFiles:
+def _write(project: Project, files: Mapping[Path, str], name: str, *advice: str) -> WrittenFiles:
     """Write the files and the missing files of the project. Raise UsageError if one of the files exists."""
     for path in files:
         if os.path.lexists(path):
@@ -226,25 +228,26 @@ def _write(project: Project, files: Mapping[Path, str], name: str, *to_do: str) 
             )
     # The files that all contracts of a project share.
     shared: dict[Path, str] = {}
-    advice = []
+    advice_on_project = []
     if not project.declared:
         file = project.root / "pyproject.toml"
         roots = [path.relative_to(project.root).as_posix() for path in project.roots]
         table = f"[tool.pv]\nroots = {json.dumps(roots)}\n"
         if file.exists():
-            advice.append(f"add these lines to {shown_path(file)}:\n{table}")
+            advice_on_project.append(f"add these lines to {shown_path(file)}:\n{table}")
         else:
             shared[file] = table
-    copy = project.contracts[0] / SCHEMA_FILE
+    schema_file = project.contracts[0] / SCHEMA_FILE
     text = json.dumps(schema("contract"), indent=2, ensure_ascii=False) + "\n"
-    if not copy.exists():
-        shared[copy] = text
-    elif copy.read_bytes() != text.encode():
-        advice.append(f"{shown_path(copy)} is of another version: renew it with `pv schema > {shown_path(copy)}`")
+    if not schema_file.exists():
+        shared[schema_file] = text
+    elif schema_file.read_bytes() != text.encode():
+        shown = shown_path(schema_file)
+        advice_on_project.append(f"{shown} is of another version: renew it with `pv schema > {shown}`")
     create({**shared, **files})
     return WrittenFiles(
         files=tuple(map(shown_path, {**shared, **files})),
-        advice=(*advice, *to_do),
+        advice=(*advice_on_project, *advice),
         commands=(f"pv validate {name}", f"pv explain {name}"),
     )
 

@@ -24,20 +24,22 @@ from pv.suites.training_loop.names import MODEL, NUMBERS, ROLES, VALUES, divides
 PARAMETER = re.compile(r"(\w+_)?(config|cfg|conf|settings|args|arguments|options|opts|hparams)")
 CLASS = re.compile(r"\w*(Config|Cfg|Conf|Settings|Args|Arguments|Options|Opts|HParams)")
 MAKER = re.compile(r"(get_|make_|parse_)?(default_)?(config|cfg|conf|settings|args|options|hparams)|(get_)?defaults")
-"""Usual names of a parameter that takes settings, of their class, and of a function that returns the default ones.
+"""Usual names of a parameter that takes settings, of their class, and of a function that returns default settings.
 
 A function that returns parsed command-line arguments also returns settings, whatever its name is."""
-Classes = Mapping[str, ast.ClassDef]
+Fields = list[tuple[ast.arg, ast.expr | None]]
+"""The fields of settings, or the parameters of a function, each with its default; None without one."""
 
 
 def _imported(body: list[ast.stmt]) -> list[str]:
+    """Return the names that `from` imports in a block bind."""
     return [name.asname or name.name for node in body if isinstance(node, ast.ImportFrom) for name in node.names]
 
 
 def find_makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
     """Return the functions that return default settings without arguments, by dotted name.
 
-    They have a usual name, or return what an ArgumentParser has parsed.
+    Such a function has a usual name, or returns the arguments that an ArgumentParser has parsed.
     """
     return {
         name: function
@@ -65,33 +67,32 @@ def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr |
 
     Fields are attributes that it assigns and options of `add_argument`; a required option has no default.
     """
-    returned = {
-        ast.unparse(statement.value)
-        for statement in ast.walk(maker)
-        if isinstance(statement, ast.Return) and statement.value
-    }
-    for node in ast.walk(maker):
+    nodes = list(ast.walk(maker))
+    returned = {ast.unparse(node.value) for node in nodes if isinstance(node, ast.Return) and node.value}
+    for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Attribute):
             if {ast.unparse(target.value)} == returned:
-                yield ast.arg(target.attr, ast.Name(type(getattr(node.value, "value", None)).__name__)), node.value
+                type_of_constant = type(getattr(node.value, "value", None)).__name__
+                yield ast.arg(target.attr, ast.Name(type_of_constant)), node.value
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
             options = [str(name.value) for name in node.args if isinstance(name, ast.Constant)]
             keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+            # The field is named by the first long option or positional argument: `--batch-size` is `batch_size`.
             if name := next((option for option in options if option[:1] != "-" or option.startswith("--")), ""):
-                required = keywords.get("required", ast.Constant(name[:1] != "-" and "nargs" not in keywords))
-                default = None if getattr(required, "value", False) else node
-                yield ast.arg(name.lstrip("-").replace("-", "_"), keywords.get("type")), default
+                is_positional = not name.startswith("-") and "nargs" not in keywords
+                is_required = getattr(keywords.get("required"), "value", is_positional)
+                # The default may be computed, so the call stands for it: only its presence matters.
+                yield ast.arg(name.lstrip("-").replace("-", "_"), keywords.get("type")), None if is_required else node
 
 
-def settings_of(
-    parameter: ast.arg, default: ast.expr | None, loop: "Loop"
-) -> tuple[str, list[tuple[ast.arg, ast.expr | None]]]:
+def settings_of(parameter: ast.arg, default: ast.expr | None, loop: "Loop") -> tuple[str, Fields]:
     """Find the settings class of a parameter and the arguments that its constructor needs.
 
     1. A class that the annotation or the default of the parameter names.
-    2. Otherwise, if the parameter has a usual name such as `config`: the class with a usual name, or the only function
-       that returns default settings, which has the most settings of a job. A candidate without an attribute that the
-       loop reads is dropped, so that settings of the model are not mistaken for settings of the loop.
+    2. Otherwise, if the parameter has a usual name such as `config`, the candidate with the most settings of a job.
+       Candidates are the classes with a usual name, and a function that returns default settings if there is only one.
+       A candidate without an attribute that the loop reads is dropped, so that settings of the model are not mistaken
+       for settings of the loop.
 
     Args:
         parameter: The parameter of the loop.
@@ -101,30 +102,30 @@ def settings_of(
     Returns:
         The name of the class or function, and its fields with defaults; ("", []) if there is none.
     """
-    usual = PARAMETER.fullmatch(parameter.arg) is not None
+    is_usual = PARAMETER.fullmatch(parameter.arg) is not None
     name = next(_class_names(parameter.annotation, loop.classes), "")
     if not name and isinstance(default, ast.Call):
         created = next(_class_names(default.func, loop.classes), "")
-        name = created if usual or CLASS.fullmatch(created) else ""
+        name = created if is_usual or CLASS.fullmatch(created) else ""
     if name:
         return name, _fields_of(loop.classes[name])
-    if not usual or parameter.annotation is not None:
+    if not is_usual or parameter.annotation is not None:
         return "", []
     candidates = {name: _fields_of(kind) for name, kind in loop.classes.items() if CLASS.fullmatch(name)}
     if len(loop.makers) == 1:
         candidates |= {name: list(default_fields(maker)) for name, maker in loop.makers.items()}
-    used = _used(parameter.arg, loop)
+    read = _attributes_read(parameter.arg, loop)
     counts: dict[str, int] = {}
-    for name, rows in candidates.items():
+    for name, fields in candidates.items():
         body = loop.classes[name].body if name in loop.classes else []
         methods = {statement.name for statement in body if isinstance(statement, ast.FunctionDef)}
-        if used <= methods | {argument.arg for argument, _ in rows}:
-            counts[name] = sum(bool(setting_of(argument.arg)) for argument, _ in rows)
-    most = [name for name, n in counts.items() if n and n == max(counts.values())]
-    return (most[0], candidates[most[0]]) if len(most) == 1 else ("", [])
+        if read <= methods | {argument.arg for argument, _ in fields}:
+            counts[name] = sum(setting_of(argument.arg) != "" for argument, _ in fields)
+    best = [name for name, count in counts.items() if count and count == max(counts.values())]
+    return (best[0], candidates[best[0]]) if len(best) == 1 else ("", [])
 
 
-def _fields_of(kind: ast.ClassDef) -> list[tuple[ast.arg, ast.expr | None]]:
+def _fields_of(kind: ast.ClassDef) -> Fields:
     """Return the arguments of the constructor of a settings class, with defaults."""
     init = _signature(kind)
     return list(class_fields(kind)) if init is None else with_defaults(init, 1)
@@ -138,12 +139,14 @@ def _signature(node: ast.ClassDef | ast.FunctionDef) -> ast.FunctionDef | None:
     return next((method for method in methods if method.name == "__init__"), None)
 
 
-def _parameters(node: ast.FunctionDef | None) -> list[tuple[ast.arg, ast.expr | None]]:
+def _parameters(node: ast.FunctionDef | None) -> Fields:
     """Return the parameters without `self`, each with its default; [] without a function."""
-    return [row for row in with_defaults(node) if row[0].arg != "self"] if node is not None else []
+    if node is None:
+        return []
+    return [(argument, default) for argument, default in with_defaults(node) if argument.arg != "self"]
 
 
-def _class_names(node: ast.expr | None, classes: Classes) -> Iterator[str]:
+def _class_names(node: ast.expr | None, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
     """Yield the names of classes in an annotation, which may be a string or a union."""
     for part in ast.walk(node) if node is not None else ():
         if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.isidentifier():
@@ -152,11 +155,11 @@ def _class_names(node: ast.expr | None, classes: Classes) -> Iterator[str]:
             yield part.id
 
 
-LONGEST = 90
-SUMMED = ("loss", "norm")
+MAX_LINE = 90
+NOT_SUMMED = ("loss", "norm")
 """Numbers of the last step; an attribute that accumulates a sum does not hold them."""
-LEAST = "least warm-up"
-"""The setting of a warm-up parameter that must be at least 1, because the loop divides by it."""
+WARMUP_OF_ONE = "warm-up of 1"
+"""The setting of a warm-up parameter that is 1 in every job, because the loop divides by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +170,15 @@ class Loop:
         node: The class or function.
         classes: The classes that its module can name.
         makers: Functions that return default settings.
-        annotated: Where classes are defined that are imported only under `TYPE_CHECKING`.
-        is_warm: Whether the loop divides by its warm-up, so that the warm-up cannot be 0.
+        annotated: The definitions of the names that are imported only under `TYPE_CHECKING`, for annotations.
+        divides_by_warmup: Whether the loop divides by its warm-up, so that the warm-up cannot be 0.
     """
 
     node: ast.ClassDef | ast.FunctionDef
     classes: Mapping[str, ast.ClassDef]
     makers: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
     annotated: Mapping[str, Target] = field(default_factory=dict)
-    is_warm: bool = False
+    divides_by_warmup: bool = False
 
     @property
     def is_class(self) -> bool:
@@ -189,22 +192,25 @@ class Loop:
         return {node.attr for node in nodes if isinstance(node.ctx, ast.Store) and _is_self(node.value)}
 
     def method(self, role: str) -> ast.FunctionDef | None:
-        """Return the method with a role, such as "update"; of several the one with the fewest required parameters."""
-        demands = {method: sum(default is None for _, default in _parameters(method)) for method in self.named(role)}
-        return min(demands, key=lambda method: demands[method], default=None)
+        """Return the method with a role, such as "update"; of several, the one with the fewest required parameters."""
+
+        def required(method: ast.FunctionDef) -> int:
+            return sum(default is None for _, default in _parameters(method))
+
+        return min(self.named(role), key=required, default=None)
 
     def named(self, role: str) -> list[ast.FunctionDef]:
         """Return the methods with a usual name for a role, except methods that another of these methods calls."""
-        # `train` that calls `_train_epoch` is the role, and the inner method is a part of it.
+        # If `train` calls `_train_epoch`, only `train` has the role.
         methods = (statement for statement in self.node.body if isinstance(statement, ast.FunctionDef))
         named = [method for method in methods if re.fullmatch(ROLES[role], method.name)]
         inner = {name for method in named for name in _called_on_self(method) if name != method.name}
         return [method for method in named if method.name not in inner] or named
 
     def numbers(self) -> list[str]:
-        """Return the attributes that hold a number, such as the loss, if only one attribute has a usual name for it."""
-        names = ([name for name in self.assigned if re.fullmatch(usual, name)] for usual in NUMBERS.values())
-        return [f"self.loop.{usual[0]}" for usual in names if len(usual) == 1]
+        """Return the expressions of the numbers, such as the loss, for which one attribute alone has a usual name."""
+        matching = ([name for name in self.assigned if re.fullmatch(usual, name)] for usual in NUMBERS.values())
+        return [f"self.loop.{names[0]}" for names in matching if len(names) == 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,18 +251,15 @@ def read_loop(project: Project, target: Target) -> Loop:
     parameters = [item.arg for item, _ in _parameters(_signature(node))]
     if not any(map(MODEL.fullmatch, parameters)):
         signature = f"its parameters: {', '.join(parameters)}" if parameters else "it has no parameters"
-        derived = isinstance(node, ast.ClassDef) and node.bases
+        hint = ""
+        if isinstance(node, ast.ClassDef) and node.bases:
+            hint = f"; begin with `pv check {target}` if its base is one of transformers, trl or lightning"
         raise UsageError(
             f"{target} takes no model ({signature}), so its own cannot be replaced by the one that the suite watches; "
             "give it a parameter `model`, and the data another, or write an adapter that patches the class of its "
-            "model, as in docs/adapters.md"
-            + (
-                f"; begin with `pv check {target}` if its base is one of transformers, trl or lightning"
-                if derived
-                else ""
-            )
+            f"model, as in docs/adapters.md{hint}"
         )
-    # A name that is imported only under `TYPE_CHECKING` is imported from where it is defined.
+    # At runtime the module of the loop lacks names under `TYPE_CHECKING`: the adapter imports them from their modules.
     guarded = [
         name
         for statement in tree.body
@@ -273,24 +276,24 @@ def read_loop(project: Project, target: Target) -> Loop:
     )
 
 
-def called(loop: Loop, name: str, names_of_job: Mapping[str, str], method: ast.FunctionDef | None = None) -> Call:
+def call_of(loop: Loop, name: str, expressions: Mapping[str, str], method: ast.FunctionDef | None = None) -> Call:
     """Return a call of the loop, or of a method of the loop.
 
     Args:
         loop: The loop.
         name: The name to call.
-        names_of_job: The expressions for "job", "model", and optionally "first", the first required argument.
+        expressions: The expressions for "job", "model", and optionally "first", the first required argument.
         method: The method; None to call the loop itself.
     """
     node = method or _signature(loop.node)
     imports, arguments, taken = [loop.node.name], [], set[str]()
-    first = names_of_job.get("first", "")
+    first = expressions.get("first", "")
     for parameter, default in _parameters(node):
-        settings = _settings(parameter, default, loop, names_of_job["job"])
+        settings = _settings(parameter, default, loop, expressions["job"])
         if first and default is None:
             arguments.append(first)
             first = ""
-        elif value := _value(parameter, names_of_job, loop, default) or settings.text:
+        elif value := _value(parameter, expressions, loop, default) or settings.text:
             arguments.append(f"{parameter.arg}={value}")
             taken |= settings.taken | {_setting(parameter, loop)}
             imports.extend(settings.names)
@@ -303,7 +306,7 @@ def called(loop: Loop, name: str, names_of_job: Mapping[str, str], method: ast.F
 def _wrapped(name: str, arguments: list[str], indent: str = 8 * " ") -> str:
     """Return a call, on several lines if it is long."""
     line = f"{name}({', '.join(arguments)})"
-    if len(line) <= LONGEST:
+    if len(line) <= MAX_LINE:
         return line
     return f"{name}(\n" + "".join(f"{indent}    {argument},\n" for argument in arguments) + f"{indent})"
 
@@ -311,11 +314,11 @@ def _wrapped(name: str, arguments: list[str], indent: str = 8 * " ") -> str:
 def attributes(loop: Loop) -> dict[str, str]:
     """Return the expressions for `loss`, `norm`, `rate` and `steps` that attributes of the loop hold."""
     assigned = loop.assigned
-    sums = (node.target for node in ast.walk(loop.node) if isinstance(node, ast.AugAssign))
-    added = {target.attr for target in sums if isinstance(target, ast.Attribute) and _is_self(target.value)}
+    targets = (node.target for node in ast.walk(loop.node) if isinstance(node, ast.AugAssign))
+    sums = {target.attr for target in targets if isinstance(target, ast.Attribute) and _is_self(target.value)}
     expressions: dict[str, str] = {}
     for number, pattern in NUMBERS.items():
-        for name in sorted(assigned - added if number in SUMMED else assigned):
+        for name in sorted(assigned - sums if number in NOT_SUMMED else assigned):
             if re.fullmatch(pattern, name):
                 expressions.setdefault(number, f"self.loop.{name}")
     # With a scheduler the optimizer may already hold the rate of the next step.
@@ -335,40 +338,42 @@ def _is_self(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
 
-def _used(parameter: str, loop: Loop) -> set[str]:
+def _attributes_read(parameter: str, loop: Loop) -> set[str]:
     """Return the attributes that a loop reads of a parameter, directly or after `self.x = parameter`."""
-    expressions = {parameter}
-    for node in ast.walk(loop.node):
-        values = zip(*_pair(node), strict=False) if isinstance(node, ast.Assign) else ()
-        expressions |= {ast.unparse(target) for target, value in values if ast.unparse(value) == parameter}
-    read = (node for node in ast.walk(loop.node) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load))
-    return {node.attr for node in read if ast.unparse(node.value) in expressions}
+    nodes = list(ast.walk(loop.node))
+    assignments = [pair for node in nodes if isinstance(node, ast.Assign) for pair in _targets_with_values(node)]
+    aliases = {ast.unparse(target) for target, value in assignments if ast.unparse(value) == parameter} | {parameter}
+    read = (node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load))
+    return {node.attr for node in read if ast.unparse(node.value) in aliases}
 
 
-def _pair(node: ast.Assign) -> tuple[list[ast.expr], list[ast.expr]]:
-    """Return the targets and the values of an assignment, also of one to several names."""
+def _targets_with_values(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+    """Return the targets of an assignment, each with its value; `a, b = c, d` has two of them."""
     target = node.targets[0]
     if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-        return target.elts, node.value.elts
-    return node.targets, [node.value] * len(node.targets)
+        return list(zip(target.elts, node.value.elts, strict=False))
+    return [(target, node.value) for target in node.targets]
 
 
-def _value(parameter: ast.arg, names: Mapping[str, str], loop: Loop, default: ast.expr | None = None) -> str:
+def _value(parameter: ast.arg, expressions: Mapping[str, str], loop: Loop, default: ast.expr | None) -> str:
     """Return the expression of the value that a job has for a parameter; "" if the parameter has no usual name."""
-    if "model" in names and MODEL.fullmatch(parameter.arg):
-        return names["model"]
+    if "model" in expressions and MODEL.fullmatch(parameter.arg):
+        return expressions["model"]
     if parameter.arg == "device":
         return '"cpu"'
-    setting, default_value = _setting(parameter, loop), default.value if isinstance(default, ast.Constant) else None
-    if setting == LEAST:
+    setting = _setting(parameter, loop)
+    if not setting:
+        return ""
+    if setting == WARMUP_OF_ONE:
         return "1"
-    return value_of(setting, _annotation(parameter), default_value).replace("job", names["job"]) if setting else ""
+    default_value = default.value if isinstance(default, ast.Constant) else None
+    return value_of(setting, _annotation(parameter), default_value).replace("job", expressions["job"])
 
 
 def _setting(parameter: ast.arg, loop: Loop) -> str:
-    """Return which setting of a job a parameter takes, `LEAST` for a warm-up that cannot be 0; "" for none."""
+    """Return the setting of a job that a parameter takes; `WARMUP_OF_ONE` for a warm-up that cannot be 0, or ""."""
     setting = setting_of(parameter.arg, _annotation(parameter))
-    return LEAST if setting == "warmup" and loop.is_warm else setting
+    return WARMUP_OF_ONE if setting == "warmup" and loop.divides_by_warmup else setting
 
 
 def _annotation(parameter: ast.arg) -> str:
@@ -381,7 +386,7 @@ def _settings(parameter: ast.arg, default: ast.expr | None, loop: Loop, job: str
     if not name:
         return Call("")
     setting_by_field = {argument.arg: _setting(argument, loop) for argument, _ in fields}
-    extra_arguments = [f"{argument}=1" for argument, setting in setting_by_field.items() if setting == LEAST]
+    extra_arguments = [f"{argument}=1" for argument, setting in setting_by_field.items() if setting == WARMUP_OF_ONE]
     extra_arguments += [
         f'{argument.arg}=fill_in("{argument.arg}")'
         for argument, value in fields
@@ -391,7 +396,8 @@ def _settings(parameter: ast.arg, default: ast.expr | None, loop: Loop, job: str
     return Call(text, (name.partition(".")[0],), taken=frozenset(setting_by_field.values()))
 
 
-SEEN = ("loss", "rate", "norm")
+LOGGED = ("loss", "rate", "norm")
+"""Numbers of a step that the adapter logs, in this order."""
 _LAST_LOSS = """    not_claimed = dict.fromkeys(  # delete it if the loss is the mean over all tokens since the last log
         ("TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), "the logged loss is the loss of the last step"
     )
@@ -428,7 +434,8 @@ _REPORTED = {
     "save": """report.checkpoints = fill_in("paths by step; see `copies`") if job.save_every else {}""",
 }
 """Lines of the adapter for a class with one method that trains, by the role of its other methods."""
-_BY_SETTING = {"clip": "clip", "warmup": "schedule"}
+_FEATURES_BY_SETTING = {"clip": "clip", "warmup": "schedule"}
+"""The features that a loop has if it takes a setting, by setting."""
 
 
 def new_adapter(trainer: str, *, trace: Path | None = None) -> WrittenFiles:
@@ -442,7 +449,7 @@ def new_adapter(trainer: str, *, trace: Path | None = None) -> WrittenFiles:
         UsageError: The name cannot be resolved, has no parameter for a model, the folder has no traces, or the file
             exists.
     """
-    shown = _shown_by(check_run(trace=trace)) if trace is not None else []
+    shown = _claims_passed(check_run(trace=trace)) if trace is not None else []
     project = find_project(Path.cwd())
     target = home(project, Target.parse(trainer))
     loop = read_loop(project, target)
@@ -468,8 +475,8 @@ def new_adapter(trainer: str, *, trace: Path | None = None) -> WrittenFiles:
     )
 
 
-def _shown_by(run: ObservedRun) -> list[str]:
-    """Return the claims that a run passed, as advice, each with the claims of the adapter with the same meaning."""
+def _claims_passed(run: ObservedRun) -> list[str]:
+    """Return the claims that a run passed, as advice, each with the claims of the adapter of the same meaning."""
     same_ids = same_claims()
 
     def listed_ids(ids: Iterable[str]) -> str:
@@ -485,11 +492,11 @@ def _shown_by(run: ObservedRun) -> list[str]:
 
 def _training(loop: Loop) -> Call:
     """Return the call of a function that trains, or the construction of a class and the call of its method."""
-    construction = called(loop, loop.node.name, {"job": "job", "model": "model"})
+    construction = call_of(loop, loop.node.name, {"job": "job", "model": "model"})
     method = loop.method("fit") if loop.is_class else None
     if method is None:
         return construction
-    call = called(loop, f"loop.{method.name}", {"job": "job"}, method)
+    call = call_of(loop, f"loop.{method.name}", {"job": "job"}, method)
     return Call(
         f"loop = {construction.text}\n        {call.text}",
         (*construction.names, *call.names),
@@ -499,25 +506,26 @@ def _training(loop: Loop) -> Call:
 
 def _in_one_call(target: Target, loop: Loop) -> str:
     """Return the adapter of a loop that trains in one call."""
-    call = _with_its_end(_training(loop))
+    call = _with_epochs_of_job(_training(loop))
     # A settings object that is left to fill in may have any of these settings, so none is declared missing.
-    unread = any(map(PARAMETER.fullmatch, re.findall(r'fill_in\("(\w+)"\)', call.text)))
+    has_blank_settings = any(map(PARAMETER.fullmatch, re.findall(r'fill_in\("(\w+)"\)', call.text)))
     reported = [role for role in _REPORTED if loop.is_class and loop.method(role) is not None]
     missing = [role for role in _REPORTED if role not in reported]
-    missing += [name for setting, name in _BY_SETTING.items() if setting not in call.taken and not unread]
-    missing += _ends(call)
-    if _ends(call) and "accumulate" not in call.taken:
+    if not has_blank_settings:
+        missing += [name for setting, name in _FEATURES_BY_SETTING.items() if setting not in call.taken]
+    missing += _missing_ends(call)
+    if _missing_ends(call) and "accumulate" not in call.taken:
         missing.append("accumulate")
     steps = attributes(loop).get("steps", "").removeprefix("self.") if loop.is_class else ""
     report = f"Report(model=model, final_step={steps})" if steps else "Report(model=model)"
-    ends = [f"report = {report}", *(_REPORTED[role] for role in reported), "return report"]
+    lines = [f"report = {report}", *(_REPORTED[role] for role in reported), "return report"]
     return _filled(
         "adapter_in_one_call.py",
         target=str(target),
         call_imports=_imports_of_call(target, loop, call),
         features=_features({name: _REASONS[name] for name in missing}),
         train=call.text,
-        ends="\n        ".join(ends) if reported else f"return {report}",
+        ends="\n        ".join(lines) if reported else f"return {report}",
     )
 
 
@@ -532,10 +540,12 @@ def _imports_of_call(target: Target, loop: Loop, call: Call) -> str:
 
 def _in_parts(target: Target, loop: Loop) -> str:
     """Return the adapter of a class with a method for each part of a step."""
-    build = _with_its_end(called(loop, loop.node.name, {"job": "job", "model": "model"}))
+    build = _with_epochs_of_job(call_of(loop, loop.node.name, {"job": "job", "model": "model"}))
     expressions = attributes(loop)
-    features: dict[str, bool | str] = {name: True for name in SEEN if name in expressions}
-    features |= {name: _REASONS[name] for name in _ends(build)} | ({"schedule": _DIVIDES} if loop.is_warm else {})
+    features: dict[str, bool | str] = {name: True for name in LOGGED if name in expressions}
+    features |= {name: _REASONS[name] for name in _missing_ends(build)}
+    if loop.divides_by_warmup:
+        features["schedule"] = _DIVIDES
     return _filled(
         "adapter_in_parts.py",
         target=str(target),
@@ -555,20 +565,23 @@ def _filled(name: str, **parts: str) -> str:
     used = {module: [name for name in names if re.search(rf"\b{name}\b", text)] for module, names in _IMPORTS.items()}
     lines = [f"from {module} import {', '.join(names)}" for module, names in used.items() if names]
     helper = "HandWritten, fill_in" if "fill_in(" in text else "HandWritten"
-    lines += [*([""] if lines else []), f"from pv.suites.training_loop.adapters.handwritten import {helper}"]
+    if lines:
+        lines.append("")  # between the standard library and pv
+    lines.append(f"from pv.suites.training_loop.adapters.handwritten import {helper}")
     if "=settings(" in text:
         lines.append("from pv.suites.training_loop.adapters.usual import settings")
     return text.replace("$imports", "\n".join(lines))
 
 
-def _with_its_end(call: Call) -> Call:
+def _with_epochs_of_job(call: Call) -> Call:
     """Return the call with `job.epochs` as its epochs if the loop takes no number of steps."""
-    text = call.text.replace(VALUES["epochs"], "job.epochs")
-    return call if "max_steps" in call.taken else replace(call, text=text)
+    if "max_steps" in call.taken:
+        return call
+    return replace(call, text=call.text.replace(VALUES["epochs"], "job.epochs"))
 
 
-def _ends(call: Call) -> list[str]:
-    """Return the one of `epochs` and `max_steps` that a loop does not take, if it takes the other."""
+def _missing_ends(call: Call) -> list[str]:
+    """Return `epochs` or `max_steps` if a loop takes only the other one; [] if it takes both or neither."""
     missing = [name for name in ("epochs", "max_steps") if name not in call.taken]
     return missing if len(missing) == 1 else []
 
@@ -579,24 +592,24 @@ def _overridden(loop: Loop, expressions: Mapping[str, str]) -> dict[str, str]:
     bodies = {
         "windows": _part(loop, "windows").text,
         "update": _part(loop, "update", "window").text,
-        "log": "{" + ", ".join(f'"{name}": {expressions[name]}' for name in SEEN if name in expressions) + "}",
+        "log": "{" + ", ".join(f'"{name}": {expressions[name]}' for name in LOGGED if name in expressions) + "}",
         "evaluate": _evaluate(_part(loop, "evaluate")),
         "save": _with_path(_part(loop, "save", "path")),
         "load": f"{_with_path(_part(loop, 'load', 'path'))}\n        return {steps}",
     }
-    numbers = [expressions[name] for name in SEEN if name in expressions]
+    numbers = [expressions[name] for name in LOGGED if name in expressions]
     inherited = {
-        "windows": _usual(loop, "windows", "{}()"),
-        "update": _usual(loop, "update", "{}(window)"),
+        "windows": _inherited_call(loop, "windows", "{}()"),
+        "update": _inherited_call(loop, "update", "{}(window)"),
         "log": bodies["log"] if all(number in loop.numbers() for number in numbers) else "",
-        "evaluate": _usual(loop, "evaluate", "return {}()"),
-        "save": _usual(loop, "save", "{}(path)"),
-        "load": _usual(loop, "load", "{}(path)\n        return ") + steps if steps in loop.numbers() else "",
+        "evaluate": _inherited_call(loop, "evaluate", "return {}()"),
+        "save": _inherited_call(loop, "save", "{}(path)"),
+        "load": _inherited_call(loop, "load", "{}(path)\n        return ") + steps if steps in loop.numbers() else "",
     }
     return {name: body for name, body in bodies.items() if body != inherited[name]}
 
 
-def _usual(loop: Loop, role: str, call: str) -> str:
+def _inherited_call(loop: Loop, role: str, call: str) -> str:
     """Return the call that the inherited method makes; "" if the loop has no method with this role, or several."""
     names = loop.named(role)
     return call.format(f"self.loop.{names[0].name}") if len(names) == 1 else ""
@@ -607,7 +620,7 @@ def _part(loop: Loop, role: str, first: str = "") -> Call:
     method = loop.method(role)
     if method is None:
         return Call(f'fill_in("{role}")')
-    return called(loop, f"self.loop.{method.name}", {"job": "self.job", "first": first}, method)
+    return call_of(loop, f"self.loop.{method.name}", {"job": "self.job", "first": first}, method)
 
 
 def _with_path(call: Call) -> str:
@@ -630,7 +643,3 @@ def _features(features: Mapping[str, bool | str]) -> str:
     values = {name: "True" if value is True else f'"{value}"' for name, value in features.items()}
     lines = (f'        "{name}": {value},\n' for name, value in values.items())
     return f"{{\n{''.join(lines)}{_TO_ADD}    }}"
-
-
-def _quoted(value: bool | str) -> str:
-    return f'"{value}"'

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -175,35 +175,40 @@ def plan_validation(project: Project, request: Request, before_lint: BeforeLint 
     for contract in loaded:
         if contract.id in targets and not request.absent:
             must_be_installed(contract, targets[contract.id], project)
-    selections = {c.id: s for c in loaded if (s := _selection(c, request, targets.get(c.id))) is not None}
-    requested = tuple(c for c in loaded if c.id in selections)
+    selections: dict[str, Selection] = {}
+    for contract in loaded:
+        if (selection := _selection(contract, request, targets.get(contract.id))) is not None:
+            selections[contract.id] = selection
+    requested = tuple(contract for contract in loaded if contract.id in selections)
     if request.shard is not None:
         selections = divide(requested, selections, request.shard)
-    contracts = tuple(c for c in requested if c.id in selections)
+    contracts = tuple(contract for contract in requested if contract.id in selections)
     # Lint takes longest, so work that can run at the same time is started first.
     if before_lint is not None:
         before_lint(contracts, targets)
     findings = (*files.findings, *lint(contracts, project=project, subjects=targets))
     if request.replay:
-        _one_to_replay(contracts, selections, request)
+        _check_replay(contracts, selections, request)
     if request.record and not _recordable(contracts, selections, request):
         raise UsageError("--record writes only proofs and results of devices other than the CPU: add --device cuda")
-    refused = any(f.severity is Severity.REFUSAL for f in findings)
-    selected_paths = {c.location.path for c in contracts}
-    # An error in another contract of the same file does not fail the requested contracts.
-    shown = (
-        f for f in findings if f.severity is not Severity.ERROR or f.location.path in selected_paths or not requested
-    )
+    # An error in the file of a contract that is not requested does not fail the requested contracts.
+    if requested:
+        paths = {contract.location.path for contract in contracts}
+        findings = tuple(f for f in findings if f.severity is not Severity.ERROR or f.location.path in paths)
+    refused = any(finding.severity is Severity.REFUSAL for finding in findings)
     unmatched = () if refused and not requested else _unmatched(loaded, request, requested)
+    notes = [f"{pattern} matches nothing" for pattern in unmatched]
+    if requested or refused:
+        notes += _left_out_note(loaded, request)
+    else:
+        notes = [_nothing_measured(loaded, request)]
     return Plan(
         project=project,
         contracts=contracts,
-        findings=tuple(shown),
+        findings=findings,
         selections=selections,
         subjects=targets,
-        notes=(*(f"{name} matches nothing" for name in unmatched), *_elsewhere(loaded, request))
-        if requested or refused
-        else (_nothing(loaded, request),),
+        notes=tuple(notes),
         unmatched=unmatched,
     )
 
@@ -225,29 +230,27 @@ def _recordable(contracts: Sequence[Contract], selections: Mapping[str, Selectio
     return bool(devices - {"cpu"}) or (proofs and "cpu" in devices)
 
 
-def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> None:
-    claims = [f for c in picked for f in c.claims if selections[c.id].selects(f)]
+def _check_replay(contracts: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> None:
+    """Raise `UsageError` if the request does not select one falsifier, or cannot be replayed with it."""
+    claims = [(contract, f) for contract in contracts for f in contract.claims if selections[contract.id].selects(f)]
     if len(claims) != 1:
         raise UsageError(f"a replay needs exactly one falsifier, not {len(claims)}: name it with --only")
-    (contract,) = (c for c in picked if claims[0] in c.claims)
-    engine_of(claims[0]).check_replay(request.replay, contract, claims[0])
+    contract, claim = claims[0]
+    engine_of(claim).check_replay(request.replay, contract, claim)
 
 
-def _unmatched(contracts: Sequence[Contract], request: Request, named: Sequence[Contract]) -> tuple[str, ...]:
+def _unmatched(contracts: Sequence[Contract], request: Request, requested: Sequence[Contract]) -> tuple[str, ...]:
     """Return the patterns that match nothing, which are probably typos.
 
-    If every pattern matches something but no contract matches all of them, they are returned as one text. So an empty
-    shard of such a request is undecided, while a shard that is empty because there are few claims passes.
+    If every pattern matches something but no contract matches all patterns, return all of them as one text: nothing of
+    the request can be tried, which is undecided in every shard. A shard that is empty for lack of claims passes.
     """
-    falsifiers = [f.id for c in contracts for f in c.claims]
-    only = [f"--only {p}" for p in request.only if not any(fnmatchcase(f, p) for f in falsifiers)]
-    unmatched = [
-        *only,
-        *(f"--contract {p}" for p in request.contracts if not any(fnmatchcase(c.id, p) for c in contracts)),
-    ]
-    if not unmatched and not named:
+    claims = [claim.id for contract in contracts for claim in contract.claims]
+    unmatched = [f"--only {p}" for p in request.only if not any(fnmatchcase(id_, p) for id_ in claims)]
+    unmatched += [f"--contract {p}" for p in request.contracts if not any(fnmatchcase(c.id, p) for c in contracts)]
+    if not unmatched and not requested:
         patterns = [*(f"--only {p}" for p in request.only), *(f"--contract {p}" for p in request.contracts)]
-        unmatched = [" with ".join(patterns)] if patterns else ["the request"]
+        unmatched = [" with ".join(patterns) or "the request"]
     return tuple(unmatched)
 
 
@@ -258,7 +261,7 @@ def _selection(contract: Contract, request: Request, subject: Target | None) -> 
     ids = _named_ids(contract, request)
     if request.only and not ids:
         return None
-    if _claims_nothing_there(contract, ids, request):
+    if _has_no_claim_on_devices(contract, ids, request):
         return None
     return Selection(
         falsifiers=ids if request.only else None,
@@ -276,8 +279,8 @@ def _named_ids(contract: Contract, request: Request) -> frozenset[str]:
     return frozenset(claim.id for claim in contract.claims if not request.only or matches(claim.id, request.only))
 
 
-def _claims_nothing_there(contract: Contract, ids: frozenset[str], request: Request) -> bool:
-    """Return whether a contract has claims, but none for a requested device.
+def _has_no_claim_on_devices(contract: Contract, ids: frozenset[str], request: Request) -> bool:
+    """Return whether the contract has claims with these ids, but none of them on a requested device.
 
     Return False if devices are required: the contract must then be undecided for lack of evidence.
     """
@@ -288,6 +291,7 @@ def _claims_nothing_there(contract: Contract, ids: frozenset[str], request: Requ
 
 
 def matches(id_: str, patterns: Sequence[str]) -> bool:
+    """Return whether an id matches one of the glob patterns."""
     return any(fnmatchcase(id_, pattern) for pattern in patterns)
 
 
@@ -312,18 +316,20 @@ def _check(request: Request) -> None:
         )
 
 
-def _elsewhere(contracts: Sequence[Contract], request: Request) -> Iterator[str]:
-    """Yield which contracts are left out because they claim nothing on the requested devices."""
+def _left_out_note(contracts: Sequence[Contract], request: Request) -> list[str]:
+    """Return a note about the contracts that are left out because they claim nothing on the requested devices."""
     requested = [c for c in contracts if not request.contracts or matches(c.id, request.contracts)]
-    absent = [c.id for c in requested if _claims_nothing_there(c, _named_ids(c, request), request)]
-    if absent:
-        yield f"left out, since they claim nothing on {' or '.join(request.devices or ())}: {listed(absent, FEW)}"
+    left_out = [c.id for c in requested if _has_no_claim_on_devices(c, _named_ids(c, request), request)]
+    if not left_out:
+        return []
+    return [f"left out, since they claim nothing on {' or '.join(request.devices or ())}: {listed(left_out, FEW)}"]
 
 
-def _nothing(contracts: Sequence[Contract], request: Request) -> str:
+def _nothing_measured(contracts: Sequence[Contract], request: Request) -> str:
+    """Return the note of a request that selects nothing, with the reason."""
     if not contracts:
         return "nothing was measured: no contracts found"
-    if any(_elsewhere(contracts, request)):
+    if _left_out_note(contracts, request):
         return f"nothing was measured: no claim is for {' or '.join(request.devices or ())}"
     noun, patterns = ("claim", request.only) if request.only else ("contract", request.contracts)
     if len(contracts) == 1 and request.only and is_suite(contracts[0]):
@@ -333,16 +339,17 @@ def _nothing(contracts: Sequence[Contract], request: Request) -> str:
 
 def divide(contracts: Iterable[Contract], selections: Mapping[str, Selection], shard: Shard) -> dict[str, Selection]:
     """Return the part of every selection that a shard tries, by id of the contract; empty parts are left out."""
-    parts = {contract.id: _share(contract, selections[contract.id], shard) for contract in contracts}
+    parts = {contract.id: _part(contract, selections[contract.id], shard) for contract in contracts}
     return {id_: part for id_, part in parts.items() if part is not None}
 
 
-def _share(contract: Contract, selection: Selection, shard: Shard) -> Selection | None:
+def _part(contract: Contract, selection: Selection, shard: Shard) -> Selection | None:
     selected = [claim for claim in contract.claims if selection.selects(claim)]
     # Claims that read one run share its key, so that the run is executed in one shard only.
     claims_of_shard = frozenset(
         claim.id for claim in selected if _shard_of(contract.id, claim.run or claim.id, shard.of) == shard.index
     )
+    # A contract without claims still has a verdict, in one shard.
     if not claims_of_shard and (selected or _shard_of(contract.id, "", shard.of) != shard.index):
         return None
     return replace(selection, falsifiers=claims_of_shard, divided=True)
@@ -350,6 +357,6 @@ def _share(contract: Contract, selection: Selection, shard: Shard) -> Selection 
 
 def _shard_of(contract: str, name: str, of: int) -> int:
     """Return the shard of a claim or run, by a hash of its name: the same on every machine, in any order."""
+    # Not by `hash` of Python, which differs between processes.
     digest = hashlib.sha256(f"{contract} {name}".encode()).digest()
-    # Python's own `hash` differs between processes.
     return int.from_bytes(digest[:8], "big") % of + 1

@@ -1,11 +1,11 @@
-"""The model of a contract, as read from YAML: names of code, mutants, claims, gate, waivers, and the contract."""
+"""The model of a contract, as read from YAML: targets in code, mutants, claims, gate, waivers, and the contract."""
 
 import operator
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, NoReturn
+from typing import Any
 
 from pv.contract.finding import Location
 
@@ -36,7 +36,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`module` or `module:attribute`: code under contract, or what replaces it."""
+    """`module` or `module:attribute`: code under contract, or the code that replaces it."""
 
     module: str
     attribute: str = ""
@@ -45,7 +45,7 @@ class Target:
         return f"{self.module}:{self.attribute}" if self.attribute else self.module
 
     def inside(self, module: object) -> Any:
-        """Return the object of this target; `module` is the imported module. Raise AttributeError."""
+        """Return the object of this target in the imported `module`. Raise AttributeError."""
         return operator.attrgetter(self.attribute)(module) if self.attribute else module
 
     @classmethod
@@ -163,8 +163,8 @@ class Equation:
 
     Attributes:
         executable: The keys that `pv` evaluates (`expression`, `domain`, ...), as read.
-        texts: By path of such a key, the function that maps a line and column of its text, from 1, to a location in the
-            file.
+        texts: Functions that map a line and column of a text, counted from 1, to a location in the file; by path of the
+            key in `executable`.
     """
 
     name: str
@@ -218,12 +218,12 @@ class Falsifier:
 
     @property
     def guess(self) -> str:
-        """Return `if_fails` as reports show it. This is the author's guess, which no engine has checked."""
+        """Return `if_fails` as reports show it: the author's guess at the cause, which no engine has checked."""
         return f"if this fails: {self.if_fails}" if self.if_fails else ""
 
     @property
     def is_of_script(self) -> bool:
-        """Return whether `pv check -- COMMAND` made this claim for a script, without a contract of a user."""
+        """Return whether the claim is about a script that `pv check -- COMMAND` runs, and is in no user's contract."""
         return "observed" in self.options and self.run is None
 
     def at(self, key: str) -> Location:
@@ -381,8 +381,8 @@ class Contract:
     """The content of one YAML file.
 
     Attributes:
-        strict: False for the field's existing format, whose falsifiers are prose.
-        suite: The conformance suite whose claims precede the contract's.
+        strict: False for a contract without `schema`, in the older format whose falsifiers are prose.
+        suite: The conformance suite whose claims precede the claims of the contract.
         known: All contracts of the project by id, to look up the ids in `use` and `judges`.
     """
 
@@ -424,18 +424,22 @@ class Contract:
 
     def mutant(self, id: str) -> Mutant:
         """Return the declared mutant with an id. Raise `UnknownName` if there is none."""
-        by_id = {mutant.id: mutant for mutant in self.mutants}
-        return by_id[id] if id in by_id else _raise_unknown("mutant", id, self)
+        for mutant in self.mutants:
+            if mutant.id == id:
+                return mutant
+        raise UnknownName(f"{self.location}: unknown mutant {id!r}")
 
     def run(self, name: str) -> Run:
         """Return the declared run with a name. Raise `UnknownName` if there is none."""
-        by_name = {run.name: run for run in self.runs}
-        return by_name[name] if name in by_name else _raise_unknown("run", name, self)
+        for run in self.runs:
+            if run.name == name:
+                return run
+        raise UnknownName(f"{self.location}: unknown run {name!r}")
 
     def not_claimed(self, target: Target) -> dict[str, str]:
-        """Return the falsifiers that are not tried on another subject: the reason with its reference, by id.
+        """Return the reasons, with their references, why falsifiers are not tried on another subject, by id.
 
-        A target that is not declared as another subject is tried by all falsifiers.
+        All falsifiers are tried on a target that is not declared in `subjects`.
         """
         by_name = {subject.name: subject for subject in self.subjects}
         subject = next((subject for subject in self.subjects if subject.target == target), None)
@@ -460,7 +464,3 @@ class Contract:
         if subject is None:
             raise LookupError(f"{claim.location}: no subject")
         return subject
-
-
-def _raise_unknown(noun: str, name: str, contract: Contract) -> NoReturn:
-    raise UnknownName(f"{contract.location}: unknown {noun} {name!r}")

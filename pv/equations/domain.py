@@ -35,11 +35,12 @@ DEFAULT_BOUNDS: Mapping[Kind, tuple[float, float]] = {
     Kind.INDEX: (0.0, 0.0),
     Kind.SIZE: (1.0, 4.0),
 }
-# Kinds that take LOW..HIGH; the bounds of other kinds follow from their definition.
+# The kinds that take LOW..HIGH; the bounds of other kinds follow from their definition.
 BOUNDED = frozenset({Kind.LOGITS, Kind.REAL, Kind.POSITIVE, Kind.INT, Kind.SIZE})
 DISCRETE = frozenset({Kind.INDEX, Kind.MASK, Kind.INT})
 DISTRIBUTIONS = frozenset({Kind.PROB, Kind.LOGPROB})
 DIFFERENTIABLE = frozenset({Kind.LOGITS, Kind.REAL, Kind.POSITIVE}) | DISTRIBUTIONS
+# The smallest and the largest size of an axis that the domain does not declare, and of the axis V.
 SIZES = (1, 4)
 VOCABULARY_SIZES = (2, 8)
 MAX_SIZE = 4096
@@ -109,16 +110,17 @@ def _variable(name: str, text: str, earlier: Mapping[str, Variable]) -> Variable
     if match_ is None or match_["kind"] not in DEFAULT_BOUNDS:
         message = f"invalid domain {text[:60]!r}: expected KIND [of AXIS] [AXES] [LOW..HIGH] [or VALUE]"
         raise Refusal(message, hint=f"KIND is one of {', '.join(Kind)}")
-    kind, axes = Kind(match_["kind"]), tuple(re.findall(_AXIS, match_["axes"] or ""))
+    kind = Kind(match_["kind"])
+    axes = tuple(re.findall(_AXIS, match_["axes"] or ""))
     _check_name(name, kind)
     _check_index(kind, match_["of"], match_["extra"])
     _check_axes(kind, axes)
     if match_["low"] and kind not in BOUNDED:
         raise Refusal(f"{kind} takes no bounds")
-    low, high = (match_["low"], match_["high"]) if match_["low"] else DEFAULT_BOUNDS[kind]
-    bounds = _bound(low, earlier), _bound(high, earlier)
-    _check_bounds(kind, *bounds)
-    return Variable(name, kind, axes, *bounds, match_["of"], int(match_["extra"]) if match_["extra"] else None)
+    low, high = DEFAULT_BOUNDS[kind] if not match_["low"] else (_bound(match_[end], earlier) for end in ("low", "high"))
+    _check_bounds(kind, low, high)
+    extra = int(match_["extra"]) if match_["extra"] else None
+    return Variable(name, kind, axes, low, high, of=match_["of"], extra=extra)
 
 
 def _check_name(name: str, kind: Kind) -> None:
@@ -155,10 +157,8 @@ def _check_axes(kind: Kind, axes: tuple[str, ...]) -> None:
         raise Refusal(f"too many axes: {len(axes)}, expected at most {MAX_AXES}")
 
 
-def _bound(text: float | str, earlier: Mapping[str, Variable]) -> float | str:
+def _bound(text: str, earlier: Mapping[str, Variable]) -> float | str:
     """Return a bound as a number, or as the name of a size or an earlier scalar."""
-    if isinstance(text, float):
-        return text
     if re.fullmatch(_NUMBER, text):
         return float(text)
     # A bound may name an earlier scalar only, whose value is drawn before this variable.
@@ -170,14 +170,11 @@ def _bound(text: float | str, earlier: Mapping[str, Variable]) -> float | str:
 
 
 def _check_bounds(kind: Kind, low: float | str, high: float | str) -> None:
-    if isinstance(low, float) and isinstance(high, float):
-        _check_range(kind, low, high)
-    elif kind is Kind.SIZE:
-        raise Refusal("the bounds of a size must be numbers")
-
-
-def _check_range(kind: Kind, low: float, high: float) -> None:
-    """Raise `Refusal` if two bounds do not fit the kind."""
+    """Raise `Refusal` if the bounds do not fit the kind."""
+    if isinstance(low, str) or isinstance(high, str):
+        if kind is Kind.SIZE:
+            raise Refusal("the bounds of a size must be numbers")
+        return
     # float32 ends at 3.4e38; a log-probability may be -inf.
     if max(abs(low), abs(high)) > MAX_BOUND and kind is not Kind.LOGPROB:
         raise Refusal(f"bound out of range: expected at most {MAX_BOUND:g}, which float32 can hold")
@@ -195,7 +192,7 @@ def axis_bounds(variables: Mapping[str, Variable]) -> dict[str, tuple[int, int]]
     """Return the smallest and the largest size of every axis."""
     bounds = {v.name: (int(v.low), int(v.high)) for v in variables.values() if v.kind is Kind.SIZE}
     for variable in variables.values():
-        for axis in (*variable.axes, *((variable.of,) if variable.of else ())):
+        for axis in variable.axes if variable.of is None else (*variable.axes, variable.of):
             # Code often treats a vocabulary of one token specially, so V has at least 2 elements by default.
             bounds.setdefault(axis, VOCABULARY_SIZES if axis == "V" else SIZES)
     return bounds
@@ -207,9 +204,9 @@ def free_sizes(variables: Mapping[str, Variable]) -> dict[str, Variable]:
     Args:
         variables: The variables of a domain.
     """
-    # The shape of an index array shows the sizes of its axes, but not the size of the axis that it selects from.
-    of_arrays = {axis for variable in variables.values() for axis in variable.axes}
-    free = (axis for axis in axis_bounds(variables) if axis not in of_arrays)
+    # The axis that an index selects from is free too, unless an array has it: no shape shows its size.
+    axes_of_arrays = {axis for variable in variables.values() for axis in variable.axes}
+    free = (axis for axis in axis_bounds(variables) if axis not in axes_of_arrays)
     return {axis: variables.get(axis) or Variable(axis, Kind.SIZE, (), 1.0, float(MAX_SIZE)) for axis in free}
 
 

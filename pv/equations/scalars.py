@@ -4,9 +4,9 @@ A tensor here has the shape (), or (runs,) for several runs of one evaluation. `
 with other shapes, so that their shape can be reported. Automatic differentiation, arrays and memory layouts need
 PyTorch; `needs_torch` says which equations need it, and why.
 
-Why not NumPy: as a dependency it adds 60 MB to an installation without PyTorch, and to a worker an import that takes
-twice the time of this package. It would replace `floats` and the broadcasting here, but `tensors` is written in the
-names of PyTorch (`dim`, `amax`, `permute`), which also infers other dtypes, so most of this module would remain.
+Why not NumPy: it would add 60 MB to an installation without PyTorch, and an import that takes twice as long as the
+import of this package to every worker. It would replace `floats` and the broadcasting here. Most of this module would
+remain: `tensors` uses the names of PyTorch (`dim`, `amax`, `permute`), and NumPy infers other dtypes than PyTorch.
 """
 
 import ast
@@ -48,7 +48,8 @@ int64, _complex, _bool = dtype("int64", int, False), dtype("complex128", complex
 
 def _map_numbers(function: Callable[..., object], *operands: object, to: dtype = float64) -> "Tensor":
     """Return the results of a function that is applied to the numbers of its operands, elementwise."""
-    # Broadcasting with two shapes only, () and (runs,): a single number is repeated for every run.
+    # Broadcasting with two shapes only, () and (runs,): a single number is repeated for every run. The broadcast shape
+    # is the one with the most axes, and of several the largest.
     tensors = [operand if isinstance(operand, Tensor) else Tensor([operand], ()) for operand in operands]
     shape = max((tensor.shape for tensor in tensors), key=lambda shape: (len(shape), shape))
     size = math.prod(shape)
@@ -69,7 +70,7 @@ class Tensor:
     def __init__(self, numbers: list[Any], shape: tuple[int, ...], of: dtype = float64) -> None:
         self.numbers, self.shape, self.dtype = numbers, shape, of
 
-    # Methods and the functions of this module are built from the same functions of floats, so they cannot differ.
+    # Methods, and the functions below this class, are built from the same functions of floats, so they cannot differ.
     __add__ = __radd__ = _lift(operator.add)
     __mul__ = __rmul__ = _lift(operator.mul)
     __sub__, __truediv__ = _lift(operator.sub), _lift(floats.divide)
@@ -81,6 +82,7 @@ class Tensor:
     abs, sign, round = _lift(math.fabs), _lift(floats.sign), _lift(floats.rounded)
     isnan, isinf, isfinite = _lift(math.isnan, _bool), _lift(math.isinf, _bool), _lift(math.isfinite, _bool)
 
+    # With `*`, a tensor that has several numbers raises TypeError.
     def __float__(self) -> float:
         return float(*self.numbers)
 
@@ -145,7 +147,7 @@ class Tensor:
     def detach(self, *_: int) -> "Tensor":
         return self
 
-    cpu = expand = permute = detach  # a tensor without axes has none to move
+    cpu = expand = permute = detach  # nothing to do: there is no other device, and there are no axes
 
     def to(self, of: dtype) -> "Tensor":
         return Tensor([*map(of.cast, self.numbers)], self.shape, of)
@@ -205,7 +207,9 @@ def _flat(value: object) -> tuple[list[object], tuple[int, ...]]:
     parts = [_flat(item) for item in value]
     if len({shape for _, shape in parts}) > 1:
         raise ValueError("the rows have different lengths")
-    return [number for numbers, _ in parts for number in numbers], (len(parts), *(parts[0][1] if parts else ()))
+    flat = [number for numbers, _ in parts for number in numbers]
+    shape_of_item = parts[0][1] if parts else ()
+    return flat, (len(parts), *shape_of_item)
 
 
 def _inferred_dtype(numbers: list[Any]) -> dtype:
@@ -254,9 +258,6 @@ class Function:
 Size, autograd = tuple[int, ...], SimpleNamespace(Function=Function)
 
 
-_LAYOUTS = (Check.NONCONTIGUOUS_INPUTS, Check.EXPANDED_INPUTS)
-
-
 def needs_torch(equation: Definition, definitions: Mapping[str, Definition]) -> str:
     """Return the part of an equation that needs PyTorch, such as `the array x[N]`; "" if there is none.
 
@@ -271,10 +272,14 @@ def needs_torch(equation: Definition, definitions: Mapping[str, Definition]) -> 
         if variable.axes:
             return f"the array {variable.name}[{','.join(variable.axes)}]"
     for formula in _formulas_with_called(equation, definitions):
-        for node in (node for line in formula.lines for node in ast.walk(line.value)):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "one_hot":
-                return f"the array {ast.unparse(node)}"
-    return next((f"the check {check}" for check in _LAYOUTS if check in equation.checks.names), "")
+        calls = [node for line in formula.lines for node in ast.walk(line.value) if isinstance(node, ast.Call)]
+        for call in calls:
+            if isinstance(call.func, ast.Name) and call.func.id == "one_hot":
+                return f"the array {ast.unparse(call)}"
+    for check in (Check.NONCONTIGUOUS_INPUTS, Check.EXPANDED_INPUTS):
+        if check in equation.checks.names:
+            return f"the check {check}"
+    return ""
 
 
 def _formulas_with_called(equation: Definition, definitions: Mapping[str, Definition]) -> Iterator[Formula]:

@@ -35,13 +35,13 @@ from pv.workers.trial_from_reply import trial as trial_of
 class Executor:
     """Runs the attempts of plans, one plan after the other, in the workers of a pool.
 
-    1. An attempt with a cached result is answered at once, also after `cancel`.
+    1. An attempt with a cached result is not run, also after `cancel`: its cached trial is its result.
     2. If the claim reads a run, the run is executed first, once for all claims that read it.
-    3. Every end of an attempt is sent to the consumers, and then to the plan, whose next steps are taken.
+    3. When an attempt ends, an event is sent to the consumers and then to the plan, which may return further steps.
 
     Args:
         pool: The workers.
-        journal: Answers attempts from the cache, and stores their trials; None to run every attempt.
+        journal: Looks attempts up in the cache, and stores their trials; None to run every attempt.
 
     Attributes:
         consumers: Receive the events, in this order; the journal comes first, so that an interrupt loses no result.
@@ -53,9 +53,8 @@ class Executor:
         self._plan: AttemptPlan
         self._answered: deque[Finished] = deque()
         self._readers: dict[Attempt, list[Attempt]] = {}
-        """The runs that have not ended, with the attempts that read them."""
-        self._records: dict[Attempt, Finished] = {}
-        """The runs that have ended."""
+        """The runs that have not ended, each with the attempts that read its record."""
+        self._ended_runs: dict[Attempt, Finished] = {}
         self._directories: dict[Attempt, Path] = {}
         """The folders of the attempts that execute a run."""
         self._cancelled = False
@@ -65,13 +64,13 @@ class Executor:
 
         Args:
             plan: The plan.
-            order: The sort key by which the first attempts start; equal ones, and all by default, in the plan's order.
+            order: The sort key of the first attempts; by default, and for equal keys, they start in the plan's order.
 
         Raises:
             WorkerLost: The fork server cannot be started.
         """
         self._plan = plan
-        self._take(plan.start())
+        self._perform(plan.start())
         if order is not None:
             self._sort(order)
         while (finished := self._next()) is not None:
@@ -89,8 +88,8 @@ class Executor:
         for task in self._pool.drop_pending():
             self._cancel(task.key, queued=True)
 
-    def _take(self, steps: Iterable[Step]) -> None:
-        """Perform the steps of the plan: submit attempts, answer them, or emit events."""
+    def _perform(self, steps: Iterable[Step]) -> None:
+        """Perform steps of the plan: submit an attempt, answer queued attempts, or emit an event."""
         for step in steps:
             match step:
                 case Attempt():
@@ -109,8 +108,8 @@ class Executor:
         run = attempt.run
         if self._journal is not None and (trial := self._journal.lookup(attempt)) is not None:
             self._answered.append(Finished(attempt, trial, reused=True))
-        elif run is not None and run in self._records:
-            self._read(attempt, self._records[run])
+        elif run is not None and run in self._ended_runs:
+            self._submit_reader(attempt, self._ended_runs[run])
         elif self._cancelled:
             self._cancel(attempt)
         elif run is None:
@@ -121,21 +120,22 @@ class Executor:
             self._readers[run] = [attempt]
             self._queue(run)
 
-    def _read(self, attempt: Attempt, record: Finished) -> None:
-        """Try a claim on the record of its run; a run that did not hold is itself the result of the claim."""
-        if record.trial.status is not TrialStatus.HELD:
-            trial = replace(record.trial, falsifier=attempt.claim.id, seed=attempt.seed)
+    def _submit_reader(self, attempt: Attempt, run: Finished) -> None:
+        """Queue an attempt that reads the record of a run. If the run failed, its trial is also the attempt's trial."""
+        if run.trial.status is not TrialStatus.HELD:
+            trial = replace(run.trial, falsifier=attempt.claim.id, seed=attempt.seed)
             self._answered.append(Finished(attempt, trial, reused=True))
         elif self._cancelled:
             self._cancel(attempt)
         else:
-            self._queue(attempt, record.directory)
+            self._queue(attempt, run.directory)
 
     def _queue(self, attempt: Attempt, directory: Path | None = None) -> None:
         """Submit an attempt to the pool; `directory` has the record of its run, or is None for a new folder."""
         body = attempt.body
-        if "directory" in (body.payload or ()):
-            directory = directory or self._directories.setdefault(attempt, self._pool.scratch())
+        if body.payload is not None and "directory" in body.payload:
+            if directory is None:
+                directory = self._directories.setdefault(attempt, self._pool.scratch())
             body = replace(body, payload={**body.payload, "directory": str(directory)})
         memory_mib = tasks.memory_mib(attempt.device)
         self._pool.submit(Task(key=attempt, body=body, limit_s=attempt.limit_s, memory_mib=memory_mib))
@@ -143,9 +143,12 @@ class Executor:
 
     def _sort(self, order: Order) -> None:
         """Sort the queued attempts."""
-        # A run gets the smallest key of the claims that read it.
-        pending = self._pool.drop_pending()
-        for task in sorted(pending, key=lambda task: min(map(order, self._readers.get(task.key, [task.key])))):
+
+        def key(task: Task) -> tuple[int, float]:
+            # A run gets the smallest key of the claims that read it.
+            return min(map(order, self._readers.get(task.key, [task.key])))
+
+        for task in sorted(self._pool.drop_pending(), key=key):
             self._pool.submit(task)
 
     def _answer(self, answer: Answer) -> None:
@@ -159,11 +162,11 @@ class Executor:
 
     def _next(self) -> Finished | None:
         """Return the next attempt that ends; None if nothing is left."""
-        # Handle the ends of workers first, since they free workers; answers from the cache can wait.
-        if self._answered and not self._pool.poll(self._begin):
-            return self._answered.popleft()
-        for task, reply in self._pool.replies(self._begin):
-            return self._end_of(task.key, reply)
+        # Handle the replies of workers first, since they free workers; answers from the cache can wait.
+        if not self._answered or self._pool.poll(self._begin):
+            reply = next(iter(self._pool.replies(self._begin)), None)
+            if reply is not None:
+                return self._end_of(*reply)
         return self._answered.popleft() if self._answered else None
 
     def _begin(self, task: Task) -> None:
@@ -171,31 +174,32 @@ class Executor:
         # Immediately, not in the loop of `run`: the log of opened files must know when a task began.
         self._emit(Started(task.key))
 
-    def _end_of(self, attempt: Attempt, reply: Reply) -> Finished:
-        """Return the end of an attempt from the reply of its worker. Remove its folder, unless the record is read."""
+    def _end_of(self, task: Task, reply: Reply) -> Finished:
+        """Return the end of a task from its reply. Remove its folder, unless the folder has the record of a run."""
+        attempt: Attempt = task.key
         mutant = attempt.mutant.id if attempt.mutant is not None else None
         trial = trial_of(reply, falsifier=attempt.claim.id, device=attempt.device, mutant=mutant, seed=attempt.seed)
         directory = self._directories.pop(attempt, None)
         if directory is not None and attempt.executes is None:
             shutil.rmtree(directory, ignore_errors=True)
-        run = self._records[attempt.run].trial if attempt.run is not None else None
+        run = self._ended_runs[attempt.run].trial if attempt.run is not None else None
         return Finished(attempt, trial, run=run, directory=directory)
 
     def _finish(self, finished: Finished) -> None:
-        """Send an end to the consumers, start the claims that wait for this run, and take the plan's next steps."""
+        """Send an end to the consumers, start the claims that read this run, and perform the plan's next steps."""
         self._emit(finished)
         if (readers := self._readers.pop(finished.attempt, None)) is not None:
-            self._records[finished.attempt] = finished
+            self._ended_runs[finished.attempt] = finished
             for attempt in readers:
-                self._read(attempt, finished)
-        self._take(self._plan.follow(finished))
+                self._submit_reader(attempt, finished)
+        self._perform(self._plan.follow(finished))
 
     def _cancel(self, attempt: Attempt, *, queued: bool = False) -> None:
-        """Report that an attempt, and the claims that wait for this run, are not run."""
-        for lost in [attempt, *self._readers.pop(attempt, ())]:
-            cancelled = Cancelled(lost, queued)
-            self._emit(cancelled)
-            self._take(self._plan.follow(cancelled))
+        """Emit that an attempt is cancelled, and so are the claims that would read it if it is a run."""
+        for cancelled in [attempt, *self._readers.pop(attempt, ())]:
+            event = Cancelled(cancelled, queued)
+            self._emit(event)
+            self._perform(self._plan.follow(event))
 
 
 class _Batch:

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache, wraps
-from os import getcwd, listdir, lstat, readlink  # code under test may replace `os.getcwd` etc., which `Path` calls
-from os import stat as follow
+
+# Imported by name, since code under test may replace `os.getcwd` and others, which `Path` calls.
+from os import getcwd, listdir, lstat, readlink, stat
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 from types import ModuleType
@@ -19,20 +20,20 @@ from urllib.parse import unquote, urlsplit
 from pv.instrument.readers import IMPORTING, METADATA, PACKAGE, is_quiet, reader
 from pv.source.project import is_cache, is_installed
 
-BLIND = os.O_WRONLY | os.O_TRUNC | os.O_EXCL
-"""Flags that make `open` ignore the previous content of a file."""
-NATIVE = {"ctypes.dlopen": 0, "sqlite3.connect": 0, "import": 1, "cpython.run_file": 0}
+OVERWRITES = os.O_WRONLY | os.O_TRUNC | os.O_EXCL
+"""Flags with which `open` cannot read the previous content of a file."""
+NATIVE_EVENTS = {"ctypes.dlopen": 0, "sqlite3.connect": 0, "import": 1, "cpython.run_file": 0}
 """The audit events of files that native code opens, with the index of the file name in the arguments.
 
 The file name of an import event is None unless the module is an extension.
 """
 DESCRIPTORS = "/proc/self/fd"
-LISTS = ("os.listdir", "os.scandir")
-TELLS = ("os.mkdir", "os.rmdir", "os.remove")
+LIST_EVENTS = ("os.listdir", "os.scandir")
+EXISTENCE_EVENTS = ("os.mkdir", "os.rmdir", "os.remove")
 """The audit events of functions that fail depending on whether a file or folder exists."""
-LOOKS = ("stat", "lstat", "access", "readlink")
+PROBES = ("stat", "lstat", "access", "readlink")
 """The functions of `os` that probe a file without opening it; Python raises no audit event for them."""
-SYSTEM = (sys.prefix, sys.base_prefix, "/usr", "/lib", "/bin", "/etc", "/proc", "/sys", "/dev", str(PACKAGE))
+SYSTEM_FOLDERS = (sys.prefix, sys.base_prefix, "/usr", "/lib", "/bin", "/etc", "/proc", "/sys", "/dev", str(PACKAGE))
 """Folders of installed packages and of the system: results depend on versions, not on these files."""
 
 
@@ -51,60 +52,60 @@ class FilesRead:
         self._listed = set[str]()
         self._metadata = set[str]()
         self._searched: dict[str, set[str]] = {}
-        self._looked = set[str]()
+        self._probed = set[str]()
         sys.addaudithook(self._record_event)
         _call_before(linecache, "getlines", self._record_text)
-        for name in LOOKS:
-            _call_before(os, name, self._record_look)
+        for name in PROBES:
+            _call_before(os, name, self._record_probe)
         _call_before(importlib.machinery.FileFinder, "find_spec", self._record_search)
 
     def _record_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Record the audit event of a file or folder that is opened, listed, created or removed."""
         if event == "open":
             path, mode, flags = arguments
-            if isinstance(path, str | bytes) and not (flags or 0) & BLIND:
-                places = _places(os.fsdecode(path), mode)
-                self._opened.update(places)
+            if isinstance(path, str | bytes) and not (flags or 0) & OVERWRITES:
+                self._opened.update(_places(os.fsdecode(path), mode))
                 self._record_text(path)
+            # With O_EXCL, `open` fails if the file exists.
             elif isinstance(path, str | bytes) and flags & os.O_EXCL:
-                self._record_look(path)
-        elif event in LISTS:
+                self._record_probe(path)
+        elif event in LIST_EVENTS:
             path, by = arguments[0] or ".", reader()
             if isinstance(path, str | bytes | os.PathLike) and (by == IMPORTING or not is_quiet(by)):
                 folders = self._metadata if by.startswith(METADATA) else self._listed
                 folders.update(_places(os.fsdecode(path), ""))
-        elif event in TELLS:
-            self._record_look(arguments[0])
-        elif event in NATIVE and isinstance(path := arguments[NATIVE[event]], str | bytes | os.PathLike):
+        elif event in EXISTENCE_EVENTS:
+            self._record_probe(arguments[0])
+        elif event in NATIVE_EVENTS and isinstance(path := arguments[NATIVE_EVENTS[event]], str | bytes | os.PathLike):
             self._opened.update(_places(_path(os.fsdecode(path)), ""))
 
     def _record_text(self, path: str | bytes, *_: object, **__: object) -> None:
         if os.fsdecode(path).endswith(".py") and not is_quiet(reader()):
             self._texts.update(_places(os.fsdecode(path), ""))
 
-    def _record_look(self, path: object, *_: object, **__: object) -> None:
+    def _record_probe(self, path: object, *_: object, **__: object) -> None:
         if isinstance(path, str | bytes | os.PathLike):
-            self._looked.update(_places(os.fsdecode(path), ""))
+            self._probed.update(_places(os.fsdecode(path), ""))
 
     def _record_search(self, finder: importlib.machinery.FileFinder, name: str, *_: object, **__: object) -> None:
         self._searched.setdefault(finder.path, set()).add(name)
 
     def opened(self) -> tuple[list[str], list[str]]:
-        """Return the files that were read, and the opened paths that are no files, both by path below the root.
+        """Return the files that were read, and the opened paths that are no files, as paths below the root.
 
-        Modules that were loaded from a cache are included. A file that was read through a link is returned under both
-        paths, since the link may change as well as the file.
+        For a module that was loaded from cached bytecode, its source is returned. For a file that was read through a
+        link, both paths are returned, since the link may change as well as the file.
         """
         names = self._inside(self._opened)
         files = [path for path, name in names.items() if _is_file(name)]
         return files, sorted(names.keys() - files)
 
     def texts(self) -> list[str]:
-        """Return the Python files whose text was read, other than to load or to print it."""
+        """Return the Python files whose text was read, except to load a module or to print its lines."""
         return [path for path, name in self._inside(self._texts).items() if _is_file(name)]
 
     def listed(self) -> list[str]:
-        """Return the folders whose entries were read, other than to find a module or the metadata of packages."""
+        """Return the folders whose entries were read, except to find a module or the metadata of packages."""
         return [path for path, name in self._inside(self._listed).items() if _is_folder(name)]
 
     def metadata(self) -> list[str]:
@@ -112,46 +113,45 @@ class FilesRead:
         return [path for path, name in self._inside(self._metadata).items() if _is_folder(name)]
 
     def searched(self) -> dict[str, list[str]]:
-        """Return the names of the modules that were looked up, by folder; of a dotted name the last part.
+        """Return the names of the modules that were looked up, by folder; only the last part of a dotted name.
 
-        For a folder of `sys.path` these are all top-level modules that were looked up anywhere, or were loaded before
-        the recording began: a module that is added to such a folder may be imported from there in another process. The
-        folder may not exist yet.
+        A folder of `sys.path`, which may not exist yet, has all top-level modules that were looked up anywhere or were
+        loaded before the recording began: in another process, each may be imported from a file added to the folder.
         """
+        # Copy first: other threads may import modules meanwhile.
+        searched = {folder: list(names) for folder, names in list(self._searched.items())}
         names_by_folder: dict[str, set[str]] = {}
-        for folder, names in list(self._searched.items()):
-            for place in self._inside([folder]):
-                names_by_folder.setdefault(place, set()).update(name.rpartition(".")[2] for name in list(names))
+        for folder, names in searched.items():
+            for path in self._inside([folder]):
+                names_by_folder.setdefault(path, set()).update(name.rpartition(".")[2] for name in names)
+        packages = _packages(name for names in searched.values() for name in names)
         entries = [place for entry in sys.path if isinstance(entry, str) for place in _places(entry, "")]
-        if paths := self._inside(entries):
-            packages = _packages(
-                name for searched_names in list(self._searched.values()) for name in list(searched_names)
-            )
-            for path in paths:
-                names_by_folder.setdefault(path, set()).update(packages, self._loaded)
+        for path in self._inside(entries):
+            names_by_folder.setdefault(path, set()).update(packages, self._loaded)
         return {path: sorted(filter(_is_name, names)) for path, names in names_by_folder.items()}
 
-    def looked(self) -> list[str]:
+    def probed(self) -> list[str]:
         """Return the paths that code probed without opening them, such as with `os.stat`."""
-        return list(self._inside(self._looked))
+        return list(self._inside(self._probed))
 
     def outside(self) -> list[str]:
         """Return the files outside of the project that were read, except files of the system and installed packages."""
-        opened = {_normal(name) for name in {*self._opened} if name.startswith("/")}
-        excluded = tuple(f"{folder}/" for folder in (*SYSTEM, self._scratch, str(self._root)))
+        opened = {_normal(name) for name in self._opened.copy() if name.startswith("/")}
+        excluded = tuple(f"{folder}/" for folder in (*SYSTEM_FOLDERS, self._scratch, str(self._root)))
         outside = (name for name in opened if not (name.startswith(excluded) or is_installed(name)) and _is_file(name))
         return sorted(os.path.relpath(name, self._root) for name in outside)
 
     def _inside(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the given paths that are below the root, sorted, by their path below the root."""
+        """Return the paths that are below the root, sorted, by their path below the root; a link under both paths."""
         # Strings instead of Path objects: a thousand of these take a tenth of the time of a short trial.
         root = f"{self._root}".rstrip("/") + "/"
-        paths = {_source(name if name.startswith("/") else f"{root}{name}") for name in {*names}}
-        named = {name for path in paths for name in (_normal(path), _real(path))}
-        inside = ((name[len(root) :] or ".", name) for name in sorted(named) if f"{name}/".startswith(root))
-        return {path: name for path, name in inside if not self._is_left_out(path)}
+        sources = {_source(name if name.startswith("/") else f"{root}{name}") for name in {*names}}
+        paths = {path for source in sources for path in (_normal(source), _real(source))}
+        inside = ((path[len(root) :] or ".", path) for path in sorted(paths) if f"{path}/".startswith(root))
+        return {below: path for below, path in inside if not self._is_ignored(below)}
 
-    def _is_left_out(self, path: str) -> bool:
+    def _is_ignored(self, path: str) -> bool:
+        """Return whether a path below the root is in an installed package, or in a cache such as `.pytest_cache`."""
         top, below, _ = path.partition("/")
         return is_installed(f"/{path}") or (bool(below) and _is_cache(self._root / top))
 
@@ -161,12 +161,13 @@ def _call_before(owner: object, name: str, note: Callable[..., None]) -> None:
     function = getattr(owner, name)
 
     @wraps(function)
-    def noted(*arguments: object, **named: object) -> object:
+    def noted(*arguments: object, **keywords: object) -> object:
         if arguments:
             note(*arguments)
-        return function(*arguments, **named)
+        return function(*arguments, **keywords)
 
     setattr(owner, name, noted)
+    # Callers such as `shutil.rmtree` look functions up in these sets.
     for supported in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
         if function in supported:
             supported.add(noted)
@@ -223,21 +224,26 @@ def _path(name: str) -> str:
 
 
 def _places(path: str, mode: str | None) -> Iterable[str]:
-    """Return the absolute paths that `path` may stand for; only for `os.open`, whose mode is None, several.
+    """Return the absolute paths that `path` may mean: several for a relative path that `os.open` opens.
 
-    `os.open` may resolve a relative path from its `dir_fd`, which the audit event does not contain.
+    `os.open`, whose mode is None, may resolve the path from its `dir_fd`, which the audit event does not contain.
     """
     if path.startswith("/"):
         return (path,)
-    return [f"{folder}/{path}" for folder in _folders(every=mode is None)]
+    folders = [*_working_directory(), *(_open_paths() if mode is None else ())]
+    return [f"{folder}/{path}" for folder in folders]
 
 
-def _folders(*, every: bool) -> Iterator[str]:
-    """Yield the working directory and, with `every`, the paths of all open file descriptors."""
+def _working_directory() -> Iterator[str]:
+    """Yield the working directory, unless it was removed."""
     with suppress(OSError):
-        yield getcwd()  # noqa: PTH109  (Path.cwd calls what code under test may replace)
+        yield getcwd()  # noqa: PTH109  (Path.cwd calls a function that code under test may replace)
+
+
+def _open_paths() -> Iterator[str]:
+    """Yield the paths of all open file descriptors."""
     with suppress(OSError):
-        for number in listdir(DESCRIPTORS) if every else ():  # noqa: PTH208  (as for getcwd)
+        for number in listdir(DESCRIPTORS):  # noqa: PTH208  (as for getcwd)
             with suppress(OSError):  # the descriptor of `listdir` itself is closed by now
                 target = readlink(f"{DESCRIPTORS}/{number}")  # noqa: PTH115  (as for getcwd)
                 if target.startswith("/"):  # not a pipe or a socket
@@ -255,8 +261,10 @@ def _source(path: str) -> str:
 def _real(path: str) -> str:
     """Return the path without links. It is cached, as is the path of its folder: most files share few folders."""
     folder, _, name = path.rpartition("/")
-    place = f"{_real_folder(folder or '/').rstrip('/')}/{name}"
-    return os.path.realpath(place) if name in ("", ".", "..") or S_ISLNK(_mode(place, lstat)) else place
+    path = f"{_real_folder(folder or '/').rstrip('/')}/{name}"
+    if name in ("", ".", "..") or S_ISLNK(_mode(path, lstat)):
+        return os.path.realpath(path)
+    return path
 
 
 @cache
@@ -265,25 +273,26 @@ def _real_folder(path: str) -> str:
 
 
 def _normal(path: str) -> str:
+    # Most paths are normal already, and `normpath` is slow.
     return os.path.normpath(path) if "/." in path or "//" in path or path.endswith("/") else path
 
 
 def _is_file(path: str) -> bool:
-    return S_ISREG(_mode(path, follow))
+    return S_ISREG(_mode(path, stat))
 
 
 def _is_folder(path: str) -> bool:
-    return S_ISDIR(_mode(path, follow))
+    return S_ISDIR(_mode(path, stat))
 
 
-def _mode(path: str, look: Callable[[str], os.stat_result]) -> int:
+def _mode(path: str, probe: Callable[[str], os.stat_result]) -> int:
     """Return the mode of the file or folder at a path, 0 if there is none, without recording the probe.
 
     Args:
         path: The path.
-        look: The original `os.stat` or `os.lstat`.
+        probe: The original `os.stat` or `os.lstat`.
     """
     try:
-        return look(path).st_mode
+        return probe(path).st_mode
     except (OSError, ValueError):  # ValueError: a name that no file can have
         return 0

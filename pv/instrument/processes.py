@@ -18,17 +18,18 @@ from pv.instrument.process_trace import ProcessTrace, entries, trace_of, union
 from pv.instrument.readers import BETWEEN, QUIET
 from pv.source.project import is_installed
 
-STARTS = ("os.posix_spawn", "os.exec", "os.system", "os.forkpty", "pty.spawn")
-"""The audit events of a started program that writes no trace."""
+START_EVENTS = ("os.posix_spawn", "os.exec", "os.system", "os.forkpty", "pty.spawn")
+"""The audit events of functions that start a program which writes no trace."""
 READ_DOCS = ("doctest", "docstring_parser", "fire", "jsonargparse", "pydoc", "simple_parsing", "typer", "tyro")
 """Libraries that may read the docstring of any object."""
 TRACKER = "multiprocessing.resource_tracker"
+"""The module of a helper process of `multiprocessing`, which runs no code under test."""
 
 
 class Processes:
     """Records the trace of this process. A child writes to the log of the plan when it begins and when it ends.
 
-    The trace of a child that another process kills is lost, and the trace of the worker is marked `unsure`.
+    If another process kills a child, the trace of the child is lost, and the trace of the worker is marked `unsure`.
     """
 
     def __init__(self, hook: ImportHook, files: FilesRead, *, child: bool) -> None:
@@ -47,7 +48,8 @@ class Processes:
         return union([trace_of([self._entry(), *entries(self._hook.plan.log)]), *self._used])
 
     def use(self, other: ProcessTrace) -> None:
-        """Record that this process uses a result of another one, whose trace until then is `other`."""
+        """Record that this process uses a result of another process, whose trace until then is `other`."""
+        # Code that the other process ran is a dependency (`ran`), but not coverage (`seen`) of this process.
         self._used.append(replace(other, seen=frozenset(), ran=other.ran | other.seen))
 
     def end(self) -> None:
@@ -56,7 +58,7 @@ class Processes:
             self._write(self._entry())
 
     def _record_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Record the audit event of a started process, of the end of this one, or of code that is read."""
+        """Record the audit event of a started process, of the end of this process, or of code that is read."""
         if event == "os.fork":
             self._started += 1
         elif event == "subprocess.Popen":
@@ -64,7 +66,7 @@ class Processes:
         elif event == "os.kill" and arguments[0] == os.getpid():
             self.end()
         # `subprocess` of Python 3.13 calls os.posix_spawn, but raises the event subprocess.Popen first.
-        elif event in STARTS and not _of_subprocess(sys._getframe(1)):
+        elif event in START_EVENTS and not _of_subprocess(sys._getframe(1)):
             self._foreign = self._foreign or event
         elif event == "object.__getattr__" and arguments[1] == "__code__" and isinstance(arguments[0], FunctionType):
             self._record_code(arguments[0])
@@ -96,7 +98,7 @@ class Processes:
             "ran": sorted(ran),
             "loaded": hook.loaded,
             "asked": sorted(hook.asked),
-            "looked": sorted({*files.looked(), *missing}),
+            "looked": sorted({*files.probed(), *missing}),
             "files": read,
             "texts": files.texts(),
             "listed": files.listed(),
@@ -117,12 +119,14 @@ class Processes:
 
 
 _recorders: list[Processes] = []
-"""The recorders of this process; the last one, if any, is in use."""
+"""The recorders that `watch` installed in this process; the last one is in use."""
 
 
 def watch(plan: Plan, root: Path, *, child: bool = False) -> tuple[ImportHook, Processes]:
     """Install the import hook in this process and record its trace. Raise BrokenMutant like `install`."""
-    files = FilesRead(root, Path(plan.log).parent.parent)
+    files = FilesRead(
+        root, Path(plan.log).parent.parent
+    )  # the log is in the folder of the task, inside the scratch folder
     hook = install(plan)
     _recorders.append(Processes(hook, files, child=child))
     return hook, _recorders[-1]
@@ -134,13 +138,13 @@ def current_trace() -> ProcessTrace | None:
 
 
 def use(other: ProcessTrace | None) -> None:
-    """Record that this process uses a result of another one, whose trace until then is `other`."""
+    """Record that this process uses a result of another process, whose trace until then is `other`."""
     if _recorders and other is not None:
         _recorders[-1].use(other)
 
 
 def leave_record() -> None:
-    """Write the trace of this child process to the log: it is about to be killed, or may be when its parent ends."""
+    """Write the trace of this child process to the log now, since it may be killed before it exits."""
     if _recorders:
         _recorders[-1].end()
 
@@ -175,7 +179,7 @@ def _count_fork_exec(spawned: Callable[[list[str]], object]) -> None:
 
 
 def _at_every_exit(end: Callable[[], object]) -> None:
-    """Call `end` at every exit of this process except a kill; `multiprocessing` exits with `os._exit`."""
+    """Call `end` at every exit of this process except a kill, also at `os._exit`, which `multiprocessing` calls."""
     leave = os._exit
 
     def recorded_exit(status: int) -> NoReturn:

@@ -32,27 +32,27 @@ class SuiteClaim:
     Attributes:
         claim: The claim.
         all_claims: All claims of the suite by id.
-        bench: Returns the bench of the trainer, which caches its runs.
-        holds: Whether a claim holds, by id; shared by all claims about the trainer.
+        make_bench: Returns the bench of the trainer, which caches its runs.
+        held: Whether a claim held, by the ids of the tried claims; shared by all claims about the trainer.
     """
 
     claim: Falsifier
     all_claims: Mapping[str, Falsifier]
-    bench: Callable[[], SuiteBench]
-    holds: dict[str, bool]
+    make_bench: Callable[[], SuiteBench]
+    held: dict[str, bool]
 
     def __call__(self) -> None:
         """Try the claim. Raise AssertionError if it does not hold; skip if the trainer does not make it."""
         with one_thread():  # a fork does not have the OpenMP threads of its parent, and would wait for them
-            self._try(self.bench())
+            self._try(self.make_bench())
 
     def _try(self, bench: SuiteBench) -> None:
         needs = tuple(self.claim.options["needs"])
         if reason := bench.missing(self.claim.id, needs):
             pytest.skip(f"not claimed: {reason}")
         _warm_up(bench, needs)
-        for id_ in self.claim.options.get("premises", ()):
-            self._require(bench, id_)
+        for premise in self.claim.options.get("premises", ()):
+            self._require(bench, premise)
         self._attack(bench, self.claim)
 
     def _attack(self, bench: object, claim: Falsifier) -> None:
@@ -61,19 +61,19 @@ class SuiteClaim:
         except NotClaimed as error:
             pytest.skip(f"not claimed: {error}")
         except AssertionError:
-            self.holds[claim.id] = False
+            self.held[claim.id] = False
             raise
-        self.holds[claim.id] = True
+        self.held[claim.id] = True
 
     def _require(self, bench: SuiteBench, premise: str) -> None:
-        """Skip or fail the test if a premise does not hold. A premise about a missing feature is skipped."""
+        """Skip or fail the test if a premise does not hold. A premise about a missing feature is not required."""
         reason = bench.missing(premise, tuple(self.all_claims[premise].options["needs"]))
-        if reason and premise not in bench.not_claimed:
+        if reason and premise not in bench.not_claimed:  # missing for lack of a feature
             return
-        if premise not in self.holds:
+        if premise not in self.held:
             with suppress(AssertionError):
                 self._attack(bench, self.all_claims[premise])
-        if not self.holds[premise]:
+        if not self.held[premise]:
             if reason:
                 pytest.skip(f"not claimed: its premise {premise} is not claimed: {reason}")
             pytest.fail(f"vacuous: its premise {premise} does not hold", pytrace=False)
@@ -103,15 +103,15 @@ def suite(name: str, *, trainer: object) -> Callable[[Test], Test]:
     claims_by_id = {claim.id: claim for claim in contract.falsifiers}
 
     @functools.cache
-    def bench() -> SuiteBench:
+    def make_bench() -> SuiteBench:
         # All claims of a suite name the same function that makes a bench.
-        new_bench: SuiteBench = _function(bench_of(contract.falsifiers[0]))(trainer, None)
-        refuse_unknown(new_bench.not_claimed, tuple(claims_by_id))
-        return new_bench
+        bench: SuiteBench = _function(bench_of(contract.falsifiers[0]))(trainer, None)
+        refuse_unknown(bench.not_claimed, tuple(claims_by_id))
+        return bench
 
-    holds: dict[str, bool] = {}
+    held: dict[str, bool] = {}
     claims = [
-        pytest.param(SuiteClaim(claim, claims_by_id, bench, holds), id=claim.id) for claim in claims_by_id.values()
+        pytest.param(SuiteClaim(claim, claims_by_id, make_bench, held), id=claim.id) for claim in contract.falsifiers
     ]
     decorator: Callable[[Test], Test] = pytest.mark.parametrize("claim", claims)
     return decorator
@@ -137,7 +137,7 @@ def _test(claim: Falsifier) -> Test:
     return _drawing(claim.test, claim.examples)
 
 
-@functools.cache  # a test takes its settings once
+@functools.cache  # Hypothesis allows `settings` only once on a test
 def _drawing(bound: Binding, examples: int) -> Test:
     from hypothesis import HealthCheck, settings
 
@@ -148,7 +148,7 @@ def _drawing(bound: Binding, examples: int) -> Test:
         max_examples=examples,
         deadline=None,
         database=None,
-        report_multiple_bugs=False,  # one AssertionError, not a group
+        report_multiple_bugs=False,  # raise one AssertionError, not an exception group
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
     )(test)
     return leave_out_skipped(drawn)
@@ -157,7 +157,7 @@ def _drawing(bound: Binding, examples: int) -> Test:
 def leave_out_skipped(test: Test) -> Test:
     """Return a Hypothesis test in which a skip leaves out one example, as in `pv.engines.property`.
 
-    The test is skipped if all examples are, and warns if some are. In Hypothesis itself the first skip ends the test.
+    If all examples are skipped, the test is skipped; if some are, it warns. Hypothesis itself ends a test at a skip.
 
     Args:
         test: A test that `hypothesis.given` made.
@@ -168,11 +168,12 @@ def leave_out_skipped(test: Test) -> Test:
     from pv.engines.property.attack import MOST_SKIPS
 
     handle: Any = vars(test)["hypothesis"]
-    inner = getattr(handle.inner_test, "original", handle.inner_test)  # a test is tried with several benches
+    # Several benches share a test: unwrap the function that an earlier call has set below.
+    inner = getattr(handle.inner_test, "original", handle.inner_test)
     tried: list[bool] = []
     skipped: list[str] = []
 
-    @functools.wraps(inner)  # Hypothesis derives its examples from the name and the source
+    @functools.wraps(inner)  # Hypothesis derives its examples from the name and the source of the function
     def counted(*args: object, **arguments: object) -> None:
         try:
             inner(*args, **arguments)

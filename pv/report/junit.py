@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, Location
 from pv.engines.registry import engine_of
 from pv.report import View, details, phrases
 from pv.results import gates
@@ -33,23 +33,22 @@ def render(report: Report, view: View) -> str:
        counts once.
     """
     root = ET.Element("testsuites", name="pv")
-    findings = phrases.refusals_and_errors(report)
-    if findings:
+    if findings := phrases.refusals_and_errors(report):
         _suite(root, "lint", [_finding(finding) for finding in findings], 0.0)
     for verdict in report.contracts:
         cases = [_case(result, verdict, view) for result in verdict.results]
         seconds = sum(result.trial.seconds for result in verdict.results if result.trial is not None)
         _suite(root, phrases.name(verdict), [*cases, _gate(verdict, cases)], seconds)
-    overall = gates.unmet_by_report(report)
     if view.compared is not None and view.compared.failing:
         _suite(root, "baseline", [_weaker(change) for change in view.compared.failing], 0.0)
-    if overall:
-        _suite(root, "pv", [_failed("pv", "validation", "; ".join(overall), "undecided")], 0.0)
+    if unmet := gates.unmet_by_report(report):
+        _suite(root, "pv", [_failed("pv", "validation", "; ".join(unmet), "undecided")], 0.0)
     ET.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
 def _suite(root: ET.Element, name: str, cases: list[ET.Element], seconds: float) -> None:
+    """Append a suite with its cases to the root."""
     counts = {tag: sum(case.find(tag) is not None for case in cases) for tag in ("failure", "error", "skipped")}
     suite = ET.SubElement(
         root,
@@ -66,40 +65,46 @@ def _suite(root: ET.Element, name: str, cases: list[ET.Element], seconds: float)
 
 def _case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
     seconds = result.trial.seconds if result.trial is not None else 0.0
-    of_script = result.falsifier.is_of_script
-    place = details.result_location(result, view) if of_script else result.falsifier.location
-    name = result.falsifier.id if of_script else f"{result.falsifier.id}[{result.device}]"
+    claim = result.falsifier
+    name = f"{claim.id}[{result.device}]"
+    location: Location | None = claim.location
+    if claim.is_of_script:  # the user has no contract: show the line of the script
+        name, location = claim.id, details.result_location(result, view)
     case = ET.Element("testcase", classname=clean(phrases.name(verdict)), name=clean(name), time=f"{seconds:.3f}")
-    if place is not None:
-        case.attrib |= {"file": clean(str(place.path)), "line": str(place.line)}
-    tag = _tag(result)
+    _set_location(case, location)
     if (code := details.code_location(result, view)) is not None:
         properties = ET.SubElement(case, "properties")
         ET.SubElement(properties, "property", name="code", value=clean(f"{code.path}:{code.line}"))
-    if tag:
+    if tag := _tag(result):
         counterexample = result.counterexample
         message = counterexample.error if counterexample is not None else result.reason
         element = ET.SubElement(case, tag, message=clean(message), type=phrases.outcome(result))
         element.text = clean("\n".join(f"{label}: {text}" for label, text in details.lines(result, verdict)))
-    elif engine_of(result.falsifier).proves:
+    elif engine_of(claim).proves:
         ET.SubElement(case, "system-out").text = clean(result.reason)
     return case
 
 
 def _tag(result: Result) -> str:
-    """Return the element name of a result, "" if it passed; a failure that does not block the gate is skipped."""
+    """Return the element name of a result, "" if it passed."""
     tag = _TAGS.get(result.outcome, "")
-    return tag if tag in ("", "skipped") or gates.blocks_gate(result) else "skipped"
+    # A failure that does not block the gate must not fail the build.
+    return "skipped" if tag and not gates.blocks_gate(result) else tag
+
+
+def _set_location(case: ET.Element, location: Location | None) -> None:
+    if location is not None:
+        case.attrib |= {"file": clean(str(location.path)), "line": str(location.line)}
 
 
 def _gate(verdict: ContractVerdict, cases: Sequence[ET.Element]) -> ET.Element:
-    """Return the case of the gate; it is skipped if the claims that keep it from passing are failed cases."""
+    """Return the case of the gate, which fails if the contract does not pass, or is skipped if failed cases say so."""
     gate = verdict.contract.gate
     name = f"gate {gate.id}".strip()
     reasons = gates.unmet_requirements(verdict)
     case = ET.Element("testcase", classname=clean(phrases.name(verdict)), name=clean(name), time="0.000")
-    shown = any(case.find("failure") is not None or case.find("error") is not None for case in cases)
-    if reasons and shown and not gates.unmet_by_contract(verdict):
+    case_failed = any(case.find("failure") is not None or case.find("error") is not None for case in cases)
+    if reasons and case_failed and not gates.unmet_by_contract(verdict):
         ET.SubElement(case, "skipped", message=clean("; ".join(reasons)), type=verdict.status.value)
     elif reasons:
         case = _failed(phrases.name(verdict), name, "; ".join(reasons), verdict.status.value)
@@ -117,14 +122,13 @@ def _failed(suite: str, name: str, message: str, kind: str) -> ET.Element:
 def _weaker(change: Change) -> ET.Element:
     name = f"{change.contract} {change.claim or change.name}".strip()
     case = _failed("baseline", name, change.text, change.kind.value)
-    if change.location is not None:
-        case.attrib |= {"file": clean(str(change.location.path)), "line": str(change.location.line)}
+    _set_location(case, change.location)
     return case
 
 
 def _finding(finding: Finding) -> ET.Element:
     case = ET.Element("testcase", classname="lint", name=clean(finding.code), time="0.000")
-    case.attrib |= {"file": clean(str(finding.location.path)), "line": str(finding.location.line)}
+    _set_location(case, finding.location)
     ET.SubElement(case, "error", message=clean(str(finding)), type=finding.severity.value)
     return case
 

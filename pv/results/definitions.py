@@ -1,4 +1,4 @@
-"""The definitions of a contract besides claims, mutants and gate, as JSON data, and their changes."""
+"""The definitions of a contract as JSON data, and their changes: subjects, equations, runs, and options of claims."""
 
 import ast
 import json
@@ -13,15 +13,17 @@ from pv.contract.model import Contract, Run, Target
 from pv.contract.wording import cut
 
 MAX_TEXT = 120
-TOP = ("subject", "mutation_scope")
+CONTRACT_KEYS = ("subject", "mutation_scope")
 """The keys of a contract whose locations are saved; the location of the gate is saved with the gate."""
-OF_CLAIM = ("kills", "devices", "examples", "test", "bounds", "subject", "rule", "prediction")
+CLAIM_KEYS = ("kills", "devices", "examples", "test", "bounds", "subject", "rule", "prediction")
 """The keys of a claim whose locations are saved."""
-ASKING = ("checks", "invariants", "faults")
-"""The keys whose value is a list; an added item makes the requirement stricter."""
+LISTS_OF_REQUIREMENTS = ("checks", "invariants", "faults")
+"""The keys of lists in which an added item makes the contract stricter."""
 TOKEN = re.compile(r"\w+|\S")
+# A domain with numeric bounds: `real 0..2` has the low bound 0, the high bound 2, and `real ` before them.
 RANGE = re.compile(r"(?s)(?P<before>.*?)(?P<low>-?\d[\d.e+-]*?)\.\.(?P<high>-?\d[\d.e+-]*)(?P<after>.*)")
 Changes = Iterator[tuple[str, str, str]]
+"""Changed definitions: the id of the claim ("" for the contract), the path of the definition, and the description."""
 
 
 def definitions(contract: Contract) -> dict[str, Any]:
@@ -41,36 +43,37 @@ def definitions(contract: Contract) -> dict[str, Any]:
 
 def _places(contract: Contract) -> Iterator[tuple[str, Location]]:
     """Yield the location of each definition by its path, such as `subject` or `equations/kl/tolerance`."""
-    yield from ((key, contract.places[key]) for key in TOP if key in contract.places)
+    yield from ((key, contract.places[key]) for key in CONTRACT_KEYS if key in contract.places)
     for equation in contract.equations:
         yield f"equations/{equation.name}", equation.location
         locations = {key: equation.texts[key](1, 1) for key in equation.executable if key in equation.texts}
         yield from ((f"equations/{equation.name}/{key}", place) for key, place in locations.items())
     for claim in contract.claims:
-        yield from ((f"claims/{claim.id}/{key}", claim.at(key)) for key in OF_CLAIM if key in claim.places)
+        yield from ((f"claims/{claim.id}/{key}", claim.at(key)) for key in CLAIM_KEYS if key in claim.places)
     yield from ((f"runs/{run.name}", run.location) for run in contract.runs)
     yield from ((f"subjects/{other.name}", other.location) for other in contract.subjects)
 
 
 def find_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Changes:
-    """Yield every changed definition, as claim id ("" for the contract), path and text.
+    """Yield every changed definition.
 
-    A path without a key names a definition that was removed. Tolerances are compared elsewhere, by value; changes that
-    only strengthen a claim are not reported.
+    The path of a removed definition has no key, such as `runs/small`. Tolerances are compared elsewhere, by value;
+    changes that only strengthen a claim are not reported.
     """
-    for key, text in _keys("", {"subject": old["subject"]}, {"subject": new["subject"]}):
+    for key, text in _changed_keys("", {"subject": old["subject"]}, {"subject": new["subject"]}):
         yield "", key, text
     for noun in ("subject", "equation", "run"):
         for name, before in old[f"{noun}s"].items():
             after = new[f"{noun}s"].get(name)
             if after is None:
                 yield "", f"{noun}s/{name}", f"{noun} {name} removed"
-            else:
-                texts = _keys(f" of {noun} {name}", before, after, code=noun == "equation")
-                yield from (("", f"{noun}s/{name}/{key}", text) for key, text in texts)
-    for claim in (id_ for id_ in old["claims"] if id_ in new["claims"]):
-        texts = _keys("", old["claims"][claim], new["claims"][claim])
-        yield from ((claim, f"claims/{claim}/{key}", text) for key, text in texts)
+                continue
+            for key, text in _changed_keys(f" of {noun} {name}", before, after, code=noun == "equation"):
+                yield "", f"{noun}s/{name}/{key}", text
+    for claim, before in old["claims"].items():
+        if claim in new["claims"]:
+            for key, text in _changed_keys("", before, new["claims"][claim]):
+                yield claim, f"claims/{claim}/{key}", text
 
 
 def _run(run: Run) -> dict[str, object]:
@@ -82,13 +85,14 @@ def _text(target: Target | None) -> str | None:
     return None if target is None else str(target)
 
 
-def _keys(
-    place: str, before: Mapping[str, object], after: Mapping[str, object], *, code: bool = False
+def _changed_keys(
+    of: str, before: Mapping[str, object], after: Mapping[str, object], *, code: bool = False
 ) -> Iterator[tuple[str, str]]:
+    """Yield the keys with a changed value that is not stricter, with a description in which `of` names the owner."""
     for key in {**before, **after}:
         old, new = before.get(key), after.get(key)
         if key != sharing.NOT_IN_LANGUAGE and not _same(old, new, code=code) and not _is_stricter(key, old, new):
-            yield key, f"{key}{place} changed: {_format_value(new, old)}, was {_format_value(old, new)}"
+            yield key, f"{key}{of} changed: {_format_value(new, old)}, was {_format_value(old, new)}"
 
 
 def _same(old: object, new: object, *, code: bool) -> bool:
@@ -102,7 +106,7 @@ def _same(old: object, new: object, *, code: bool) -> bool:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return old.keys() == new.keys() and all(_same(item, new[name], code=code) for name, item in old.items())
     if isinstance(old, list) and isinstance(new, list):
-        return len(old) == len(new) and all(_same(*pair, code=code) for pair in zip(old, new, strict=True))
+        return len(old) == len(new) and all(_same(a, b, code=code) for a, b in zip(old, new, strict=True))
     if code and isinstance(old, str) and isinstance(new, str):
         return is_same_text(old, new)
     return bool(old == new) or (old != old and new != new)  # NaN is not equal to itself
@@ -124,8 +128,12 @@ def _layout_free(text: str) -> str:
 
 
 def _is_stricter(key: str, old: Any, new: Any) -> bool:
-    longer = key in ASKING and all(item in (new or ()) for item in old or ())
-    return longer or (key == "requires" and new is None) or (key == "domain" and is_wider(old or {}, new or {}))
+    """Return whether the changed value of a key makes the contract stricter."""
+    if key in LISTS_OF_REQUIREMENTS:
+        return all(item in (new or ()) for item in old or ())
+    if key == "domain":  # more inputs are tried
+        return is_wider(old or {}, new or {})
+    return key == "requires" and new is None  # the condition on the inputs was removed
 
 
 def is_wider(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
@@ -146,7 +154,7 @@ def _contains(new: str, old: str) -> bool:
 
 
 def _format_value(value: object, other: object) -> str:
-    """Return a value as text; for two mappings only the entries that differ."""
+    """Return a value as text; of a mapping, only the entries that differ from the `other` mapping."""
     if isinstance(value, Mapping) and isinstance(other, Mapping):
         value = {key: item for key, item in value.items() if key not in other or other[key] != item}
     if isinstance(value, Mapping):

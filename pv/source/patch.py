@@ -47,14 +47,14 @@ class Match:
     last: Any
     block: list[ast.stmt] | None = None
 
-    def reads(self, new: list[ast.stmt]) -> bool:
+    def equals(self, new: list[ast.stmt]) -> bool:
         """Return whether the syntax tree of this place equals `new`."""
         if self.block is None:
             return len(new) == 1 and isinstance(new[0], ast.Expr) and same(self.first, new[0].value)
-        return same(self.run, new)
+        return same(self.statements, new)
 
     @property
-    def run(self) -> list[ast.stmt]:
+    def statements(self) -> list[ast.stmt]:
         """Return the consecutive statements; [] for an expression."""
         block = self.block or []
         return block[block.index(self.first) : block.index(self.last) + 1]
@@ -63,7 +63,7 @@ class Match:
         """Return the replacements in the tree of `segment` that put `new` at this place."""
         if self.block is None:
             return {id(self.first): new[0].value if isinstance(new[0], ast.Expr) else new[0]}
-        if segment[0] is self.first:
+        if segment[0] is self.first:  # the segment consists of these statements
             return {id(segment): new}
         start, end = self.block.index(self.first), self.block.index(self.last) + 1
         return {id(self.block): [*self.block[:start], *new, *self.block[end:]]}
@@ -87,7 +87,9 @@ class Segment:
             body = ast.parse(f"if 1:\n{text}" if self.indented else text).body
         except syntax.UNREADABLE:
             return None
-        return body[0].body if self.indented and len(body) == 1 and isinstance(body[0], ast.If) else body
+        if self.indented and len(body) == 1 and isinstance(body[0], ast.If):
+            return body[0].body
+        return body
 
 
 class Source:
@@ -122,12 +124,12 @@ class Source:
     def segment(self, match: Match) -> Segment:
         """Return the smallest segment around a match: its statements if they can be parsed alone, else a larger one."""
         if match.block is None:
-            return self._around[id(match.first)]
-        outside, run = self._outside[id(match.first)], match.run
-        segments = [segment for node in run if (segment := self._statement_segment(node)) is not None]
-        if len(segments) < len(run):
-            return outside  # a statement that cannot be parsed alone, such as an `elif`
-        return Segment(Span(segments[0].span.start, segments[-1].span.end), run, segments[0].indented)
+            return self._segments.of_node[id(match.first)]
+        statements = match.statements
+        segments = [segment for node in statements if (segment := self._statement_segment(node)) is not None]
+        if len(segments) < len(statements):  # one cannot be parsed alone, such as an `elif`
+            return self._segments.around_statement[id(match.first)]
+        return Segment(Span(segments[0].span.start, segments[-1].span.end), statements, segments[0].indented)
 
     @cached_property
     def _definitions(self) -> dict[str, list[syntax.Definition]]:
@@ -152,54 +154,60 @@ class Source:
         return start + len(self.text[start : start + column].encode()[:column].decode())
 
     @cached_property
-    def _around(self) -> dict[int, Segment]:
-        """Return the segment of every node; a statement may be a segment itself."""
-        return self._segments[0]
-
-    @cached_property
-    def _outside(self) -> dict[int, Segment]:
-        """Return the segment around every statement."""
-        return self._segments[1]
-
-    @cached_property
-    def _segments(self) -> tuple[dict[int, Segment], dict[int, Segment]]:
-        # From the top down: a node is in the segment of its parent, unless it is a statement with a segment of its own.
-        around: dict[int, Segment] = {}
-        outside: dict[int, Segment] = {}
-        todo: list[tuple[ast.AST, Segment]] = [(n, top) for top in self._top_segments() for n in top.body]
+    def _segments(self) -> "_Segments":
+        # From the top down: a node is in the segment of its parent, unless it is a statement that is itself a segment.
+        segments = _Segments({}, {})
+        todo: list[tuple[ast.AST, Segment]] = [(node, top) for top in self._top_segments() for node in top.body]
         while todo:
             node, segment = todo.pop()
             if isinstance(node, ast.stmt):
-                outside[id(node)] = segment
+                segments.around_statement[id(node)] = segment
                 segment = self._statement_segment(node) or segment
-            around[id(node)] = segment
+            segments.of_node[id(node)] = segment
             todo += [(child, segment) for child in ast.iter_child_nodes(node)]
-        return around, outside
+        return segments
 
     def _top_segments(self) -> Iterator[Segment]:
         """Yield the segments of the top-level statements; statements that share a line are in one segment."""
-        statements: list[ast.stmt] = []
+        groups: list[list[ast.stmt]] = []
+        for node in self.tree.body:
+            if groups and node.lineno <= (groups[-1][-1].end_lineno or 0):
+                groups[-1].append(node)
+            else:
+                groups.append([node])
         line = 0
-        for node in [*self.tree.body, None]:
-            if statements and (node is None or node.lineno > (statements[-1].end_lineno or 0)):
-                end = statements[-1].end_lineno or 0
-                yield Segment(Span(self._lines[line], self._lines[end]), statements)
-                statements, line = [], end
-            statements += [node] if node is not None else []
+        for statements in groups:
+            end = statements[-1].end_lineno or 0
+            yield Segment(Span(self._lines[line], self._lines[end]), statements)
+            line = end
 
     def _statement_segment(self, node: ast.stmt) -> Segment | None:
         """Return the segment of a definition, or of a simple statement that shares no line with another."""
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
         span = Span(self._lines[first - 1], self._lines[node.end_lineno or 0])
-        alone = isinstance(node, syntax.DEFINITIONS) or (isinstance(node, SIMPLE) and self._alone(node, span))
-        return Segment(span, [node], indented=node.col_offset > 0) if alone else None
+        if isinstance(node, syntax.DEFINITIONS) or (isinstance(node, SIMPLE) and self._is_alone(node, span)):
+            return Segment(span, [node], indented=node.col_offset > 0)
+        return None
 
-    def _alone(self, node: ast.stmt, span: Span) -> bool:
+    def _is_alone(self, node: ast.stmt, span: Span) -> bool:
         """Return whether the lines of a statement have no other code, and do not continue the line before."""
         before = self.text[span.start : self._offset(node.lineno, node.col_offset)]
         after = self.text[self._offset(node.end_lineno or 0, node.end_col_offset or 0) : span.end].lstrip()
         is_continued = self.text[max(0, span.start - 3) : span.start].rstrip("\r\n").endswith("\\")
         return not before.strip() and (not after or after.startswith("#")) and not is_continued
+
+
+@dataclass(frozen=True, slots=True)
+class _Segments:
+    """The segments of a module, by the `id` of nodes.
+
+    Attributes:
+        of_node: The smallest segment with a node; a statement may be a segment itself.
+        around_statement: The smallest segment around a statement.
+    """
+
+    of_node: dict[int, Segment]
+    around_statement: dict[int, Segment]
 
 
 class _Nodes:
@@ -218,22 +226,23 @@ class _Nodes:
 
         A single expression matches wherever it occurs; if it occurs as a statement, the match is the statement.
         """
-        statements = [run for block in self.blocks for run in _runs(block, pattern)]
+        statements = [match for block in self.blocks for match in _statement_matches(block, pattern)]
         yield from statements
         if len(pattern) == 1 and isinstance(pattern[0], ast.Expr):
-            yielded = {id(run.first.value) for run in statements if isinstance(run.first, ast.Expr)}
+            yielded = {id(match.first.value) for match in statements if isinstance(match.first, ast.Expr)}
             expression = pattern[0].value
             for node in self.by_type.get(type(expression), ()):
                 if id(node) not in yielded and same(node, expression):
                     yield Match(node, node)
 
 
-def _runs(block: list[ast.stmt], pattern: list[ast.stmt]) -> Iterator[Match]:
+def _statement_matches(block: list[ast.stmt], pattern: list[ast.stmt]) -> Iterator[Match]:
     """Yield the consecutive statements of a block that are equal to the pattern."""
-    # The type of the first statement is compared before the trees, which rules out nearly every start cheaply.
     for start in range(len(block) - len(pattern) + 1):
-        if type(block[start]) is type(pattern[0]) and same(run := block[start : start + len(pattern)], pattern):
-            yield Match(run[0], run[-1], block)
+        end = start + len(pattern)
+        # The type of the first statement is compared before the trees, which rules out nearly every start cheaply.
+        if type(block[start]) is type(pattern[0]) and same(block[start:end], pattern):
+            yield Match(block[start], block[end - 1], block)
 
 
 @lru_cache(maxsize=256)
@@ -254,6 +263,7 @@ def _pattern(find: str) -> list[ast.stmt]:
     return body
 
 
+# A dict, not `functools.cache`, since `same` looks up the fields of every node and a dict is faster.
 class _ComparedFields(dict[type[ast.AST], tuple[str, ...]]):
     """The fields in which equal nodes must agree, by type of node."""
 
@@ -266,7 +276,7 @@ _compared_fields = _ComparedFields()
 
 
 def same(a: Any, b: Any, replacements: Replacements = NO_REPLACEMENTS) -> bool:
-    """Return whether two trees are equal but for positions and `NOT_COMPARED`.
+    """Return whether two trees are equal, except for positions and the fields `NOT_COMPARED`.
 
     Args:
         a: A node, a list of statements, or a value of a field.
@@ -309,30 +319,33 @@ def patch(text: str, name: str, find: str, replace: str, occurrence: int | None 
         occurrence: The index of the place, from 0; None if there must be exactly one.
 
     Raises:
-        BrokenMutant: There is no such place, there are several, or the result would not be that change.
+        BrokenMutant: There is no such place, there are several, or the result would differ in another place too.
     """
     source = read(text)
-    match, body = _place(source, name, find, occurrence), textwrap.dedent(replace).strip()
+    match = _find_match(source, name, find, occurrence)
     is_statement = match.block is not None
+    # An empty replacement removes the statements, or the value of the expression.
+    body = textwrap.dedent(replace).strip() or ("pass" if is_statement else "None")
     # In brackets an expression may have line ends; the last one ends a comment.
-    new = _parsed((body or "pass") if is_statement else f"({body or None}\n)")
+    new = _parsed(body if is_statement else f"({body}\n)")
     if new is None or not new.body or (not is_statement and not isinstance(new.body[0], ast.Expr)):
         kind = "a statement" if is_statement else "an expression"
         raise BrokenMutant(MutantProblem.INVALID_REPLACEMENT, f"invalid replacement {replace!r}: expected {kind}")
-    if match.reads(new.body):
+    if match.equals(new.body):
         raise BrokenMutant(MutantProblem.NO_CHANGE, f"replacing {find!r} by {replace!r} changes nothing")
     span, segment = source.span(match), source.segment(match)
     around = segment.span
     replacements = match.replacements(new.body, segment.body)
-    for piece in (_statements if is_statement else _expressions)(text, span, body):
-        changed = segment.parsed(text[around.start : span.start] + piece + text[span.end : around.end])
+    candidates = _statements(text, span, body) if is_statement else _expressions(text, span, body)
+    for candidate in candidates:
+        changed = segment.parsed(text[around.start : span.start] + candidate + text[span.end : around.end])
         if changed is not None and same(segment.body, changed, replacements):
-            return text[: span.start] + piece + text[span.end :]
+            return text[: span.start] + candidate + text[span.end :]
     message = f"replacing {find!r} by {replace!r} would change more than that, or is not valid Python"
     raise BrokenMutant(MutantProblem.INVALID_REPLACEMENT, message)
 
 
-def _place(source: Source, name: str, find: str, occurrence: int | None) -> Match:
+def _find_match(source: Source, name: str, find: str, occurrence: int | None) -> Match:
     if not source.definitions(name):
         raise BrokenMutant(MutantProblem.NO_DEFINITION, f"unknown function {name!r}")
     matches = source.occurrences(name, find)
@@ -347,7 +360,6 @@ def _place(source: Source, name: str, find: str, occurrence: int | None) -> Matc
 
 def _expressions(text: str, span: Span, body: str) -> Iterator[str]:
     """Yield ways to write an expression in the place of a span: as it is, and in brackets, which allow line ends."""
-    body = body or "None"
     missing = max(0, _line_ends(text[span.start : span.end]) - _line_ends(body))
     if not missing:
         yield body
@@ -357,7 +369,6 @@ def _expressions(text: str, span: Span, body: str) -> Iterator[str]:
 
 def _statements(text: str, span: Span, body: str) -> Iterator[str]:
     """Yield a way to write statements in the place of a span: indented like the span, or on a line with other code."""
-    body = body or "pass"
     line_start = text.rfind("\n", 0, span.start) + 1
     indent = text[line_start : span.start]
     if indent.strip():
@@ -372,9 +383,9 @@ def _indented(body: str, indent: str) -> str:
     """Return statements with every line indented, except the first line and the lines inside strings."""
     tree = ast.parse(body)
     strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant | ast.JoinedStr)]
-    text = {line for node in strings for line in range(node.lineno + 1, (node.end_lineno or 0) + 1)} | {1}
+    unchanged = {1} | {line for node in strings for line in range(node.lineno + 1, (node.end_lineno or 0) + 1)}
     lines = enumerate(body.split("\n"), 1)
-    return "\n".join(line if number in text or not line else indent + line for number, line in lines)
+    return "\n".join(line if number in unchanged or not line else indent + line for number, line in lines)
 
 
 def _line_ends(text: str) -> int:

@@ -20,8 +20,10 @@ KEPT_BYTES = 32 << 10
 """Bytes kept of the start of the output, and of its end."""
 MAX_LINE = 4 << 20
 """Bytes of the longest record; a longer line is dropped."""
-CHUNK, MAX_CHUNKS = 1 << 16, 256
-"""Bytes of one read from a pipe, and reads in a row. A worker that never stops printing must not block the parent."""
+CHUNK = 1 << 16
+"""Bytes of one read from a pipe."""
+MAX_CHUNKS = 256
+"""Reads in a row: a worker that never stops printing must not block the parent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,7 @@ class Task:
         key: An object of the caller, by which it recognises the task.
         body: The message to the worker.
         limit_s: Limit in seconds of the CPU time, and also of the idle time, in which no thread of the task runs or is
-            ready to run. Wall time has no limit: busy cores increase it, but neither CPU time nor idle time.
+            ready to run. Wall time has no limit, since it is longer while other processes use the cores.
         memory_mib: Limit in MiB of the private memory of the task and its child processes.
     """
 
@@ -48,7 +50,7 @@ class Reply:
 
     Attributes:
         records: The JSON objects that the worker sent.
-        status: The exit status as from os.wait; None if it was never reported.
+        status: The exit status in the encoding of `os.wait`; None if it was never reported.
         stopped: The limit that ended the task (`time`, `idle` or `memory`); "" for none.
         seconds: Wall time in seconds.
         cpu_s: CPU time of the task and its child processes, in seconds.
@@ -92,11 +94,11 @@ class Pipe:
     def read(self) -> Iterator[bytes]:
         """Yield the bytes that can be read now, at most 16 MiB; close the pipe at its end."""
         for _ in range(MAX_CHUNKS):
-            try:
-                data = os.read(self.fd, CHUNK) if self.fd >= 0 else None
-            except BlockingIOError:
+            if self.fd < 0:
                 return
-            if data is None:
+            try:
+                data = os.read(self.fd, CHUNK)
+            except BlockingIOError:
                 return
             if not data:
                 self.close()
@@ -146,7 +148,8 @@ class RunningTask:
             self._printed += len(data)
             room = KEPT_BYTES - len(self._head)
             self._head += data[:room]
-            self._tail = (self._tail + data[room:])[-KEPT_BYTES:] if room < len(data) else self._tail
+            if len(data) > room:
+                self._tail = (self._tail + data[room:])[-KEPT_BYTES:]
 
     def measure(self, usage: tree.Usage, now: float) -> None:
         """Update CPU time, idle time and memory, and set `stopped` if a limit is exceeded.
@@ -155,13 +158,16 @@ class RunningTask:
             usage: The current usage of the process tree.
             now: The current time by `time.monotonic`.
         """
-        # A task that is ready to run waits only for a core, which is no idle time. `usage.cpu_s` may fall when a child
-        # ends whose time the kernel has not yet added to its parent, hence the maximum.
-        waited_s = now - self.measured if usage.cpu_s <= self.cpu_s and not usage.active else 0.0
-        self.idle_s += waited_s
-        self.rest_s = self.rest_s + waited_s if waited_s else 0.0
+        # A task that is ready to run waits for a core, which is no idle time.
+        if usage.cpu_s > self.cpu_s or usage.active:
+            self.rest_s = 0.0
+        else:
+            self.rest_s += now - self.measured
+            self.idle_s += now - self.measured
         self.measured = now
-        self.cpu_s, self.peak_mib = max(self.cpu_s, usage.cpu_s), max(self.peak_mib, usage.private_bytes >> 20)
+        # `usage.cpu_s` falls when a child ends whose time the kernel has not yet added to its parent.
+        self.cpu_s = max(self.cpu_s, usage.cpu_s)
+        self.peak_mib = max(self.peak_mib, usage.private_bytes >> 20)
         exceeded = {
             "memory": self.peak_mib > self.task.memory_mib,
             "time": self.cpu_s > self.task.limit_s,
@@ -171,7 +177,7 @@ class RunningTask:
 
     @property
     def waits(self) -> bool:
-        """Whether the task has used no CPU time for the last `WAITS_S` seconds."""
+        """Return whether the task has used no CPU time for the last `WAITS_S` seconds."""
         return self.rest_s >= WAITS_S
 
     def close_write_ends(self) -> None:
@@ -200,19 +206,15 @@ class RunningTask:
             seconds=time.monotonic() - self.start,
             cpu_s=self.cpu_s,
             peak_mib=self.peak_mib,
-            output=self._kept_output(),
+            output=Output(
+                head=self._head.decode("utf-8", "replace"),
+                tail=self._tail.decode("utf-8", "replace"),
+                size=self._printed,
+                dropped=self._printed - len(self._head) - len(self._tail),
+            ),
             limit_s=self.task.limit_s,
             memory_mib=self.task.memory_mib,
             current_arguments=current_arguments(scratch / SLOT),
-        )
-
-    def _kept_output(self) -> Output:
-        """Return the start and the end of the output."""
-        return Output(
-            head=self._head.decode("utf-8", "replace"),
-            tail=self._tail.decode("utf-8", "replace"),
-            size=self._printed,
-            dropped=self._printed - len(self._head) - len(self._tail),
         )
 
 

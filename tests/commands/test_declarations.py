@@ -2,7 +2,7 @@
 
 import pytest
 
-from pv.commands.declarations import find_less, old_names_note, read_declarations
+from pv.commands.declarations import find_weakenings, old_names_note, read_declarations
 
 BEFORE = """
 MISSING = ("save", "evaluate")
@@ -18,7 +18,9 @@ class Adapter(Base):
 
 
 def less(after: str) -> list[str]:
-    return [text for _, text in find_less(read_declarations(BEFORE, "Adapter"), read_declarations(after, "Adapter"))]
+    return [
+        text for _, text in find_weakenings(read_declarations(BEFORE, "Adapter"), read_declarations(after, "Adapter"))
+    ]
 
 
 LESS = {

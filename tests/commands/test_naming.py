@@ -31,7 +31,7 @@ def test_a_claim_is_its_file_with_this_claim_beside_patterns_and_paths(folder: P
     named = resolve_names(["C-LIMIT"], find_project(folder))
     assert ([path.name for path in named.paths], named.claims) == (["counting.yaml"], ("C-LIMIT",))
     (contract,) = check(["C-LIMIT"])[0]
-    assert [claim.id for claim in named.of(contract).claims] == ["C-LIMIT"]
+    assert [claim.id for claim in named.select(contract).claims] == ["C-LIMIT"]
     paths = resolve_names(["*co*"], find_project(folder)).paths
     assert [path.name for path in paths] == ["counting.yaml", "second.yaml"]
     named = resolve_names(["contracts/second.yaml", "C-LIMIT"], find_project(folder))

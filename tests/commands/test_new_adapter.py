@@ -15,7 +15,7 @@ import yaml
 
 import pv
 from pv.commands.naming import same_claims
-from pv.commands.new_adapter import Loop, called
+from pv.commands.new_adapter import Loop, call_of
 from pv.contract.suites import suites
 from pv.results.outcome import Outcome
 from pv.suites.training_loop.adapters.handwritten import Placeholder
@@ -146,7 +146,7 @@ PARAMETERS = yaml.safe_load(Path(__file__).with_name("parameters.yaml").read_tex
 @pytest.mark.parametrize(("parameter", "given"), PARAMETERS.items())
 def test_parameter_takes_the_setting_that_it_is_named_for(parameter: str, given: str) -> None:
     (node,) = ast.parse(f"def fit(model, *, {parameter}, data): ...").body
-    call = called(Loop(node, {}), "fit", {"job": "job", "model": "model"})
+    call = call_of(Loop(node, {}), "fit", {"job": "job", "model": "model"})
     assert call.text == f'fit(model=model, {parameter.split("=")[0].split(":")[0]}={given}, data=fill_in("data"))'
 
 

@@ -21,7 +21,7 @@ from pv.instrument.files import FilesRead
 {before}
 files = FilesRead(Path.cwd(), Path("none"))
 {code}
-(read, missing), looked = files.opened(), files.looked()
+(read, missing), looked = files.opened(), files.probed()
 print(json.dumps([read, files.listed(), files.metadata(), files.searched(), sorted({{*looked, *missing}})]))
 """
 LOADED = """

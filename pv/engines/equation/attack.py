@@ -90,10 +90,10 @@ def kills(mutated: Definition, example: Example, seen: Sequence[Comparison]) -> 
 
 def _differs_from_equation(seen: Comparison, limits: Limits) -> bool:
     """Return whether a recorded result differs from the mutated equation by more than allowed."""
-    value = limits.values[seen.place]
+    value = limits.values[seen.index]
     if seen.result.shape != value.shape:
         return True
-    apart = seen.apart(value)
+    apart = seen.difference(value)
     unit = limits.unit(seen.result.dtype) if seen.by_code else 0.0
     smallest = SLACK * unit * value.abs().nan_to_num(posinf=0.0)
     if limits.equation.accuracy.tolerance is None and not (apart > smallest).any():

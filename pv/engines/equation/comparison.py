@@ -1,8 +1,8 @@
 """Compare the code under contract with its equation on one example.
 
 `Observer` calls the code and yields the values that must equal the equation: its results and derivatives. `compare`
-raises `Refuted` where they differ by more than rounding. Further checks find arguments that the code changed, failures
-with other memory layouts of its arrays, and equations whose tolerance is too wide to refute any code.
+raises `Refuted` if they differ by more than rounding. Further checks detect arguments that the code changes, results
+that depend on the memory layout of an array, and tolerances too wide to refute any code.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
@@ -85,34 +85,30 @@ class Comparison:
     """A value that must equal a result of an equation.
 
     Attributes:
-        says: A sentence with two `{}`: for this value, and for the value of the equation.
+        template: A sentence with two `{}`: for this value, and for the value of the equation.
         result: The value.
         by_code: Whether the code computed the value; False if it was computed in float64 from another equation.
-        place: The index of the result of the equation.
+        index: The index of the result of the equation.
         count: The number of results of the equation.
     """
 
-    says: str
+    template: str
     result: Tensor
     by_code: bool = True
-    place: int = 0
+    index: int = 0
     count: int = 1
 
-    def apart(self, value: Tensor) -> Tensor:
-        """Return the absolute difference of the result from `value`, which has the same shape; inf for NaN.
-
-        Infinity equals a value of the same sign beyond the largest number of the result's dtype.
-        """
-        result, largest = self.result.detach().cpu().double(), torch.inf
-        if self.result.is_floating_point():
-            largest = torch.finfo(self.result.dtype).max
+    def difference(self, value: Tensor) -> Tensor:
+        """Return the absolute difference of the result from `value`, which has the same shape; inf for NaN."""
+        result = self.result.detach().cpu().double()
+        largest = torch.finfo(self.result.dtype).max if self.result.is_floating_point() else torch.inf
         # A float64 value beyond the range of the result's dtype rounds to infinity, which is then correct.
         same = (result == value) | (result.isinf() & (result.sign() * value > largest))
         return torch.where(same, 0.0, (result - value).abs()).nan_to_num(nan=torch.inf)
 
     def limit(self, limits: Limits) -> Tensor:
         """Return the largest difference that is allowed."""
-        return limits.of_code(self.place, self.result.dtype) if self.by_code else limits.of_equation(self.place)
+        return limits.of_code(self.index, self.result.dtype) if self.by_code else limits.of_equation(self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,33 +140,36 @@ class Observer:
         """Yield the results of the code. Raise `Refuted` if its dtype, its arguments or a second call are wrong."""
         assert self.claim.call is not None
         count, function = len(self.claim.results), self.claim.call.function
-        result = self._result_and_leaf(self.claim, example)[0]
-        _check_dtype(result, self.claim.checks.dtype(example.dtype), count, function)
+        result, _ = self._result_and_leaf(self.claim, example)
+        expected = self.claim.checks.dtype(example.dtype)
+        if expected:
+            _check_dtype(result, expected, count, function)
         results = _result_tensors(result, count, function)
         if Check.REPEATABLE in self.claim.checks.names:
             # Call again with new copies of the arguments: kept state or unordered reductions change the result.
-            _check_same(
-                results, _result_tensors(self._result_and_leaf(self.claim, example)[0], count, function), function
-            )
-        says = f"the code of {function} returned {{}}, the equation gives {{}}"
-        yield from (Comparison(says, result, True, place, count) for place, result in enumerate(results))
+            second, _ = self._result_and_leaf(self.claim, example)
+            _check_same(results, _result_tensors(second, count, function), function)
+        template = f"the code of {function} returned {{}}, the equation gives {{}}"
+        yield from (Comparison(template, tensor, True, index, count) for index, tensor in enumerate(results))
 
     def _derivatives(self, example: Example) -> Iterator[Comparison]:
         """Yield the derivative of the differentiated equation, and the derivative of its code."""
         derivative = self.claim.derivative
         assert derivative is not None
-        of, by = self.equations[derivative.equation], derivative.variable
-        (value,), leaf = evaluate(of, example, differentiable=by)
+        equation, by = self.equations[derivative.equation], derivative.variable
+        (value,), leaf = evaluate(equation, example, differentiable=by)
         assert leaf is not None
         # The equation is evaluated in float64, so this derivative has no error of float32.
         (slope,) = torch.autograd.grad(value.sum(), leaf)
         message = f"is {{}}, the equation {self.claim.name} gives {{}}"
-        yield Comparison(f"the derivative of the equation {of.name} by {by} {message}", slope[0], False)
-        if of.call is not None:
-            result, leaf = self._result_and_leaf(of, example, differentiable=by)
+        yield Comparison(f"the derivative of the equation {equation.name} by {by} {message}", slope[0], by_code=False)
+        if equation.call is not None:
+            function = equation.call.function
+            result, leaf = self._result_and_leaf(equation, example, differentiable=by)
             assert leaf is not None
-            gradient = _gradient(_result_tensors(result, 1, of.call.function)[0], leaf, of.call.function, by)
-            yield Comparison(f"the derivative of the code of {of.call.function} by {by} {message}", gradient)
+            (tensor,) = _result_tensors(result, 1, function)
+            gradient = _gradient(tensor, leaf, function, by)
+            yield Comparison(f"the derivative of the code of {function} by {by} {message}", gradient)
 
     def _result_and_leaf(
         self, claim: Definition, example: Example, differentiable: str = ""
@@ -183,10 +182,11 @@ class Observer:
         if differentiable:
             # The code must get the leaf tensor itself, on its device: the result is differentiated by it.
             leaf = values[differentiable] = torch.as_tensor(values[differentiable], device=self.device).requires_grad_()
-        snapshot = ArgumentCopies() if Check.INPUTS_UNCHANGED in claim.checks.names else None
-        result = claim.call.evaluate(self.subject, values, snapshot.add if snapshot is not None else None)
-        for text in snapshot.changed() if snapshot is not None else ():
-            raise Refuted(f"the code of {claim.call.function} changed its argument {text}")
+        copies = ArgumentCopies()
+        copy = copies.add if Check.INPUTS_UNCHANGED in claim.checks.names else None
+        result = claim.call.evaluate(self.subject, values, copy)
+        if (changed := next(copies.changed(), None)) is not None:
+            raise Refuted(f"the code of {claim.call.function} changed its argument {changed}")
         arrays = {n: value for n, value in values.items() if n in claim.call.names and isinstance(value, Tensor)}
         return _value(claim, claim.call.function, result, arrays), leaf
 
@@ -290,8 +290,8 @@ def _kind(value: object) -> str:
 
 
 def _check_dtype(result: Any, expected: str, count: int, function: str) -> None:
-    """Raise `Refuted` if a value has another dtype than `result_dtype` requires; "" requires none."""
-    for item in ((result,) if count == 1 else tuple(result)) if expected else ():
+    """Raise `Refuted` if a value has another dtype than `result_dtype` requires."""
+    for item in (result,) if count == 1 else tuple(result):
         dtype = str(item.dtype).removeprefix("torch.") if isinstance(item, Tensor) else type(item).__name__
         if dtype != expected:
             raise Refuted(f"the code of {function} returned {dtype}, `result_dtype` is {expected}")
@@ -306,25 +306,26 @@ def _check_same(first: tuple[Tensor, ...], second: tuple[Tensor, ...], function:
 
 def compare(seen: Comparison, limits: Limits) -> None:
     """Raise `Refuted`, with the worst element, if `seen` differs from its equation by more than allowed."""
-    value, of = limits.values[seen.place], f" ({seen.place + 1} of several)" if seen.count > 1 else ""
+    value = limits.values[seen.index]
+    which = f" ({seen.index + 1} of several)" if seen.count > 1 else ""
     if seen.result.shape != value.shape:
-        shapes = f"shape {list(seen.result.shape)}{of}", f"shape {list(value.shape)}"
-        raise Refuted(seen.says.format(*shapes))
-    apart, allowed = seen.apart(value), seen.limit(limits)
-    if not (apart > allowed).any():
+        raise Refuted(seen.template.format(f"shape {list(seen.result.shape)}{which}", f"shape {list(value.shape)}"))
+    difference, allowed = seen.difference(value), seen.limit(limits)
+    if not (difference > allowed).any():
         return
     # Where no difference is allowed, divide by the smallest number, so that a difference has a huge ratio.
-    ratio = apart / allowed.clamp_min(torch.finfo(torch.float64).tiny)
+    ratio = difference / allowed.clamp_min(torch.finfo(torch.float64).tiny)
     worst = int(ratio.nan_to_num(nan=0.0).argmax())
     at = f" at [{','.join(map(str, _unravel(worst, list(value.shape))))}]" if value.dim() else ""
     actual, expected, limit = (float(tensor.flatten()[worst]) for tensor in (seen.result.detach(), value, allowed))
-    text = f"{seen.says.format(f'{actual:.7g}{at}{of}', f'{expected:.7g}')} (tolerance ±{limit:.2g})"
-    raise Refuted(text, _cause(seen, value, allowed, limits.equation.results[seen.place]))
+    text = seen.template.format(f"{actual:.7g}{at}{which}", f"{expected:.7g}")
+    cause = _cause(seen, value, allowed, limits.equation.results[seen.index])
+    raise Refuted(f"{text} (tolerance ±{limit:.2g})", cause)
 
 
 def _cause(seen: Comparison, value: Tensor, allowed: Tensor, axes: Sequence[str]) -> str:
-    """Describe how an array differs from its equation; "" for a single number, which is compared without PyTorch."""
-    if value.dim() == 0:
+    """Describe how an array differs from its equation; "" for a single number."""
+    if value.dim() == 0:  # possibly without PyTorch, which the following import needs
         return ""
     from pv.equations.causes import cause
 
@@ -332,15 +333,16 @@ def _cause(seen: Comparison, value: Tensor, allowed: Tensor, axes: Sequence[str]
 
 
 def _unravel(index: int, shape: list[int]) -> list[int]:
-    places: list[int] = []
+    """Return the index on every axis of an element, from its index in the flattened array."""
+    indices: list[int] = []
     for size in reversed(shape):
-        places.insert(0, index % size)
+        indices.insert(0, index % size)
         index //= size
-    return places
+    return indices
 
 
 def layouts(claim: Definition, example: Example) -> Iterator[tuple[str, Layout, Example]]:
-    """Yield the name and the function of every memory layout that a claim checks, with an example to call it on."""
+    """Yield the memory layouts that a claim checks: the name, the function that makes it, and an example for it."""
     expected = claim.checks.names if claim.call is not None else frozenset()
     if Check.NONCONTIGUOUS_INPUTS in expected:
         yield "non-contiguous inputs", _noncontiguous, example
@@ -378,13 +380,13 @@ def _repeat_first_slices(claim: Definition, example: Example) -> Example:
     return replace(example, arrays=arrays)
 
 
-SHARE = 0.9
-"""Fraction of loose examples from which the tolerance of an equation counts as too wide."""
+MAX_LOOSE = 0.9
+"""The tolerance of an equation is too wide if it accepts zeros on at least this fraction of the examples."""
 
 
 @dataclass
 class _Count:
-    """The number of examples of one comparison, and of the loose ones, on which zeros would be accepted."""
+    """The number of examples of one comparison, and the number of loose examples, on which zeros would be accepted."""
 
     examples: int = 0
     loose: int = 0
@@ -400,12 +402,12 @@ class ToleranceCheck:
 
     def add(self, seen: Comparison, limits: Limits) -> None:
         """Count a value of the code. A tolerance that the contract gives has a reason, and is not judged."""
-        sizes = limits.values[seen.place].abs()
+        sizes = limits.values[seen.index].abs()
         if not seen.by_code or limits.equation.accuracy.tolerance is not None or not sizes.any():
             return
-        count, allowed = self._counts.setdefault((seen.says, seen.place), _Count()), seen.limit(limits)
+        count = self._counts.setdefault((seen.template, seen.index), _Count())
         count.examples += 1
-        # A result of zeros would pass: then the comparison cannot refute anything here.
+        allowed = seen.limit(limits)
         if (sizes <= allowed).all():
             count.loose += 1
             at = sizes.argmax()
@@ -415,7 +417,7 @@ class ToleranceCheck:
     def reason(self) -> str:
         """Return the reason why the comparison can hardly refute any code; "" if it can."""
         for count in self._counts.values():
-            if count.loose >= SHARE * count.examples:
+            if count.loose >= MAX_LOOSE * count.examples:
                 value, tolerance = count.largest
                 return (
                     f"the tolerance ±{tolerance:.2g} is no smaller than the values, up to {value:.2g}, in "

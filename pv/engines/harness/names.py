@@ -59,7 +59,7 @@ def _children(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
 
 
 def scope_of_body(function: ast.AST) -> Scope:
-    """Return the scope of the body of a function; the scope of a module for any other node."""
+    """Return the scope of the body of a function; a scope without local names for any other node."""
     if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
         return Scope()
     return Scope(_locals(function, function.body))
@@ -72,13 +72,16 @@ def _locals(function: Function, body: Iterable[ast.AST]) -> dict[str, ast.expr |
     bound: dict[str, ast.expr | None] = {parameter.arg: instance_of(parameter.annotation) for parameter in named}
     bound |= {parameter.arg: None for parameter in (arguments.vararg, arguments.kwarg) if parameter is not None}
     nodes = list(syntax.inside(body, *COMPREHENSIONS))
-    assigned: dict[int, ast.expr | None] = {}
-    assigned |= {id(n.targets[0]): n.value for n in nodes if isinstance(n, ast.Assign) and len(n.targets) == 1}
-    assigned |= {id(n.target): instance_of(n.annotation) or n.value for n in nodes if isinstance(n, ast.AnnAssign)}
+    values: dict[ast.expr, ast.expr | None] = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            values[node.targets[0]] = node.value
+        elif isinstance(node, ast.AnnAssign):
+            values[node.target] = instance_of(node.annotation) or node.value
     for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             # A name that is bound twice may have either value, so its value is unknown.
-            bound[node.id] = None if node.id in bound else assigned.get(id(node))
+            bound[node.id] = None if node.id in bound else values.get(node)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             bound[node.name] = None
         elif isinstance(node, ast.ExceptHandler) and node.name:
@@ -132,7 +135,7 @@ class Module:
 
 @dataclass(eq=False)
 class Definition:
-    """A function, a method, a class without its methods, or a variable of a module, under its last name."""
+    """A function, a method, a class without its methods, or a variable of a module; `name` has no dots."""
 
     name: str
     node: ast.AST
@@ -193,8 +196,8 @@ def _definitions(body: Sequence[ast.stmt]) -> Iterator[Definition]:
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             yield from (Definition(t.id, node, node.lineno) for t in targets if isinstance(t, ast.Name))
-        for block in ("body", "orelse", "finalbody", "handlers"):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        else:  # the blocks of `if`, `try`, `with` and loops
+            for block in ("body", "orelse", "finalbody", "handlers"):
                 yield from _definitions(getattr(node, block, None) or [])
 
 
@@ -204,6 +207,7 @@ def _class(node: ast.ClassDef) -> Iterator[Definition]:
     # Leave out the methods: using a class runs its body, but a method runs only if it is called.
     bare = ast.ClassDef(node.name, node.bases, node.keywords, statements, node.decorator_list)
     below = tuple(_definitions(node.body))
+    # A definition in a nested class already has that class as its owner.
     inner = tuple(definition for definition in below if definition.owner is None)
     class_ = Definition(node.name, bare, node.lineno, inner)
     for definition in inner:
@@ -269,8 +273,9 @@ class Names:
         self._modules = {module.name: module for module in modules}
         self._subject = subject
         self._by_name: dict[str, list[Definition]] = {}
-        for definition in (definition for module in modules for definition in module.definitions):
-            self._by_name.setdefault(definition.name, []).append(definition)
+        for module in modules:
+            for definition in module.definitions:
+                self._by_name.setdefault(definition.name, []).append(definition)
 
     def references(self, definition: Definition) -> Iterator[Definition]:
         """Yield the definitions that names in a definition certainly refer to, and the constructors of such classes."""
@@ -284,8 +289,8 @@ class Names:
     def possible_references(self, definition: Definition) -> Iterator[Definition]:
         """Yield definitions that a definition may refer to.
 
-        They are its own members if it is a class, and, for each attribute of an object of unknown class, all
-        definitions with the name of the attribute.
+        1. The members of the definition, if it is a class.
+        2. For every attribute of an object of unknown class, all definitions with the name of the attribute.
         """
         yield from definition.inner
         for node, scope in definition.uses:
@@ -318,7 +323,7 @@ class Names:
         if isinstance(node, ast.Name):
             return self._name(node.id, scope, around, steps - 1)
         if isinstance(node, ast.Attribute):
-            return self._all(self.values(node.value, scope, around, steps - 1), node.attr, steps - 1)
+            return self._attributes(self.values(node.value, scope, around, steps - 1), node.attr, steps - 1)
         if isinstance(node, ast.Call):
             return self._result(self.values(node.func, scope, around, steps - 1), steps - 1)
         return [] if isinstance(node, LITERALS) else None
@@ -356,7 +361,7 @@ class Names:
             if module := self._modules.get(".".join(parts[:end])):
                 values: Values = [module]
                 for part in parts[end:]:
-                    values = self._all(values, part, steps - 1)
+                    values = self._attributes(values, part, steps - 1)
                 return values
         return [ExternalName(dotted)]
 
@@ -366,36 +371,39 @@ class Names:
             return [d for d in module.definitions if d.name == name and d.owner is None]
         if name in module.imports:
             return self._target(module.imports[name], steps) if steps > 0 else None
-        for source in module.stars:
-            star = self._modules.get(source)
-            if star is not None and star is not module and steps > 0 and (value := self._top(star, name, steps - 1)):
-                return value
+        for star in (self._modules[star] for star in module.stars if star in self._modules):
+            if star is not module and steps > 0 and (values := self._top(star, name, steps - 1)):
+                return values
         return []
 
-    def _all(self, bases: Values, name: str, steps: int) -> Values:
-        """Return the possible values of the attribute `name` of some objects; None if one of them is unknown."""
+    def _attributes(self, bases: Values, name: str, steps: int) -> Values:
+        """Return the possible values of the attribute `name` of some objects; None if one value is unknown."""
+        if bases is None or steps <= 0:
+            return None
         results: list[PossibleValue] = []
-        for candidate in bases if bases is not None and steps > 0 else [UnknownObject()]:
-            inner = self._attribute(candidate, name, steps)
-            if inner is None:
+        for base in bases:
+            values = self._attribute(base, name, steps)
+            if values is None:
                 return None
-            results += inner
+            results += values
         return results
 
-    def _attribute(self, candidate: PossibleValue, name: str, steps: int) -> Values:
+    def _attribute(self, base: PossibleValue, name: str, steps: int) -> Values:
         """Return the possible values of the attribute `name` of one object or module; None if unknown."""
-        if isinstance(candidate, ExternalName):
-            return self._target(f"{candidate.name}.{name}", steps)
-        if isinstance(candidate, Module):
-            below = self._modules.get(f"{candidate.name}.{name}")
-            return self._top(candidate, name, steps) or ([below] if below is not None else None)
-        if isinstance(candidate, UnknownObject):
+        if isinstance(base, ExternalName):
+            return self._target(f"{base.name}.{name}", steps)
+        if isinstance(base, Module):
+            submodule = self._modules.get(f"{base.name}.{name}")
+            return self._top(base, name, steps) or ([submodule] if submodule is not None else None)
+        if isinstance(base, UnknownObject):
             return None
-        definition = candidate.class_ if isinstance(candidate, Instance) else candidate
+        definition = base.class_ if isinstance(base, Instance) else base
         if isinstance(definition.node, ast.ClassDef):
             return self._member(definition, name, steps)
-        assigned = getattr(definition.node, "value", None)  # the value of a variable
-        return self._all(self.values(assigned, Scope(), definition, steps - 1), name, steps - 1) if assigned else None
+        assigned = getattr(definition.node, "value", None)  # the value of a variable; a function has none
+        if assigned is None:
+            return None
+        return self._attributes(self.values(assigned, Scope(), definition, steps - 1), name, steps - 1)
 
     def _member(self, class_: Definition, name: str, steps: int) -> Values:
         """Return the possible values of a member of a class or of its bases.
@@ -404,11 +412,13 @@ class Names:
         """
         if members := [member for member in class_.inner if member.name == name]:
             return list(members)
-        if assigned := list(_assigned(class_, name)):
-            values = [
-                self.values(e, scope_of_body(method.node), method, steps - 1) if e else None for e, method in assigned
-            ]
-            return [candidate for value in values for candidate in (value if value is not None else [UnknownObject()])]
+        results: list[PossibleValue] = []
+        assigned = list(_assigned(class_, name))
+        for value, method in assigned:
+            values = self.values(value, scope_of_body(method.node), method, steps - 1) if value is not None else None
+            results += values if values is not None else [UnknownObject()]
+        if assigned:
+            return results
         assert isinstance(class_.node, ast.ClassDef)
         # Search the bases in order. The method resolution order of Python differs only for diamonds.
         for base in class_.node.bases:
@@ -422,27 +432,24 @@ class Names:
     def _result(self, callees: Values, steps: int) -> Values:
         """Return the possible results of a call: an object of the called class, or of the annotated return class."""
         results: list[PossibleValue] = []
-        for candidate in callees or [UnknownObject()]:
-            node = candidate.node if isinstance(candidate, Definition) else None
-            if isinstance(candidate, Definition) and isinstance(node, ast.ClassDef):
-                results.append(Instance(candidate))
-                continue
-            annotation = instance_of(node.returns) if isinstance(node, ast.FunctionDef) else None
-            inner = (
-                self.values(annotation, Scope(), candidate, steps - 1)
-                if isinstance(candidate, Definition) and annotation
-                else None
-            )
-            if inner is None:
+        for callee in callees or [UnknownObject()]:
+            if not isinstance(callee, Definition):
                 return None
-            results += inner
+            if isinstance(callee.node, ast.ClassDef):
+                results.append(Instance(callee))
+                continue
+            annotation = instance_of(callee.node.returns) if isinstance(callee.node, ast.FunctionDef) else None
+            values = self.values(annotation, Scope(), callee, steps - 1) if annotation is not None else None
+            if values is None:
+                return None
+            results += values
         return results
 
 
 def _assigned(class_: Definition, name: str) -> Iterator[tuple[ast.expr | None, Definition]]:
     """Yield the values that methods of a class assign to the attribute `name`, each with the method.
 
-    The value is None if it is unknown, or the literal None, which says nothing about the class of later values.
+    The yielded value is None if the source does not show it, or if it is the literal None, a placeholder.
     """
     for method in class_.inner:
         nodes = list(ast.walk(method.node))

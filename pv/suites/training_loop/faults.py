@@ -19,12 +19,15 @@ from pv.suites.training_loop.loop import Batch, Loop, Saved, State, Sums, Traini
 from pv.suites.training_loop.probe import token_loss
 
 Windows = list[Sequence[Sequence[int]]]
-Loads = Callable[[Job, Windows], Iterator[list[Batch]]]
+# The types of the replaced functions of `loop`.
+Load = Callable[[Job, Windows], Iterator[list[Batch]]]
+TrainStep = Callable[[Training, Sequence[Batch]], None]
+Backward = Callable[[Training, Sequence[Batch]], list[Sums]]
+RemainingEpochs = Callable[[Job, int], Iterator[Windows]]
+Update = Callable[[Training], float]
 
 
-def no_partial_step(
-    original: Callable[[Training, Sequence[Batch]], None], training: Training, window: Sequence[Batch]
-) -> None:
+def no_partial_step(original: TrainStep, training: Training, window: Sequence[Batch]) -> None:
     """Take no step after a window with fewer micro-batches than planned."""
     if len(window) == training.job.accumulate:
         original(training, window)
@@ -33,19 +36,15 @@ def no_partial_step(
         training.state.step += 1
 
 
-def average_left_in_place(
-    original: Callable[[Training, Sequence[Batch]], None], training: Training, window: Sequence[Batch]
-) -> None:
+def average_left_in_place(original: TrainStep, training: Training, window: Sequence[Batch]) -> None:
     """Leave the running average in the model after each evaluation."""
     original(training, window)
     if due(training.state.step, training.job.eval_every):
         training.model.load_state_dict(training.average.state_dict())
 
 
-def pads_on_the_left(
-    original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
-) -> list[Sums]:
-    """Pad on the left, so that the padding predicts a first label that is set."""
+def pads_on_the_left(original: Backward, training: Training, window: Sequence[Batch]) -> list[Sums]:
+    """Pad on the left, so that the first token, if its label is set, is predicted from padding."""
     return original(training, [_padded_left(batch) for batch in window])
 
 
@@ -56,9 +55,7 @@ def _padded_left(batch: Batch) -> Batch:
     return {name: torch.stack(list(map(torch.roll, rows, missing))) for name, rows in batch.items()}
 
 
-def gradient_stays_after_overflow(
-    original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
-) -> list[Sums]:
+def gradient_stays_after_overflow(original: Backward, training: Training, window: Sequence[Batch]) -> list[Sums]:
     """Add to a gradient that is not finite instead of clearing it."""
     kept = [
         parameter.grad.clone() for parameter in loop.trained_parameters(training.model) if parameter.grad is not None
@@ -70,9 +67,7 @@ def gradient_stays_after_overflow(
     return sums
 
 
-def zeroes_non_finite_numbers(
-    original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
-) -> list[Sums]:
+def zeroes_non_finite_numbers(original: Backward, training: Training, window: Sequence[Batch]) -> list[Sums]:
     """Replace numbers that are not finite by 0 in the gradient and in the losses."""
     sums = original(training, window)
     for parameter in loop.trained_parameters(training.model):
@@ -95,9 +90,8 @@ class MomentsInAnAttribute(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    moment = (
-                        self.moments.setdefault(parameter, torch.zeros_like(parameter)).mul_(0.9).add_(parameter.grad)
-                    )
+                    moment = self.moments.setdefault(parameter, torch.zeros_like(parameter))
+                    moment.mul_(0.9).add_(parameter.grad)
                     parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(moment, alpha=group["lr"])
 
 
@@ -116,12 +110,12 @@ def all_in_training_mode(original: Callable[[Mapping[nn.Module, bool]], None], m
         module.train()
 
 
-def evaluates_late(
-    original: Callable[[Training, Sequence[Batch]], None], training: Training, window: Sequence[Batch]
-) -> None:
-    """Evaluate every n + 1 steps."""
-    every = training.job.eval_every
-    original(replace(training, job=replace(training.job, eval_every=every and every + 1)), window)
+def evaluates_late(original: TrainStep, training: Training, window: Sequence[Batch]) -> None:
+    """Evaluate every n + 1 steps in place of every n steps."""
+    job = training.job
+    if job.eval_every:
+        training = replace(training, job=replace(job, eval_every=job.eval_every + 1))
+    original(training, window)
 
 
 def clips_all_but_the_first(
@@ -139,14 +133,13 @@ def all_tokens(original: Callable[[Tensor], int], labels: Tensor) -> int:
 def log_keeps_its_tokens(
     original: Callable[..., dict[str, float]], step: int, since: list[list[Sums]], rate: float, norm: float
 ) -> dict[str, float]:
-    """Divide the logged loss by the tokens of all steps so far, as if each step had the same number."""
+    """Divide the logged loss by the tokens of all steps so far, not of the steps since the last log."""
+    # Exact only if all steps have the same number of tokens, which suffices for a wrong loss.
     row = original(step, since, rate, norm)
     return row | {"loss": row["loss"] * len(since) / step}
 
 
-def planned_window(
-    original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
-) -> list[Sums]:
+def planned_window(original: Backward, training: Training, window: Sequence[Batch]) -> list[Sums]:
     """Average over the planned number of micro-batches, also in a window with fewer."""
     sums = original(training, window)
     _scale(training, len(window) / training.job.accumulate)
@@ -159,9 +152,7 @@ def _scale(training: Training, by: float) -> None:
             parameter.grad *= by
 
 
-def mean_over_examples(
-    original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
-) -> list[Sums]:
+def mean_over_examples(original: Backward, training: Training, window: Sequence[Batch]) -> list[Sums]:
     """Train on the mean of the examples' means, not on the token mean."""
     training.optimizer.zero_grad()
     sums, examples = [], sum(len(batch["labels"]) for batch in window)
@@ -170,26 +161,23 @@ def mean_over_examples(
         rows = [
             (token_loss(logits[i : i + 1], row[None], "sum"), loop.scored(row[None])) for i, row in enumerate(labels)
         ]
-        (torch.stack([nats / max(count, 1) for nats, count in rows]).sum() / examples).backward()
+        means = torch.stack([nats / max(count, 1) for nats, count in rows])
+        (means.sum() / examples).backward()
         sums.append((sum(float(nats.detach()) for nats, _ in rows), sum(count for _, count in rows)))
     return sums
 
 
-def partial_mean_of_means(
-    original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
-) -> list[Sums]:
+def partial_mean_of_means(original: Backward, training: Training, window: Sequence[Batch]) -> list[Sums]:
     """Train on the mean of the micro-batches' means in windows with fewer micro-batches than planned."""
     if len(window) == training.job.accumulate:
         return original(training, window)
-    return _each(training, window, lambda count: 1 / (max(count, 1) * len(window)), lambda: None)
+    return _backward_per_micro_batch(training, window, lambda count: 1 / (max(count, 1) * len(window)))
 
 
-def clips_micro_batches(
-    original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
-) -> list[Sums]:
+def clips_micro_batches(original: Backward, training: Training, window: Sequence[Batch]) -> list[Sums]:
     """Clip the accumulated gradient after each micro-batch."""
     total = sum(loop.scored(batch["labels"]) for batch in window) or 1
-    return _each(
+    return _backward_per_micro_batch(
         training,
         window,
         lambda _: 1 / total,
@@ -197,28 +185,31 @@ def clips_micro_batches(
     )
 
 
-def _each(
-    training: Training, window: Sequence[Batch], factor: Callable[[int], float], then: Callable[[], object]
+def _backward_per_micro_batch(
+    training: Training,
+    window: Sequence[Batch],
+    factor: Callable[[int], float],
+    after_backward: Callable[[], object] = lambda: None,
 ) -> list[Sums]:
     """Compute the gradient of a window, with another factor or an action between its micro-batches.
 
     Args:
         training: The run.
         window: The micro-batches.
-        factor: Returns the factor of the summed loss of a micro-batch from its scored tokens.
-        then: Called after the backward of each micro-batch.
+        factor: Returns the factor of the summed loss of a micro-batch from the number of its scored tokens.
+        after_backward: Called after the backward of every micro-batch.
     """
     training.optimizer.zero_grad()
     sums = []
     for batch in window:
         count, nats = loop.scored(batch["labels"]), loop.loss_sum(training.model, batch)
         (nats * factor(count)).backward()
-        then()
+        after_backward()
         sums.append((float(nats.detach()), count))
     return sums
 
 
-def next_rate(original: Callable[[Training], float], training: Training) -> float:
+def next_rate(original: Update, training: Training) -> float:
     """Return the rate of the next step in place of the rate that was used."""
     original(training)
     return float(training.scheduler.get_last_lr()[0])
@@ -237,7 +228,7 @@ def draws_in_evaluation(original: Callable[[Job, nn.Module], float], job: Job, m
     return original(job, model)
 
 
-def fetches_before_restoring(original: Loads, job: Job, epoch: Windows) -> Iterator[list[Batch]]:
+def fetches_before_restoring(original: Load, job: Job, epoch: Windows) -> Iterator[list[Batch]]:
     """Fetch the first batch of a resumed run twice: before the random state is restored, and after."""
     if job.resume:
         job.collate([job.train[i] for i in epoch[0][0]])
@@ -251,13 +242,13 @@ def loses_last_event(original: Callable[[Training, str], None], training: Traini
     original(training, event)
 
 
-def batches_of_every_worker(original: Loads, job: Job, epoch: Windows) -> Iterator[list[Batch]]:
+def batches_of_every_worker(original: Load, job: Job, epoch: Windows) -> Iterator[list[Batch]]:
     """Yield every window once per worker, as if each worker read all data."""
     for window in original(job, epoch):
         yield from [window] * max(job.workers, 1)
 
 
-def schedules_first_group(original: Callable[[Training], float], training: Training) -> float:
+def schedules_first_group(original: Update, training: Training) -> float:
     """Schedule the rate of the first parameter group only."""
     rate = original(training)
     for group in training.optimizer.param_groups[1:]:
@@ -265,14 +256,14 @@ def schedules_first_group(original: Callable[[Training], float], training: Train
     return rate
 
 
-def steps_twice(original: Callable[[Training], float], training: Training) -> float:
+def steps_twice(original: Update, training: Training) -> float:
     """Let the optimizer take every step twice."""
     rate = original(training)
     training.optimizer.step()
     return rate
 
 
-def scale_keeps_growing(original: Callable[[Training], float], training: Training) -> float:
+def scale_keeps_growing(original: Update, training: Training) -> float:
     """Let the scale grow after every step once it has grown for the first time."""
     before = training.scaler.get_scale()
     rate = original(training)
@@ -282,7 +273,7 @@ def scale_keeps_growing(original: Callable[[Training], float], training: Trainin
     return rate
 
 
-def averages_first(original: Callable[[Training], float], training: Training) -> float:
+def averages_first(original: Update, training: Training) -> float:
     """Update the average of the weights before the step."""
     loop.average(training.average, training.model, training.job.average)
     before = copy.deepcopy(training.average.state_dict())
@@ -299,37 +290,40 @@ def counts_one_more(original: Callable[[Training], Report], training: Training) 
     return report
 
 
-def first_order(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
+def first_order(original: RemainingEpochs, job: Job, done: int) -> Iterator[Windows]:
     """Resume the epoch that was cut in the order of the first epoch."""
-    for number, left in enumerate(original(job, done)):
-        first_epoch = loop.epoch_windows(job, 0)
-        cut = done % len(first_epoch) if number == 0 else 0
-        yield first_epoch[cut:][: len(left)] if cut else left
+    first_epoch = loop.epoch_windows(job, 0)
+    taken = done % len(first_epoch)
+    for number, remaining in enumerate(original(job, done)):
+        is_cut = number == 0 and taken > 0
+        yield first_epoch[taken:][: len(remaining)] if is_cut else remaining
 
 
-def first_order_next(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
+def first_order_next(original: RemainingEpochs, job: Job, done: int) -> Iterator[Windows]:
     """Use the order of the first epoch in all epochs after the epoch that was cut."""
     first_epoch = loop.epoch_windows(job, 0)
-    for number, left in enumerate(original(job, done)):
-        follows = done and (number or done % len(first_epoch) == 0)
-        yield first_epoch[: len(left)] if follows else left
+    for number, remaining in enumerate(original(job, done)):
+        follows_cut = done > 0 and (number > 0 or done % len(first_epoch) == 0)
+        yield first_epoch[: len(remaining)] if follows_cut else remaining
 
 
-def loses_an_epoch(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
+def loses_an_epoch(original: RemainingEpochs, job: Job, done: int) -> Iterator[Windows]:
     """Skip the next epoch if the checkpoint was saved after the last step of an epoch."""
-    skipped = done > 0 and done % len(loop.epoch_windows(job, 0)) == 0
-    yield from list(original(job, done))[skipped:]
+    epochs = original(job, done)
+    if done > 0 and done % len(loop.epoch_windows(job, 0)) == 0:
+        next(epochs, None)
+    yield from epochs
 
 
-def place_in_full_windows(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
+def place_in_full_windows(original: RemainingEpochs, job: Job, done: int) -> Iterator[Windows]:
     """Compute the position of a cut as if the last window of every epoch were full."""
     epoch = loop.epoch_windows(job, 0)
-    # Count micro-batches: with full windows only, the run would have used `done * job.accumulate` of them.
-    full, taken = divmod(done * job.accumulate, sum(map(len, epoch)))
-    yield from original(job, full * len(epoch) + taken // job.accumulate)
+    # With full windows only, the run would have used `done * job.accumulate` micro-batches.
+    full_epochs, taken = divmod(done * job.accumulate, sum(map(len, epoch)))
+    yield from original(job, full_epochs * len(epoch) + taken // job.accumulate)
 
 
-def steps_after_the_end(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
+def steps_after_the_end(original: RemainingEpochs, job: Job, done: int) -> Iterator[Windows]:
     """Train for another epoch when a finished run is resumed."""
     yield from original(job, done)
     if job.resume and done == loop.planned_steps(job):
@@ -365,14 +359,9 @@ def counts_an_epoch_at_the_end(original: Callable[[Training], Saved], training: 
 
 def half_a_checkpoint(original: Callable[[Loop, Job], Report], self: Loop, job: Job) -> Report:
     """Save under the final name, and load only the parts that exist."""
-    written: dict[str, object] = {
-        "save": _save_in_place,
-        "restore": _restore_existing_parts,
-        "read": _read_existing_parts,
-    }
+    loop.save, loop.restore, loop.read = _save_in_place, _restore_existing_parts, _read_existing_parts
     # A run that is resumed without the state begins at step 0, so checkpoints of later steps must not stop it.
-    written["refuse_later_checkpoints"] = lambda directory, step: None
-    vars(loop).update(written)
+    loop.refuse_later_checkpoints = lambda directory, step: None
     return original(self, job)
 
 

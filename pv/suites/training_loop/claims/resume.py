@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Protocol, cast
 from unittest import SkipTest
@@ -45,14 +45,16 @@ from pv.suites.training_loop.oracle import matching_numbers, token_mean
 from pv.suites.training_loop.run import Run
 
 UNEVEN = (1, 2, 3)
-"""Numbers of micro-batches in a window. An epoch has four, so with 3 its last window has one."""
+"""Numbers of micro-batches in a window. An epoch has four micro-batches, so with 3 its last window has only one."""
 PRINTED = 1e-4
 """Relative tolerance of logged numbers, which may be rounded."""
 # Causes that several checks name.
 EARLY = "a batch that is fetched too early: before the random state is restored, or ahead, before it is saved"
 UNTIED = "a load that unties: embedding and head were one parameter, and the head has a parameter of its own after it"
-Check = Callable[[Run, Run, int], str | tuple[str, tuple[str, ...]]]
-"""Compares an uninterrupted run with the run that was resumed after its step k; returns the fault, and its causes."""
+FaultAndCauses = tuple[str, tuple[str, ...]]
+"""How a run differs from the correct one, "" if it does not, and the known mistakes that give exactly this fault."""
+Check = Callable[[Run, Run, int], str | FaultAndCauses]
+"""Compares an uninterrupted run with the run that was resumed after its step k."""
 
 
 def cut_after_every_step(bench: Bench, check: Check, job: Job = SAVED, windows: tuple[int, ...] = (1, 2)) -> None:
@@ -68,7 +70,7 @@ def cut_after_every_step(bench: Bench, check: Check, job: Job = SAVED, windows: 
 
 
 def cut_cases(bench: Bench, check: Check, job: Job = SAVED, windows: tuple[int, ...] = (1, 2)) -> Cases:
-    """Return a case for each step after which the run is cut. The arguments: see `cut_after_every_step`."""
+    """Return a case for every step after which the run is cut. The arguments are those of `cut_after_every_step`."""
     cases: Cases = {}
     for accumulate in windows:
         uninterrupted = bench.run(replace(job, accumulate=accumulate))
@@ -83,8 +85,9 @@ def cut_case(bench: Bench, uninterrupted: Run, k: int, check: Check) -> Case:
     if k not in uninterrupted.checkpoints:
         return Case(uninterrupted, f"there is no checkpoint of step {k}")
     again = bench.resume(uninterrupted, k)
-    fault_and_causes = check(uninterrupted, again, k)
-    return Case(again, fault_and_causes) if isinstance(fault_and_causes, str) else Case(again, *fault_and_causes)
+    result = check(uninterrupted, again, k)
+    fault, causes = (result, ()) if isinstance(result, str) else result
+    return Case(again, fault, causes)
 
 
 def steps_left_in_epoch(uninterrupted: Run, k: int) -> int:
@@ -93,7 +96,7 @@ def steps_left_in_epoch(uninterrupted: Run, k: int) -> int:
 
 
 def falsify_rest_of_the_epoch(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+    def check(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
         rest = steps_left_in_epoch(uninterrupted, k)
         epoch, taken = divmod(sum(map(len, uninterrupted.order[:k])), len(uninterrupted.job.train))
         return order_fault(uninterrupted, again, k, slice(rest), taken, epoch)
@@ -103,8 +106,8 @@ def falsify_rest_of_the_epoch(bench: Bench) -> None:
 
 def order_fault(
     uninterrupted: Run, again: Run, k: int, part: slice, taken: int, cut: int | None = None
-) -> tuple[str, tuple[str, ...]]:
-    """Return how the examples in a part of the steps after step k differ, and the known orders that they equal.
+) -> FaultAndCauses:
+    """Return how the examples in a part of the steps after step k differ, and the known orders that match them.
 
     Args:
         uninterrupted: The uninterrupted run.
@@ -117,14 +120,15 @@ def order_fault(
     actual, expected = again.order[part], uninterrupted.order[k:][part]
     if actual == expected:
         return "", ()
-    names, right = ([name for step in steps for name in step] for steps in (actual, expected))
+    names, right = list(chain.from_iterable(actual)), list(chain.from_iterable(expected))
     fault = f"examples {[list(step) for step in actual]}, not {[list(step) for step in expected]}"
-    # This cause is named separately: a loop that forgets its position uses the first rows again in any epoch.
-    anew = ("the order of the first step and those after it: the data start again",)
     causes = explain_order(names, uninterrupted, taken, cut) or explain_set(names, right)
-    if not starts_again(uninterrupted, again):
-        return fault, causes
-    return fault, anew if cut is None else (*anew, *causes)  # in later epochs, `causes` would name the same order again
+    # A loop that forgets its position uses the first examples again in any epoch.
+    if starts_again(uninterrupted, again):
+        restart = "the order of the first step and those after it: the data start again"
+        # In later epochs, `causes` would name the same order a second time.
+        causes = (restart,) if cut is None else (restart, *causes)
+    return fault, causes
 
 
 def starts_again(uninterrupted: Run, again: Run) -> bool:
@@ -133,9 +137,9 @@ def starts_again(uninterrupted: Run, again: Run) -> bool:
 
 
 def falsify_steps_left(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+    def check(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
         expected, actual = len(uninterrupted.steps) - k, len(again.steps)
-        if expected == actual:
+        if actual == expected:
             return "", ()
         causes = _confirmed_causes(bench, uninterrupted, k, _causes_of_steps_left(uninterrupted, actual, k))
         return f"it takes {actual} steps more, not {expected}", causes
@@ -154,9 +158,11 @@ def _confirmed_causes(bench: Bench, uninterrupted: Run, k: int, causes: tuple[st
     if len(causes) < 2:
         return causes
     longer = bench.run(replace(uninterrupted.job, directory=Path(), epochs=uninterrupted.job.epochs + 1))
-    for at in sorted({k, k + len(uninterrupted.steps) // uninterrupted.job.epochs} & {*longer.checkpoints}):
-        there = _causes_of_steps_left(longer, len(bench.resume(longer, at).steps), at)
-        causes = tuple(cause for cause in causes if cause in there) or causes
+    epoch = len(uninterrupted.steps) // uninterrupted.job.epochs
+    for at in (k, k + epoch):
+        if at in longer.checkpoints:
+            causes_of_longer = _causes_of_steps_left(longer, len(bench.resume(longer, at).steps), at)
+            causes = tuple(cause for cause in causes if cause in causes_of_longer) or causes
     return causes
 
 
@@ -186,16 +192,21 @@ def falsify_resume_of_a_finished_run(bench: Bench) -> None:
     for accumulate in (1, 2):
         uninterrupted = bench.run(replace(SAVED, accumulate=accumulate))
         again = bench.resume(uninterrupted, len(uninterrupted.steps))
-        differing = differing_tensors(again.weights, uninterrupted.weights)
-        fault = f"{len(again.steps)} steps are taken" if again.steps else f"weights {differing}" if differing else ""
-        causes = ("another epoch",) if len(again.steps) == len(uninterrupted.steps) // uninterrupted.job.epochs else ()
-        causes = ("a new run",) if len(again.steps) == len(uninterrupted.steps) else causes
+        fault = ""
+        causes: tuple[str, ...] = ()
+        if again.steps:
+            fault = f"{len(again.steps)} steps are taken"
+            total = len(uninterrupted.steps)
+            mistakes = {total // uninterrupted.job.epochs: "another epoch", total: "a new run"}
+            causes = tuple(name for steps, name in mistakes.items() if steps == len(again.steps))
+        elif differing := differing_tensors(again.weights, uninterrupted.weights):
+            fault = f"weights {differing}"
         cases[f"accumulation {accumulate}"] = Case(again, fault, causes)
     judge(cases)
 
 
 def falsify_orders_of_later_epochs(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+    def check(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
         rest = steps_left_in_epoch(uninterrupted, k)
         taken = sum(map(len, uninterrupted.order[: k + rest])) % len(uninterrupted.job.train)
         return order_fault(uninterrupted, again, k, slice(rest, None), taken)
@@ -204,14 +215,13 @@ def falsify_orders_of_later_epochs(bench: Bench) -> None:
 
 
 def falsify_rates_after_a_cut(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        expected, actual = ([step.rate for step in steps] for steps in (uninterrupted.steps[k:], again.steps))
-        same = same_rates(actual, expected)
-        return "" if same else f"rates {actual}, not {expected}", () if same else explain_rates(
-            actual, uninterrupted, k
-        )
+    def check(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
+        expected, actual = [step.rate for step in uninterrupted.steps[k:]], [step.rate for step in again.steps]
+        if same_rates(actual, expected):
+            return "", ()
+        return f"rates {actual}, not {expected}", explain_rates(actual, uninterrupted, k)
 
-    # Three epochs if checkpoints are saved per epoch: the saved optimizer has the rate of the next epoch alone.
+    # Three epochs if checkpoints are saved per epoch: the saved optimizer has the rate of the next epoch only.
     cut_after_every_step(bench, check, with_several_saves(bench, SAVED, 3))
 
 
@@ -222,7 +232,7 @@ def end_fault(uninterrupted: Run, again: Run, k: int) -> str:
 
 
 def falsify_weights_without_dropout(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+    def check(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
         return end_fault(uninterrupted, again, k), _causes_of_state(uninterrupted, again, k)
 
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, log_every=3))
@@ -235,14 +245,14 @@ def _causes_of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
     if uninterrupted.tied and not again.tied:
         return (UNTIED,)
     step, right = again.steps[0], uninterrupted.steps[k]
-    # State outside `optimizer.state` is not recorded. It is the cause if everything that is recorded of the step equals
-    # the uninterrupted run, and the new weights still differ.
     other = differing_tensors(step.first, uninterrupted.before(k)) if step.first else ""
     counts = {name: tensor for name, tensor in step.state.items() if name.endswith(".step")}
     mistakes = {
         "the state of a new optimizer: its own is not restored": bool(counts)
         and all(float(count) == 1 for count in counts.values()),
         f"weights that differ from the checkpoint: {other}": bool(other),
+        # Such state is not recorded. It is the cause if everything that is recorded of the step equals the
+        # uninterrupted run, and the new weights still differ.
         "state that the optimizer keeps outside `optimizer.state`, as in an attribute: it is not restored": (
             not other
             and not differing_tensors(without_none(step.gradient), without_none(right.gradient))
@@ -266,36 +276,36 @@ def falsify_weights_with_random_data(bench: Bench) -> None:
     cut_after_every_step(bench, partial(_fault_with_early_fetch, bench), replace(SAVED, dropout=0.0, noise=True))
 
 
-def _fault_with_early_fetch(bench: Bench, uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+def _fault_with_early_fetch(bench: Bench, uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
     """Return how the weights at the end differ with data that draw random numbers, and why."""
     fault, causes = end_fault_with_draws(uninterrupted, again, k)
     if causes:
-        # A run with dropout that resumes correctly shows that the random state is restored. Then the numbers differ
-        # because the data are fetched before that.
+        # If a run with dropout resumes correctly, the random state is restored, so only the data are fetched too early.
         dropping = bench.run(replace(uninterrupted.job, directory=Path(), noise=False, dropout=SAVED.dropout))
         if not end_fault(dropping, bench.resume(dropping, k), k):
             causes = (EARLY,)
     return fault, causes
 
 
-def end_fault_with_draws(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+def end_fault_with_draws(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
     """Return how the weights at the end differ in a run that draws random numbers, and why."""
     fault = end_fault(uninterrupted, again, k)
     # Without noise the order is correct by a premise, so another order with noise comes from other random numbers.
     other_noise = uninterrupted.job.noise and again.order != uninterrupted.order[k:]
-    drawn = fault and (other_noise or explain_difference(again, uninterrupted, k) == "random numbers")
+    if not fault or not (other_noise or explain_difference(again, uninterrupted, k) == "random numbers"):
+        return fault, ()
     cause = "other random numbers: their state is not restored, or something is drawn after it is"
-    # Each step records a digest of the random state before its first forward, which shows a seed that is set again.
+    # Every step records a digest of the random state before its first forward.
     if again.steps and again.steps[0].random == uninterrupted.steps[0].random:
         cause = (
             "other random numbers: the numbers of the start of the run, because it is seeded again and no state is "
             "restored after that"
         )
-    return fault, (cause,) if drawn else ()
+    return fault, (cause,)
 
 
 def falsify_tied_weights(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+    def check(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
         if not uninterrupted.tied:
             raise SkipTest("embedding and head are two parameters also at the end of the run that was not cut")
         apart = "" if again.tied else "embedding and head are no longer one parameter"
@@ -310,46 +320,48 @@ def falsify_history_of_losses(bench: Bench) -> None:
 
 def _differing_logs(steps: Sequence[int], actual: Mapping[int, float], expected: Mapping[int, float]) -> str:
     """Format the actual and the expected numbers of some steps."""
-    shown = [[f"{rows[at]:.6g}" if at in rows else "none" for rows in (actual, expected)] for at in steps]
-    return ", ".join(f"step {at}: {one}, not {other}" for at, (one, other) in zip(steps, shown, strict=True))
+
+    def text(numbers: Mapping[int, float], at: int) -> str:
+        return f"{numbers[at]:.6g}" if at in numbers else "none"
+
+    return ", ".join(f"step {at}: {text(actual, at)}, not {text(expected, at)}" for at in steps)
 
 
-def history_fault(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+def history_fault(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
     """Return which logged losses of a resumed run differ, and why."""
     expected, actual = logged(uninterrupted.logs, "loss"), logged(again.logs, "loss")
     require(expected, "loss in its `logs`", "where the loop logs none, name `loss` as missing in `features`")
     differing = differing_steps(actual, expected, PRINTED)
-    seen = _differing_logs(differing, actual, expected)
-    causes = (
-        ["without the logs before the cut"]
-        if actual.keys() == {at for at in expected if at > k} != expected.keys()
-        else []
-    )
+    causes = []
+    after_cut = {at for at in expected if at > k}
+    if actual.keys() == after_cut and after_cut != expected.keys():
+        causes.append("without the logs before the cut")
     if differing and differing[0] in actual and differing[0] > k:
         after = [sums_ for i in range(k, differing[0]) for sums_ in uninterrupted.batch_sums(i)]
         causes += matching_numbers(
             actual[differing[0]], {"the mean over the steps after the cut only": token_mean(after)}, PRINTED
         )
-    return f"logged losses differ ({seen})" if seen else "", tuple(causes)
+    fault = f"logged losses differ ({_differing_logs(differing, actual, expected)})" if differing else ""
+    return fault, tuple(causes)
 
 
 def falsify_other_logged_numbers(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+    compared: list[Mapping[str, float]] = []
+
+    def check(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
         names = dict.fromkeys(name for row in uninterrupted.logs for name in row if name not in ("step", "loss"))
         hint = "where the loop logs none, name `rate` as missing in `features`"
         require(names, "number in its `logs` besides the loss", hint)
         compared.extend(row for row in again.logs if row["step"] > k)
         faults = [number_fault(uninterrupted, again, k, name) for name in names]
-        return "; ".join(fault for fault, _ in faults if fault), tuple(
-            cause for _, causes in faults for cause in causes
-        )
+        causes = tuple(cause for _, causes in faults for cause in causes)
+        return "; ".join(fault for fault, _ in faults if fault), causes
 
-    compared: list[Mapping[str, float]] = []
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, log_every=3))
     require(compared, "`logs` of steps after a cut", "and the run that was not cut has some")
 
 
-def number_fault(uninterrupted: Run, again: Run, k: int, name: str) -> tuple[str, tuple[str, ...]]:
+def number_fault(uninterrupted: Run, again: Run, k: int, name: str) -> FaultAndCauses:
     """Return in which logs after the cut a number differs, and why.
 
     A number that is lower by the scored tokens, or by all tokens, before the cut was counted from 0 again.
@@ -359,11 +371,11 @@ def number_fault(uninterrupted: Run, again: Run, k: int, name: str) -> tuple[str
     actual = {at: number for at, number in logged(again.logs, name).items() if at in expected}
     differing = differing_steps(actual, expected, PRINTED)
     rows = [example for step in uninterrupted.steps[:k] for example in uninterrupted.examples(step.names)]
-    counts = {sum(example.scored for example in rows), sum(len(example.tokens) for example in rows)}
+    tokens_before_cut = {sum(example.scored for example in rows), sum(len(example.tokens) for example in rows)}
     missing = {round(expected[at] - actual.get(at, expected[at]), 6) for at in differing}
-    anew = len(missing) == 1 and missing <= counts
-    seen = _differing_logs(differing, actual, expected)
-    return f"{name} ({seen})" if seen else "", (f"{name} counted from 0 after the cut",) if anew else ()
+    counted_from_0 = len(missing) == 1 and missing <= tokens_before_cut
+    fault = f"{name} ({_differing_logs(differing, actual, expected)})" if differing else ""
+    return fault, (f"{name} counted from 0 after the cut",) if counted_from_0 else ()
 
 
 PARTLY = "a checkpoint that is written in place: it is there before it is complete"
@@ -375,7 +387,7 @@ def _job(bench: Bench) -> Job:
 
 
 def killed_runs(bench: Bench, uninterrupted: Run) -> Iterator[tuple[int, Path, dict[int, Path]]]:
-    """Run a job again and again, killing it at one operation on files after the other.
+    """Run a job repeatedly, and kill every run at another operation on files, from the first operation to the last.
 
     Yields:
         The number of the operation, from 1, the directory of the killed run, and its checkpoints by step.
@@ -391,18 +403,21 @@ def killed_runs(bench: Bench, uninterrupted: Run) -> Iterator[tuple[int, Path, d
 
 
 def falsify_kill_during_a_save(bench: Bench) -> None:
-    uninterrupted, cases = bench.run(_job(bench)), Cases()
-    left: tuple[Path, dict[int, Path]] = (Path(), {})
+    uninterrupted = bench.run(_job(bench))
+    cases: Cases = {}
+    # The killed run with the most checkpoints: its directory, and its checkpoints by step.
+    most_saved: tuple[Path, dict[int, Path]] = (Path(), {})
     refused: list[str] = []
     for operation, place, saved in killed_runs(bench, uninterrupted):
         if saved:
-            left = max(left, (place, saved), key=lambda checkpoints: len(checkpoints[1]))
+            if len(saved) > len(most_saved[1]):
+                most_saved = place, saved
             name = f"killed at operation {operation} on files, resumed from step {max(saved)}"
             cases[name] = _resume_after_kill(bench, uninterrupted, place, max(saved), saved[max(saved)], refused)
     judge(cases)
     # A loop that refuses all these checkpoints may refuse any folder of a killed run, even with a complete checkpoint.
     if len(refused) == len(cases):
-        _require_older(bench, uninterrupted, *left)
+        _require_older(bench, uninterrupted, *most_saved)
 
 
 def _require_older(bench: Bench, uninterrupted: Run, place: Path, saved: dict[int, Path]) -> None:
@@ -436,7 +451,8 @@ def _resume_after_kill(bench: Bench, uninterrupted: Run, place: Path, k: int, sa
 
 def falsify_killed_run_goes_on(bench: Bench) -> None:
     newest = cast("WithNewest", bench.trainer).newest
-    uninterrupted, cases = bench.run(_job(bench)), Cases()
+    uninterrupted = bench.run(_job(bench))
+    cases: Cases = {}
     for operation, place, saved in killed_runs(bench, uninterrupted):
         name = f"killed at operation {operation} on files, with checkpoints of the steps {sorted(saved)}"
         if (path := newest(place)) is not None:
@@ -484,15 +500,19 @@ def falsify_rotation_beside_an_earlier_run(bench: Bench) -> None:
         if not expected or {*expected} & {*on_disk(earlier)}:
             continue
         run = _run_in_used_folder(bench, earlier, replace(SAVED, keep=keep, epochs=1))
-        lost = [step for step in expected if run is not None and step not in on_disk(run)]
-        names = f"{', '.join(map(str, lost))} of this run"
-        fault = f"after it, the folder has the steps {on_disk(run or alone)}, and not {names}" if lost else ""
-        of_earlier = bool(lost) and {*on_disk(run or alone)} >= {*on_disk(earlier)}
-        causes = ("a rotation that keeps the checkpoints with the largest steps, which are of the earlier run",)
-        cases[f"keep {keep}, in the folder of a run with the steps {on_disk(earlier)}"] = Case(
-            run or alone, fault, causes if of_earlier else ()
-        )
+        name = f"keep {keep}, in the folder of a run with the steps {on_disk(earlier)}"
+        cases[name] = Case(alone) if run is None else _rotation_case(run, earlier, expected)
     judge(cases)
+
+
+def _rotation_case(run: Run, earlier: Run, expected: Sequence[int]) -> Case:
+    """Check that a run in the folder of an earlier run has kept its own checkpoints."""
+    lost = [step for step in expected if step not in on_disk(run)]
+    if not lost:
+        return Case(run)
+    fault = f"after it, the folder has the steps {on_disk(run)}, and not {', '.join(map(str, lost))} of this run"
+    cause = "a rotation that keeps the checkpoints with the largest steps, which are of the earlier run"
+    return Case(run, fault, (cause,) if {*on_disk(run)} >= {*on_disk(earlier)} else ())
 
 
 def falsify_newest_beside_an_earlier_run(bench: Bench) -> None:
@@ -506,7 +526,8 @@ def falsify_newest_beside_an_earlier_run(bench: Bench) -> None:
 
 def _newest_case(bench: Bench, run: Run, newest: Callable[[Path], Path | None]) -> Case:
     """Check that the checkpoint that the trainer calls the newest is the last one of this run."""
-    place = Path(shutil.copytree(run.job.directory, Path(tempfile.mkdtemp(dir=bench.directory)) / "run", symlinks=True))
+    place = Path(tempfile.mkdtemp(dir=bench.directory)) / "run"
+    shutil.copytree(run.job.directory, place, symlinks=True)  # since a resumed run may write to its folder
     path = newest(place)
     if path is None:
         return Case(run, "no checkpoint is found")
