@@ -153,6 +153,8 @@ def test_topic_selects_its_claims_and_another_name_is_answered_with_the_commands
     report = pv.check("trainers:Right", only=["GRADS"])
     assert report.exit_code == 2
     assert "no claim matches 'GRADS': did you mean 'GRAD'? `pv explain training-loop` shows all" in pv.render(report)
+    unlike = pv.render(pv.check("trainers:Right", only=["QQQQQQQQ"]))
+    assert "no claim matches 'QQQQQQQQ': `pv explain training-loop` shows all" in unlike
 
 
 SIMILAR = {
