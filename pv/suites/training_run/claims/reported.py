@@ -207,6 +207,8 @@ def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
     for one in series:
         if len(one.batches) > MAX_BATCHES or not all(is_finite(batch.mean) for batch in one.batches):
             continue
+        if one.kind == "number" and not all(batch.weights[2] for batch in one.batches):
+            continue  # several numbers of one batch, such as of a line with two averages
         place = of_pass[id(one)]
         if place is not None and len(sources[id(one)]) == 1:
             one.loader = loaders.get(place[0])
@@ -441,6 +443,7 @@ def _matches(reading: Reading, pairs: Sequence[FollowingReport]) -> list[Match]:
     """Return the matches of a reading with all numbers from one line of code; [] if one number contradicts it."""
     matches: dict[int, Match] = {}
     failed: set[int] = set()
+    known: set[tuple[int, str]] = set()
     for pair in pairs:
         one, shown = pair.evaluation, pair.shown
         for unit, value in enumerate(one.wrong.get(reading, [])):
@@ -463,7 +466,10 @@ def _matches(reading: Reading, pairs: Sequence[FollowingReport]) -> list[Match]:
                 # Other numbers that might be reported are as close as the right reading, or as close as two batches.
                 scale = _functions(one)[reading[1]]
                 spread = abs(scale(max(means)) - scale(min(means))) if reading[0] == LAST else 0.0
-                match.chance *= min(1.0, width / max(distance, spread))
+                # The same number again, such as of a model that predicts one class, is no further agreement.
+                if (unit, shown.text) not in known:
+                    match.chance *= min(1.0, width / max(distance, spread))
+                known.add((unit, shown.text))
                 match.error = max(match.error, distance / max(abs(nearest), 1e-300))
                 match.not_worst |= means[-1] != (min(means) if one.kind == "accuracy" else max(means))
                 match.alone |= not pair.listed
