@@ -260,7 +260,9 @@ def _blocks(
     return [forward for start in starts for forward in blocks[start]] if has_losses or has_input else []
 
 
-@claim("TR-MODE-003", "no trained model with dropout or statistics was evaluated in eval mode", premises=("TR-MODE-002",))
+@claim(
+    "TR-MODE-003", "no trained model with dropout or statistics was evaluated in eval mode", premises=("TR-MODE-002",)
+)
 def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
     """Dropout is active in the forward of a model in eval mode.
 

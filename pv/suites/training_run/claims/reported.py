@@ -50,6 +50,11 @@ class ReportedNumber:
     value: float
     half: float
 
+    @property
+    def named(self) -> str:
+        """Return the number with the text before it, back to the number before."""
+        return f"{self.source[1].rpartition('#')[2]} {self.text}".lstrip(" ,;|)/")
+
     def shows(self, value: float) -> bool:
         """Return whether a value, rounded to the same digit, equals the number."""
         return abs(self.value - value) <= self.half
@@ -491,11 +496,10 @@ RIGHT = "sum loss * n over the batches, where n is the number of scored elements
 def _seen(match: Match, reading: str) -> str:
     one = match.evaluation
     sizes = {batch.weights[0] for batch in one.batches}
-    number = f"{match.shown.source[1].rpartition('#')[2]} {match.shown.text}".strip()
     size = f"of {min(sizes):g} to {max(sizes):g}" if len(sizes) > 1 else f"of {max(sizes):g}"
     kind = {"loss": "scored elements", "accuracy": "labels"}.get(one.kind, "rows")
     return (
-        f"{number!r}, reported at {match.shown.at}, is {reading}, {match.value:.6g}; the mean over all is "
+        f"{match.shown.named!r}, reported at {match.shown.at}, is {reading}, {match.value:.6g}; the mean over all is "
         f"{match.right:.6g} ({len(one.batches)} batches {size} {kind}; {match.hits} such reports)"
     )
 
@@ -633,7 +637,7 @@ def _judge_means_between_reports(process: Process, record: Record, reports: Sequ
     for losses in by_key.values():
         places = [n for n, _ in losses]
         sums = list(accumulate((value for _, value in losses), initial=0.0))
-        for source, line in lines.items():
+        for line in lines.values():
             ends = [bisect_right(places, shown.n) for shown in line]
             sizes = {b - a for a, b in pairwise([0, *ends])}
             if len(line) < 4 or len(sizes) != 1 or min(sizes) < 2 or not is_finite(sums[-1]):
@@ -657,9 +661,8 @@ def _judge_means_between_reports(process: Process, record: Record, reports: Sequ
                     shown, _, mean = wrong[-1]
                     record.falsify(
                         shown.at,
-                        f"{source[1].rpartition('#')[2]} {shown.text}".strip()
-                        + f" is the sum of all losses so far, divided by the {size} losses between two reports; the "
-                        f"mean of these is {mean:.6g} ({len(wrong)} such reports)",
+                        f"{shown.named} is the sum of all losses so far, divided by the {size} losses between two "
+                        f"reports; the mean of these is {mean:.6g} ({len(wrong)} such reports)",
                         "set the sum to 0 after each report",
                     )
                     return
@@ -682,9 +685,8 @@ def _is_sum_of_epochs(record: Record, pairs: Sequence[FollowingReport], epochs: 
             shown, one = later[-1].shown, later[-1].evaluation
             record.falsify(
                 shown.at,
-                f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
-                + f" is the sum of the losses of all {epochs.index(one) + 1} epochs so far, divided by one epoch; the "
-                f"mean of this epoch is {one.right[unit]:.6g} ({hits} such reports)",
+                f"{shown.named} is the sum of the losses of all {epochs.index(one) + 1} epochs so far, divided by one "
+                f"epoch; the mean of this epoch is {one.right[unit]:.6g} ({hits} such reports)",
                 "set the sum to 0 before each epoch",
             )
             return True
@@ -790,9 +792,8 @@ def _compare_divisors(record: Record, pairs: Sequence[FollowingReport], lengths:
         add = record.falsify if chance < SURE else record.hint
         add(
             shown.at,
-            f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
-            + f" is the sum of the means of {count} batches ({total:.6g}) divided by {name}: {value:.6g}; their mean "
-            f"is {total / count:.6g} ({len(matches)} such reports)",
+            f"{shown.named} is the sum of the means of {count} batches ({total:.6g}) divided by {name}: {value:.6g}; "
+            f"their mean is {total / count:.6g} ({len(matches)} such reports)",
             f"divide by the number of summed batches, {count}, or sum loss * len(labels) and divide by the examples",
         )
         return True
@@ -904,9 +905,8 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
             add = record.falsify if hits > 2 and count > 2 and chance * len(pairs) < SURE else record.hint
             add(
                 shown.at,
-                f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
-                + f" is the loss of the last micro-batch ({values[-1]:.6g}) divided by the {count} micro-batches of a "
-                f"step ({hits} such reports)",
+                f"{shown.named} is the loss of the last micro-batch ({values[-1]:.6g}) divided by the {count} "
+                f"micro-batches of a step ({hits} such reports)",
                 f"report the loss before it is divided: loss.item() * {count}",
             )
 
