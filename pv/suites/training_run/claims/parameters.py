@@ -347,8 +347,8 @@ def layers_get_gradients(run: Run, record: Record) -> None:
                 windows[0].at,
                 f"{len(zero)} matrices have a gradient of exactly 0 in {len(compared)} compared steps: "
                 f"{', '.join(zero[:4])}",
-                "look for a factor of 0, or an operation without a slope, such as round(), sign() or a comparison, "
-                "between these layers and the loss: x + (x.round() - x).detach() has the gradient of x",
+                "look for an output that is not used, such as of one direction of a recurrent layer, a factor of 0, or "
+                "an operation without a slope, such as round(): x + (x.round() - x).detach() has the gradient of x",
             )
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
