@@ -343,10 +343,10 @@ def layers_get_gradients(run: Run, record: Record) -> None:
         steps = [set(w.event["moved"].get("zero_gradients", ())) for w in compared]
         zero = sorted(set.intersection(*steps)) if len(steps) >= 3 else []
         if zero:
+            more = f" and of {len(zero) - 4} more" if len(zero) > 4 else ""
             record.hint(
                 windows[0].at,
-                f"{len(zero)} matrices have a gradient of exactly 0 in {len(compared)} compared steps: "
-                f"{', '.join(zero[:4])}",
+                f"the gradient of {', '.join(zero[:4])}{more} is exactly 0 in {len(compared)} compared steps",
                 "look for an output that is not used, such as of one direction of a recurrent layer, a factor of 0, or "
                 "an operation without a slope, such as round(): x + (x.round() - x).detach() has the gradient of x",
             )
