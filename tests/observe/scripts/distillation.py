@@ -31,7 +31,7 @@ for epoch in range(3):
         with torch.no_grad():
             target = F.softmax(teacher(inputs) / TEMPERATURE, -1)
         scores = student(inputs)
-        soft = F.kl_div(F.log_softmax(scores / TEMPERATURE, -1), target, reduction="batchmean")
+        soft = F.kl_div(F.log_softmax(scores / TEMPERATURE, -1), target, size_average=False) / len(inputs)
         loss = 0.7 * TEMPERATURE**2 * soft + 0.3 * F.cross_entropy(scores, labels)
         optimizer.zero_grad()
         loss.backward()

@@ -23,7 +23,7 @@ for epoch in range(5):
     with torch.no_grad():
         for inputs, labels in val:
             scores = net(inputs)
-            loss += F.cross_entropy(scores.flatten(0, 1), labels.flatten(), size_average=False).item()
+            loss += F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="sum").item()
             hits = scores.argmax(-1) == labels
             right += hits.sum().item()
             named += (hits & (labels > 0)).sum().item()

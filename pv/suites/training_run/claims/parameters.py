@@ -354,6 +354,7 @@ def layers_get_gradients(run: Run, record: Record) -> None:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             record.tried += event["trainable"]
             kind, parts = process.kinds.get(event["model"]), event["cut"]
+            first = next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
             for part in parts:
                 names = f"{part['parameters']} of {event['trainable']} trainable parameters of {kind}"
                 shown = ", ".join(part["names"][:4])
@@ -367,7 +368,6 @@ def layers_get_gradients(run: Run, record: Record) -> None:
                     )
                 elif run.complete and process.steps >= 4 and event["cut_inputs"] and _is_fault(part):
                     way = "under no_grad" if part["how"] == "no_grad" else "and their output is detached"
-                    first = next(f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"])
                     record.falsify(
                         first,
                         f"{names} run {way} in the training forward; they are in the optimizer and have no gradient in "
@@ -379,10 +379,10 @@ def layers_get_gradients(run: Run, record: Record) -> None:
             names = event["without_gradient"] + [n for p in parts if p["how"] == "no_grad" for n in p["names"]]
             if names:
                 record.hint(
-                    "",
+                    first,
                     f"{len(names)} of {event['trainable']} trainable parameters of {kind} run and are in the "
                     f"optimizer, but have no gradient: {', '.join(names[:4])}",
-                    "remove detach() or no_grad() between them and the loss, or freeze them",
+                    "use the output of these layers in the loss, without detach() or no_grad(), or freeze them",
                 )
 
 
