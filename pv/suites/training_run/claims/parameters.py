@@ -178,6 +178,11 @@ def _resized(orphans: Counter[tuple[int, ...]], shapes: list[list[int]]) -> tupl
     return None
 
 
+def _line_of(process: Process, event: Event) -> str:
+    """Return the line of the first forward with gradients of the model of an event; "" without one."""
+    return next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
+
+
 @claim("TR-PARAM-002", "no model that ran has trainable parameters at the end", premises=("TR-PARAM-001",))
 def trainable_parameters_are_held(run: Run, record: Record) -> None:
     """Trainable parameters get gradients that no optimizer applies.
@@ -191,7 +196,7 @@ def trainable_parameters_are_held(run: Run, record: Record) -> None:
             if held and event["held"]:
                 names = ", ".join(event["left_out"][:4])
                 record.hint(
-                    "",
+                    _line_of(process, event),
                     f"{len(event['left_out'])} trainable parameters of {process.kinds.get(event['model'])} get "
                     f"gradients and are in no optimizer: {names}",
                     "pass them to the optimizer, or freeze them: parameter.requires_grad_(False)",
@@ -212,14 +217,14 @@ def layers_belong_to_the_model(run: Run, record: Record) -> None:
             drawn, matrices, modules = event.get("listed", (0, 0, 0))
             if event["outside"] and matrices and drawn == matrices:
                 record.falsify(
-                    next(f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]),
+                    _line_of(process, event),
                     f"{modules} modules in a Python list of {process.kinds.get(event['model'])} run and get gradients, "
                     f"but no optimizer holds them: their {matrices} weights keep their random initial values",
                     "keep the modules in an nn.ModuleList",
                 )
             elif event["outside"]:
                 record.hint(
-                    "",
+                    _line_of(process, event),
                     f"{', '.join(event['outside'][:4])} run inside {process.kinds.get(event['model'])} with gradients, "
                     "but are not among the parameters of any model or optimizer",
                     "keep the layers in an nn.ModuleList, or as attributes of the module",
@@ -354,7 +359,7 @@ def layers_get_gradients(run: Run, record: Record) -> None:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             record.tried += event["trainable"]
             kind, parts = process.kinds.get(event["model"]), event["cut"]
-            first = next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
+            first = _line_of(process, event)
             for part in parts:
                 names = f"{part['parameters']} of {event['trainable']} trainable parameters of {kind}"
                 shown = ", ".join(part["names"][:4])
@@ -565,7 +570,7 @@ def new_head_is_trained(run: Run, record: Record) -> None:
             record.tried += 1
             if head["drawn"] and not head["trained"]:
                 record.falsify(
-                    next(f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]),
+                    _line_of(process, event),
                     f"{head['name']}, the last layer of {process.kinds.get(event['model'])}, is frozen with random "
                     f"initial values; the other {head['frozen']} frozen matrices are pretrained, and {held} parameters "
                     "before it are trained",
@@ -619,7 +624,7 @@ def tied_parameters_are_one(run: Run, record: Record) -> None:
         is_linear = {e["kind"] for e in process.of("optimizer") if process.windows.get(e["optimizer"])} <= {"SGD"}
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             kind = process.kinds.get(event["model"])
-            at = next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
+            at = _line_of(process, event)
             right = "assign the parameter itself: head.weight = embedding.weight"
             record.tried += event["held"] if "one_storage" in event else 0
             lost = [names for load in process.of("load") for names in load["untied"]]  # see TR-LOAD-004
