@@ -39,6 +39,7 @@ for epoch in range(3):
         loss.backward()
         optimizer.step()
         schedule.step()
+print("sum", repr(sum(p.double().sum().item() for p in student.parameters())))
 student.eval()
 more = torch.randn(96, 6)
 with torch.no_grad():
@@ -47,4 +48,3 @@ with torch.no_grad():
             if number == 3:
                 break
             F.cross_entropy(student(inputs), labels)
-print("sum", repr(sum(p.double().sum().item() for p in student.parameters())))
