@@ -360,8 +360,8 @@ def _notes(run: Run, status: int | None, steps: int) -> list[str]:
         notes.append(f"the command ended with {_status(status)}")
     if not run.processes and not status:
         notes.append(
-            "no optimizer step was observed: no Python process of the command took a step of a torch.optim optimizer "
-            "(an update that is written by hand is not seen), or Python was started with -I, -E or -S"
+            "no optimizer step was observed: no Python process of the command took a step of a torch.optim optimizer, "
+            "or Python was started with -I, -E or -S, or with another PYTHONPATH (write PYTHONPATH=folder:$PYTHONPATH)"
         )
     elif not run.processes:
         notes.append("no optimizer step was observed before the end of the command")

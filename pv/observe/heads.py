@@ -244,6 +244,13 @@ def head_weights(
     use = (residual <= allowed) & (residual <= 3 * residual_smoothed + tiny)
     weight = torch.where(use, weight, weight_smoothed)
     residual = torch.where(use, residual, residual_smoothed)
+    # A negative weight, such as of a rejected answer.
+    left = torch.where(plain < 0, gg - ga * plain, gg)
+    label = left.argmin(1, keepdim=True)
+    residual_negative = (left.gather(1, label).clamp(min=0) / (gg + tiny)).sqrt()
+    use = (residual > allowed) & (residual_negative <= allowed)
+    weight = torch.where(use, plain.gather(1, label), weight)
+    residual = torch.where(use, residual_negative, residual)
     return weight.squeeze(1), residual.squeeze(1), allowed.squeeze(1)
 
 

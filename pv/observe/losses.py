@@ -157,6 +157,19 @@ def _dimension(node: Any) -> int:
     return int(dimension % node._saved_result.dim())
 
 
+def _named(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call of a loss function by name, with the reduction that deprecated ones ask for."""
+    names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
+    arguments = {"reduction": "mean", **dict(zip(names, args)), **kwargs}
+    if arguments.get("reduce") is False:
+        arguments["reduction"] = "none"
+    elif arguments.get("size_average") is False:
+        arguments["reduction"] = "sum"
+    elif arguments.get("reduce") or arguments.get("size_average"):
+        arguments["reduction"] = "mean"
+    return arguments
+
+
 def _wrapped_operands(
     name: str, original: Callable[..., object], observer: Callable[[], Observer]
 ) -> Callable[..., object]:
@@ -165,7 +178,6 @@ def _wrapped_operands(
     Of a CTC loss, the first `CTC_CALLS` calls are recorded, since all targets of one batch may have the same length.
     """
     limit = CTC_CALLS if name == "ctc_loss" else 1
-    names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
 
     @frames.wraps(original)
     def loss(*args: Any, **kwargs: Any) -> object:
@@ -177,8 +189,8 @@ def _wrapped_operands(
                 key ^= zlib.crc32(name.encode())
                 if active.known_calls[key, out.requires_grad] < limit:
                     active.known_calls[key, out.requires_grad] += 1
-                    arguments = {**dict(zip(names, args)), **kwargs}
-                    facts: Event = {"reduction": arguments.get("reduction", "mean")}
+                    arguments = _named(name, args, kwargs)
+                    facts: Event = {"reduction": arguments["reduction"]}
                     if name == "ctc_loss":
                         log_probabilities = arguments["log_probs"]
                         facts.update(_blanks(**arguments))
@@ -270,10 +282,9 @@ def _wrapped(name: str, original: Callable[..., object], observer: Callable[[], 
         out = original(*args, **kwargs)
         active = observer()
         if isinstance(out, Tensor) and active.is_active() and (active.is_sampled or not out.requires_grad):
-            names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
             in_training = active.in_module and torch.is_grad_enabled()
             with active.observing(name):
-                _record_call(active, name, {**dict(zip(names, args)), **kwargs}, out, in_training)
+                _record_call(active, name, _named(name, args, kwargs), out, in_training)
         return out
 
     vars(loss)["__prepare_scriptable__"] = lambda: original  # for `torch.jit.script`
@@ -291,7 +302,7 @@ def _record_call(observer: Observer, name: str, arguments: dict[str, Any], out: 
         in_training: Whether the call is inside a model that runs with gradients.
     """
     scores, target = arguments["input"], arguments["target"]
-    reduction = arguments.get("reduction", "mean")
+    reduction = arguments["reduction"]
     at, key = observer.sites.find(2)
     key ^= zlib.crc32(name.encode())
     scored: Optional[Tensor] = None
@@ -534,7 +545,7 @@ def _operands(name: str, arguments: dict[str, Any]) -> Event:
     facts: Event = {
         "made_by": _made_by(arguments["input"]),
         "shapes": [list(scores.shape), list(target.shape)],
-        "reduction": arguments.get("reduction", "mean"),
+        "reduction": arguments["reduction"],
     }
     if not scores.numel() or not target.numel():
         return facts
@@ -560,7 +571,7 @@ def _operands(name: str, arguments: dict[str, Any]) -> Event:
     if name in REGRESSION and scores.shape != target.shape:
         facts["broadcast"] = torch.broadcast_shapes(scores.shape, target.shape).numel()
         facts["pairs"] = (
-            arguments.get("reduction", "mean") == "none"
+            arguments["reduction"] == "none"
             or scores.dim() == target.dim()
             or type(arguments["input"].grad_fn).__name__.startswith("Unsqueeze")
         )

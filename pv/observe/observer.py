@@ -309,6 +309,8 @@ class Observer:
         self.rows = 0
         """Number of rows in the input of the last outermost module."""
         self.evaluated_rows = 0
+        self.read_by: set[int] = set()
+        """Keys of the calls that have read a number since the last forward."""
         """Like `rows` for an input from a loader and a forward without gradients, else 0."""
         self.passes = 0
         """Number of passes over loaders that have begun."""
@@ -858,6 +860,7 @@ class Observer:
         }
         tokens.record_call(self, inner, model.number, args, kwargs, grad, fields["at"])
         self.rows = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
+        self.read_by.clear()
         self.evaluated_rows = 0 if grad or fields["loader"] is None else self.rows
         # Successive forwards with equal fields, such as in an evaluation, are one event with a count.
         last = self._last_forward
@@ -1262,6 +1265,7 @@ def _backward(original: Callable[..., object]) -> Callable[..., object]:
             # The parameters 2 and 3 of `torch.autograd.backward` are `retain_graph` and `create_graph`.
             retained = kwargs.get("retain_graph") or kwargs.get("create_graph") or any(args[2:4])
             started["retained"] = bool(retained)
+        observer.end_at_limit()  # after an update by statements, which no hook ends
         observer._backward_depth += 1
         try:
             result = original(*args, **kwargs)

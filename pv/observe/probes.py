@@ -718,11 +718,15 @@ def _rows(call: Call, base: _BaseForward) -> Optional[Event]:
         pairs = [
             (a, b) for a, b in zip(base.outputs, after_all) if a.dim() >= 2 and a.shape == b.shape and len(a) == rows
         ]
-        if not pairs or (pairs[0][0].dim() == 2 and pairs[0][0].shape[1] == rows):
+        if not pairs or rows in pairs[0][0].shape[1:]:  # the rows may be another dimension of the output
             return None
         change = _change_of(*pairs[0]).reshape(rows, -1).amax(-1)
     if again.states != recorded.states or not base.repeats:
         return NOT_REPEATABLE
+    layer = _layer_over_rows(call, tokens)
+    labels_show_rows = bool(language) or _has_one_label_per_row(call, tokens)
+    if layer and not labels_show_rows:
+        return None  # the layout may be [time, rows]
     return {
         "language": bool(language),
         "rows": len(change),
@@ -730,7 +734,7 @@ def _rows(call: Call, base: _BaseForward) -> Optional[Event]:
         "others": _largest(change[1:]),
         "changed_rows": int((change[1:] > VISIBLE_CHANGE).sum()),
         "routed": sorted(recorded.names & {"topk", "sort", "argsort", "argmax", "bincount", "one_hot"}),
-        "rows_as_time": _rows_as_time(call, tokens, bool(language)) if axis else None,
+        "rows_as_time": layer if axis else None,
         "softmax_over_rows": _has_one_label_per_row(call, tokens) and recorded.runs_over_rows(len(change)),
     }
 
@@ -757,18 +761,17 @@ def _is_graph(call: Call, rows: int) -> bool:
     return False
 
 
-def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
+def _layer_over_rows(call: Call, inputs: Tensor) -> Optional[str]:
     """Return the layer that gets [rows, time, features] although it expects [time, rows, features]; else None.
 
-    The labels show which axis the rows are: labels are next tokens along the other axis, or there is one label per row.
+    Which axis the rows are is known only from the labels: next tokens along the other axis, or one label per row.
 
     Args:
         call: The call.
         inputs: The argument that was changed.
-        language: Whether the labels are next tokens.
     """
     rows, width = inputs.shape[:2]
-    if rows == width or width < 2 or not (language or _has_one_label_per_row(call, inputs)):
+    if rows == width or width < 2:
         return None
     layers: list[str] = []
 
@@ -780,8 +783,11 @@ def _rows_as_time(call: Call, inputs: Tensor, language: bool) -> Optional[str]:
 
         return hook
 
+    found = False
     for name, module in call.module.named_modules():
         if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and not module.batch_first:
             module.register_forward_pre_hook(make_hook(name), with_kwargs=True)
-    _forward(call, _Recorder())
+            found = True
+    if found:
+        _forward(call, _Recorder())
     return layers[0] if layers else None

@@ -209,7 +209,9 @@ class Reports:
             with observer.observing("read"):
                 at, key = observer.sites.find()
                 self._reads += 1
-                observer.add("read", at=at, key=key, value=value(), rows=observer.evaluated_rows)
+                rows = 0 if key in observer.read_by else observer.evaluated_rows
+                observer.read_by.add(key)
+                observer.add("read", at=at, key=key, value=value(), rows=rows)
 
 
 class _Conversion:

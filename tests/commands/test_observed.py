@@ -257,6 +257,8 @@ def test_a_limit_of_steps_ends_the_run_without_a_failure_also_of_chosen_claims(t
     assert ended.returncode == 0
     assert "2 steps on 1 process" in ended.stdout
     assert "sum" not in ended.stdout and "TR-GRAD" not in ended.stdout
+    script = Path(__file__).parents[1] / "observe" / "scripts" / "updates_by_statements.py"
+    assert "3 steps on 1 process" in check(tmp_path, script.read_text(), "--steps", "3").stdout
 
 
 RESUMED = """

@@ -22,6 +22,7 @@ class Recorded:
 
     def __init__(self) -> None:
         self.sites, self.ended_steps, self.passes, self.evaluated_rows = CallSites(), 0, 0, 0
+        self.read_by: set[int] = set()
         self.events: list[dict[str, Any]] = []
         self.terms = Terms()
 
@@ -116,7 +117,9 @@ def test_reads_are_recorded_only_in_an_evaluation(
     assert torch.tensor(2.5).item() == 2.5
     observer.evaluated_rows = 7
     assert torch.tensor(3).item() == 3
-    assert [(event["value"], event["rows"]) for event in observer.events] == [(3.0, 7)]
+    for number in (4, 5):
+        assert torch.tensor(number).item() == number
+    assert [(event["value"], event["rows"]) for event in observer.events] == [(3.0, 7), (4.0, 7), (5.0, 0)]
 
 
 def test_a_stream_that_takes_no_attributes_is_left_alone(reports: Reports) -> None:

@@ -100,6 +100,15 @@ def test_a_fused_head_tells_the_weight_of_its_tokens(
     assert float((weights[good] / 0.01 - 1).abs().median()) < tolerance
 
 
+@pytest.mark.parametrize(("classes", "scale"), [(50, 1), (1000, 6)])
+def test_a_fused_head_tells_negative_weights_of_rejected_tokens(classes: int, scale: float) -> None:
+    *operands, gradient = head_gradient(torch.float32, classes, scale, "labels")
+    weights, residual, allowed = head_weights(*operands, -gradient, torch.finfo(torch.float32).eps)
+    scored = gradient.abs().amax(-1) > 0
+    negative = scored & (residual <= allowed) & ((weights / -0.01 - 1).abs() < 0.01)
+    assert negative.sum() >= 0.8 * scored.sum()
+
+
 @pytest.mark.parametrize(("target", "cap"), [("soft", 0.0), ("labels", 5.0)])
 def test_a_fused_head_with_another_loss_has_no_weight(target: str, cap: float) -> None:
     *operands, gradient = head_gradient(torch.float32, 50, 3, target, cap=cap)

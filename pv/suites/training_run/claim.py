@@ -110,7 +110,8 @@ def judge(run: Run, *identifiers: str) -> dict[str, Record]:
         record = records[identifier] = Record()
         entry.function(run, record)
         record.findings = _one_of_a_kind(record.findings)
-        if not record.tried and not record.findings:
+        record.tried = max(record.tried, len(record.findings))  # such as a wrong report without a right one
+        if not record.tried:
             record.not_reached = record.not_reached or (entry.needs if run.steps else "no optimizer step was observed")
     # Consequences of a falsified premise are not shown: one mistake, one finding.
     falsified = {name for name, record in records.items() if record.proofs}

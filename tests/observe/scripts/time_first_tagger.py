@@ -1,4 +1,7 @@
-"""A tagger of the layout [time, rows], and a language model on windows of one text that begin one token apart."""
+"""Taggers of the layout [time, rows], and a language model on windows of one text that begin one token apart.
+
+One tagger gets [rows, time] and returns [time, rows], with as many rows as times.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +20,13 @@ class Tagger(nn.Module):
         return self.head(self.rnn(self.tokens(x))[0])
 
 
-tagger, model = Tagger(TAGS), Tagger(V)
-optimizer = torch.optim.Adam([*tagger.parameters(), *model.parameters()], lr=1e-2)
+class Transposing(Tagger):
+    def forward(self, x):
+        return super().forward(x.t())
+
+
+tagger, model, square = Tagger(TAGS), Tagger(V), Transposing(TAGS)
+optimizer = torch.optim.Adam([*tagger.parameters(), *model.parameters(), *square.parameters()], lr=1e-2)
 text = torch.randint(0, V, (400,))
 for step in range(6):
     x = torch.randint(0, V, (T, B))
@@ -26,7 +34,9 @@ for step in range(6):
     start = int(torch.randint(0, 300, ()))
     windows = torch.stack([text[start + b : start + b + T + 1] for b in range(B)], 1)
     loss = loss + F.cross_entropy(model(windows[:-1]).reshape(-1, V), windows[1:].reshape(-1))
+    rows = torch.randint(0, V, (B, B))
+    loss = loss + F.cross_entropy(square(rows).permute(1, 2, 0), rows % TAGS)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-print("sum", repr(sum(p.double().sum().item() for m in (tagger, model) for p in m.parameters())))
+print("sum", repr(sum(p.double().sum().item() for m in (tagger, model, square) for p in m.parameters())))

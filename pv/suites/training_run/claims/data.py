@@ -254,7 +254,9 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
                 if number in results:
                     record.tried += results[number].evaluated
             for number, overlap in results.items():
-                is_alone = all(other.common for name, other in results.items() if name != number)
+                # An evaluation that cannot be compared may be of untouched examples.
+                others = [name for name in evaluations if name != number]
+                is_alone = all(name in results and results[name].common for name in others)
                 has_loss = any(loss for _, loss in evaluations[number])
                 _judge_overlap(history.loaders[number], overlap, is_alone, has_loss, trains, history, record)
     _compare_restarts(run, record)

@@ -260,7 +260,9 @@ def _blocks(
     return [forward for start in starts for forward in blocks[start]] if has_losses or has_input else []
 
 
-@claim("TR-MODE-003", "no trained model was evaluated in eval mode", premises=("TR-MODE-002",))
+@claim(
+    "TR-MODE-003", "no trained model with dropout or statistics was evaluated in eval mode", premises=("TR-MODE-002",)
+)
 def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
     """Dropout is active in the forward of a model in eval mode.
 
@@ -273,7 +275,7 @@ def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
         steps = sorted(forward["n"] for forward, _ in process.training_forwards)
         trained = {forward["model"] for forward, _ in process.training_forwards}
         evaluations = [(f, loss) for f, loss in process.evaluations if f["model"] in trained and not f["training"]]
-        record.tried += len(evaluations)
+        record.tried += sum(f["training_layers"] + f["eval_layers"] > 0 for f, _ in evaluations)
         for event in process.of("unreached"):
             if event["model"] not in trained:
                 continue

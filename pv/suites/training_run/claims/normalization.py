@@ -21,7 +21,7 @@ def layers_normalize_one_distribution(run: Run, record: Record) -> None:
     """
     for process in run.processes:
         used = {process.kinds.get(f["model"]) for f, _ in process.evaluations if f["eval_layers"] and not f["training"]}
-        record.tried += sum(1 for f, _ in process.training_forwards if f["training_layers"])
+        record.tried += sum(f["training_layers"] > f.get("dropouts", 0) for f, _ in process.training_forwards)
         by_layer: dict[tuple[int, str], list[Event]] = defaultdict(list)
         for event in process.of("shared_norm"):
             if event["apart"] is not None:
@@ -90,7 +90,7 @@ def batch_normalization_has_an_effect(run: Run, record: Record) -> None:
         # By model: the numbers of batches into which its training data are divided.
         parts: dict[int, set[int]] = defaultdict(set)
         for forward, _ in process.training_forwards:
-            if forward["training_layers"]:
+            if forward["training_layers"] > forward.get("dropouts", 0):
                 trained[forward["model"]] = forward
                 parts[forward["model"]].add(batches.get(forward["loader"], 0))
         for model, forward in trained.items():

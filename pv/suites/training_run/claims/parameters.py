@@ -178,6 +178,11 @@ def _resized(orphans: Counter[tuple[int, ...]], shapes: list[list[int]]) -> tupl
     return None
 
 
+def _line_of(process: Process, event: Event) -> str:
+    """Return the line of the first forward with gradients of the model of an event; "" without one."""
+    return next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
+
+
 @claim("TR-PARAM-002", "no model that ran has trainable parameters at the end", premises=("TR-PARAM-001",))
 def trainable_parameters_are_held(run: Run, record: Record) -> None:
     """Trainable parameters get gradients that no optimizer applies.
@@ -191,7 +196,7 @@ def trainable_parameters_are_held(run: Run, record: Record) -> None:
             if held and event["held"]:
                 names = ", ".join(event["left_out"][:4])
                 record.hint(
-                    "",
+                    _line_of(process, event),
                     f"{len(event['left_out'])} trainable parameters of {process.kinds.get(event['model'])} get "
                     f"gradients and are in no optimizer: {names}",
                     "pass them to the optimizer, or freeze them: parameter.requires_grad_(False)",
@@ -212,14 +217,14 @@ def layers_belong_to_the_model(run: Run, record: Record) -> None:
             drawn, matrices, modules = event.get("listed", (0, 0, 0))
             if event["outside"] and matrices and drawn == matrices:
                 record.falsify(
-                    next(f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]),
+                    _line_of(process, event),
                     f"{modules} modules in a Python list of {process.kinds.get(event['model'])} run and get gradients, "
                     f"but no optimizer holds them: their {matrices} weights keep their random initial values",
                     "keep the modules in an nn.ModuleList",
                 )
             elif event["outside"]:
                 record.hint(
-                    "",
+                    _line_of(process, event),
                     f"{', '.join(event['outside'][:4])} run inside {process.kinds.get(event['model'])} with gradients, "
                     "but are not among the parameters of any model or optimizer",
                     "keep the layers in an nn.ModuleList, or as attributes of the module",
@@ -343,17 +348,18 @@ def layers_get_gradients(run: Run, record: Record) -> None:
         steps = [set(w.event["moved"].get("zero_gradients", ())) for w in compared]
         zero = sorted(set.intersection(*steps)) if len(steps) >= 3 else []
         if zero:
+            more = f" and of {len(zero) - 4} more" if len(zero) > 4 else ""
             record.hint(
                 windows[0].at,
-                f"{len(zero)} matrices have a gradient of exactly 0 in {len(compared)} compared steps: "
-                f"{', '.join(zero[:4])}",
-                "look for a factor of 0, or an operation without a slope, such as round(), sign() or a comparison, "
-                "between these layers and the loss: x + (x.round() - x).detach() has the gradient of x",
+                f"the gradient of {', '.join(zero[:4])}{more} is exactly 0 in {len(compared)} compared steps",
+                "look for an output that is not used, such as of one direction of a recurrent layer, a factor of 0, or "
+                "an operation without a slope, such as round(): x + (x.round() - x).detach() has the gradient of x",
             )
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             record.tried += event["trainable"]
             kind, parts = process.kinds.get(event["model"]), event["cut"]
+            first = _line_of(process, event)
             for part in parts:
                 names = f"{part['parameters']} of {event['trainable']} trainable parameters of {kind}"
                 shown = ", ".join(part["names"][:4])
@@ -367,7 +373,6 @@ def layers_get_gradients(run: Run, record: Record) -> None:
                     )
                 elif run.complete and process.steps >= 4 and event["cut_inputs"] and _is_fault(part):
                     way = "under no_grad" if part["how"] == "no_grad" else "and their output is detached"
-                    first = next(f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"])
                     record.falsify(
                         first,
                         f"{names} run {way} in the training forward; they are in the optimizer and have no gradient in "
@@ -379,10 +384,10 @@ def layers_get_gradients(run: Run, record: Record) -> None:
             names = event["without_gradient"] + [n for p in parts if p["how"] == "no_grad" for n in p["names"]]
             if names:
                 record.hint(
-                    "",
+                    first,
                     f"{len(names)} of {event['trainable']} trainable parameters of {kind} run and are in the "
                     f"optimizer, but have no gradient: {', '.join(names[:4])}",
-                    "remove detach() or no_grad() between them and the loss, or freeze them",
+                    "use the output of these layers in the loss, without detach() or no_grad(), or freeze them",
                 )
 
 
@@ -565,7 +570,7 @@ def new_head_is_trained(run: Run, record: Record) -> None:
             record.tried += 1
             if head["drawn"] and not head["trained"]:
                 record.falsify(
-                    next(f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]),
+                    _line_of(process, event),
                     f"{head['name']}, the last layer of {process.kinds.get(event['model'])}, is frozen with random "
                     f"initial values; the other {head['frozen']} frozen matrices are pretrained, and {held} parameters "
                     "before it are trained",
@@ -619,7 +624,7 @@ def tied_parameters_are_one(run: Run, record: Record) -> None:
         is_linear = {e["kind"] for e in process.of("optimizer") if process.windows.get(e["optimizer"])} <= {"SGD"}
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             kind = process.kinds.get(event["model"])
-            at = next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
+            at = _line_of(process, event)
             right = "assign the parameter itself: head.weight = embedding.weight"
             record.tried += event["held"] if "one_storage" in event else 0
             lost = [names for load in process.of("load") for names in load["untied"]]  # see TR-LOAD-004

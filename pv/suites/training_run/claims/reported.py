@@ -50,6 +50,11 @@ class ReportedNumber:
     value: float
     half: float
 
+    @property
+    def named(self) -> str:
+        """Return the number with the text before it, back to the number before."""
+        return f"{self.source[1].rpartition('#')[2]} {self.text}".lstrip(" ,;|)/")
+
     def shows(self, value: float) -> bool:
         """Return whether a value, rounded to the same digit, equals the number."""
         return abs(self.value - value) <= self.half
@@ -207,6 +212,8 @@ def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
     for one in series:
         if len(one.batches) > MAX_BATCHES or not all(is_finite(batch.mean) for batch in one.batches):
             continue
+        if one.kind == "number" and not all(batch.weights[2] for batch in one.batches):
+            continue  # several numbers of one batch, such as of a line with two averages
         place = of_pass[id(one)]
         if place is not None and len(sources[id(one)]) == 1:
             one.loader = loaders.get(place[0])
@@ -441,6 +448,7 @@ def _matches(reading: Reading, pairs: Sequence[FollowingReport]) -> list[Match]:
     """Return the matches of a reading with all numbers from one line of code; [] if one number contradicts it."""
     matches: dict[int, Match] = {}
     failed: set[int] = set()
+    known: set[tuple[int, str]] = set()
     for pair in pairs:
         one, shown = pair.evaluation, pair.shown
         for unit, value in enumerate(one.wrong.get(reading, [])):
@@ -463,7 +471,10 @@ def _matches(reading: Reading, pairs: Sequence[FollowingReport]) -> list[Match]:
                 # Other numbers that might be reported are as close as the right reading, or as close as two batches.
                 scale = _functions(one)[reading[1]]
                 spread = abs(scale(max(means)) - scale(min(means))) if reading[0] == LAST else 0.0
-                match.chance *= min(1.0, width / max(distance, spread))
+                # The same number again, such as of a model that predicts one class, is no further agreement.
+                if (unit, shown.text) not in known:
+                    match.chance *= min(1.0, width / max(distance, spread))
+                known.add((unit, shown.text))
                 match.error = max(match.error, distance / max(abs(nearest), 1e-300))
                 match.not_worst |= means[-1] != (min(means) if one.kind == "accuracy" else max(means))
                 match.alone |= not pair.listed
@@ -485,11 +496,10 @@ RIGHT = "sum loss * n over the batches, where n is the number of scored elements
 def _seen(match: Match, reading: str) -> str:
     one = match.evaluation
     sizes = {batch.weights[0] for batch in one.batches}
-    number = f"{match.shown.source[1].rpartition('#')[2]} {match.shown.text}".strip()
     size = f"of {min(sizes):g} to {max(sizes):g}" if len(sizes) > 1 else f"of {max(sizes):g}"
     kind = {"loss": "scored elements", "accuracy": "labels"}.get(one.kind, "rows")
     return (
-        f"{number!r}, reported at {match.shown.at}, is {reading}, {match.value:.6g}; the mean over all is "
+        f"{match.shown.named!r}, reported at {match.shown.at}, is {reading}, {match.value:.6g}; the mean over all is "
         f"{match.right:.6g} ({len(one.batches)} batches {size} {kind}; {match.hits} such reports)"
     )
 
@@ -627,7 +637,7 @@ def _judge_means_between_reports(process: Process, record: Record, reports: Sequ
     for losses in by_key.values():
         places = [n for n, _ in losses]
         sums = list(accumulate((value for _, value in losses), initial=0.0))
-        for source, line in lines.items():
+        for line in lines.values():
             ends = [bisect_right(places, shown.n) for shown in line]
             sizes = {b - a for a, b in pairwise([0, *ends])}
             if len(line) < 4 or len(sizes) != 1 or min(sizes) < 2 or not is_finite(sums[-1]):
@@ -651,9 +661,8 @@ def _judge_means_between_reports(process: Process, record: Record, reports: Sequ
                     shown, _, mean = wrong[-1]
                     record.falsify(
                         shown.at,
-                        f"{source[1].rpartition('#')[2]} {shown.text}".strip()
-                        + f" is the sum of all losses so far, divided by the {size} losses between two reports; the "
-                        f"mean of these is {mean:.6g} ({len(wrong)} such reports)",
+                        f"{shown.named} is the sum of all losses so far, divided by the {size} losses between two "
+                        f"reports; the mean of these is {mean:.6g} ({len(wrong)} such reports)",
                         "set the sum to 0 after each report",
                     )
                     return
@@ -676,9 +685,8 @@ def _is_sum_of_epochs(record: Record, pairs: Sequence[FollowingReport], epochs: 
             shown, one = later[-1].shown, later[-1].evaluation
             record.falsify(
                 shown.at,
-                f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
-                + f" is the sum of the losses of all {epochs.index(one) + 1} epochs so far, divided by one epoch; the "
-                f"mean of this epoch is {one.right[unit]:.6g} ({hits} such reports)",
+                f"{shown.named} is the sum of the losses of all {epochs.index(one) + 1} epochs so far, divided by one "
+                f"epoch; the mean of this epoch is {one.right[unit]:.6g} ({hits} such reports)",
                 "set the sum to 0 before each epoch",
             )
             return True
@@ -784,9 +792,8 @@ def _compare_divisors(record: Record, pairs: Sequence[FollowingReport], lengths:
         add = record.falsify if chance < SURE else record.hint
         add(
             shown.at,
-            f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
-            + f" is the sum of the means of {count} batches ({total:.6g}) divided by {name}: {value:.6g}; their mean "
-            f"is {total / count:.6g} ({len(matches)} such reports)",
+            f"{shown.named} is the sum of the means of {count} batches ({total:.6g}) divided by {name}: {value:.6g}; "
+            f"their mean is {total / count:.6g} ({len(matches)} such reports)",
             f"divide by the number of summed batches, {count}, or sum loss * len(labels) and divide by the examples",
         )
         return True
@@ -898,9 +905,8 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
             add = record.falsify if hits > 2 and count > 2 and chance * len(pairs) < SURE else record.hint
             add(
                 shown.at,
-                f"{shown.source[1].rpartition('#')[2]} {shown.text}".strip()
-                + f" is the loss of the last micro-batch ({values[-1]:.6g}) divided by the {count} micro-batches of a "
-                f"step ({hits} such reports)",
+                f"{shown.named} is the loss of the last micro-batch ({values[-1]:.6g}) divided by the {count} "
+                f"micro-batches of a step ({hits} such reports)",
                 f"report the loss before it is divided: loss.item() * {count}",
             )
 

@@ -48,8 +48,9 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
 def equal_weights(run: Run, record: Record) -> None:
     """A step is the mean of the means of micro-batches with different numbers of scored elements.
 
-    Mixtures of data sets and mixup weight rows on purpose, but not by exactly 1/n in a micro-batch of n elements. Two
-    kinds of steps may be intended, and give a hint:
+    Mixtures of data sets and mixup weight rows on purpose, but not by exactly 1/n in a micro-batch of n elements, and
+    means over the features of several layers, computed in a loop, have the same weight on purpose. Two kinds of steps
+    may be intended, and give a hint:
 
     1. The means of tasks or resolutions have the same weight: the micro-batches of a step come from several loaders, or
        the micro-batches at the same positions are the larger ones in all steps.
@@ -64,7 +65,7 @@ def equal_weights(run: Run, record: Record) -> None:
                 for w, losses in steps
                 if largest_ratio(x.weight for x in losses) > max(x.precision for x in losses)
             ]
-            if not unequal:
+            if not unequal or _of_layers(unequal):
                 continue
             window, losses = max(unequal, key=lambda row: largest_ratio(loss.weight for loss in row[1]))
             weights = [loss.weight for loss in losses]
@@ -82,10 +83,11 @@ def equal_weights(run: Run, record: Record) -> None:
             )
             means = exactly or (nearly and largest_ratio(weights) > 1.5)
             elements = [loss.elements for loss in losses]
+            parts = "micro-batches" if any(len(w.passes) > 1 for w, _ in unequal) else "calls of a loss"
             by_class = " (counted by their class weights)" if any(n % 1 for n in elements) else ""
             seen = (
-                f"in {len(unequal)} of {len(steps)} steps of several micro-batches, scored elements have different "
-                f"weights, by a factor of up to {largest_ratio(weights):.3g}; the micro-batches of step {window.step} "
+                f"in {len(unequal)} of {len(steps)} steps of several {parts}, scored elements have different "
+                f"weights, by a factor of up to {largest_ratio(weights):.3g}; the {parts} of step {window.step} "
                 f"have {[round(n, 2) if n % 1 else int(n) for n in elements]} scored elements{by_class} with weights "
                 f"{numbers(weights)}"
             )
@@ -128,6 +130,15 @@ def _ordered(steps: list[tuple[Window, list[Loss]]]) -> bool:
         if same and 2 * len(groups) >= len(rows):
             return True
     return False
+
+
+def _of_layers(steps: list[tuple[Window, list[Loss]]]) -> bool:
+    """Return whether each step computes losses of several sizes in one pass, in the same order, as of layers or scales.
+
+    Chunks of a sequence have the same size, except the last, which may be smaller.
+    """
+    chunks = all(len({loss.elements for loss in losses[:-1]}) == 1 for _, losses in steps)
+    return not chunks and all(len(window.passes) == 1 for window, _ in steps) and _ordered(steps)
 
 
 def _larger(sizes: list[float], count: int) -> frozenset[int]:
