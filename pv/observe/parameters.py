@@ -333,6 +333,10 @@ def call_layer(
     return result
 
 
+MAX_ROWS = 64
+"""Largest number of rows whose angles are compared."""
+
+
 def record_head(observer: Observer, output: Tensor, model: int) -> None:
     """Store the linear layer that computed the output of a model, up to reshaping.
 
@@ -356,10 +360,13 @@ def record_head(observer: Observer, output: Tensor, model: int) -> None:
 
 
 def _last_layer(facts: Facts, model: int, module: nn.Module) -> Optional[dict[str, object]]:
-    """Return facts about the last layer of a model; None if the layer is not linear or no other matrix is frozen."""
+    """Return facts about the last layer of a model.
+
+    Return None if the layer is not linear, if no other matrix is frozen, or if the layer is a fixed classifier.
+    """
     reference = facts.heads.get(model)
     head = reference() if reference is not None else None
-    if not isinstance(head, nn.Linear):
+    if not isinstance(head, nn.Linear) or (not head.weight.requires_grad and _is_regular(head.weight)):
         return None
     matrices = [p for p in module.parameters() if p.dim() > 1 and p is not head.weight]
     frozen = [p for p in matrices if not p.requires_grad]
@@ -374,6 +381,15 @@ def _last_layer(facts: Facts, model: int, module: nn.Module) -> Optional[dict[st
         "frozen": len(frozen),
         "frozen_drawn": _count_as(facts, facts.drawn, frozen, alike=True),
     }
+
+
+def _is_regular(weight: Tensor) -> bool:
+    """Return whether all pairs of rows have one angle, as in a fixed classifier: orthogonal rows, or a simplex."""
+    rows = nn.functional.normalize(weight.detach().float()[:MAX_ROWS], dim=1)
+    cosines = (rows @ rows.t())[tuple(torch.triu_indices(len(rows), len(rows), 1))]
+    # Two rows have one angle, so they must be orthogonal or opposite. In random rows, angles differ by much more.
+    spread = cosines.max() - cosines.min() if len(rows) > 2 else (cosines * (cosines + 1)).abs().max()
+    return len(rows) > 1 and bool(spread < 1e-4)
 
 
 def is_autocast(module: nn.Module) -> bool:

@@ -115,7 +115,8 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
 
     Shapes are counted over all files, so names, copies, averages and formats do not matter. A script that saves only a
     part of a model, such as a generator or an encoder, does not save the moments of the rest. Files with unknown
-    contents, or with less than half of the weights, are not judged.
+    contents, or with less than half of the weights, are not judged, nor files with tensors of other shapes that may be
+    the lacking weights in another layout.
     """
     for process in run.processes:
         for event in process.of("saved") if run.complete else ():
@@ -378,7 +379,8 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
        everywhere, and an embedding with unused rows is only one tensor.
     2. The values of all tensors are unrelated to the loaded ones. Layers that are initialized again on purpose are only
        a part of the model, averages and small perturbations correlate with the loaded values, and weights that are
-       loaded repeatedly (evolution strategies) are perturbed on purpose.
+       loaded repeatedly (evolution strategies) are perturbed on purpose. Pruned weights that are initialized again
+       (lottery tickets) have new zeros: the loaded weights gave the mask.
     """
     for process in run.processes:
         for event in process.of("after_load"):
@@ -388,8 +390,12 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
             changed = event["changed"]
             loads = sum(e["kind"] == event["kind"] for e in process.of("load"))
             # `same`, `zeros`: fractions of the elements with the loaded bits, and in a new block of zeros at the end.
-            lost = [(name, zeros) for name, same, zeros, _ in changed if zeros >= LOST_SHARE and same + zeros > 0.98]
-            other = [name for name, same, _, correlation in changed if same < 0.1 and abs(correlation) < 0.3]
+            lost = [(name, zeros) for name, same, zeros, *_ in changed if zeros >= LOST_SHARE and same + zeros > 0.98]
+            other = [
+                name
+                for name, same, _, correlation, emptied in changed
+                if same < 0.1 and abs(correlation) < 0.3 and not emptied
+            ]
             if len(lost) >= 2 and all(zeros < 1 for _, zeros in lost):
                 record.falsify(
                     event["at"],

@@ -427,8 +427,9 @@ def steps_change_weights(run: Run, record: Record) -> None:
 
     Four cases are distinguished:
 
-    1. All rates are 0 in the whole run. This falsifies the claim if the optimizer was constructed with another rate; a
-       rate of 0 from the start may be a dry run.
+    1. All rates are 0 in the whole run. This falsifies the claim if the optimizer was constructed with another rate,
+       and no other optimizer takes steps: a schedule may begin the training of one part, such as a discriminator, after
+       the end of a short run. A rate of 0 from the start may be a dry run.
     2. Gradients are far above rounding errors, the rate is not 0, and no bit of any parameter changes. This falsifies
        the claim for an optimizer of torch.
     3. The optimizer changes copies: parameters outside of all models, equal in number and shapes to the parameters of a
@@ -458,7 +459,8 @@ def steps_change_weights(run: Run, record: Record) -> None:
         still = checked and not any(w.event["moved"]["moved"] for w in checked)
         if rates and not any(rates) and still and run.complete:
             scheduled = creation is not None and any(creation["rates"])
-            add = record.falsify if scheduled else record.hint
+            alone = not any(other for number, other in process.windows.items() if number != optimizer)
+            add = record.falsify if scheduled and alone else record.hint
             add(
                 windows[0].at,
                 f"the learning rate is 0 in all {len(windows)} steps, and no weight changes"
@@ -550,6 +552,7 @@ def new_head_is_trained(run: Run, record: Record) -> None:
 
     Fixed random heads, and networks with random weights only, may be intended if the other layers are trained or random
     too. Here most other layers are frozen as well, with values from a file or a training, not from an initialization.
+    A fixed classifier, whose rows are orthogonal or have equal angles, is not judged.
     """
     for process in run.processes:
         functions = {loss["function"] for event in process.of("backward") for loss in event["losses"]}

@@ -212,8 +212,8 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
        LambdaLR is the advance at which its functions end.
     3. The horizon is exactly the number of epochs of the run, or all milestones are below it, but the schedule advances
        with every step: it ends within the first epoch, and a cosine rises again.
-    4. A factor reduces the rate below 1/10,000 of the initial rate before the run ends, so the last steps have no
-       effect.
+    4. A factor reduces the rate below 1/10,000 of the initial rate in the first half of the run, so the second half has
+       no effect. A rate that reaches such a value at the end of the run may be planned.
     5. The schedule is constructed several times for the same parameters, each time with the total number of advances in
        the run as its horizon, and starts at its first advance each time.
     """
@@ -369,7 +369,7 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
             right,
         )
     elif kind in ("StepLR", "ExponentialLR") and rates[-1] < 1e-2 * rates[0]:
-        add = record.falsify if rates[-1] < 1e-4 * rates[0] else record.hint
+        add = record.falsify if rates[len(rates) // 2] < 1e-4 * rates[0] else record.hint
         add(
             schedule.calls[0]["at"],
             f"{seen}: the rate falls from {rates[0]:.4g} to {rates[len(steps) // epochs]:.4g} in the first epoch, and "
