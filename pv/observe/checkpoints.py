@@ -230,7 +230,8 @@ def describe_saves(observer: Observer) -> None:
     # shapes no module has, with as many elements as the lacking parameters, are therefore taken for their weights.
     known = {tuple(t.shape) for module in list(observer.models) for t in (*module.parameters(), *module.buffers())}
     floats: Counter[tuple[int, ...]] = sum((saved.floats for saved in saves), Counter())
-    converted = sum(math.prod(shape) * count for shape, count in floats.items() if shape not in known | optimized.keys())
+    known.update(optimized)
+    converted = sum(math.prod(shape) * count for shape, count in floats.items() if shape not in known)
     if lacking and converted >= sum(math.prod(shape) * count for shape, count in lacking.items()):
         return
     places = set().union(*(saved.places for saved in saves))

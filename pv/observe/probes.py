@@ -274,7 +274,7 @@ class _Recorder(TorchFunctionMode):
         self.masks = 0
         """Number of float masks that are not causal."""
         self.masks_of_ones = 0
-        """Number of causal or padding masks that are floats of 0 and 1. They are added to the scores, so they hide nothing."""
+        """Number of causal or padding masks of floats 0 and 1. They are added to the scores, so they hide nothing."""
         self.names: set[str] = set()
         """The names of all functions that were called."""
         self.states: object = None
@@ -344,8 +344,8 @@ class _Recorder(TorchFunctionMode):
         zeros, ones = mask == 0, mask == 1
         self.masks += mask.dim() < 2 or bool((mask > -1e4).triu(1).any())
         if bool((zeros | ones).all()) and bool(zeros.any()) and bool(ones.any()):
-            # Padding is hidden from all positions, and a causal mask is a triangle. Other ones may be a bias for pairs of
-            # positions, such as the edges of a graph.
+            # Padding is hidden from all positions, and a causal mask is a triangle. Other masks may be a bias for pairs
+            # of positions, such as the edges of a graph.
             of_padding = of_padding or mask.dim() < 2 or bool((mask == mask.amax(-2, True) * mask.amax(-1, True)).all())
             self.masks_of_ones += of_padding or not bool(mask.triu(1).any())
 

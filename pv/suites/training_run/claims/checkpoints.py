@@ -11,10 +11,12 @@ from pv.suites.training_run.claims.schedules import direction_of, improve
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 NO_SCORES = {
-    *("loss", "train", "training", "error", "nll", "ce", "mse", "norm", "best"),
+    *("train", "training", "norm", "best"),
     *("epoch", "step", "steps", "iter", "it", "batch", "lr", "rate", "time", "sec", "s"),
 }
-"""Words in names of reported numbers by which no script selects the best state: counters, times and losses.
+"""Words in names of reported numbers by which no script selects the best state: counters, times and training."""
+LOSSES = {"loss", "error", "nll", "ce", "mse"}
+"""Words in names of reported numbers of which only the smallest value may select the best state.
 
 A loss of the training always falls, so its largest value in the first state shows nothing."""
 CLEARLY = 0.05
@@ -229,7 +231,7 @@ def _is_extreme_by_another_number(
         windows: The steps of the optimizer.
         step: The number of steps before the state.
         series: Losses and accuracies of the evaluations, by number of steps. Numbers that equal them do not count, nor
-            counters, nor numbers with a name in `NO_SCORES`.
+            counters, nor numbers with a name in `NO_SCORES`, nor the largest of numbers with a name in `LOSSES`.
     """
     lines: dict[tuple[int, str], dict[int, float]] = defaultdict(dict)
     for number in (number for event in process.of("report") for number in reported_numbers(event)):
@@ -245,7 +247,8 @@ def _is_extreme_by_another_number(
         )
         is_counter = len({round(values[b] - values[a], 9) for a, b in pairwise(steps)}) == 1
         rest = [values[n] for n in steps if n != step]
-        if not is_measured and not is_counter and (values[step] > max(rest) or values[step] < min(rest)):
+        is_largest = values[step] > max(rest) and not words & LOSSES
+        if not is_measured and not is_counter and (is_largest or values[step] < min(rest)):
             return True
     return False
 

@@ -611,7 +611,8 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
             if loss["function"] in ("cross_entropy", "nll_loss")
         }
         steps = [event["n"] for event in process.of("step")]
-        mixing = {e["model"] for e in process.of("probe") if e["probe"] == "rows" and not e["failed"] and e["others"] > MIXED}
+        probes = [event for event in process.of("probe") if event["probe"] == "rows" and not event["failed"]]
+        mixing = {event["model"] for event in probes if event["others"] > MIXED}
         in_time = {forward["loader"] for forward, _ in process.training_forwards if forward["model"] in mixing}
         passes: Counter[tuple[object, ...]] = Counter()
         for one in history.passes:
@@ -694,8 +695,8 @@ def evaluations_see_the_same_values(run: Run, record: Record) -> None:
 def every_epoch_has_batches(run: Run, record: Record) -> None:
     """Passes over a loader that was read before have no batch.
 
-    A single empty pass is a hint: it may be the end of a loop over a stream. So are empty passes after two or more whole
-    ones, since an iterator is used up by the first: the data set may select examples, and at times none.
+    A single empty pass is a hint: it may be the end of a loop over a stream. So are empty passes after two or more
+    whole ones, since an iterator is used up by the first: the data set may select examples, and at times none.
     """
     for process in run.processes:
         history = history_of(process)
