@@ -385,11 +385,13 @@ def _last_layer(facts: Facts, model: int, module: nn.Module) -> Optional[dict[st
 
 def _is_regular(weight: Tensor) -> bool:
     """Return whether all pairs of rows have one angle, as in a fixed classifier: orthogonal rows, or a simplex."""
+    if len(weight) < 2:
+        return False
     rows = nn.functional.normalize(weight.detach().float()[:MAX_ROWS], dim=1)
     cosines = (rows @ rows.t())[tuple(torch.triu_indices(len(rows), len(rows), 1))]
     # Two rows have one angle, so they must be orthogonal or opposite. In random rows, angles differ by much more.
     spread = cosines.max() - cosines.min() if len(rows) > 2 else (cosines * (cosines + 1)).abs().max()
-    return len(rows) > 1 and bool(spread < 1e-4)
+    return bool(spread < 1e-4)
 
 
 def is_autocast(module: nn.Module) -> bool:

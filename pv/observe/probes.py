@@ -687,6 +687,8 @@ def _largest(change: Tensor) -> float:
 
 def _rows(call: Call, base: _BaseForward) -> Optional[Event]:
     """Change row 0 of the batch, and return the changes of the outputs of all rows."""
+    if any(isinstance(layer, NORM) and layer.running_mean is None for layer in call.module.modules()):
+        return None  # the statistics of the batch are used in every mode
     language = _language(call)
     recorded = base.recorded
     if len({axis for *_, axis in language}) > 1:

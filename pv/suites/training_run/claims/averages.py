@@ -15,8 +15,9 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
     """Every update of an average of weights falls between a backward pass and its step.
 
     The average is then one step late: it never contains the weights of the last step. A momentum encoder that is
-    updated in the forward pass is not affected. An average that is updated in every micro-batch is not judged; with
-    several optimizers the finding is a hint.
+    updated in the forward pass is not affected. An average that is updated in every micro-batch is not judged. With
+    several optimizers the finding is a hint, and so it is for an average that gives targets in most steps: a target
+    may be one step late.
 
     Or an AveragedModel is evaluated after the training, and has the weights that the model had before its first step.
     """
@@ -39,7 +40,16 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
             )
             right = "update the average after optimizer.step()"
             one = sum(bool(windows) for windows in process.windows.values()) == 1
-            (record.falsify if one else record.hint)(at, seen, right)
+            (record.falsify if one and not _gives_targets(process, early[0]["kind"]) else record.hint)(at, seen, right)
+
+
+def _gives_targets(process: Process, kind: str) -> bool:
+    """Return whether a model of a class, which is not trained, runs before most steps."""
+    trained = {forward["model"] for forward, _ in process.training_forwards}
+    alike = {model for model, name in process.kinds.items() if name == kind and model not in trained}
+    runs = [event["n"] for event in process.of("forward") if event["model"] in alike]
+    steps = [event["n"] for event in process.of("step")]
+    return 2 * sum(any(before < n < step for n in runs) for before, step in pairwise(steps)) > len(steps)
 
 
 def _judge_updates(run: Run, process: Process, record: Record) -> None:

@@ -109,17 +109,20 @@ def restarts(process: Process, windows: list[Window]) -> list[int]:
 
     These are loads of weights that do not come from the trained model, and steps between which parameters were written
     more often than between other steps.
+
+    Args:
+        process: The process.
+        windows: The windows of one optimizer, or of successive optimizers of the same parameters.
     """
     loads = [e["n"] for e in process.of("load") if e["trained"] and not e["taken_at_step"]]
-    firsts = [w.passes[0] for w in windows if w.passes]
-    number = str(windows[0].optimizer) if windows else ""
+    firsts = [(w.passes[0], str(w.optimizer)) for w in windows if w.passes]
     # `written` is the sum of the version counters of all parameters: torch adds 1 for each in-place change. An ordinary
     # step adds the same amount every time, so a larger difference is a write by the script, such as a load.
-    events = {e["n"]: e["reached"][number]["written"] for e in process.of("backward") if number in e["reached"]}
-    written = [(first.n, events[first.n]) for first in firsts if first.n in events]
+    events = {event["n"]: event["reached"] for event in process.of("backward")}
+    written = [(first.n, events[first.n][number]["written"]) for first, number in firsts]
     changes = [(b[0], b[1] - a[1]) for a, b in pairwise(written)]
-    usual = Counter(change for _, change in changes).most_common(1)
-    return sorted(loads + [n for n, change in changes if change > usual[0][1]])
+    usual = max(Counter(change for _, change in changes).most_common(1), default=(0, 0))[0]
+    return sorted(loads + [n for n, change in changes if change > usual])
 
 
 @claim("TR-DATA-001", "no optimizer was trained on two whole passes over a data loader")
@@ -235,11 +238,12 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
         for forward, _ in process.training_forwards:
             trained_by[forward["model"]].append(forward)
         reductions = _reductions(process)
+        # Folds may have one model, whose parameters are initialized again, and one optimizer each.
+        same = {e["optimizer"]: e.get("again", e["optimizer"]) for e in process.of("optimizer")}
         for model, trained in trained_by.items():
-            windows = next(
-                (process.windows[o] for f in trained for o in sorted(process.users[f["n"]]) if o in process.windows), []
-            )
-            cuts = restarts(process, windows)
+            first = next((o for f in trained for o in sorted(process.users[f["n"]]) if process.windows.get(o)), None)
+            windows = [w for o in process.windows if same.get(o) == same.get(first) for w in process.windows[o]]
+            cuts = restarts(process, sorted(windows, key=lambda window: window.n) if first is not None else [])
             trains = {forward["loader"] for forward in trained}
             # The forward of a teacher that was trained on the examples of its student is not an evaluation.
             taught = training_loaders(process)

@@ -662,7 +662,7 @@ def _judge_means_between_reports(process: Process, record: Record, reports: Sequ
 def _is_sum_of_epochs(record: Record, pairs: Sequence[FollowingReport], epochs: list[Evaluation], reports: int) -> bool:
     """Compare the numbers from one line of code with sums over all epochs; return whether there is a finding."""
     later = [pair for pair in pairs if pair.evaluation is not epochs[0]]
-    for unit in range(len(epochs[0].right)):
+    for unit in range(min(len(epoch.right) for epoch in epochs)):
         hits, chance = 0, 1.0
         for pair in later:
             one, shown = pair.evaluation, pair.shown
