@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -564,15 +565,20 @@ def count_listed(observer: Observer, model: int, module: nn.Module, held: set[in
     """Return the number of untrained random matrices in lists of a model, and the number of modules in these lists.
 
     Only lists of at least two modules count, and only modules that are not registered in the model. Their layers ran in
-    the model and have gradients, but no optimizer holds them. The matrices still have their initial values.
+    the model and have gradients, but no optimizer holds them. The matrices still have their initial values. Modules do
+    not count if the model has registered modules of equal shapes, as many: a fixed random network beside each trained
+    network may be intended, such as a randomized prior.
     """
     registered = {id(part) for part in module.modules()}
+    twins = Counter(_shapes(part) for part in module.modules())
     elements: list[nn.Module] = []
     for part in module.modules():
         for value in list(vars(part).values()):
             value = list(value.values()) if type(value) is dict else value
             if isinstance(value, (list, tuple)) and len(value) > 1 and all(isinstance(m, nn.Module) for m in value):
                 elements += [m for m in value if id(m) not in registered]
+    if elements and not Counter(map(_shapes, elements)) - twins:
+        return [0, 0, 0]
     layers = [m for element in elements for m in element.modules() if m in observer.ran]
     layers = [m for m in layers if observer.ran[m].model == model and observer.ran[m].grad]
     matrices = [p for m in layers for p in m._parameters.values() if p is not None and p.dim() > 1]
@@ -583,6 +589,10 @@ def count_listed(observer: Observer, model: int, module: nn.Module, held: set[in
     return (
         Late(drawn.tensors, lambda *parts: [drawn.build(*parts), count, size]) if isinstance(drawn, Late) else [0, 0, 0]
     )
+
+
+def _shapes(module: nn.Module) -> tuple[torch.Size, ...]:
+    return tuple(p.shape for p in module.parameters())
 
 
 def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> object:

@@ -111,7 +111,8 @@ def averages_have_their_statistics(run: Run, record: Record) -> None:
     """An equally weighted average is evaluated with batch normalization statistics that belong to other weights.
 
     AveragedModel copies the statistics of the last model. Exponential averages are not judged, since they stay close to
-    the last model. A run that was cut is not judged, since it may call update_bn at its end.
+    the last model. A run that was cut is not judged, since it may call update_bn at its end. Nor are averages of models
+    whose normalization stays in eval mode, since their statistics are equal.
     """
     for process in run.processes:
         updates = [event for event in process.of("averaged_model") if event["equal"] and event["statistics"]]
@@ -121,6 +122,9 @@ def averages_have_their_statistics(run: Run, record: Record) -> None:
         if len(updates) < 2 or not evaluations:
             continue
         record.tried += len(evaluations)
+        later = [forward for forward, _ in process.training_forwards if forward["n"] > updates[0]["n"]]
+        if later and all(forward["training_layers"] == forward["dropouts"] for forward in later):
+            continue
         if any(process.of("update_bn")) or any(f["training_layers"] for f in calls) or not run.complete:
             continue
         record.falsify(

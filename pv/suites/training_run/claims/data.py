@@ -131,17 +131,22 @@ def epochs_have_different_orders(run: Run, record: Record) -> None:
 
     Not a fault: several runs from the same seed, such as a comparison of settings, which have separate optimizers or
     reset the weights; and two loaders that are read in parallel in the same order, so overlapping passes are left out.
+    If a pass without training has this order, too, it may be the order of stored results, such as the outputs of a
+    teacher: this is a hint.
     The order of a sampler that is not random may be intended. A user-defined sampler counts as random if it draws a
     permutation in every pass, or has `set_epoch`.
     """
     for process in run.processes:
         history = history_of(process)
-        for passes in _trainings(process, history):
+        trainings = _trainings(process, history)
+        trained = {one.begin["n"] for passes in trainings for one in passes}
+        for passes in trainings:
             groups: dict[tuple[object, ...], list[LoaderPass]] = defaultdict(list)
             for one in passes:
                 groups[history.identity(one.loader), one.loader["sampler"], one.begin["at"]].append(one)
             for group in groups.values():
-                _compare_orders(group, record)
+                rest = [p for p in history.passes if p.loader is group[0].loader and p.begin["n"] not in trained]
+                _compare_orders(group, rest, record)
 
 
 def _trainings(process: Process, history: LoaderHistory) -> list[list[LoaderPass]]:
@@ -157,7 +162,7 @@ def _trainings(process: Process, history: LoaderHistory) -> list[list[LoaderPass
     return list(trainings.values())
 
 
-def _compare_orders(group: list[LoaderPass], record: Record) -> None:
+def _compare_orders(group: list[LoaderPass], rest: list[LoaderPass], record: Record) -> None:
     whole = [(p, p.end) for p in group if p.end is not None and p.end["rows"] >= 10 and p.end["batches"] >= 2]
     if len(whole) < 2 or any(end["n"] > after.begin["n"] for (_, end), (after, _) in pairwise(whole)):
         return
@@ -179,7 +184,8 @@ def _compare_orders(group: list[LoaderPass], record: Record) -> None:
         cause = f"; the epoch of the sampler is {first.begin['epoch']} in all of them"
         record.falsify(first.begin["at"], seen + cause, "call sampler.set_epoch(epoch) before each pass")
     elif loader["random"] or all(end["draws"] for _, end in whole):
-        record.falsify(
+        is_stored = any(one.end is not None and one.end[key] == orders[0] for one in rest)
+        (record.hint if is_stored else record.falsify)(
             loader["made_at"],
             f"{seen}; a random generator is seeded with the same number before each pass",
             "seed once before the loop over epochs, or add the number of the epoch to the seed",

@@ -204,7 +204,7 @@ def layers_belong_to_the_model(run: Run, record: Record) -> None:
 
     Scripts hide helpers, such as a perceptual network, from `parameters()` in this way, so this is a hint unless a list
     has several modules with random initial values whose gradients are computed and never used. A fixed random part
-    would require no gradient.
+    would require no gradient, or be the randomized prior of a trained network of equal shapes.
     """
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():

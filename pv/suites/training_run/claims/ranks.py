@@ -123,6 +123,9 @@ def _useless_exchange(ranks: list[Process], steps: list[tuple[Window, ...]]) -> 
     results = ("all_reduce", "reduce", "broadcast", "gather", "all_gather", "all_gather_into_tensor")
     # Results of an evaluation are much smaller than the model.
     large = {e["name"] for e in exchanges if 2 * e["elements"] >= size}
+    last = max(window.n for window in steps[-1])
+    if any(2 * event["elements"] >= size and event["n"] > last for event in exchanges):
+        return ""  # models that were trained apart are averaged once, at the end
     if any(e["name"] not in results for e in exchanges):
         return ""
     if any(e["n"] > steps[0][0].n for process in ranks for e in process.of("read_file")):
