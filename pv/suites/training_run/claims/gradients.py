@@ -377,7 +377,8 @@ def every_loss_is_used(run: Run, record: Record) -> None:
     A loss that is selected among candidates, or skipped, is not the last one every time, or the number of losses
     varies. Losses of one batch at several depths have the same inputs. All losses but the last must have been freed
     without a gradient. If the script has read a number from a loss since the previous backward pass, the finding is a
-    hint.
+    hint. It is also a hint if the pass reaches several calls of one model: the first parts of a sequence may only give
+    the state for the last part.
     """
     for process in run.processes:
         passes: dict[tuple[int, str], list[tuple[int, bool, Event]]] = defaultdict(list)
@@ -387,7 +388,8 @@ def every_loss_is_used(run: Run, record: Record) -> None:
                 inputs = {loss["input"] for loss in rows} - {0}
                 *before, last = [loss["gone"] for loss in rows] or [False]
                 overwritten = all(before) and not last and len(inputs) == len(rows) and event["reached"]
-                shown = any(loss["shown"] for loss in rows)
+                calls = Counter(process.forwards[n]["model"] for n in event["forwards"] if n in process.forwards)
+                shown = any(loss["shown"] for loss in rows) or max(calls.values(), default=0) > 1
                 passes[key, at].append((len(before) if overwritten else 0, shown, event))
         for (_, at), rows_of in passes.items():
             examined = rows_of[:EXAMINED_PASSES]

@@ -1,5 +1,6 @@
 """Claims about the parameters of models and optimizers."""
 
+from bisect import bisect
 from collections import Counter, defaultdict
 from itertools import pairwise
 
@@ -675,7 +676,12 @@ def _copied_model(process: Process, optimizer: int) -> Event | None:
     held = {e["optimizer"]: e for e in process.of("held")}.get(optimizer)
     if held is None or held["outside_shapes"] is None or held["outside"] != held["parameters"]:
         return None
+    # A copy that is made for each step, as in meta-learning, does not run in most steps.
+    steps = [window.n for window in process.windows[optimizer]]
     for model in {e["model"]: e for e in process.of("parameters")}.values():
+        runs = [e["n"] for e in process.of("forward") if e["model"] == model["model"] and e["grad"]]
+        if 2 * len({bisect(steps, n) for n in runs} - {len(steps)}) < len(steps):
+            continue
         alike = sorted(held["outside_shapes"]) == sorted(model["left_out_shapes"])
         if alike and _is_unchanged(model) and model["trainable"] == held["parameters"] > 1:
             return model

@@ -206,10 +206,10 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
        have no evaluation, or the horizon must not be a whole number of epochs. Processes that were resumed, or that
        another process continues, have only a part of the horizon and are not judged.
     2. The horizon is exactly the number of steps of the run, but the schedule advances once per pass. This falsifies
-       the claim for OneCycleLR and for schedules with `num_training_steps`. Other schedules may count epochs in a run
-       that was stopped early, so an evaluation makes the finding a hint, unless the horizon is no round number, as
-       numbers of epochs are, or the schedule has its largest rate after its last advance in the run. The horizon of a
-       LambdaLR is the advance at which its functions end.
+       the claim for OneCycleLR and for schedules with `num_training_steps`. Other schedules may count epochs of a longer
+       run, so the finding is a hint, unless the horizon is no round number, as numbers of epochs are, or the schedule
+       has its largest rate after its last advance in the run. The horizon of a LambdaLR is the advance at which its
+       functions end.
     3. The horizon is exactly the number of epochs of the run, or all milestones are below it, but the schedule advances
        with every step: it ends within the first epoch, and a cosine rises again.
     4. A factor reduces the rate below 1/10,000 of the initial rate in the first half of the run, so the second half has
@@ -311,7 +311,7 @@ def _advances_by_pass_in_steps(process: Process, schedule: _Schedule, planned: i
         return False
     in_steps = schedule.event["kind"] == "OneCycleLR" or "num_training_steps" in schedule.event["planned"]
     peak = schedule.plan["peak"]
-    sure = in_steps or not process.evaluations or not _is_round(planned) or peak > calls
+    sure = in_steps or not _is_round(planned) or peak > calls
     add = record.falsify if sure else record.hint
     rates = [max(w.event["rates"], default=0.0) for w in schedule.windows]
     add(
