@@ -46,7 +46,7 @@ class Source:
         self.arrived: list[Tensor] = []
         """For every gradient that reached a parameter of a sampled distribution: 1 if it was not 0, else 0."""
         self.alignments: list[Tensor] = []
-        """The cosines of the first gradients that reached locations, such as means, with the locations themselves."""
+        """The absolute cosines of gradients that reached locations, such as means, with the locations themselves."""
 
 
 class Samples:
@@ -188,4 +188,4 @@ def _record_arrival(source: Source, location: Optional[Tensor], gradient: Option
         source.arrived.append((gradient.detach() != 0).any().double().cpu())
         if location is not None and location.numel() >= FEWEST_ELEMENTS:
             rows = (gradient.detach().double().flatten(), location.double().flatten())
-            source.alignments.append(torch.nn.functional.cosine_similarity(*rows, dim=0).cpu())
+            source.alignments.append(torch.nn.functional.cosine_similarity(*rows, dim=0).abs().cpu())

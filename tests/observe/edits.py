@@ -416,7 +416,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("schedules_by_step", "CosineAnnealingLR(o, T_max=STEPS)", "CosineAnnealingLR(o, T_max=EPOCHS)"),
         ("schedules_by_step", "MultiStepLR(o, [2, STEPS // 2], gamma=0.3)", "MultiStepLR(o, [1, 2], gamma=0.3)"),
         ("schedules_by_step", "PolynomialLR(o, STEPS)", "PolynomialLR(o, EPOCHS)"),
-        ("schedules_by_step", "step_size=len(loader), gamma=0.5", "step_size=2, gamma=0.3"),
+        ("schedules_by_step", "step_size=len(loader), gamma=0.5", "step_size=2, gamma=0.2"),
         (
             "horizon_in_epochs",
             "T_max=12",

@@ -40,14 +40,13 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
             )
             right = "update the average after optimizer.step()"
             one = sum(bool(windows) for windows in process.windows.values()) == 1
-            (record.falsify if one and not _gives_targets(process, early[0]["kind"]) else record.hint)(at, seen, right)
+            is_target = _gives_targets(process, events[-1].get("model"))
+            (record.falsify if one and not is_target else record.hint)(at, seen, right)
 
 
-def _gives_targets(process: Process, kind: str) -> bool:
-    """Return whether a model of a class, which is not trained, runs before most steps."""
-    trained = {forward["model"] for forward, _ in process.training_forwards}
-    alike = {model for model, name in process.kinds.items() if name == kind and model not in trained}
-    runs = [event["n"] for event in process.of("forward") if event["model"] in alike]
+def _gives_targets(process: Process, model: int | None) -> bool:
+    """Return whether a model runs before most steps."""
+    runs = [event["n"] for event in process.of("forward") if event["model"] == model]
     steps = [event["n"] for event in process.of("step")]
     return 2 * sum(any(before < n < step for n in runs) for before, step in pairwise(steps)) > len(steps)
 

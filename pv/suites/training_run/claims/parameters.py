@@ -498,10 +498,10 @@ def moments_are_kept(run: Run, record: Record) -> None:
     """An optimizer with moments is created again for every step, at one line, for the same parameters.
 
     Nothing else has changed the weights between these steps. This rules out federated learning, where a client starts
-    from the weights of a server, and meta-learning. After a training by another optimizer it is a hint: the steps may
-    adapt the model to new data, batch by batch. An optimizer that is created again for every pass over one loader is a
-    hint, since moments may be reset on purpose, unless the state of the optimizer is saved, and the rates are equal, so
-    that it begins no new stage.
+    from the weights of a server, and meta-learning. If an earlier optimizer has trained more parameters, it is a hint:
+    the steps may adapt a part of the model to new data, batch by batch. An optimizer that is created again for every
+    pass over one loader is a hint, since moments may be reset on purpose, unless the state of the optimizer is saved,
+    and the rates are equal, so that it begins no new stage.
     """
     for process in run.processes:
         by_line: dict[tuple[int, str], list[Event]] = defaultdict(list)
@@ -539,9 +539,12 @@ def moments_are_kept(run: Run, record: Record) -> None:
                     "construct the optimizer once, before the loop over epochs",
                 )
             if len(events) >= 4 and single:
-                created = {event["optimizer"] for event in events}
-                later = any(w and n not in created and w[0].n < runs[0][0].n for n, w in process.windows.items())
-                (record.hint if later else record.falsify)(
+                is_part = any(
+                    e["parameters"] > events[0]["parameters"] and process.windows[e["optimizer"]][0].n < runs[0][0].n
+                    for e in process.of("optimizer")
+                    if process.windows.get(e["optimizer"])
+                )
+                (record.hint if is_part else record.falsify)(
                     events[0]["at"],
                     f"{events[0]['kind']} is constructed {len(events)} times here for the same "
                     f"{events[0]['parameters']} parameters, and takes one step each time: its moments start from 0 in "
