@@ -257,9 +257,9 @@ def _kept_states(run: Run, process: Process) -> Iterator[tuple[Event, list[Windo
     """Yield loads and saves of the best state.
 
     Each item is the event, the windows of the optimizer, the number of steps before the state, and the beginning of the
-    message.
+    message. Several ranks may evaluate parts of the data, and choose by the result of all parts: they are left out.
     """
-    if not run.complete:
+    if not run.complete or len(run.ranks) > 1:
         return
     for optimizer, windows in process.windows.items():
         restored: list[tuple[Event, list[int]]] = []
