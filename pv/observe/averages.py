@@ -67,6 +67,7 @@ class Averages:
                     self.observer.add(
                         "average",
                         average=state[0],
+                        model=getattr(self.observer.models.get(module), "number", None),
                         kind=type(module).__name__,
                         since=self._last,
                         until=now,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import signal
 import sys
@@ -169,6 +170,8 @@ class Saved:
     def __init__(self, value: object) -> None:
         self.shapes: Counter[tuple[int, ...]] = Counter()
         self.places: set[int] = set()
+        self.floats: Counter[tuple[int, ...]] = Counter()
+        """The number of tensors of floats of every shape, without the state of an optimizer."""
         self.optimized: Counter[tuple[int, ...]] = Counter()
         """The shapes of the parameters that have a state in a saved optimizer."""
         self.is_known = True
@@ -181,6 +184,7 @@ class Saved:
             self.is_known = False
         elif isinstance(value, Tensor):
             self.shapes[tuple(value.shape)] += 1
+            self.floats[tuple(value.shape)] += value.is_floating_point()
             if value.layout == torch.strided:
                 self.places.add(value.data_ptr())
         elif isinstance(value, nn.Module):
@@ -222,6 +226,14 @@ def describe_saves(observer: Observer) -> None:
     there: Counter[tuple[int, ...]] = sum((saved.shapes for saved in saves), Counter())
     # Parameters of equal shape cannot be distinguished, so only the number of tensors of every shape is compared.
     lacking = optimized - there
+    # Weights may be saved in other shapes, such as a matrix of queries, keys and values in three parts. Tensors whose
+    # shapes no module has, with as many elements as the lacking parameters, are therefore taken for their weights.
+    known = {tuple(t.shape) for module in list(observer.models) for t in (*module.parameters(), *module.buffers())}
+    floats: Counter[tuple[int, ...]] = sum((saved.floats for saved in saves), Counter())
+    known.update(optimized)
+    converted = sum(math.prod(shape) * count for shape, count in floats.items() if shape not in known)
+    if lacking and converted >= sum(math.prod(shape) * count for shape, count in lacking.items()):
+        return
     places = set().union(*(saved.places for saved in saves))
     names = observer.names()
     lost = [p for p in parameters if tuple(p.shape) in lacking and p.data_ptr() not in places]
@@ -707,8 +719,8 @@ class Loaded:
         }
 
 
-def _change(before: list[float], after: list[float]) -> tuple[float, float, float]:
-    """Return the fraction of equal elements, the fraction of new zeros at the end, and the correlation.
+def _change(before: list[float], after: list[float]) -> tuple[float, float, float, float]:
+    """Return the fractions of equal elements and of new zeros at the end, the correlation, and all new zeros.
 
     The second is 0 if the elements at the end were zeros before. The correlation is 0 if it is not defined.
     """
@@ -720,7 +732,9 @@ def _change(before: list[float], after: list[float]) -> tuple[float, float, floa
     mean, mean_after = sum(before) / len(before), sum(after) / len(after)
     product = sum((a - mean) * (b - mean_after) for a, b in zip(before, after))
     sizes = sum((a - mean) ** 2 for a in before) * sum((b - mean_after) ** 2 for b in after)
-    return same, zeros / len(after) if lost else 0.0, product / sizes**0.5 if sizes > 0 else 0.0
+    correlation = product / sizes**0.5 if sizes > 0 else 0.0
+    emptied = sum(b == 0 != a for a, b in zip(before, after)) / len(before)
+    return same, zeros / len(after) if lost else 0.0, correlation, emptied
 
 
 def record_first_forward(observer: Observer, module: nn.Module, sample: Callable[[Tensor], Tensor]) -> None:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 
+FEWEST_ELEMENTS = 8
+"""Smallest number of elements of which a cosine near 1 is no coincidence."""
+
+
 class Source:
     """Facts about the distributions that one line has created.
 
@@ -41,6 +45,8 @@ class Source:
         """Number of gradients that reached the output of a layer or model with a sample as its input."""
         self.arrived: list[Tensor] = []
         """For every gradient that reached a parameter of a sampled distribution: 1 if it was not 0, else 0."""
+        self.alignments: list[Tensor] = []
+        """The absolute cosines of gradients that reached locations, such as means, with the locations themselves."""
 
 
 class Samples:
@@ -74,6 +80,8 @@ class Samples:
                 "log_probs": source.log_probs,
                 "used": source.used,
                 "arrived": torch.stack(source.arrived).sum() if source.arrived else 0,
+                # A gradient of 0, such as before a warm-up of the divergence, has a cosine of 0.
+                "alignment": torch.stack(source.alignments).max() if source.alignments else None,
             }
             for source in self.sources.values()
             if source.samples or source.rsamples
@@ -97,11 +105,14 @@ def watch_use(sources: list[Source], output: object) -> None:
         output.register_hook(hook)
 
 
-def _parameters(distribution: object, depth: int = 0) -> Iterator[Tensor]:
-    """Yield the tensors that define a distribution or its nested distributions and require a gradient."""
-    for value in list(vars(distribution).values()):
+def _parameters(distribution: object, depth: int = 0) -> Iterator[tuple[Tensor, bool]]:
+    """Yield the tensors that define a distribution or its nested distributions and require a gradient.
+
+    Every tensor comes with whether it is the location of the distribution, such as the mean of a `Normal`.
+    """
+    for name, value in list(vars(distribution).items()):
         if isinstance(value, Tensor) and value.requires_grad:
-            yield value
+            yield value, name == "loc"
         elif depth < 3 and isinstance(value, torch.distributions.Distribution):
             yield from _parameters(value, depth + 1)
 
@@ -157,8 +168,9 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
                         # Views and in-place operations keep the storage of a sample, so the storage identifies it.
                         place = result.untyped_storage()
                         samples.stored[place._cdata] = (StorageWeakRef(place), source)
-                        for p in parameters:
-                            p.register_hook(functools.partial(_record_arrival, source))
+                        for p, is_location in parameters:
+                            values = p.detach().clone() if is_location else None
+                            p.register_hook(functools.partial(_record_arrival, source, values))
             return result
 
         return call
@@ -171,6 +183,9 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
                     setattr(kind, name, make(name, vars(kind)[name]))
 
 
-def _record_arrival(source: Source, gradient: Optional[Tensor]) -> None:
+def _record_arrival(source: Source, location: Optional[Tensor], gradient: Optional[Tensor]) -> None:
     if gradient is not None and len(source.arrived) < 100:
         source.arrived.append((gradient.detach() != 0).any().double().cpu())
+        if location is not None and location.numel() >= FEWEST_ELEMENTS:
+            rows = (gradient.detach().double().flatten(), location.double().flatten())
+            source.alignments.append(torch.nn.functional.cosine_similarity(*rows, dim=0).abs().cpu())

@@ -32,9 +32,10 @@ class Updates:
 
     Attributes:
         trained: Number of updates after a forward in training mode with gradients.
-        evaluated: Numbers of updates in evaluations, by series. A step, or another pass over a loader, begins a new
-            series. In an evaluation, a model that is also trained runs without gradients, in eval mode or with inputs
-            from another loader. A forward of a teacher, or for pseudo labels, is no evaluation.
+        evaluated: Numbers of updates in evaluations, by series. A step begins a new series: repeated passes without a
+            step in between, such as for augmented copies of the data, are one evaluation. In an evaluation, a model
+            that is also trained runs without gradients, in eval mode or with inputs from another loader. A forward of a
+            teacher, or for pseudo labels, is no evaluation.
         sources: The models and loaders of these forwards. Inputs without a loader may be new in each series, so each
             series is then a source.
     """
@@ -90,7 +91,7 @@ class Metrics:
         is_trained = any(m.number == number and m.calls_by_grad[True] for m in list(self.observer.models.values()))
         if not is_trained or (last["training"] and not is_other):
             return
-        place = (self.observer.ended_steps, self.observer.passes)
+        place = self.observer.ended_steps
         if place != updates.place:
             updates.evaluated.append(0)
             updates.place = place

@@ -321,6 +321,9 @@ class Modes:
                 and operand.layout == torch.strided
                 and operand.data_ptr() in [t.data_ptr() for t in inputs]
             )
+            # Dropout of ones draws a random mask. Only the first calls of a line are recorded.
+            if isinstance(operand, Tensor) and not self._unreached_counts.get((self.observer.at(), name)):
+                on_input = on_input or bool((operand == operand.flatten()[:1]).all())
             self._add_unreached(self._model, name, rate, explicit, on_input)
 
     def _add_unreached(self, model: Model, kind: str, rate: Optional[float], explicit: bool, on_input: bool) -> None:

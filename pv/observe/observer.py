@@ -386,6 +386,8 @@ class Observer:
         self._thread = threading.get_ident()
         self._last_forward: Optional[Event] = None
         self._backward_depth = self._scaler_depth = self._clip_depth = 0
+        self.clipped_iterator: Optional[Iterator[Tensor]] = None
+        """The iterator that the last call of a clipping function got, if it got one."""
 
     # State and helpers of all observations.
 
@@ -1025,7 +1027,7 @@ class Observer:
             limit: The largest norm or value.
             result: The return value of the function.
             scaled: The return value of `pending_scale` before the call.
-            used_up: Whether the parameters were passed as an exhausted generator.
+            used_up: Whether the parameters were passed as an exhausted generator or iterator.
             at: The line of the call.
         """
         ids = {id(p) for p in parameters}
@@ -1372,9 +1374,11 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Calla
             if not observer.is_active() or observer._clip_depth or not {"parameters", limit_name} <= set(arguments):
                 return original(*args, **kwargs)
             parameters, limit = arguments.pop("parameters"), arguments.pop(limit_name)
-            # An exhausted generator has no frame.
+            # An exhausted generator has no frame. Another iterator, such as `filter`, is exhausted in its second call.
             used_up = isinstance(parameters, types.GeneratorType) and parameters.gi_frame is None
+            used_up = used_up or (isinstance(parameters, Iterator) and parameters is observer.clipped_iterator)
             handed = parameters
+            observer.clipped_iterator = parameters if isinstance(parameters, Iterator) else None
             parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
             handed = handed if used_up else parameters  # torch warns of an exhausted generator
             scaled = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -333,6 +334,10 @@ def call_layer(
     return result
 
 
+MAX_ROWS = 64
+"""Largest number of rows whose angles are compared."""
+
+
 def record_head(observer: Observer, output: Tensor, model: int) -> None:
     """Store the linear layer that computed the output of a model, up to reshaping.
 
@@ -356,10 +361,13 @@ def record_head(observer: Observer, output: Tensor, model: int) -> None:
 
 
 def _last_layer(facts: Facts, model: int, module: nn.Module) -> Optional[dict[str, object]]:
-    """Return facts about the last layer of a model; None if the layer is not linear or no other matrix is frozen."""
+    """Return facts about the last layer of a model.
+
+    Return None if the layer is not linear, if no other matrix is frozen, or if the layer is a fixed classifier.
+    """
     reference = facts.heads.get(model)
     head = reference() if reference is not None else None
-    if not isinstance(head, nn.Linear):
+    if not isinstance(head, nn.Linear) or (not head.weight.requires_grad and _is_regular(head.weight)):
         return None
     matrices = [p for p in module.parameters() if p.dim() > 1 and p is not head.weight]
     frozen = [p for p in matrices if not p.requires_grad]
@@ -374,6 +382,17 @@ def _last_layer(facts: Facts, model: int, module: nn.Module) -> Optional[dict[st
         "frozen": len(frozen),
         "frozen_drawn": _count_as(facts, facts.drawn, frozen, alike=True),
     }
+
+
+def _is_regular(weight: Tensor) -> bool:
+    """Return whether all pairs of rows have one angle, as in a fixed classifier: orthogonal rows, or a simplex."""
+    if len(weight) < 2:
+        return False
+    rows = nn.functional.normalize(weight.detach().float()[:MAX_ROWS], dim=1)
+    cosines = (rows @ rows.t())[tuple(torch.triu_indices(len(rows), len(rows), 1))]
+    # Two rows have one angle, so they must be orthogonal or opposite. In random rows, angles differ by much more.
+    spread = cosines.max() - cosines.min() if len(rows) > 2 else (cosines * (cosines + 1)).abs().max()
+    return bool(spread < 1e-4)
 
 
 def is_autocast(module: nn.Module) -> bool:
@@ -546,15 +565,20 @@ def count_listed(observer: Observer, model: int, module: nn.Module, held: set[in
     """Return the number of untrained random matrices in lists of a model, and the number of modules in these lists.
 
     Only lists of at least two modules count, and only modules that are not registered in the model. Their layers ran in
-    the model and have gradients, but no optimizer holds them. The matrices still have their initial values.
+    the model and have gradients, but no optimizer holds them. The matrices still have their initial values. Modules do
+    not count if the model has registered modules of equal shapes, as many: a fixed random network beside each trained
+    network may be intended, such as a randomized prior.
     """
     registered = {id(part) for part in module.modules()}
+    twins = Counter(_shapes(part) for part in module.modules())
     elements: list[nn.Module] = []
     for part in module.modules():
         for value in list(vars(part).values()):
             value = list(value.values()) if type(value) is dict else value
             if isinstance(value, (list, tuple)) and len(value) > 1 and all(isinstance(m, nn.Module) for m in value):
                 elements += [m for m in value if id(m) not in registered]
+    if elements and not Counter(map(_shapes, elements)) - twins:
+        return [0, 0, 0]
     layers = [m for element in elements for m in element.modules() if m in observer.ran]
     layers = [m for m in layers if observer.ran[m].model == model and observer.ran[m].grad]
     matrices = [p for m in layers for p in m._parameters.values() if p is not None and p.dim() > 1]
@@ -565,6 +589,10 @@ def count_listed(observer: Observer, model: int, module: nn.Module, held: set[in
     return (
         Late(drawn.tensors, lambda *parts: [drawn.build(*parts), count, size]) if isinstance(drawn, Late) else [0, 0, 0]
     )
+
+
+def _shapes(module: nn.Module) -> tuple[torch.Size, ...]:
+    return tuple(p.shape for p in module.parameters())
 
 
 def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> object:

@@ -274,7 +274,7 @@ class _Recorder(TorchFunctionMode):
         self.masks = 0
         """Number of float masks that are not causal."""
         self.masks_of_ones = 0
-        """Number of float masks of zeros and ones. A float mask is added to the scores, so these hide nothing."""
+        """Number of causal or padding masks of floats 0 and 1. They are added to the scores, so they hide nothing."""
         self.names: set[str] = set()
         """The names of all functions that were called."""
         self.states: object = None
@@ -298,10 +298,11 @@ class _Recorder(TorchFunctionMode):
             if query == key and arguments["query"].dim() == 4:
                 self.heads.add((arguments["query"].shape[1], query))
             self._record_attention(query, key, arguments.get("attn_mask"), bool(arguments.get("is_causal")))
-            self._record_masks(arguments.get("attn_mask"))
+            self._record_mask(arguments.get("attn_mask"))
         elif name == "multi_head_attention_forward":
             self._record_attention(args[0].shape[0], args[1].shape[0], kwargs.get("attn_mask"), False)
-            self._record_masks(kwargs.get("attn_mask"), kwargs.get("key_padding_mask"))
+            self._record_mask(kwargs.get("attn_mask"))
+            self._record_mask(kwargs.get("key_padding_mask"), of_padding=True)
         elif name == "softmax" and isinstance(result, Tensor) and result.dim() >= 2:
             dim = kwargs["dim"] if "dim" in kwargs else args[1] if len(args) > 1 else None
             # Without a dimension, torch takes the first one of three, and the second one of two or four.
@@ -337,12 +338,16 @@ class _Recorder(TorchFunctionMode):
             if joined == (heads[0], heads[-2], math.prod(heads[1:-2]) * heads[-1]):
                 self.views.add((before, after))
 
-    def _record_masks(self, *masks: Optional[Tensor]) -> None:
-        for mask in masks:
-            if mask is not None and mask.is_floating_point() and not mask.requires_grad:
-                zeros, ones = mask == 0, mask == 1
-                self.masks += mask.dim() < 2 or bool((mask > -1e4).triu(1).any())
-                self.masks_of_ones += bool((zeros | ones).all()) and bool(zeros.any()) and bool(ones.any())
+    def _record_mask(self, mask: Optional[Tensor], of_padding: bool = False) -> None:
+        if mask is None or not mask.is_floating_point() or mask.requires_grad:
+            return
+        zeros, ones = mask == 0, mask == 1
+        self.masks += mask.dim() < 2 or bool((mask > -1e4).triu(1).any())
+        if bool((zeros | ones).all()) and bool(zeros.any()) and bool(ones.any()):
+            # Padding is hidden from all positions, and a causal mask is a triangle. Other masks may be a bias for pairs
+            # of positions, such as the edges of a graph.
+            of_padding = of_padding or mask.dim() < 2 or bool((mask == mask.amax(-2, True) * mask.amax(-1, True)).all())
+            self.masks_of_ones += of_padding or not bool(mask.triu(1).any())
 
     def _record_attention(self, query: int, key: int, mask: Optional[Tensor], causal: bool) -> None:
         if query != key or query < 4:
@@ -682,6 +687,8 @@ def _largest(change: Tensor) -> float:
 
 def _rows(call: Call, base: _BaseForward) -> Optional[Event]:
     """Change row 0 of the batch, and return the changes of the outputs of all rows."""
+    if any(isinstance(layer, NORM) and layer.running_mean is None for layer in call.module.modules()):
+        return None  # the statistics of the batch are used in every mode
     language = _language(call)
     recorded = base.recorded
     if len({axis for *_, axis in language}) > 1:

@@ -180,6 +180,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "clip_grad_norm_(net.parameters(), 0.5)",
             "clip_grad_norm_(parameters, 0.5)",
         ),
+        (
+            "ppo",
+            "optimizer = torch.optim.Adam(net.parameters()",
+            "parameters = filter(lambda p: p.requires_grad, net.parameters())\noptimizer = torch.optim.Adam(parameters",
+            "clip_grad_norm_(net.parameters(), 0.5)",
+            "clip_grad_norm_(parameters, 0.5)",
+        ),
     ),
     "TR-SCALE-001": (
         (
@@ -417,7 +424,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("schedules_by_step", "CosineAnnealingLR(o, STEPS - 2)", "CosineAnnealingLR(o, EPOCHS - 2)"),
         ("schedules_by_step", "MultiStepLR(o, [2, STEPS // 2], gamma=0.3)", "MultiStepLR(o, [1, 2], gamma=0.3)"),
         ("schedules_by_step", "PolynomialLR(o, STEPS)", "PolynomialLR(o, EPOCHS)"),
-        ("schedules_by_step", "step_size=len(loader), gamma=0.5", "step_size=2, gamma=0.3"),
+        ("schedules_by_step", "step_size=len(loader), gamma=0.5", "step_size=2, gamma=0.2"),
         (
             "horizon_in_epochs",
             "T_max=12",

@@ -78,7 +78,7 @@ def falsify_something_is_loaded(subject: ModuleType, plan: Plan, kind: int) -> N
 @given(plans(), st.floats(0.25, 0.9), st.booleans())
 def falsify_model_runs_with_loaded_weights(subject: ModuleType, plan: Plan, share: float, anew: bool) -> None:
     def lose(events: Events) -> None:
-        names, row = "abcd" if anew else "ab", [0.0, 0.0, 0.1] if anew else [1 - share, share, 0.9]
+        names, row = "abcd" if anew else "ab", [0.0, 0.0, 0.1, 0.0] if anew else [1 - share, share, 0.9, share]
         first(events, "after_load")["changed"] = [[name, *row] for name in names]
         loads = of(events, "load")[1:]
         events[:] = [event for event in events if not anew or event not in loads]

@@ -106,6 +106,8 @@ def falsify_evaluations_see_the_same_values(subject: ModuleType, plan: Plan) -> 
 @given(plans())
 def falsify_every_epoch_has_batches(subject: ModuleType, plan: Plan) -> None:
     def run_out(events: Events) -> None:
+        later = of_loader(events, TRAIN, "pass_end")[1:]
+        events[:] = [event for event in events if event not in later]
         events += [{"event": "pass_empty", "n": 0, "loader": TRAIN, "index": 1, "at": "t.py:3"} for _ in range(2)]
 
     attack(subject, "TR-DATA-010", plan, run_out)

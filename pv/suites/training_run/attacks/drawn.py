@@ -429,7 +429,7 @@ class _Run:
             self.add("statistics", model=number, layers=2, average=False, initial=0, unusual=[])
         self.add("frozen_statistics", model=2, part="body", moved=0.0, frozen=True, written=False, trained=False)
         source = {"kind": "Normal", "at": "t.py:3", "sampled_at": "t.py:3", "samples": 9, "rsamples": 0, "log_probs": 9}
-        self.add("distributions", sources=[source | {"used": 9, "arrived": 9}])
+        self.add("distributions", sources=[source | {"used": 9, "arrived": 9, "alignment": 1.0}])
         casts = {
             "layers": 4,
             "single": 0,

@@ -15,8 +15,9 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
     """Every update of an average of weights falls between a backward pass and its step.
 
     The average is then one step late: it never contains the weights of the last step. A momentum encoder that is
-    updated in the forward pass is not affected. An average that is updated in every micro-batch is not judged; with
-    several optimizers the finding is a hint.
+    updated in the forward pass is not affected. An average that is updated in every micro-batch is not judged. With
+    several optimizers the finding is a hint, and so it is for an average that gives targets in most steps: a target
+    may be one step late.
 
     Or an AveragedModel is evaluated after the training, and has the weights that the model had before its first step.
     """
@@ -39,7 +40,15 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
             )
             right = "update the average after optimizer.step()"
             one = sum(bool(windows) for windows in process.windows.values()) == 1
-            (record.falsify if one else record.hint)(at, seen, right)
+            is_target = _gives_targets(process, events[-1].get("model"))
+            (record.falsify if one and not is_target else record.hint)(at, seen, right)
+
+
+def _gives_targets(process: Process, model: int | None) -> bool:
+    """Return whether a model runs before most steps."""
+    runs = [event["n"] for event in process.of("forward") if event["model"] == model]
+    steps = [event["n"] for event in process.of("step")]
+    return 2 * sum(any(before < n < step for n in runs) for before, step in pairwise(steps)) > len(steps)
 
 
 def _judge_updates(run: Run, process: Process, record: Record) -> None:
@@ -101,7 +110,8 @@ def averages_have_their_statistics(run: Run, record: Record) -> None:
     """An equally weighted average is evaluated with batch normalization statistics that belong to other weights.
 
     AveragedModel copies the statistics of the last model. Exponential averages are not judged, since they stay close to
-    the last model. A run that was cut is not judged, since it may call update_bn at its end.
+    the last model. A run that was cut is not judged, since it may call update_bn at its end. Nor are averages of models
+    whose normalization stays in eval mode, since their statistics are equal.
     """
     for process in run.processes:
         updates = [event for event in process.of("averaged_model") if event["equal"] and event["statistics"]]
@@ -111,6 +121,9 @@ def averages_have_their_statistics(run: Run, record: Record) -> None:
         if len(updates) < 2 or not evaluations:
             continue
         record.tried += len(evaluations)
+        later = [forward for forward, _ in process.training_forwards if forward["n"] > updates[0]["n"]]
+        if later and all(forward["training_layers"] == forward["dropouts"] for forward in later):
+            continue
         if any(process.of("update_bn")) or any(f["training_layers"] for f in calls) or not run.complete:
             continue
         record.falsify(

@@ -11,10 +11,12 @@ from pv.suites.training_run.claims.schedules import direction_of, improve
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 NO_SCORES = {
-    *("loss", "train", "training", "error", "nll", "ce", "mse", "norm", "best"),
+    *("train", "training", "norm", "best"),
     *("epoch", "step", "steps", "iter", "it", "batch", "lr", "rate", "time", "sec", "s"),
 }
-"""Words in names of reported numbers by which no script selects the best state: counters, times and losses.
+"""Words in names of reported numbers by which no script selects the best state: counters, times and training."""
+LOSSES = {"loss", "error", "nll", "ce", "mse"}
+"""Words in names of reported numbers of which only the smallest value may select the best state.
 
 A loss of the training always falls, so its largest value in the first state shows nothing."""
 CLEARLY = 0.05
@@ -115,7 +117,8 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
 
     Shapes are counted over all files, so names, copies, averages and formats do not matter. A script that saves only a
     part of a model, such as a generator or an encoder, does not save the moments of the rest. Files with unknown
-    contents, or with less than half of the weights, are not judged.
+    contents, or with less than half of the weights, are not judged, nor files with tensors of other shapes that may be
+    the lacking weights in another layout.
     """
     for process in run.processes:
         for event in process.of("saved") if run.complete else ():
@@ -228,7 +231,7 @@ def _is_extreme_by_another_number(
         windows: The steps of the optimizer.
         step: The number of steps before the state.
         series: Losses and accuracies of the evaluations, by number of steps. Numbers that equal them do not count, nor
-            counters, nor numbers with a name in `NO_SCORES`.
+            counters, nor numbers with a name in `NO_SCORES`, nor the largest of numbers with a name in `LOSSES`.
     """
     lines: dict[tuple[int, str], dict[int, float]] = defaultdict(dict)
     for number in (number for event in process.of("report") for number in reported_numbers(event)):
@@ -244,7 +247,8 @@ def _is_extreme_by_another_number(
         )
         is_counter = len({round(values[b] - values[a], 9) for a, b in pairwise(steps)}) == 1
         rest = [values[n] for n in steps if n != step]
-        if not is_measured and not is_counter and (values[step] > max(rest) or values[step] < min(rest)):
+        is_largest = values[step] > max(rest) and not words & LOSSES
+        if not is_measured and not is_counter and (is_largest or values[step] < min(rest)):
             return True
     return False
 
@@ -253,9 +257,9 @@ def _kept_states(run: Run, process: Process) -> Iterator[tuple[Event, list[Windo
     """Yield loads and saves of the best state.
 
     Each item is the event, the windows of the optimizer, the number of steps before the state, and the beginning of the
-    message.
+    message. Several ranks may evaluate parts of the data, and choose by the result of all parts: they are left out.
     """
-    if not run.complete:
+    if not run.complete or len(run.ranks) > 1:
         return
     for optimizer, windows in process.windows.items():
         restored: list[tuple[Event, list[int]]] = []
@@ -378,7 +382,8 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
        everywhere, and an embedding with unused rows is only one tensor.
     2. The values of all tensors are unrelated to the loaded ones. Layers that are initialized again on purpose are only
        a part of the model, averages and small perturbations correlate with the loaded values, and weights that are
-       loaded repeatedly (evolution strategies) are perturbed on purpose.
+       loaded repeatedly (evolution strategies) are perturbed on purpose. Pruned weights that are initialized again
+       (lottery tickets) have new zeros: the loaded weights gave the mask.
     """
     for process in run.processes:
         for event in process.of("after_load"):
@@ -388,8 +393,12 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
             changed = event["changed"]
             loads = sum(e["kind"] == event["kind"] for e in process.of("load"))
             # `same`, `zeros`: fractions of the elements with the loaded bits, and in a new block of zeros at the end.
-            lost = [(name, zeros) for name, same, zeros, _ in changed if zeros >= LOST_SHARE and same + zeros > 0.98]
-            other = [name for name, same, _, correlation in changed if same < 0.1 and abs(correlation) < 0.3]
+            lost = [(name, zeros) for name, same, zeros, *_ in changed if zeros >= LOST_SHARE and same + zeros > 0.98]
+            other = [
+                name
+                for name, same, _, correlation, *new_zeros in changed  # older traces have no new zeros
+                if same < 0.1 and abs(correlation) < 0.3 and not any(new_zeros)
+            ]
             if len(lost) >= 2 and all(zeros < 1 for _, zeros in lost):
                 record.falsify(
                     event["at"],
@@ -398,7 +407,7 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
                     f"{lost[1][1]:.0%} of the elements)",
                     "compare the parameters with the file after they are placed on their devices",
                 )
-            elif event["compared"] >= 3 and len(other) == event["compared"] and loads == 1:
+            elif len(other) == event["compared"] and loads == 1:
                 record.falsify(
                     event["at"],
                     f"{event['kind']} does not run with the loaded weights: all {event['compared']} tensors have other "

@@ -8,6 +8,8 @@ from pv.suites.training_run.run import Event, Process, Run, Window, largest_rati
 
 LARGEST_LIMIT = 1e3
 """With a larger limit, a script only measures the norm."""
+LEAST_REAL_LIMIT = 0.01
+"""Smallest limit that a script may choose: the usual limits are 0.1 to 10, and the usual loss scales 1,024 and more."""
 
 
 @claim("TR-CLIP-001", "no gradient was clipped", premises=("TR-GRAD-001", "TR-GRAD-003", "TR-CLIP-003"))
@@ -20,8 +22,9 @@ def clipped_last(run: Run, record: Record) -> None:
 
     A limit above the norm, which only measures the norm, is no fault. Early clippings are no fault if one follows after
     the last backward pass, unless the gradient is clipped after every pass. At least two steps must show the fault,
-    since one may be the last of an epoch. In the second case, the finding is a hint if no norm of the run exceeds the
-    limit.
+    since one may be the last of an epoch. In the first case, the finding is a hint if the passes are at several lines:
+    the gradient of one loss may be limited before another loss is added. In the second case, it is a hint if no norm of
+    the run exceeds the limit.
     """
     for _process, _optimizer, windows in windows_of(run):
         wrong: list[tuple[Window, Event]] = []
@@ -40,7 +43,8 @@ def clipped_last(run: Run, record: Record) -> None:
         record.tried += tried
         if len(wrong) >= 2:
             window, event = wrong[0]
-            record.falsify(
+            one_line = all(len({backward.at for backward in step.passes}) == 1 for step, _ in wrong)
+            (record.falsify if one_line else record.hint)(
                 event["at"],
                 f"step {window.step} has {len(window.passes)} backward passes, and the gradient is clipped before the "
                 f"last one adds to it ({len(wrong)} of {tried} steps with clipping)",
@@ -83,7 +87,8 @@ def _shortened(clip: Event) -> bool:
 def clipped_unscaled(run: Run, record: Record) -> None:
     """The gradient is clipped while it is multiplied by the loss scale.
 
-    If the limit is multiplied by the scale as well, the clipping is correct.
+    If the limit is multiplied by the scale as well, the clipping is correct. The limit divided by the scale is then a
+    usual limit. It must therefore be below `LEAST_REAL_LIMIT`.
     """
     for process in run.processes:
         for event in process.of("clip"):
@@ -92,9 +97,8 @@ def clipped_unscaled(run: Run, record: Record) -> None:
             if event["limit"] == float("inf"):
                 continue
             record.tried += 1
-            # A limit above the scale has probably been multiplied by the scale.
             scaled = event["scale"] is not None and 1 < event["scale"]
-            if scaled and event["limit"] < event["scale"] and _shortened(event):
+            if scaled and event["limit"] < LEAST_REAL_LIMIT * event["scale"] and _shortened(event):
                 norm = "" if event["norm"] is None else f" of norm {event['norm']:.4g}"
                 record.falsify(
                     event["at"],

@@ -14,6 +14,8 @@ from itertools import combinations, pairwise
 from pv.suites.training_run.claim import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
 
+MIXED = 1e-3
+"""Smallest change of the outputs of other rows, relative to their spread, that rounding does not explain."""
 SEEDED_STEPS = 5
 """Smallest number of successive steps with equal random numbers that is a finding."""
 
@@ -107,17 +109,20 @@ def restarts(process: Process, windows: list[Window]) -> list[int]:
 
     These are loads of weights that do not come from the trained model, and steps between which parameters were written
     more often than between other steps.
+
+    Args:
+        process: The process.
+        windows: The windows of one optimizer, or of successive optimizers of the same parameters.
     """
     loads = [e["n"] for e in process.of("load") if e["trained"] and not e["taken_at_step"]]
-    firsts = [w.passes[0] for w in windows if w.passes]
-    number = str(windows[0].optimizer) if windows else ""
+    firsts = [(w.passes[0], str(w.optimizer)) for w in windows if w.passes]
     # `written` is the sum of the version counters of all parameters: torch adds 1 for each in-place change. An ordinary
     # step adds the same amount every time, so a larger difference is a write by the script, such as a load.
-    events = {e["n"]: e["reached"][number]["written"] for e in process.of("backward") if number in e["reached"]}
-    written = [(first.n, events[first.n]) for first in firsts if first.n in events]
+    events = {event["n"]: event["reached"] for event in process.of("backward")}
+    written = [(first.n, events[first.n][number]["written"]) for first, number in firsts]
     changes = [(b[0], b[1] - a[1]) for a, b in pairwise(written)]
-    usual = Counter(change for _, change in changes).most_common(1)
-    return sorted(loads + [n for n, change in changes if change > usual[0][1]])
+    usual = max(Counter(change for _, change in changes).most_common(1), default=(0, 0))[0]
+    return sorted(loads + [n for n, change in changes if change > usual])
 
 
 @claim("TR-DATA-001", "no optimizer was trained on two whole passes over a data loader")
@@ -126,29 +131,38 @@ def epochs_have_different_orders(run: Run, record: Record) -> None:
 
     Not a fault: several runs from the same seed, such as a comparison of settings, which have separate optimizers or
     reset the weights; and two loaders that are read in parallel in the same order, so overlapping passes are left out.
+    If a pass without training has this order, too, it may be the order of stored results, such as the outputs of a
+    teacher: this is a hint.
     The order of a sampler that is not random may be intended. A user-defined sampler counts as random if it draws a
     permutation in every pass, or has `set_epoch`.
     """
     for process in run.processes:
         history = history_of(process)
-        for windows in process.windows.values():
+        trainings = _trainings(process, history)
+        trained = {one.begin["n"] for passes in trainings for one in passes}
+        for passes in trainings:
             groups: dict[tuple[object, ...], list[LoaderPass]] = defaultdict(list)
-            # Passes are compared only within one training: restarts cut it into segments.
-            cuts = restarts(process, windows)
-            for taken in (p for window in windows for p in window.passes if p.loader is not None):
-                current = history.running(taken.loader or 0, taken.n)
-                if current is None:
-                    continue
-                segment = sum(cut <= taken.n for cut in cuts)
-                kind = (current.loader["sampler"], current.begin["at"])
-                group = groups[segment, history.identity(current.loader), kind]
-                if current not in group:
-                    group.append(current)
+            for one in passes:
+                groups[history.identity(one.loader), one.loader["sampler"], one.begin["at"]].append(one)
             for group in groups.values():
-                _compare_orders(group, record)
+                rest = [p for p in history.passes if p.loader is group[0].loader and p.begin["n"] not in trained]
+                _compare_orders(group, rest, record)
 
 
-def _compare_orders(group: list[LoaderPass], record: Record) -> None:
+def _trainings(process: Process, history: LoaderHistory) -> list[list[LoaderPass]]:
+    """Return the passes over loaders that one optimizer has used, without a restart in between."""
+    trainings: dict[tuple[int, int], list[LoaderPass]] = defaultdict(list)
+    for optimizer, windows in process.windows.items():
+        cuts = restarts(process, windows)
+        for taken in (p for window in windows for p in window.passes if p.loader is not None):
+            current = history.running(taken.loader or 0, taken.n)
+            passes = trainings[optimizer, sum(cut <= taken.n for cut in cuts)]
+            if current is not None and current not in passes:
+                passes.append(current)
+    return list(trainings.values())
+
+
+def _compare_orders(group: list[LoaderPass], rest: list[LoaderPass], record: Record) -> None:
     whole = [(p, p.end) for p in group if p.end is not None and p.end["rows"] >= 10 and p.end["batches"] >= 2]
     if len(whole) < 2 or any(end["n"] > after.begin["n"] for (_, end), (after, _) in pairwise(whole)):
         return
@@ -170,7 +184,8 @@ def _compare_orders(group: list[LoaderPass], record: Record) -> None:
         cause = f"; the epoch of the sampler is {first.begin['epoch']} in all of them"
         record.falsify(first.begin["at"], seen + cause, "call sampler.set_epoch(epoch) before each pass")
     elif loader["random"] or all(end["draws"] for _, end in whole):
-        record.falsify(
+        is_stored = any(one.end is not None and one.end[key] == orders[0] for one in rest)
+        (record.hint if is_stored else record.falsify)(
             loader["made_at"],
             f"{seen}; a random generator is seeded with the same number before each pass",
             "seed once before the loop over epochs, or add the number of the epoch to the seed",
@@ -213,8 +228,9 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
     pseudo-labels, pruning), and is at most a hint. Training on evaluated examples *later*, such as a last training on
     all data, is no fault. Four cases falsify the claim:
 
-    1. Each of both sets has examples that the other lacks. In addition, a loss is computed, or no other evaluation
-       reads untouched examples. A pool for pseudo-labels has no loss, and a separate test set.
+    1. Each of both sets has examples that the other lacks. In addition, a mean or a sum of losses is computed, or there
+       is no loss and no other evaluation, on untouched examples or without a loader. A pool for pseudo-labels has no
+       loss, and a separate test set. Losses of single examples may select the examples to train on.
     2. The evaluated examples were trained on in an earlier fold of the same loop, and the model was not reset.
     3. The evaluated part of a `random_split` is in the data of every training, which reads the whole set, and no other
        evaluation reads untouched examples.
@@ -227,23 +243,26 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
         trained_by: dict[int, list[Event]] = defaultdict(list)
         for forward, _ in process.training_forwards:
             trained_by[forward["model"]].append(forward)
+        reductions = _reductions(process)
+        # Folds may have one model, whose parameters are initialized again, and one optimizer each.
+        same = {e["optimizer"]: e.get("again", e["optimizer"]) for e in process.of("optimizer")}
         for model, trained in trained_by.items():
-            windows = next(
-                (process.windows[o] for f in trained for o in sorted(process.users[f["n"]]) if o in process.windows), []
-            )
-            cuts = restarts(process, windows)
+            first = next((o for f in trained for o in sorted(process.users[f["n"]]) if process.windows.get(o)), None)
+            windows = [w for o in process.windows if same.get(o) == same.get(first) for w in process.windows[o]]
+            cuts = restarts(process, sorted(windows, key=lambda window: window.n) if first is not None else [])
             trains = {forward["loader"] for forward in trained}
             # The forward of a teacher that was trained on the examples of its student is not an evaluation.
             taught = training_loaders(process)
-            evaluations: dict[int, list[tuple[Event, bool]]] = defaultdict(list)
-            for forward, has_loss in process.evaluations:
+            evaluations: dict[int, list[Event]] = defaultdict(list)
+            for forward, _ in process.evaluations:
                 number = forward["loader"]
                 if forward["model"] == model and number in history.loaders and number not in taught:
-                    evaluations[number].append((forward, has_loss))
+                    evaluations[number].append(forward)
+            others = any(f["model"] == model and f["loader"] is None for f, _ in process.evaluations)
             # Within each segment between two restarts, the last evaluation counts: it has the most training before it.
             results: dict[int, Overlap] = {}
             for number, forwards in evaluations.items():
-                for last in {sum(cut < f["n"] for cut in cuts): f["n"] for f, _ in forwards}.values():
+                for last in {sum(cut < f["n"] for cut in cuts): f["n"] for f in forwards}.values():
                     since = max((cut for cut in cuts if cut < last), default=-1)
                     before = [f["loader"] for f in trained if since < f["n"] < last and f["loader"] in history.loaders]
                     sources = [history.loaders[n] for n in dict.fromkeys(before)]
@@ -255,11 +274,23 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
                     record.tried += results[number].evaluated
             for number, overlap in results.items():
                 # An evaluation that cannot be compared may be of untouched examples.
-                others = [name for name in evaluations if name != number]
-                is_alone = all(name in results and results[name].common for name in others)
-                has_loss = any(loss for _, loss in evaluations[number])
-                _judge_overlap(history.loaders[number], overlap, is_alone, has_loss, trains, history, record)
+                is_alone = all(name in results and results[name].common for name in evaluations if name != number)
+                kinds = set().union(*(reductions[forward["n"]] for forward in evaluations[number]))
+                is_measured = bool(kinds - {"none"}) or (not kinds and is_alone and not others)
+                _judge_overlap(history.loaders[number], overlap, is_alone, is_measured, trains, history, record)
     _compare_restarts(run, record)
+
+
+def _reductions(process: Process) -> dict[int, set[str]]:
+    """Return, by position of a forward without gradients, the reductions of the losses that follow it."""
+    reductions: dict[int, set[str]] = defaultdict(set)
+    last = -1
+    for event in process.of("forward", "evaluation_loss"):
+        if event["event"] == "evaluation_loss":
+            reductions[last].add(event["reduction"])
+        elif not event["grad"]:
+            last = event["n"]
+    return reductions
 
 
 def _compare_restarts(run: Run, record: Record) -> None:
@@ -353,7 +384,7 @@ def _judge_overlap(
     loader: Event,
     overlap: Overlap,
     is_alone: bool,
-    has_loss: bool,
+    is_measured: bool,
     trains: set[int],
     history: LoaderHistory,
     record: Record,
@@ -374,7 +405,7 @@ def _judge_overlap(
             f"{seen}, in an earlier fold, and the weights were not reset between the folds",
             "construct a new model and a new optimizer for each fold",
         )
-    elif overlap.is_partial and (has_loss or is_alone):
+    elif overlap.is_partial and is_measured:
         record.falsify(
             loader["made_at"],
             f"{seen}; the other {overlap.evaluated - overlap.common} were not, so this is not an evaluation on the "
@@ -403,10 +434,13 @@ def workers_draw_different_numbers(run: Run, record: Record) -> None:
     The generator must be in use: the first batch changes its state, and the states also agree after this batch. For a
     stream the finding is a hint, since all workers may need the same order to divide the stream. In two passes, the
     same numbers falsify the claim only if the order of the examples is random: the numbers are then used for different
-    examples, which rules out a fixed augmentation.
+    examples, which rules out a fixed augmentation. Both passes must belong to one training, since several trainings of
+    one process, such as a comparison of settings, may begin with the same seed.
     """
-    for history, trains in _histories(run):
-        earlier: dict[tuple[object, ...], tuple[int, str]] = {}
+    for process in run.processes:
+        history, trains = history_of(process), training_loaders(process)
+        together = [{one.begin["n"] for one in passes} for passes in _trainings(process, history)]
+        earlier: dict[tuple[object, ...], int] = {}
         for one in history.passes:
             if one.loader["loader"] not in trains:
                 continue
@@ -436,11 +470,11 @@ def workers_draw_different_numbers(run: Run, record: Record) -> None:
                     continue
                 for worker, state in draws.items():
                     key = (one.loader["data"], one.begin["at"], name, worker, state)
-                    if key in earlier and earlier[key][0] != one.begin["n"]:
+                    both = {one.begin["n"], earlier.setdefault(key, one.begin["n"])}
+                    if len(both) == 2 and any(both <= training for training in together):
                         seen = f"worker {worker} draws the same random numbers from {name} in two passes"
                         add = record.falsify if one.loader["random"] and not one.loader["iterable"] else record.hint
                         add(one.loader["made_at"], seen, right)
-                    earlier.setdefault(key, (one.begin["n"], name))
 
 
 @claim("TR-DATA-004", "no stream was read by several workers")
@@ -574,6 +608,7 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
     - The same examples are read in several whole passes, by torch's sequential sampler, from a data set with a length.
     - Each pass has several steps.
     - The labels are the targets of a cross-entropy with one label per row, and there are at least three.
+    - No probe shows that an output depends on other rows of the batch, as where the rows are steps of one sequence.
 
     Classes that are learned one after the other would be read only once, and a time series would not return to its
     first class in every epoch.
@@ -587,6 +622,9 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
             if loss["function"] in ("cross_entropy", "nll_loss")
         }
         steps = [event["n"] for event in process.of("step")]
+        probes = [event for event in process.of("probe") if event["probe"] == "rows" and not event["failed"]]
+        mixing = {event["model"] for event in probes if event["others"] > MIXED}
+        in_time = {forward["loader"] for forward, _ in process.training_forwards if forward["model"] in mixing}
         passes: Counter[tuple[object, ...]] = Counter()
         for one in history.passes:
             labels = one.end["labels"] if one.end is not None else None
@@ -600,6 +638,7 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
                 # If a step takes the gradient of a whole epoch, the order does not matter.
                 often = 2 * sum(one.begin["n"] < n < one.end["n"] for n in steps) >= labels["batches"] if one.end else 0
                 sure = again and plain and often and one.loader["batch"] in scored and labels["distinct"] > 2
+                sure = sure and one.loader["loader"] not in in_time
                 add = record.falsify if sure else record.hint
                 add(
                     one.loader["made_at"],
@@ -667,7 +706,8 @@ def evaluations_see_the_same_values(run: Run, record: Record) -> None:
 def every_epoch_has_batches(run: Run, record: Record) -> None:
     """Passes over a loader that was read before have no batch.
 
-    A single empty pass is a hint: it may be the end of a loop over a stream.
+    A single empty pass is a hint: it may be the end of a loop over a stream. So are empty passes after two or more
+    whole ones, since an iterator is used up by the first: the data set may select examples, and at times none.
     """
     for process in run.processes:
         history = history_of(process)
@@ -677,7 +717,8 @@ def every_epoch_has_batches(run: Run, record: Record) -> None:
             record.tried += sum(one.loader is loader for one in history.passes)
             empty = [event for event in process.of("pass_empty") if event["loader"] == number]
             if empty:
-                add = record.falsify if len(empty) > 1 else record.hint
+                whole = [p for p in history.passes if p.loader is loader and p.end is not None and p.end["batches"]]
+                add = record.falsify if len(empty) > 1 >= len(whole) else record.hint
                 add(
                     empty[0]["at"],
                     f"{len(empty)} passes over a {loader['dataset']} deliver no batch, after an earlier pass that did: "

@@ -156,7 +156,8 @@ SIGNS = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cos
 def targets_are_in_range(run: Run, record: Record) -> None:
     """The loss is not defined for its targets. PyTorch does not check targets.
 
-    Without a reduction, targets outside of the range may mark elements that a mask leaves out later.
+    Without a reduction, targets outside of the range may mark elements that a mask leaves out later. A target of 0 of
+    `margin_ranking_loss` may be the sign of a difference, for a tie: this is a hint.
     """
     for at, function, facts in _operands(run):
         targets = facts.get("targets")
@@ -164,7 +165,7 @@ def targets_are_in_range(run: Run, record: Record) -> None:
             continue
         record.tried += 1
         if function in SIGNS and targets["zeros"] and targets["low"] == 0:
-            record.falsify(
+            (record.hint if function == "margin_ranking_loss" else record.falsify)(
                 at,
                 f"{targets['zeros']} targets of {function} are 0 and none is -1: the loss needs targets of 1 and -1, "
                 "and a target of 0 has no effect",

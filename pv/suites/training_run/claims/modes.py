@@ -269,13 +269,14 @@ def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
     The cause is a dropout function that is called without `training` (its default is True), attention with a rate that
     does not depend on the mode, or a layer in a Python list, which eval() does not reach. MC dropout passes
     training=True, or switches layers of the model, and calls the model several times for one input. Noise on the input
-    itself may be the task. These cases are hints.
+    itself, or a mask that is drawn by dropout of a constant, may be the task. These cases are hints.
     """
     for process in run.processes:
         steps = sorted(forward["n"] for forward, _ in process.training_forwards)
         trained = {forward["model"] for forward, _ in process.training_forwards}
         evaluations = [(f, loss) for f, loss in process.evaluations if f["model"] in trained and not f["training"]]
         record.tried += sum(f["training_layers"] + f["eval_layers"] > 0 for f, _ in evaluations)
+        of_input = {event["at"] for event in process.of("unreached") if event["on_input"]}
         for event in process.of("unreached"):
             if event["model"] not in trained:
                 continue
@@ -290,7 +291,7 @@ def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
                 if event["kind"].startswith("scaled"):
                     right = "pass dropout_p=rate if self.training else 0.0"
             draws = _has_draws([pair for pair in evaluations if pair[0]["model"] == event["model"]], steps)
-            if event["explicit"] or event["on_input"] or draws or _is_adversarial(process):
+            if event["explicit"] or event["at"] in of_input or draws or _is_adversarial(process):
                 record.hint(event["at"], seen, right)
             else:
                 record.falsify(event["at"], seen, right)

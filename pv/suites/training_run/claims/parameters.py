@@ -1,5 +1,6 @@
 """Claims about the parameters of models and optimizers."""
 
+from bisect import bisect
 from collections import Counter, defaultdict
 from itertools import pairwise
 
@@ -209,7 +210,7 @@ def layers_belong_to_the_model(run: Run, record: Record) -> None:
 
     Scripts hide helpers, such as a perceptual network, from `parameters()` in this way, so this is a hint unless a list
     has several modules with random initial values whose gradients are computed and never used. A fixed random part
-    would require no gradient.
+    would require no gradient, or be the randomized prior of a trained network of equal shapes.
     """
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
@@ -432,8 +433,9 @@ def steps_change_weights(run: Run, record: Record) -> None:
 
     Four cases are distinguished:
 
-    1. All rates are 0 in the whole run. This falsifies the claim if the optimizer was constructed with another rate; a
-       rate of 0 from the start may be a dry run.
+    1. All rates are 0 in the whole run. This falsifies the claim if the optimizer was constructed with another rate,
+       and no other optimizer takes steps: a schedule may begin the training of one part, such as a discriminator, after
+       the end of a short run. A rate of 0 from the start may be a dry run.
     2. Gradients are far above rounding errors, the rate is not 0, and no bit of any parameter changes. This falsifies
        the claim for an optimizer of torch.
     3. The optimizer changes copies: parameters outside of all models, equal in number and shapes to the parameters of a
@@ -463,7 +465,8 @@ def steps_change_weights(run: Run, record: Record) -> None:
         still = checked and not any(w.event["moved"]["moved"] for w in checked)
         if rates and not any(rates) and still and run.complete:
             scheduled = creation is not None and any(creation["rates"])
-            add = record.falsify if scheduled else record.hint
+            alone = not any(other for number, other in process.windows.items() if number != optimizer)
+            add = record.falsify if scheduled and alone else record.hint
             add(
                 windows[0].at,
                 f"the learning rate is 0 in all {len(windows)} steps, and no weight changes"
@@ -500,9 +503,10 @@ def moments_are_kept(run: Run, record: Record) -> None:
     """An optimizer with moments is created again for every step, at one line, for the same parameters.
 
     Nothing else has changed the weights between these steps. This rules out federated learning, where a client starts
-    from the weights of a server, and meta-learning. An optimizer that is created again for every pass over one
-    loader is a hint, since moments may be reset on purpose, unless the state of the optimizer is saved, and the rates
-    are equal, so that it begins no new stage.
+    from the weights of a server, and meta-learning. If an earlier optimizer has trained more parameters, it is a hint:
+    the steps may adapt a part of the model to new data, batch by batch. An optimizer that is created again for every
+    pass over one loader is a hint, since moments may be reset on purpose, unless the state of the optimizer is saved,
+    and the rates are equal, so that it begins no new stage.
     """
     for process in run.processes:
         by_line: dict[tuple[int, str], list[Event]] = defaultdict(list)
@@ -540,7 +544,12 @@ def moments_are_kept(run: Run, record: Record) -> None:
                     "construct the optimizer once, before the loop over epochs",
                 )
             if len(events) >= 4 and single:
-                record.falsify(
+                is_part = any(
+                    e["parameters"] > events[0]["parameters"] and process.windows[e["optimizer"]][0].n < runs[0][0].n
+                    for e in process.of("optimizer")
+                    if process.windows.get(e["optimizer"])
+                )
+                (record.hint if is_part else record.falsify)(
                     events[0]["at"],
                     f"{events[0]['kind']} is constructed {len(events)} times here for the same "
                     f"{events[0]['parameters']} parameters, and takes one step each time: its moments start from 0 in "
@@ -555,6 +564,7 @@ def new_head_is_trained(run: Run, record: Record) -> None:
 
     Fixed random heads, and networks with random weights only, may be intended if the other layers are trained or random
     too. Here most other layers are frozen as well, with values from a file or a training, not from an initialization.
+    A fixed classifier, whose rows are orthogonal or have equal angles, is not judged.
     """
     for process in run.processes:
         functions = {loss["function"] for event in process.of("backward") for loss in event["losses"]}
@@ -674,7 +684,12 @@ def _copied_model(process: Process, optimizer: int) -> Event | None:
     held = {e["optimizer"]: e for e in process.of("held")}.get(optimizer)
     if held is None or held["outside_shapes"] is None or held["outside"] != held["parameters"]:
         return None
+    # A copy that is made for each step, as in meta-learning, does not run in most steps.
+    steps = [window.n for window in process.windows[optimizer]]
     for model in {e["model"]: e for e in process.of("parameters")}.values():
+        runs = [e["n"] for e in process.of("forward") if e["model"] == model["model"] and e["grad"]]
+        if 2 * len({bisect(steps, n) for n in runs} - {len(steps)}) < len(steps):
+            continue
         alike = sorted(held["outside_shapes"]) == sorted(model["left_out_shapes"])
         if alike and _is_unchanged(model) and model["trainable"] == held["parameters"] > 1:
             return model

@@ -123,6 +123,9 @@ def _useless_exchange(ranks: list[Process], steps: list[tuple[Window, ...]]) -> 
     results = ("all_reduce", "reduce", "broadcast", "gather", "all_gather", "all_gather_into_tensor")
     # Results of an evaluation are much smaller than the model.
     large = {e["name"] for e in exchanges if 2 * e["elements"] >= size}
+    last = max(window.n for window in steps[-1])
+    if any(2 * event["elements"] >= size and event["n"] > last for event in exchanges):
+        return ""  # models that were trained apart are averaged once, at the end
     if any(e["name"] not in results for e in exchanges):
         return ""
     if any(e["n"] > steps[0][0].n for process in ranks for e in process.of("read_file")):
@@ -236,7 +239,8 @@ def ranks_have_different_examples(run: Run, record: Record) -> None:
 
     With tensor parallelism, ranks share one model and have the same inputs on purpose. The claim therefore requires
     replicas: gradients are averaged by DistributedDataParallel, or as many elements as the model has are reduced over
-    all ranks before every step.
+    all ranks before every step. If all losses of the ranks differ although no dropout is active, the model draws noise
+    for its inputs, such as noise levels of a diffusion: several draws for one batch may be intended, and give a hint.
     """
     ranks = run.ranks
     if len(ranks) < 2 or not all(process.has_ddp or process.averages_gradients for process in ranks):
@@ -248,7 +252,10 @@ def ranks_have_different_examples(run: Run, record: Record) -> None:
     record.tried += len(rows)
     if len(rows) >= 4 and all(len(set(row)) == 1 for row in rows) and len({row[0] for row in rows}) >= 4:
         at = next((event["at"] for event in ranks[0].of("loader")), ranks[0].training_forwards[0][0]["at"])
-        record.falsify(
+        values = [[loss["value"] for event in process.of("backward") for loss in event["losses"]] for process in ranks]
+        noisy = bool(values[0]) and all(len(set(row)) == len(ranks) for row in zip(*values, strict=False))
+        dropout = any(forward["dropouts"] for process in ranks for forward, _ in process.training_forwards)
+        (record.hint if noisy and not dropout else record.falsify)(
             at,
             f"all {len(ranks)} ranks train on the same inputs in each of {len(rows)} forwards",
             "use a DistributedSampler, or a seed that depends on the rank",

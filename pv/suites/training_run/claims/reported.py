@@ -100,6 +100,7 @@ class Evaluation:
         before: Sum and number of the scored elements of all earlier evaluations of the same loss; None without one.
         one_loader: Whether this and the earlier evaluations are passes over one loader.
         stepped: Whether an optimizer has taken a step since the previous evaluation.
+        pairs: Whether the loss compares all pairs of a batch, as a contrastive loss does.
     """
 
     key: int
@@ -116,6 +117,7 @@ class Evaluation:
     before: tuple[float, float] | None = None
     one_loader: bool = True
     stepped: bool = False
+    pairs: bool = False
 
     @cached_property
     def right(self) -> list[float]:
@@ -159,8 +161,11 @@ class Evaluation:
     def is_of_batches(self) -> bool:
         """Return whether the series is one pass over a loader whose batches, except the last, have the same size.
 
-        This rules out that a batch is a unit by itself, such as a document, a task or a domain.
+        This rules out that a batch is a unit by itself, such as a document, a task or a domain. In a contrastive loss,
+        the loss of an example depends on the batch.
         """
+        if self.pairs:
+            return False
         size = self.loader["batch"] if self.loader is not None else None
         return self.full and isinstance(size, int) and size > 1 and any(self._fits(unit, size) for unit in range(3))
 
@@ -171,6 +176,7 @@ def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
     series: list[Evaluation] = []
     current: dict[tuple[str, int], Evaluation] = {}
     loaders = {event["loader"]: event for event in process.of("loader")}
+    lines_of_pairs = _lines_of_pairs(process)
     ends = {(event["loader"], event["index"]): event for event in process.of("pass_end")}
     passes: dict[int, int] = {}
     source: int | None = None
@@ -195,7 +201,7 @@ def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
                 one = current[name, event["key"]] = Evaluation(
                     event["key"], name, event["at"], event["n"], "loss" if kind == "evaluation_loss" else "number"
                 )
-                one.step = steps
+                one.step, one.pairs = steps, event["at"] in lines_of_pairs
                 of_pass[id(one)] = None if source is None else (source, passes.get(source, 0))
                 series.append(one)
             one.end = event["n"]
@@ -233,6 +239,17 @@ def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
         if len(one.batches) >= least:
             evaluations.append(one)
     return evaluations
+
+
+def _lines_of_pairs(process: Process) -> set[str]:
+    """Return the lines of cross-entropies with as many classes as rows: scores of all pairs of a batch."""
+    lines = set()
+    for event in process.of("backward", "evaluation_loss"):
+        for loss in event["losses"] if event["event"] == "backward" else [event]:
+            shape = ((loss.get("operands") or {}).get("shapes") or [[]])[0]
+            if loss["function"] == "cross_entropy" and len(shape) == 2 and shape[0] == shape[1]:
+                lines.add(loss["at"])
+    return lines
 
 
 def _batch(event: Event) -> Batch:
@@ -671,7 +688,7 @@ def _judge_means_between_reports(process: Process, record: Record, reports: Sequ
 def _is_sum_of_epochs(record: Record, pairs: Sequence[FollowingReport], epochs: list[Evaluation], reports: int) -> bool:
     """Compare the numbers from one line of code with sums over all epochs; return whether there is a finding."""
     later = [pair for pair in pairs if pair.evaluation is not epochs[0]]
-    for unit in range(len(epochs[0].right)):
+    for unit in range(min(len(epoch.right) for epoch in epochs)):
         hits, chance = 0, 1.0
         for pair in later:
             one, shown = pair.evaluation, pair.shown

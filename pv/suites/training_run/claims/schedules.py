@@ -14,6 +14,8 @@ from pv.suites.training_run.run import Event, Process, Run, Window
 
 HORIZONS = ("T_max", "total_steps", "num_training_steps")
 """Names of planned numbers of advances, after which a schedule has ended."""
+NO_RATE = 2.0**-24
+"""A fraction of a rate that has no effect: half a unit of the last bit of the changes with the whole rate."""
 FEWEST_STEPS = 4
 """Smallest number of steps per pass at which numbers of epochs and of steps are clearly different."""
 
@@ -206,15 +208,15 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
        have no evaluation, or the horizon must not be a whole number of epochs. Processes that were resumed, or that
        another process continues, have only a part of the horizon and are not judged.
     2. The horizon is exactly the number of steps of the run, but the schedule advances once per pass. This falsifies
-       the claim for OneCycleLR and for schedules with `num_training_steps`. Other schedules may count epochs in a run
-       that was stopped early, so an evaluation makes the finding a hint, unless the horizon is no round number, as
-       numbers of epochs are, or the schedule has its largest rate after its last advance in the run. The horizon of a
-       LambdaLR is the advance at which its functions end.
+       the claim for OneCycleLR and for schedules with `num_training_steps`. Other schedules may count epochs of a
+       longer run, so the finding is a hint, unless the horizon is no round number, as numbers of epochs are, or the
+       schedule has its largest rate after its last advance in the run. The horizon of a LambdaLR is the advance at
+       which its functions end.
     3. The horizon is exactly the number of epochs of the run, or all milestones are below it, but the schedule advances
        with every step: it ends within the first epoch, and a cosine rises again. The horizon of a SequentialLR is the
        horizon of its last part, with or without the parts before it.
-    4. A factor reduces the rate below 1/10,000 of the initial rate before the run ends, so the last steps have no
-       effect.
+    4. A factor reduces the rate below `NO_RATE` of the initial rate before the run ends, so the last steps have no
+       effect. A rate that ends at 1e-4 or 1e-6 of the initial rate may be planned.
     5. The schedule is constructed several times for the same parameters, each time with the total number of advances in
        the run as its horizon, and starts at its first advance each time.
     """
@@ -312,7 +314,7 @@ def _advances_by_pass_in_steps(process: Process, schedule: _Schedule, planned: i
         return False
     in_steps = schedule.event["kind"] == "OneCycleLR" or "num_training_steps" in schedule.event["planned"]
     peak = schedule.plan["peak"]
-    sure = in_steps or not process.evaluations or not _is_round(planned) or peak > calls
+    sure = in_steps or not _is_round(planned) or peak > calls
     add = record.falsify if sure else record.hint
     rates = [max(w.event["rates"], default=0.0) for w in schedule.windows]
     add(
@@ -372,7 +374,7 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
             right,
         )
     elif kind in ("StepLR", "ExponentialLR") and rates[-1] < 1e-2 * rates[0]:
-        add = record.falsify if rates[-1] < 1e-4 * rates[0] else record.hint
+        add = record.falsify if rates[-1] < NO_RATE * rates[0] else record.hint
         add(
             schedule.calls[0]["at"],
             f"{seen}: the rate falls from {rates[0]:.4g} to {rates[len(steps) // epochs]:.4g} in the first epoch, and "
@@ -386,7 +388,7 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
 
 def _ends_of_last_part(process: Process, event: Event) -> tuple[int, ...]:
     """Return the horizon of a cosine that is the last part of a `SequentialLR`, and its end in the whole schedule."""
-    parts = [e["scheduler"] for e in process.of("nested_scheduler") if e["within"] == event["scheduler"]]
+    parts = [e["scheduler"] for e in process.of("nested_scheduler") if e.get("within") == event["scheduler"]]
     last = next((e for e in process.of("scheduler") if parts and e["scheduler"] == parts[-1]), None)
     if last is None or last["kind"] != "CosineAnnealingLR":
         return ()

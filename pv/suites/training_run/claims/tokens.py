@@ -216,8 +216,8 @@ def mask_is_used(run: Run, record: Record) -> None:
 
     1. Not used: embeddings of padding affect outputs of real tokens through attention, and the mask changes no output.
     2. Inverted: no real token depends on the first real token, and real tokens depend on padding.
-    3. A float mask of zeros and ones is added to the scores of attention, so it hides nothing. A bias would have other
-       values.
+    3. A float mask of zeros and ones is added to the scores of attention, so it hides nothing. It hides the same keys
+       from all queries, or is causal: a bias for the edges of a graph has other forms.
     """
     for process, probe in _probes(run, record, "attention"):
         record.tried += bool(probe.get("masks"))

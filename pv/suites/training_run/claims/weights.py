@@ -55,6 +55,7 @@ def equal_weights(run: Run, record: Record) -> None:
     1. The means of tasks or resolutions have the same weight: the micro-batches of a step come from several loaders, or
        the micro-batches at the same positions are the larger ones in all steps.
     2. Rows have the same weight: all rows of a micro-batch may have the same number of elements.
+    3. Documents or clients have the same weight: most steps have micro-batches of different numbers of rows.
     """
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
@@ -95,8 +96,9 @@ def equal_weights(run: Run, record: Record) -> None:
             tokens = any(loss.labels > loss.rows > 1 for loss in losses)
             even = all(loss.rows and loss.labels % loss.rows == 0 for _, row in unequal for loss in row)
             tasks = any(len({p.loader for p in w.passes}) > 1 for w, _ in unequal) or _ordered(unequal)
+            units = 2 * sum(len({loss.rows for loss in row}) > 1 for _, row in unequal) > len(unequal)
             often = len(unequal) >= 2 and 2 * len(unequal) >= len(steps)
-            if means and often and tokens and not tasks and not even:
+            if means and often and tokens and not tasks and not even and not units:
                 record.falsify(
                     losses[0].at,
                     f"{seen}: each micro-batch is divided by its own number of scored elements, so the step is a mean "
