@@ -82,6 +82,8 @@ def test_a_fault_of_the_own_subject_fails(project: Project) -> None:
     root = project("compared")
     own = root / "mean.py"
     own.write_text(own.read_text().replace("len(values) if", "2 if").replace("values else 0.0", "values else 1.0"))
+    with (root / "contracts/mean.yaml").open("a") as contract:
+        contract.write("- {name: itself, target: mean}\n")
     done = run("compare", "mean", "--subject", "mean", "--subject", "modest")
     assert done.returncode == 1
     assert "M-NOTHING  FALSIFIED" in done.stdout

@@ -10,7 +10,7 @@ import pytest
 
 from pv.contract.finding import Location
 from pv.report import View, details, github, render
-from pv.results.outcome import Result
+from pv.results.outcome import Outcome, Result
 from pv.results.saved import report as saved
 from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn, Hunk
 from pv.results.trial import Code
@@ -107,6 +107,13 @@ def test_what_does_not_fail_is_a_warning() -> None:
     # Falsified, error, vacuous, weaker, waived: undecided claims that are not required are not shown.
     assert levels(loose) == (["error", *["warning"] * 4],) * 2
     assert levels(loose, FailOn.WEAKER) == (["error", "warning", "warning", "error", "warning"],) * 2
+
+
+def test_the_worst_outcome_of_all_contracts_comes_first() -> None:
+    (verdict,) = PLAIN.contracts
+    mild = replace(verdict, results=tuple(r for r in verdict.results if r.outcome is not Outcome.FALSIFIED))
+    _, properties, _ = commands(render(replace(PLAIN, findings=(), contracts=(mild, verdict)), "github"))[0]
+    assert properties["title"].startswith("falsified")
 
 
 def test_removed_clause_is_annotated_at_its_former_line() -> None:
