@@ -211,10 +211,10 @@ def _notes_on_reuse(cache: ResultCache | None) -> tuple[str, ...]:
     """Return notes about the reuse of results."""
     if cache is None:
         return ()
-    if cache.elsewhere:
-        differences = listed(cache.elsewhere, FEW)
+    if cache.environment_differences:
+        differences = listed(cache.environment_differences, FEW)
         return f"no earlier result is reused, since the environment is another: {differences}", cache.problem
-    return f"results reused from earlier validations: {cache.count}" if cache.count else "", cache.problem
+    return f"results reused from earlier validations: {cache.hits}" if cache.hits else "", cache.problem
 
 
 def _begin(pools: PoolCache, project: Project, contracts: Sequence[Contract], targets: Mapping[str, Target]) -> None:
