@@ -367,7 +367,7 @@ class _Attack:
         if equation.call is None:
             return ""
         values = arguments(equation, example, "cpu")
-        return equation.call.written(values, lambda value: show(encode(value)[0]))
+        return equation.call.format(values, lambda value: show(encode(value)[0]))
 
     def _definition_frame(self) -> list[str]:
         """Return the definition of the called function in the format of a traceback frame; [] if it is unknown."""
