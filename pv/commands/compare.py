@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pv.commands.naming import contract_id, missing_package, resolve_subject
 from pv.commands.plan import Request, project_of, read
-from pv.commands.validate import Interrupted, validated
+from pv.commands.validate import Interrupted, run_validation
 from pv.contract.finding import Severity
 from pv.contract.model import Contract
 from pv.contract.suites import suites
@@ -93,7 +93,7 @@ def compare(
                 continue
             subject_request = replace(request, subjects={} if column.own else {loaded_contract.id: column.target})
             try:
-                report = validated(project, subject_request, on_progress=on_progress, pools=pools)
+                report = run_validation(project, subject_request, on_progress=on_progress, pools=pools)
             except Interrupted as stop:
                 report, interrupted = stop.report, True
             results.append(replace(column, report=report))

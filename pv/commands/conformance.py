@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pv.commands.naming import expand_topics, missing_package
 from pv.commands.plan import Request, read
-from pv.commands.validate import validated
+from pv.commands.validate import run_validation
 from pv.contract.suites import OBSERVED, adapter_suites
 from pv.contract.wording import did_you_mean
 from pv.engines.replay import read as read_example
@@ -78,4 +78,4 @@ def check(
         seed=seed,
         spawn=spawn,
     )
-    return validated(project, request, replay, on_progress=on_progress)
+    return run_validation(project, request, replay, on_progress=on_progress)

@@ -18,7 +18,7 @@ from pv.contract.wording import did_you_mean
 from pv.errors import UsageError
 from pv.source import syntax
 from pv.source.project import Project, find_project
-from pv.source.resolve import Unbound, definition, home, module_file, module_name, parse
+from pv.source.resolve import Unbound, definition, follow_imports, module_file, module_name, parse
 from pv.suites.training_loop.names import MODEL, NUMBERS, ROLES, VALUES, divides_by_warmup, setting_of, value_of
 
 PARAMETER = re.compile(r"(\w+_)?(config|cfg|conf|settings|args|arguments|options|opts|hparams)")
@@ -271,7 +271,7 @@ def read_loop(project: Project, target: Target) -> Loop:
         node,
         {name: item for name, item in {**imported, **definitions}.items() if isinstance(item, ast.ClassDef)},
         find_makers(tree),
-        {name: home(project, Target(target.module, name)) for name in guarded},
+        {name: follow_imports(project, Target(target.module, name)) for name in guarded},
         divides_by_warmup(tree),
     )
 
@@ -451,7 +451,7 @@ def new_adapter(trainer: str, *, trace: Path | None = None) -> WrittenFiles:
     """
     shown = _claims_passed(check_run(trace=trace)) if trace is not None else []
     project = find_project(Path.cwd())
-    target = home(project, Target.parse(trainer))
+    target = follow_imports(project, Target.parse(trainer))
     loop = read_loop(project, target)
     path = module_file(project, target.module)
     path = path.with_name(f"{path.stem}_adapter.py")

@@ -34,7 +34,7 @@ from pv.workers import device, tasks
 from pv.workers.device import Probe
 from pv.workers.pool import Pool, PoolCache, default_jobs, refuse_optimized
 
-_ORDER = [Status.FAIL, Status.UNDECIDED, Status.PASS]
+_WORST_FIRST = [Status.FAIL, Status.UNDECIDED, Status.PASS]
 
 
 class Interrupted(PvError):
@@ -120,10 +120,10 @@ def validate(
         reuse=reuse and not (record or replay),
         spawn=spawn,
     )
-    return validated(project or project_of(paths), request, replay, probe=probe, on_progress=on_progress)
+    return run_validation(project or project_of(paths), request, replay, probe=probe, on_progress=on_progress)
 
 
-def validated(
+def run_validation(
     project: Project,
     request: Request,
     replay: str = "",
@@ -149,7 +149,7 @@ def validated(
     with PoolCache(request.jobs or default_jobs(), spawn=request.spawn) as own_pools:
         pools = pools or own_pools
         # With --fail-fast the time to the first result matters most: workers start while lint runs.
-        plan = plan_validation(project, request, partial(_begin, pools, project) if request.fail_fast else None)
+        plan = plan_validation(project, request, partial(_start, pools, project) if request.fail_fast else None)
         if request.record:
             store.refuse_unwritable(project)
         attempts = Attempts(
@@ -169,22 +169,30 @@ def validated(
             try:
                 # If no contract can be tried, no worker is started.
                 if contracts:
-                    # The subject of a run that is a command is not imported.
-                    claims = [(c, claim, engine_of(claim).run_of(c, claim)) for c in contracts for claim in c.claims]
-                    imported = ((c, claim) for c, claim, run in claims if run is None or run.callable is not None)
-                    subjects = {attempts.subject(contract, claim) for contract, claim in imported}
+                    subjects = _imported_subjects(contracts, attempts)
                     with pools.pool(tasks.preload(project, contracts, subjects)) as pool:
                         requested = sorted({name for c in contracts for name in plan.selections[c.id].live})
                         validation.devices, validation.absent = device.find(pool, project, requested, probe)
                         _run(validation, pool, cache, request, project, on_progress)
                         notes = (pool.note, *_notes_on_reuse(cache))
-            except KeyboardInterrupt:  # the evidence so far is reported
+            except KeyboardInterrupt:  # report the results so far
                 validation.interrupted = True
     report = _report(plan, validation, attempts, notes, started, replace(request, replay=replay))
     if validation.interrupted:
         notes = (*report.notes, "interrupted: what had not run is undecided")
         raise Interrupted(replace(report, notes=notes, interrupted=True))
     return report
+
+
+def _imported_subjects(contracts: Sequence[Contract], attempts: Attempts) -> set[Target]:
+    """Return the subjects that workers import: all but those of runs that are commands."""
+    subjects = set()
+    for contract in contracts:
+        for claim in contract.claims:
+            run = engine_of(claim).run_of(contract, claim)
+            if run is None or run.callable is not None:
+                subjects.add(attempts.subject(contract, claim))
+    return subjects
 
 
 def _run(
@@ -208,18 +216,19 @@ def _run(
 
 
 def _notes_on_reuse(cache: ResultCache | None) -> tuple[str, ...]:
-    """Return notes about the reuse of results."""
+    """Return notes about the reuse of results; "" for a note that does not apply."""
     if cache is None:
         return ()
-    if cache.elsewhere:
-        differences = listed(cache.elsewhere, FEW)
-        return f"no earlier result is reused, since the environment is another: {differences}", cache.problem
-    return f"results reused from earlier validations: {cache.count}" if cache.count else "", cache.problem
+    note = f"results reused from earlier validations: {cache.hits}" if cache.hits else ""
+    if cache.environment_differences:
+        differences = listed(cache.environment_differences, FEW)
+        note = f"no earlier result is reused, since the environment is another: {differences}"
+    return note, cache.problem
 
 
-def _begin(pools: PoolCache, project: Project, contracts: Sequence[Contract], targets: Mapping[str, Target]) -> None:
+def _start(pools: PoolCache, project: Project, contracts: Sequence[Contract], targets: Mapping[str, Target]) -> None:
     """Start workers that load their libraries while the contracts are linted."""
-    with suppress(PvError, LookupError):  # lint says what cannot be resolved
+    with suppress(PvError, LookupError):  # lint reports names that cannot be resolved
         strict = [contract for contract in contracts if contract.strict]
         subjects = {targets.get(c.id) or c.subject_of(claim) for c in strict for claim in c.claims}
         with pools.pool(tasks.preload(project, strict, subjects)) as pool:
@@ -237,8 +246,8 @@ def _report(
         files.update(*(trial.files for trial in evidence.trials.values()))
         verdict = decide(contract, evidence, plan.selections[contract.id], (*lint_findings, *problems))
         verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, ""), repeat=_repeat(request)))
-    verdicts.sort(key=lambda v: (_ORDER.index(v.status), v.contract.id))
-    # Every loaded contract has a mapping of all contracts of the project.
+    verdicts.sort(key=lambda v: (_WORST_FIRST.index(v.status), v.contract.id))
+    # `known` has all contracts of the project, also those that were not selected.
     project_contracts = plan.contracts[0].known.values() if plan.contracts else ()
     all_findings = (*plan.findings, *(f for v in verdicts for f in v.findings if f not in plan.findings))
     return Report(
@@ -248,7 +257,7 @@ def _report(
         seed=request.seed,
         seconds=time.monotonic() - started,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        notes=(*plan.notes, *filter(None, notes), *_old_names(plan)),
+        notes=(*plan.notes, *filter(None, (*notes, *_old_names(plan)))),
         unmatched=plan.unmatched,
         shards=(request.shard,) if request.shard is not None else (),
         commit=worktree.commit_of(plan.project.root),
@@ -259,28 +268,31 @@ def _report(
 
 
 def _old_names(plan: Plan) -> Iterator[str]:
-    """Yield a note for each subject of a suite that declares its features by names of version 0.2."""
+    """Yield a note for every subject of a suite whose declarations use names of version 0.2."""
     for contract in plan.contracts:
         subject = plan.subjects.get(contract.id) or contract.subject
         if subject is None or not any("needs" in claim.options for claim in contract.falsifiers):
             continue
-        with suppress(Unbound, SyntaxError, ValueError):  # lint says what cannot be resolved
+        with suppress(Unbound, SyntaxError, ValueError):  # lint reports names that cannot be resolved
             file = target_file(plan.project, subject)
             if not is_shipped(file):
-                note = old_names_note(str(subject), read_declarations(source(file), subject.attribute))
-                yield from [note] if note else []
+                yield old_names_note(str(subject), read_declarations(source(file), subject.attribute))
 
 
 def _repeat(request: Request) -> tuple[str, ...]:
     """Return the words of the command that repeats a result, without the id of the claim."""
     replay = [f"--replay {shlex.quote(request.replay)}"] if request.replay else []
     seed = [f"--seed {request.seed}"] if request.seed else []
+    # The `command` of `pv check` names the subject and the suite already.
     if request.command != Request().command:
         return (request.command, *seed, *replay)
     words = [request.command, *(str(path) for path in request.paths)]
     words += [f"--subject {contract}={target}" for contract, target in request.subjects.items()]
-    words += [f"--examples {request.examples}"] if request.examples is not None else []
-    words += seed + ([] if request.mutants else ["--no-mutants"])
+    if request.examples is not None:
+        words.append(f"--examples {request.examples}")
+    words += seed
+    if not request.mutants:
+        words.append("--no-mutants")
     return (*words, *replay)
 
 

@@ -1,8 +1,7 @@
 """Validate data against a JSON Schema, and return findings with locations for invalid data.
 
-A schema is compiled once to a predicate, each keyword to a predicate of a value. `jsonschema` is imported only to
-explain invalid data, since its import takes longer than all checks. The predicates agree with `jsonschema` as it is
-configured here.
+A schema is compiled to a predicate, which accepts the same data as `jsonschema` in the configuration of this module.
+`jsonschema` is imported only to explain invalid data, since its import takes longer than all checks.
 """
 
 import json
@@ -27,10 +26,11 @@ if TYPE_CHECKING:
 Json = Any
 """Data as `json.loads` returns it."""
 Schema = Mapping[str, Json]
-Accepts = Callable[[Json], bool]
-"""A predicate of data."""
+Predicate = Callable[[Json], bool]
+"""Returns whether data are valid."""
+# Annotations, and `additionalProperties`, which is compiled together with `properties`.
 IGNORED = {"$schema", "$id", "$defs", "title", "description", "default", "examples", "additionalProperties"}
-TYPES: Mapping[str, Accepts] = {
+TYPES: Mapping[str, Predicate] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, list),
     "string": lambda value: isinstance(value, str),
@@ -42,10 +42,10 @@ TYPES: Mapping[str, Accepts] = {
 
 
 class Unsupported(Exception):
-    """A schema has a keyword, or a form of one, that only `jsonschema` handles."""
+    """A schema has a keyword, or an argument of a keyword, that only `jsonschema` supports."""
 
 
-def accepts(schema: Schema) -> Accepts:
+def compile_schema(schema: Schema) -> Predicate:
     """Return the predicate of a schema.
 
     Raises:
@@ -56,7 +56,7 @@ def accepts(schema: Schema) -> Accepts:
 
 def has_no_duplicate(items: list[Json]) -> bool:
     """Return whether all items of a list differ."""
-    # In linear time, unlike the comparison of all pairs in `jsonschema`: a hostile list must not hold up the check.
+    # In linear time: `jsonschema` compares all pairs, so that a long list would block the check.
     return len({json.dumps(item, sort_keys=True) for item in items}) == len(items)
 
 
@@ -65,19 +65,20 @@ class _Compiler:
 
     def __init__(self, root: Schema) -> None:
         self.definitions: Schema = root.get("$defs", {})
-        self._compiled: dict[str, Accepts] = {}
+        self._compiled: dict[str, Predicate] = {}
 
-    def compile(self, schema: bool | Schema) -> Accepts:
+    def compile(self, schema: bool | Schema) -> Predicate:
         if isinstance(schema, bool):
             return lambda value: schema
         parts = [self._keyword(key, value, schema) for key, value in schema.items() if key not in IGNORED]
-        parts += [self._additional_properties(schema)] if "additionalProperties" in schema else []
+        if "additionalProperties" in schema:
+            parts.append(self._additional_properties(schema))
         return parts[0] if len(parts) == 1 else lambda value: all(part(value) for part in parts)
 
-    def _keyword(self, key: str, argument: Json, schema: Schema) -> Accepts:
-        """Return the predicate of one keyword with its argument; values of types without this keyword are accepted."""
-        if key in _LEAVES:
-            return _LEAVES[key](argument)
+    def _keyword(self, key: str, argument: Json, schema: Schema) -> Predicate:
+        """Return the predicate of a keyword, which accepts values of types to which the keyword does not apply."""
+        if key in _SIMPLE_KEYWORDS:
+            return _SIMPLE_KEYWORDS[key](argument)
         match key:
             case "$ref":
                 return self._reference(argument)
@@ -89,29 +90,31 @@ class _Compiler:
             case "propertyNames":
                 name_test = self.compile(argument)
                 return lambda value: not isinstance(value, dict) or all(name_test(name) for name in value)
-            case "anyOf" | "oneOf":
+            case "anyOf":
                 options = [self.compile(option) for option in argument]
-                most = 1 if key == "oneOf" else len(options)
-                return lambda value: 1 <= sum(option(value) for option in options) <= most
+                return lambda value: any(option(value) for option in options)
+            case "oneOf":
+                options = [self.compile(option) for option in argument]
+                return lambda value: sum(option(value) for option in options) == 1
         raise Unsupported(key)
 
-    def _reference(self, reference: str) -> Accepts:
+    def _reference(self, reference: str) -> Predicate:
         name = reference.removeprefix("#/$defs/")
         if name not in self.definitions:
             raise Unsupported(reference)
         if name not in self._compiled:
-            # A definition may refer to itself: such a reference is looked up when data are tested, not while compiling.
+            # A definition may refer to itself, so look up such a reference when data are tested, not while compiling.
             self._compiled[name] = lambda value: self._compiled[name](value)
             self._compiled[name] = self.compile(self.definitions[name])
         return self._compiled[name]
 
-    def _properties(self, schemas: Schema) -> Accepts:
+    def _properties(self, schemas: Schema) -> Predicate:
         tests = {name: self.compile(schema) for name, schema in schemas.items()}
         return lambda value: (
             not isinstance(value, dict) or all(tests[key](item) for key, item in value.items() if key in tests)
         )
 
-    def _additional_properties(self, schema: Schema) -> Accepts:
+    def _additional_properties(self, schema: Schema) -> Predicate:
         if "patternProperties" in schema:
             raise Unsupported("patternProperties")
         properties, additional = schema.get("properties", {}), self.compile(schema["additionalProperties"])
@@ -120,28 +123,28 @@ class _Compiler:
         )
 
 
-def _type(names: str | list[str]) -> Accepts:
+def _type(names: str | list[str]) -> Predicate:
     types = [TYPES[name] for name in ([names] if isinstance(names, str) else names)]
     return types[0] if len(types) == 1 else lambda value: any(type_(value) for type_ in types)
 
 
-def _one_of_texts(texts: list[Json]) -> Accepts:
+def _one_of_texts(texts: list[Json]) -> Predicate:
     if not all(isinstance(text, str) for text in texts):
-        raise Unsupported("enum")  # 1, 1.0 and True are equal in Python and differ in JSON
+        raise Unsupported("enum")  # True == 1 in Python, but not in JSON
     return lambda value: isinstance(value, str) and value in texts
 
 
-def _only_for(kind: str, test: Accepts) -> Accepts:
+def _only_for(kind: str, test: Predicate) -> Predicate:
     return lambda value: not TYPES[kind](value) or test(value)
 
 
-def _matches(pattern: str) -> Accepts:
+def _matches(pattern: str) -> Predicate:
     fullmatch = re.compile(pattern).fullmatch
     return lambda value: not isinstance(value, str) or fullmatch(value) is not None
 
 
-# Negated comparisons accept NaN, as `jsonschema` does: NaN compares as false with every bound.
-_LEAVES: Mapping[str, Callable[[Json], Accepts]] = {
+# Keywords without nested schemas. Negated comparisons accept NaN, as `jsonschema` does: comparisons of NaN are false.
+_SIMPLE_KEYWORDS: Mapping[str, Callable[[Json], Predicate]] = {
     "type": _type,
     "enum": _one_of_texts,
     "const": lambda text: _one_of_texts([text]),
@@ -186,12 +189,12 @@ def _add_keys_of_engines(contract: dict[str, Json]) -> None:
     Raises:
         PluginError: A key exists already.
     """
-    # A claim of such an engine is a claim of a section, with the additional keys: `additionalProperties: false` of the
-    # schema would refuse them otherwise.
+    # The schema refuses unknown keys by `additionalProperties: false`, so add the keys to the claims of the section.
     for name in plugins.declared(plugins.ENGINES):
         engine = plugins.load(plugins.ENGINES, name)
         claim = contract["properties"][engine.section]["items"]
-        if engine.schema and "anyOf" in claim:  # its keys bind the claim, in place of a `test` or an `equation`
+        if engine.schema and "anyOf" in claim:
+            # A claim must have a `test`, an `equation`, or else the keys of an engine.
             claim["anyOf"].append({"required": list(engine.schema)})
         properties = claim["properties"]
         for key, schema_of_key in engine.schema.items():
@@ -208,7 +211,7 @@ def _validator(name: str) -> Any:
     from jsonschema.validators import extend
 
     def matches_whole(_: object, pattern: str, instance: object, __: object) -> Iterator[ValidationError]:
-        """Check `pattern` against the whole text: Python's `$` would also match before a last line end."""
+        """Match the whole text, since Python's `$` also matches before a final newline."""
         if isinstance(instance, str) and not re.fullmatch(pattern, instance):
             yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
@@ -222,16 +225,16 @@ def _validator(name: str) -> Any:
 
 
 @cache
-def _accepts(name: str) -> Accepts:
+def _predicate(name: str) -> Predicate:
     try:
-        return accepts(schema(name))
+        return compile_schema(schema(name))
     except Unsupported:  # a keyword in the schema of another package's engine
-        is_valid: Accepts = _validator(name).is_valid
+        is_valid: Predicate = _validator(name).is_valid
         return is_valid
 
 
 def check(tree: Node, name: str) -> list[Finding]:
-    """Return every difference of a tree from a schema, in the order of the file.
+    """Return a finding for every violation of a schema, in the order of the file.
 
     Args:
         tree: The tree of a file.
@@ -239,7 +242,7 @@ def check(tree: Node, name: str) -> list[Finding]:
     """
     plain = tree.plain()
     findings: list[Finding] = []
-    if not _accepts(name)(plain):
+    if not _predicate(name)(plain):
         findings += [finding for error in _validator(name).iter_errors(plain) for finding in _findings(tree, error)]
     if name == "contract":
         findings += _not_finite(tree)
@@ -264,17 +267,17 @@ def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
     path = list(error.absolute_path)
     instance: Json = error.instance
     value: Json = error.validator_value
-    # The keyword that failed says what is wrong. A name that does not match its pattern fails below `propertyNames`.
+    # `error.validator` is the violated keyword. An invalid key violates a keyword inside `propertyNames`.
     if error.validator == "additionalProperties":
         yield from _unknown_keys(tree, path, error)
     elif "propertyNames" in error.schema_path:
         location = _node(tree, path).keys.get(instance, tree.at(path))
         message = f"invalid key {_short(instance)} in {_name(path)}: expected {_expected(error)}"
-        yield refusal("PV012", location, message, _hyphen(error))
+        yield refusal("PV012", location, message, _hyphen_hint(error))
     elif error.validator == "required":
         missing = [key for key in value if key not in instance]
         yield refusal("PV011", tree.at(path), f"missing key {_words(missing)} in {_name(path)}", "add it")
-    elif error.validator == "anyOf" and not path:  # at the root: one of several sections is required
+    elif error.validator == "anyOf" and not path:  # a contract without any section
         missing = [key for option in value for key in option["required"]]
         hint = f"add it, or {' or '.join(map(repr, missing[1:]))}"
         yield refusal("PV011", tree.at(path), f"missing key {missing[0]!r} in {_name(path)}", hint)
@@ -283,15 +286,16 @@ def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
         yield refusal("PV012", tree.at(path), f"invalid {_name(path)}: expected exactly one of {_words(keys)}")
     else:
         message = f"invalid value {_short(error.instance)} for {_name(path)}: expected {_expected(error)}"
-        yield refusal("PV012", tree.at(path), message, _hyphen(error))
+        yield refusal("PV012", tree.at(path), message, _hyphen_hint(error))
 
 
-def _hyphen(error: "ValidationError") -> str:
-    """Return a hint if a name does not match its pattern because of hyphens."""
+def _hyphen_hint(error: "ValidationError") -> str:
+    """Return a hint if a name is invalid only because of hyphens; "" otherwise."""
     pattern: Json = error.validator_value
-    # A name with a hyphen is a file or distribution name; only with underscores can Python import it.
-    fits = error.validator == "pattern" and re.fullmatch(pattern, str(error.instance).replace("-", "_"))
-    return hyphen_hint(str(error.instance)) if fits else ""
+    name = str(error.instance)
+    if error.validator == "pattern" and re.fullmatch(pattern, name.replace("-", "_")):
+        return hyphen_hint(name)
+    return ""
 
 
 def _unknown_keys(tree: Node, path: Path, error: "ValidationError") -> Iterator[Finding]:
@@ -302,7 +306,7 @@ def _unknown_keys(tree: Node, path: Path, error: "ValidationError") -> Iterator[
         if key in properties:
             continue
         location = mapping.keys.get(key, mapping.location)
-        # In `{a: f(x, y)}` YAML splits at the comma, and the rest `y)` becomes a key.
+        # YAML splits `{a: f(x, y)}` at the comma, so that `y)` becomes a key.
         hint = SPLIT if has_open_bracket(key) else did_you_mean(key, properties)
         yield refusal("PV010", location, f"unknown key {key!r} in {_name(path)}", hint)
 
@@ -313,7 +317,7 @@ def _expected(error: "ValidationError") -> str:
         case "anyOf":
             return str(error.schema["description"]) if isinstance(error.schema, dict) else error.message
         case "type":
-            return _article(value)
+            return _type_in_words(value)
         case "const":
             return repr(value)
         case "enum":
@@ -332,10 +336,10 @@ def _expected(error: "ValidationError") -> str:
             return error.message
 
 
-def _article(kind: object) -> str:
+def _type_in_words(kind: object) -> str:
     """Return a type of JSON Schema, or a list of types, in words."""
     if isinstance(kind, list):
-        return " or ".join(map(_article, kind))
+        return " or ".join(map(_type_in_words, kind))
     names = {
         "object": "a mapping",
         "array": "a list",

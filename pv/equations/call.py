@@ -1,11 +1,11 @@
-"""The call of the code and the values that it returns: the keys `implemented_by` and `returns`.
+"""Parse and evaluate the keys `implemented_by`, the call of the code, and `returns`, the values of its result.
 
 `implemented_by`: `kd_loss(s, t, y, temperature=tau)`, `LoRA(rank=R).forward(x)`. Arguments are variables, literals,
 `+ - * / // % **` of them, lists `[g, h]`, tuples, dicts `{"input": x}`, and `zip(a, b)`, a list of pairs.
 
-`returns`: `sum / count`, `result["loss"]`, `result[0].mean`. The returned object is `result`, a bare name is an
-attribute of it, and attributes, items and `+ - * /` of them are allowed. A bare name that the call passes as an array
-is that argument after the call, for code that works in place: `param, momentum`.
+`returns`: `sum / count`, `result["loss"]`, `result[0].mean`. `result` is the returned object; another name is an
+attribute of this object. Attributes, items and `+ - * /` of them are allowed. The name of an array that the call passes
+is the array after the call, for code that works in place: `param, momentum`.
 """
 
 import ast
@@ -20,7 +20,9 @@ from pv.contract.wording import nearest
 from pv.equations.language import Formula, Refusal, syntax_refusal
 
 MAX_CHARACTERS = 500
+"""Maximum length of an expression."""
 MAX_VALUE = 80
+"""Maximum length of a value in the text of a call."""
 OPERATORS: Mapping[type, Callable[[object, object], object]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
@@ -39,8 +41,8 @@ class Call:
         function: The dotted name of the last function that it calls, below the subject.
         node: The syntax tree of the call.
         text: The text of the call.
-        calls: Its calls in the order in which they are made, each with its dotted name below the subject. Several calls
-            are a constructor and a method of the constructed object.
+        calls: Its calls in the order of execution, such as a constructor and a method of the constructed object; for
+            each its dotted name below the subject, and its syntax tree.
     """
 
     function: str
@@ -67,17 +69,17 @@ class Call:
         """
         return _object(self.node, subject, values, watch)
 
-    def written(self, values: Mapping[str, object], show: Callable[[object], str]) -> str:
+    def format(self, values: Mapping[str, object], show: Callable[[object], str]) -> str:
         """Return the text of the call with values in place of variables.
 
-        An argument whose text has more than `MAX_VALUE` characters stays an expression.
+        An argument whose value has more than `MAX_VALUE` characters stays an expression.
         """
 
         def substitute(node: ast.expr) -> ast.expr:
             text = show(_evaluate(node, values.__getitem__))
             return ast.Name(text) if len(text) <= MAX_VALUE else node
 
-        # In the copy, names are replaced by the texts of their values. The copy is only printed, never evaluated.
+        # Replace the arguments in a copy, which is only printed, never evaluated.
         tree = copy.deepcopy(self.node)
         for call in _chain(tree):
             call.args = [substitute(argument) for argument in call.args]
@@ -110,9 +112,9 @@ def parse_call(text: str, names: frozenset[str]) -> Call:
             _check_argument(formula, part, names)
         if any(keyword.arg is None for keyword in call.keywords):
             raise formula.refuse("unsupported syntax: ** in a call", call)
-    named = tuple((_dotted(call), call) for call in reversed(calls))
-    # The function of the whole call is the last one of the chain.
-    return Call(named[-1][0], tree, text, named)
+    # `_chain` yields the last call first.
+    named_calls = tuple((_dotted_name(call), call) for call in reversed(calls))
+    return Call(_dotted_name(tree), tree, text, named_calls)
 
 
 def parse_expression(text: str) -> ast.expr:
@@ -126,20 +128,25 @@ def parse_expression(text: str) -> ast.expr:
 
 
 def defined_at(subject: Any, dotted: str) -> tuple[str, int, str] | None:
-    """Return file, line and name of the Python function or class `dotted` of the subject; None if it is no such one."""
+    """Return file, line and name of a function, or of the constructor of a class; None if it is not written in Python.
+
+    Args:
+        subject: The module or object that has the function.
+        dotted: The dotted name of the function or class below the subject.
+    """
     try:
-        subject = operator.attrgetter(dotted)(subject)
-        # A decorated function shows the code of its wrapper, so unwrap it; a class is defined by its constructor.
-        subject = inspect.unwrap(getattr(subject, "__init__", subject) if isinstance(subject, type) else subject)
+        function = operator.attrgetter(dotted)(subject)
+        if isinstance(function, type):
+            function = getattr(function, "__init__", function)
+        function = inspect.unwrap(function)  # the code of a decorated function is the code of the wrapper
     except (AttributeError, ValueError):
         return None
-    code = getattr(subject, "__code__", None)
-    return (code.co_filename, code.co_firstlineno, subject.__qualname__) if code is not None else None
+    code = getattr(function, "__code__", None)
+    return (code.co_filename, code.co_firstlineno, function.__qualname__) if code is not None else None
 
 
 def _chain(node: ast.expr) -> Iterator[ast.Call]:
     """Yield the calls of a chain such as `Scaler(2).scale(x)`, the last one first."""
-    # The root of the syntax tree is the last call of the chain.
     while isinstance(node, ast.Call | ast.Attribute):
         if isinstance(node, ast.Call):
             yield node
@@ -153,14 +160,13 @@ def _parts(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
-def _dotted(call: ast.Call) -> str:
-    """Return the dotted name of the function of a call, without the calls in between: `LoRA.forward`."""
+def _dotted_name(call: ast.Call) -> str:
+    """Return the dotted name of the function of a call: `LoRA.forward` for `LoRA(2).forward(x)`."""
     names: list[str] = []
     node: ast.expr = call.func
     while not isinstance(node, ast.Name):
         if isinstance(node, ast.Attribute):
-            # The outermost node of the tree is the last attribute, so prepend the names.
-            names.insert(0, node.attr)
+            names.insert(0, node.attr)  # the root of the syntax tree is the last attribute
             node = node.value
         else:
             assert isinstance(node, ast.Call), "_check_function admits nothing else"
@@ -173,9 +179,9 @@ def _check_function(formula: Formula, call: ast.Call) -> None:
     node = call.func
     while isinstance(node, ast.Attribute) and not node.attr.startswith("_"):
         node = node.value
-    # In `LoRA(rank=R).forward(x)`, a call is below the attribute; the caller checks it separately.
-    method = isinstance(node, ast.Call) and isinstance(call.func, ast.Attribute)
-    if not (isinstance(node, ast.Name) or method):
+    # `LoRA(rank=R).forward(x)` calls a method of the result of another call, which the caller checks separately.
+    is_method = isinstance(node, ast.Call) and isinstance(call.func, ast.Attribute)
+    if not (isinstance(node, ast.Name) or is_method):
         raise formula.refuse("invalid function: expected a dotted name", call.func)
 
 
@@ -218,35 +224,35 @@ def _object(node: ast.expr, subject: object, values: Mapping[str, object], watch
             return getattr(_object(inner, subject, values, watch), name)
         case ast.Call(func=function):
             called = _object(function, subject, values, watch)
-            positional = [_watched(argument, values, watch) for argument in node.args]
-            return called(
-                *positional, **{str(keyword.arg): _watched(keyword.value, values, watch) for keyword in node.keywords}
-            )
+            positional = [_argument(argument, values, watch) for argument in node.args]
+            keywords = {str(keyword.arg): _argument(keyword.value, values, watch) for keyword in node.keywords}
+            return called(*positional, **keywords)
         case _:
             raise AssertionError(f"parse_call must refuse {ast.dump(node)}")
 
 
-def _watched(node: ast.expr, values: Mapping[str, object], watch: Watch | None) -> object:
+def _argument(node: ast.expr, values: Mapping[str, object], watch: Watch | None) -> object:
+    """Return the value of an argument, after calling `watch` with it."""
     value = _evaluate(node, values.__getitem__)
     if watch is not None:
         watch(ast.unparse(node), value)
     return value
 
 
-def _evaluate(node: ast.expr, named: Callable[[str], object]) -> object:
+def _evaluate(node: ast.expr, lookup: Callable[[str], object]) -> object:
     """Return the value of an argument or of a `returns` expression, which was checked when it was parsed.
 
     Args:
         node: The expression.
-        named: Returns the value of a bare name.
+        lookup: Returns the value of a name.
     """
 
     def value(part: ast.expr) -> Any:
-        return _evaluate(part, named)
+        return _evaluate(part, lookup)
 
     match node:
         case ast.Name(id=name):
-            return named(name)
+            return lookup(name)
         case ast.Attribute(value=inner, attr=name):
             return _attribute(value(inner), name)
         case ast.Subscript(value=inner, slice=index):
@@ -274,9 +280,9 @@ def _evaluate(node: ast.expr, named: Callable[[str], object]) -> object:
 NO_ARRAYS: Mapping[str, object] = {}
 _RETURNS_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _RETURNS_NODES = (
-    *(ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Tuple),
-    *(ast.operator, ast.unaryop, ast.expr_context),
-)
+    ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Tuple,
+    ast.operator, ast.unaryop, ast.expr_context,
+)  # fmt: skip
 
 
 def parse_returns(text: str, results: int) -> ast.expr:
@@ -331,11 +337,11 @@ def _item(node: ast.expr) -> int | str | None:
 
 
 def returned_names(node: ast.expr) -> list[str]:
-    """Return the bare names of a `returns` expression, in order."""
+    """Return the names in a `returns` expression, without attributes."""
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
-def returned(node: ast.expr, result: object, arrays: Mapping[str, object] = NO_ARRAYS) -> object:
+def evaluate_returns(node: ast.expr, result: object, arrays: Mapping[str, object] = NO_ARRAYS) -> object:
     """Evaluate a `returns` expression.
 
     Args:
@@ -347,21 +353,20 @@ def returned(node: ast.expr, result: object, arrays: Mapping[str, object] = NO_A
         The value, or a tuple of several.
 
     Raises:
-        LookupError: A bare name is an item of the result, and not an attribute.
+        LookupError: A name is an item of the result, and not an attribute.
         AttributeError: The result has no such attribute.
     """
 
-    def named(name: str) -> object:
+    def lookup(name: str) -> object:
         if name == "result":
             return result
         return arrays[name] if name in arrays else _attribute(result, name)
 
-    value: object = _evaluate(node, named)
-    return value
+    return _evaluate(node, lookup)
 
 
 def _attribute(result: object, name: str) -> object:
-    # A dict has no such attribute: say how to write an item, before Python says only "no attribute".
+    # Explain how to write an item of a dict; the AttributeError of `getattr` would not.
     if isinstance(result, Mapping) and name in result and not hasattr(result, name):
         raise LookupError(f"the code returned a {type(result).__name__}: write `result[{name!r}]` in `returns`")
     return getattr(result, name)

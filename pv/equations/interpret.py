@@ -55,16 +55,17 @@ class Value(Generic[C]):
 class Algebra(Protocol[C]):
     """Operations on contents.
 
-    The contents of one operation are aligned: they have the same axes in the same order. `place` and `places` are
-    indices of axes in this order.
+    The contents of one operation are aligned: they have the same axes in the same order. `place` is the position of an
+    axis in this order.
 
     * `constant`: the content of a literal; `size`: the size of an axis.
     * `align`: permute the axes of a value, and insert missing axes with size 1.
     * `number`: convert conditions and indices to numbers.
     * `elementwise`: apply a function that rounds its results; `exact`: apply one that does not.
-    * `reduce`: remove axes, over the elements where `where` holds; `along`: keep the axis (cumsum, softmax).
-    * `select`: take a literal index of an axis; `pick`: take the indices in a content, of the last axis.
-    * `one_hot`, `argmax`, `top`: convert between numbers and indices.
+    * `reduce`: apply a function that removes axes (sum, max) to the elements for which `where` is true; `along`: apply
+      a function that keeps the axis (cumsum, softmax).
+    * `select`: index an axis with a literal; `pick`: index the last axis with the values of an index variable.
+    * `one_hot`: convert indices to numbers; `argmax`, `top`: return the indices of the largest numbers.
     """
 
     def constant(self, number: float) -> C: ...
@@ -135,11 +136,12 @@ def format_axes(axes: Axes) -> str:
 
 
 MAX_CALLS = 8
-"""Length of the longest chain of equations that call each other."""
+"""The largest depth of nested calls of equations."""
 _ARITHMETIC = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
     ast.FloorDiv: "floor_divide", ast.Mod: "remainder", ast.Pow: "power",
 }  # fmt: skip
+_CONSTANTS = {"pi": math.pi, "inf": math.inf}
 _COMPARISONS = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
 
 
@@ -175,7 +177,7 @@ class Interpreter(Generic[C]):
             # A line may use the lines above it, so their values join the variables.
             self.environment[line.name] = self.value(line.value)
         last = self.formula.lines[-1].value
-        return tuple(self.value(part) for part in (last.elts if isinstance(last, ast.Tuple) else [last]))
+        return tuple(map(self.value, last.elts if isinstance(last, ast.Tuple) else [last]))
 
     def value(self, node: ast.expr) -> Value[C]:
         """Return the value of one expression. Raise `Refusal` if its axes or types do not fit."""
@@ -211,7 +213,7 @@ class Interpreter(Generic[C]):
 
     def union(self, node: ast.AST, *parts: Axes) -> Axes:
         """Return all axes in order of appearance. Raise `Refusal` if their product may be too large."""
-        # The limit is checked for the largest sizes, so that no drawn example can exhaust the memory.
+        # Check the limit for the largest sizes, so that no drawn example can exhaust the memory.
         union = tuple(dict.fromkeys(axis for part in parts for axis in part))
         if math.prod(self.sizes[axis] for axis in union) > MAX_ELEMENTS:
             message = f"axes {format_axes(union)} may have more than {MAX_ELEMENTS} elements"
@@ -263,17 +265,17 @@ class Interpreter(Generic[C]):
                 raise self.refuse(f"duplicate axis {axis}", names[place])
         return axes
 
-    def axis(self, name: ast.expr, value: Value[C], habit: str = "") -> str:
+    def axis(self, name: ast.expr, value: Value[C], hint: str = "") -> str:
         """Return the axis of a value that an expression names.
 
         Args:
             name: The expression.
             value: The value that has the axis.
-            habit: The hint for an expression that is not the name of an axis, such as an axis number as in PyTorch.
+            hint: The hint if the expression is not the name of an axis; "" to list the axes.
         """
         if not isinstance(name, ast.Name) or name.id in self.environment or name.id not in self.sizes:
-            hint = f"the axes are {', '.join(value.axes) or 'none'}"
-            raise self.refuse("expected the name of an axis", name, habit or hint)
+            hint = hint or f"the axes are {', '.join(value.axes) or 'none'}"
+            raise self.refuse("expected the name of an axis", name, hint)
         if name.id not in value.axes:
             raise self.refuse(f"unknown axis {name.id} in {format_axes(value.axes)}", name)
         return name.id
@@ -287,8 +289,8 @@ class Interpreter(Generic[C]):
             return self.environment[node.id]
         if node.id in self.sizes:
             return Value((), ValueType.NUMBER, self.algebra.size(node.id))
-        if node.id in ("pi", "inf"):
-            return Value((), ValueType.NUMBER, self.algebra.constant(math.pi if node.id == "pi" else math.inf))
+        if node.id in _CONSTANTS:
+            return Value((), ValueType.NUMBER, self.algebra.constant(_CONSTANTS[node.id]))
         if node.id in FUNCTIONS:
             raise self.refuse(f"{node.id!r} is a function: call it", node, f"write `{node.id}(...)`")
         if node.id in self.callees:
@@ -309,18 +311,21 @@ class Interpreter(Generic[C]):
     def _compare(self, node: ast.Compare) -> Value[C]:
         sides = [self.comparable(side) for side in (node.left, *node.comparators)]
         # `a < b < c` means `a < b and b < c`, as in Python.
-        holds: Value[C] | None = None
-        for operator, left, right in zip(node.ops, sides, sides[1:], strict=False):
-            one = self.exact(_COMPARISONS[type(operator)], [left, right], node, ValueType.CONDITION)
-            holds = one if holds is None else self.exact("and", [holds, one], node, ValueType.CONDITION)
-        assert holds is not None, "a comparison has two sides"
-        return holds
+        conditions = [
+            self.exact(_COMPARISONS[type(operator)], [left, right], node, ValueType.CONDITION)
+            for operator, left, right in zip(node.ops, sides, sides[1:], strict=False)
+        ]
+        return self._connect("and", conditions, node)
 
     def _boolop(self, node: ast.BoolOp) -> Value[C]:
         name = "and" if isinstance(node.op, ast.And) else "or"
-        result = self.condition(node.values[0])
-        for operand in node.values[1:]:
-            result = self.exact(name, [result, self.condition(operand)], node, ValueType.CONDITION)
+        return self._connect(name, list(map(self.condition, node.values)), node)
+
+    def _connect(self, name: str, conditions: Sequence[Value[C]], node: ast.AST) -> Value[C]:
+        """Return conditions connected by "and" or "or"."""
+        result = conditions[0]
+        for condition in conditions[1:]:
+            result = self.exact(name, [result, condition], node, ValueType.CONDITION)
         return result
 
     def _ifexp(self, node: ast.IfExp) -> Value[C]:
@@ -331,19 +336,20 @@ class Interpreter(Generic[C]):
 
     def _subscript(self, node: ast.Subscript) -> Value[C]:
         value = self.value(node.value)
-        for index in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+        indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        for index in indices:
             literal = _integer(index)
             value = self._pick(value, index) if literal is None else self._select(value, literal, index)
         return value
 
-    def _select(self, value: Value[C], place: int, node: ast.expr) -> Value[C]:
+    def _select(self, value: Value[C], index: int, node: ast.expr) -> Value[C]:
         """Return the element of a value with one axis at a literal index."""
         if len(value.axes) != 1:
             raise self.refuse(f"a literal index needs exactly one axis, got {format_axes(value.axes)}", node)
         largest = self.sizes[value.axes[0]]
-        if not -largest <= place < largest:
-            raise self.refuse(f"index {place} is out of range: {value.axes[0]} has at most {largest} elements", node)
-        return Value((), value.type, self.algebra.select(value.content, 0, place), value.of)
+        if not -largest <= index < largest:
+            raise self.refuse(f"index {index} is out of range: {value.axes[0]} has at most {largest} elements", node)
+        return Value((), value.type, self.algebra.select(value.content, 0, index), value.of)
 
     def _pick(self, value: Value[C], node: ast.expr) -> Value[C]:
         """Return the elements of a value that an index variable selects."""
@@ -353,8 +359,8 @@ class Interpreter(Generic[C]):
         if index.of not in value.axes:
             raise self.refuse(f"an index of {index.of} cannot select from axes {format_axes(value.axes)}", node)
         rest = tuple(axis for axis in value.axes if axis != index.of)
-        # The axis of the index is removed, and missing axes of the index are added: x[B,V] at an index of V with the
-        # axes [B,T] has the axes [B,T].
+        # The selected axis is removed, and the axes of the index are added: if x has the axes [B,V], and i is an index
+        # of V with the axes [B,T], then x[i] has the axes [B,T].
         axes = self.union(node, rest, index.axes)
         content = self.algebra.pick(self.algebra.align(value, (*axes, index.of)), self.algebra.align(index, axes))
         return Value(axes, value.type, content, value.of)
@@ -380,7 +386,7 @@ class Interpreter(Generic[C]):
         arguments = {parameter: self.value(argument) for parameter, argument in zip(names, node.args, strict=True)}
         for parameter, argument in arguments.items():
             self._check_argument(name, callee.variables[parameter], argument, node)
-        # The callee gets its arguments only, not the variables of the caller.
+        # The callee does not see the variables of the caller.
         inner = Interpreter(callee.formula, arguments, self.sizes, self.algebra, self.callees, (*self.calling, name))
         try:
             values = inner.values()
@@ -410,8 +416,8 @@ class Interpreter(Generic[C]):
             raise self.refuse(f"{message}, got {argument.type.with_article}", node)
 
 
-_OF_CONDITIONS = frozenset({"any", "all", "count"})
-_DIMENSIONS = frozenset({"dim", "axis", "keepdim", "keepdims"})
+_CONDITION_REDUCTIONS = frozenset({"any", "all", "count"})
+_AXIS_KEYWORDS = frozenset({"dim", "axis", "keepdim", "keepdims"})
 
 
 def apply_function(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C]:
@@ -435,7 +441,7 @@ def apply_function(interpreter: Interpreter[C], name: str, node: ast.Call) -> Va
         return _reduction(interpreter, name, node)
     if name in ALONG:
         return _axis_function(interpreter, name, node)
-    function: Callable[[Interpreter[C], ast.Call], Value[C]] = _OTHERS[name]
+    function: Callable[[Interpreter[C], ast.Call], Value[C]] = _OTHER_FUNCTIONS[name]
     return function(interpreter, node)
 
 
@@ -451,14 +457,15 @@ def _value_and_axes(interpreter: Interpreter[C], name: str, node: ast.Call) -> t
     if not node.args:
         raise interpreter.refuse(f"missing argument: expected `{name}(x, AXIS)`", node)
     # any, all and count take conditions only: a number is probably a forgotten comparison.
-    value = (interpreter.condition if name in _OF_CONDITIONS else interpreter.number)(node.args[0])
+    evaluate = interpreter.condition if name in _CONDITION_REDUCTIONS else interpreter.number
+    value = evaluate(node.args[0])
     return value, interpreter.axes(value, node.args[1:], node, name)
 
 
 def _value_and_axis(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[Value[C], str]:
     """Return the value of the first argument, and the one axis that the other argument names."""
     if node.keywords:
-        hint = f"name the axis: `{name}(x, D)`" if {keyword.arg for keyword in node.keywords} & _DIMENSIONS else ""
+        hint = f"name the axis: `{name}(x, D)`" if {keyword.arg for keyword in node.keywords} & _AXIS_KEYWORDS else ""
         raise interpreter.refuse(f"{name} accepts no keywords", node, hint)
     value, axes = _value_and_axes(interpreter, name, node)
     if len(axes) != 1:
@@ -469,14 +476,13 @@ def _value_and_axis(interpreter: Interpreter[C], name: str, node: ast.Call) -> t
 def _reduction(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C]:
     """Return the value of a function that removes axes, such as `sum(x, D, where=m)`."""
     value, axes = _value_and_axes(interpreter, name, node)
-    where = _where_keyword(interpreter, name, node)
+    where, mask = _where_keyword(interpreter, name, node), None
     if where is not None:
+        # The condition may have axes that the value lacks: the value is broadcast along these axes.
         union = interpreter.union(node, value.axes, where.axes)
-        # The mask may have axes that the value lacks: then repeat the value along these axes.
-        if union != value.axes:
-            value = Value(union, value.type, interpreter.algebra.align(value, union))
+        value = Value(union, value.type, interpreter.algebra.align(value, union))
+        mask = interpreter.algebra.align(where, union)
     places = [value.axes.index(axis) for axis in axes]
-    mask = interpreter.algebra.align(where, value.axes) if where is not None else None
     kind = ValueType.CONDITION if name in ("any", "all") else ValueType.NUMBER
     return Value(_without(value.axes, *axes), kind, interpreter.algebra.reduce(name, value.content, places, mask))
 
@@ -485,7 +491,7 @@ def _where_keyword(interpreter: Interpreter[C], name: str, node: ast.Call) -> Va
     """Return the condition of the keyword `where`; None without one. Raise `Refusal` for other keywords."""
     extra = [keyword.arg for keyword in node.keywords if keyword.arg != "where"]
     if extra or len(node.keywords) > 1:
-        hint = f"name the axis: `{name}(x, D)`" if set(extra) & _DIMENSIONS else ""
+        hint = f"name the axis: `{name}(x, D)`" if set(extra) & _AXIS_KEYWORDS else ""
         raise interpreter.refuse(f"{name} accepts only the keyword `where`, once", node, hint)
     return interpreter.condition(node.keywords[0].value) if node.keywords else None
 
@@ -525,19 +531,19 @@ def _top(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
     """Return the indices of the K largest elements along an axis, for `top(x, D, K)`."""
     _check_arity(interpreter, "top", node, 3)
     value = interpreter.number(node.args[0])
-    axis, count = interpreter.axis(node.args[1], value), node.args[2]
-    # The number of elements is the name of a declared size, so that the axis of the result has a name and a bound.
-    if not isinstance(count, ast.Name) or count.id not in interpreter.sizes or count.id in value.axes:
-        raise interpreter.refuse("top takes a size as third argument, such as K", count)
-    content = interpreter.algebra.top(value.content, value.axes.index(axis), count.id)
-    return Value((*_without(value.axes, axis), count.id), ValueType.INDEX, content, axis)
+    axis, size = interpreter.axis(node.args[1], value), node.args[2]
+    # The number of elements must be a declared size, so that the axis of the result has a name and a bound.
+    if not isinstance(size, ast.Name) or size.id not in interpreter.sizes or size.id in value.axes:
+        raise interpreter.refuse("top takes a size as third argument, such as K", size)
+    content = interpreter.algebra.top(value.content, value.axes.index(axis), size.id)
+    return Value((*_without(value.axes, axis), size.id), ValueType.INDEX, content, axis)
 
 
 def _without(axes: Axes, *removed: str) -> Axes:
     return tuple(axis for axis in axes if axis not in removed)
 
 
-_OTHERS: Mapping[str, Callable[[Interpreter[Any], ast.Call], Value[Any]]] = {
+_OTHER_FUNCTIONS: Mapping[str, Callable[[Interpreter[Any], ast.Call], Value[Any]]] = {
     "where": _where_function,
     "one_hot": _one_hot,
     "argmax": _argmax,

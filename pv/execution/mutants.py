@@ -135,8 +135,8 @@ class MutantTrials:
             executor.run(self)
         order = {mutant.mutant.id: place for place, mutant in enumerate(self._chosen)}
         # Report declared equivalents that match no mutant, but only if all mutants were generated.
-        results = {mutant.result for mutant in generated}
-        unused = (text for result, text in self._equivalent.items() if result not in results and not self.restricted)
+        digests = {mutant.code_digest for mutant in generated}
+        unused = (text for digest, text in self._equivalent.items() if digest not in digests and not self.restricted)
         return MutationResult(
             contract=self.contract,
             falsifiers=tuple(f.id for f in self._judges()),
@@ -202,16 +202,16 @@ class MutantTrials:
             change = declared.change
             path = resolve.target_file(self.project, change.function)
             changed = patch(resolve.source(path), change.function.attribute, change.find, change.replace)
-            result = compiles_to(resolve.module_name(self.project, path), changed)
-            texts[result] = f"{declared.location}: {change.find} -> {change.replace}"
+            digest = compiles_to(resolve.module_name(self.project, path), changed)
+            texts[digest] = f"{declared.location}: {change.find} -> {change.replace}"
         return texts
 
     def start(self) -> Iterator[Step]:
         fit = self._judges()
         for mutant in self._chosen:
-            able = [f for f in fit if mutant.place in self.clean[f.id].reached]
+            able = [f for f in fit if mutant.coverage_name in self.clean[f.id].reached]
             # A declared equivalent is always tried again, on more examples.
-            equivalent = mutant.result in self._equivalent
+            equivalent = mutant.code_digest in self._equivalent
             if not equivalent and (cached := self._cached_kill(mutant, able)) is not None:
                 yield self._conclude(cached)
             elif able:

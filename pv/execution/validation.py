@@ -17,12 +17,12 @@ from pv.mutation.judge import limit_on_mutant
 from pv.results.outcome import (
     KILLED,
     Selection,
-    counterexample_refutes,
-    is_accepted,
+    corrected_by_replay,
     killed,
     kills_equation_mutants,
+    must_replay,
     name_limit,
-    replay_trial,
+    needs_mutants,
 )
 from pv.results.trial import STOPPED, DeviceInfo, Evidence, RunTrace, Trial, TrialStatus, trace_of
 from pv.workers.device import CPU
@@ -117,8 +117,8 @@ class Validation:
             trial = name_limit(attempt.claim, event.trial)
             # A symbolic engine may report a counterexample that is wrong for the code, so replay it in a new worker.
             if attempt.first is not None:
-                yield from self._record_end(attempt, replay_trial(attempt.first, trial))
-            elif counterexample_refutes(trial) and not attempt.conditions.replay:
+                yield from self._record_end(attempt, corrected_by_replay(attempt.first, trial))
+            elif must_replay(trial) and not attempt.conditions.replay:
                 yield self._attempts.confirmation(attempt, trial)
             else:
                 yield from self._record_end(attempt, trial)
@@ -151,7 +151,7 @@ class Validation:
             if trial.independent_features is not None:
                 yield Answer(lambda other: self._trial_of_other(attempt, trial, other))
             yield Result(attempt, trial, failed=trial.status not in GOOD)
-            if attempt.device == CPU and is_accepted(claim, trial) and self._selections[contract.id].mutants:
+            if attempt.device == CPU and needs_mutants(claim, trial) and self._selections[contract.id].mutants:
                 yield from self._start_mutants(contract, claim)
 
     def _record_cancelled(self, attempt: Attempt, *, queued: bool) -> Iterator[Step]:

@@ -1,8 +1,8 @@
 """Rules about mutants and equivalents: they apply to the current source, change it, and survive a refactoring.
 
-A refactoring renames private functions and local variables, and moves code between modules. An edit that names only
-public code where it is defined, parameters and literals still applies afterwards. A name is public if no part of it
-starts with one underscore; dunder names are public.
+A refactoring renames private functions and local variables, and moves code between modules. An edit still applies
+afterwards if it names only parameters, literals, and public code in the module that defines it. A name is public if no
+part of it starts with one underscore; dunder names are public.
 """
 
 import ast
@@ -25,15 +25,15 @@ from pv.source.patch import patch, read
 from pv.source.project import Project
 from pv.source.resolve import Unbound
 
-Find = Callable[[Target], Path]
+FindFile = Callable[[Target], Path]
 """A function from a target to the file of its module. Raises Unbound."""
 CODES = {"file": "PV135", "name": "PV135", "source": "PV135"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-SWAP = "write a swap of a public function instead, or an edit of parameters, literals and public names only"
-DEFINED = "name the module that defines it, or one that lists it in `__all__`"
-AUTOMATIC = "remove the entry: an equivalent that is not declared counts as a survivor"
-MEANING = "a mutant or equivalent that names a private function, an underscored name, a local variable or an import"
+SWAP_HINT = "write a swap of a public function instead, or an edit of parameters, literals and public names only"
+DEFINED_HINT = "name the module that defines it, or one that lists it in `__all__`"
+EQUIVALENT_HINT = "remove the entry: an equivalent that is not declared counts as a survivor"
+PRIVATE = "a mutant or equivalent that names a private function, an underscored name, a local variable or an import"
 
 
 @rule(
@@ -44,15 +44,16 @@ MEANING = "a mutant or equivalent that names a private function, an underscored 
 )
 def mutants(context: Context) -> Iterator[Finding]:
     """Check that declared mutants change code of the subjects, and apply to its current source."""
-    outside, find = _outside(context), cache(partial(resolve.target_file, context.project))
+    outside = _modules_outside(context)
+    find_file = cache(partial(resolve.target_file, context.project))
     for mutant in context.contract.mutants:
         if mutant.module in outside:
             message = f"{mutant.id}: no subject of this contract imports {mutant.module}"
             yield error("PV136", mutant.location, message, "change the subject or a module that it imports")
         if isinstance(mutant.change, Edit):
-            yield from _edit(find, mutant, mutant.change)
+            yield from _check_edit(find_file, mutant, mutant.change)
         else:
-            yield from _swap(find, mutant, mutant.change)
+            yield from _check_swap(find_file, mutant, mutant.change)
 
 
 def _subject_files(context: Context) -> frozenset[Path]:
@@ -67,39 +68,39 @@ def _subject_files(context: Context) -> frozenset[Path]:
     return frozenset()
 
 
-def _outside(context: Context) -> frozenset[str]:
+def _modules_outside(context: Context) -> set[str]:
     """Return the mutated modules that no subject imports, such as the module of an oracle."""
-    # If no subject can be resolved, report nothing: every mutant would count as outside.
-    subjects, outside = _subject_files(context), set()
-    for module in {mutant.module for mutant in context.contract.mutants} if subjects else ():
+    subjects, outside = _subject_files(context), set[str]()
+    if not subjects:
+        return outside  # no subject can be resolved, which another rule reports
+    for module in {mutant.module for mutant in context.contract.mutants}:
         with contextlib.suppress(Unbound):
-            outside |= {module} if resolve.module_file(context.project, module) not in subjects else set()
-    return frozenset(outside)
+            if resolve.module_file(context.project, module) not in subjects:
+                outside.add(module)
+    return outside
 
 
-def _edit(find: Find, mutant: Mutant, edit: Edit) -> Iterator[Finding]:
+def _check_edit(find_file: FindFile, mutant: Mutant, edit: Edit) -> Iterator[Finding]:
     """Yield a finding if an edit does not apply to the current source, or changes nothing."""
     try:
-        source = resolve.source(find(edit.function))
+        source = resolve.source(find_file(edit.function))
         patch(source, edit.function.attribute, edit.find, edit.replace)  # only to check that the edit applies
     except Unbound as problem:
         unresolved = edit.function.module if problem.kind == "file" else edit.function.attribute
         yield unbound(CODES, mutant.location, problem, unresolved)
-    except BrokenMutant as problem:
-        if problem.problem is MutantProblem.NO_DEFINITION:
-            yield error(
-                "PV135",
-                mutant.location,
-                f"{mutant.id}: {edit.function.module} imports the function and does not define it",
-            )
-            return
-        no_change = problem.problem is MutantProblem.NO_CHANGE
-        hint = "only a replacement with another syntax tree is a fault" if no_change else _no_match_hint(source, edit)
-        yield error("PV134" if no_change else "PV133", mutant.location, f"{mutant.id}: {problem}", hint)
+    except BrokenMutant as broken:
+        message = f"{mutant.id}: {broken}"
+        if broken.problem is MutantProblem.NO_DEFINITION:
+            message = f"{mutant.id}: {edit.function.module} imports the function and does not define it"
+            yield error("PV135", mutant.location, message)
+        elif broken.problem is MutantProblem.NO_CHANGE:
+            yield error("PV134", mutant.location, message, "only a replacement with another syntax tree is a fault")
+        else:
+            yield error("PV133", mutant.location, message, _no_match_hint(source, edit))
 
 
 def _no_match_hint(source: str, edit: Edit) -> str:
-    """Return a hint for a `find` without a match; its text may occur as a part of an expression."""
+    """Return a hint for a `find` without a match."""
     if edit.find.strip() in source:
         return "the text occurs only inside a larger expression: `find` takes a whole expression or whole statements"
     return f"if this change of {edit.function} is intended, copy the current code into `find`"
@@ -107,7 +108,7 @@ def _no_match_hint(source: str, edit: Edit) -> str:
 
 @rule(Code("PV137", "a declared equivalent does not apply to the source", Stops.SCORE))
 def equivalents(context: Context) -> Iterator[Finding]:
-    """Check that declared equivalents apply: the mutant of a stale declaration would count as a survivor again."""
+    """Check that declared equivalents apply to the source and are in the scope, so that they exclude a mutant."""
     for declared in context.contract.equivalents:
         change = declared.change
         try:
@@ -128,11 +129,11 @@ def mutation_scope(context: Context) -> Iterator[Finding]:
     """Check that the modules and judges of the scope exist, and that a subject imports the modules."""
     # A module that does not exist has no mutants to survive, so a wrong name would raise the score.
     contract, scope = context.contract, context.contract.mutation_scope
-    subjects: frozenset[Path] = frozenset()
-    for judge in (contract, *contract.judges) if scope.modules else ():
-        subjects |= _subject_files(replace(context, contract=judge))
-    for module in scope.modules:
-        yield from _scope_module(context, module, subjects)
+    if scope.modules:
+        contexts = [replace(context, contract=judge) for judge in (contract, *contract.judges)]
+        subjects = frozenset[Path]().union(*map(_subject_files, contexts))
+        for module in scope.modules:
+            yield from _scope_module(context, module, subjects)
     ids = [id_ for id_ in contract.known if id_ != contract.id]
     for name in scope.judges:
         if name.text not in ids:
@@ -153,50 +154,50 @@ def _scope_module(context: Context, name: Name, subjects: frozenset[Path]) -> It
     except Unbound as problem:
         yield unbound({"name": "PV138"}, name.location, problem, module)
         return
-    if subjects and not _holds_any(path, subjects):
+    if subjects and not _contains_any(path, subjects):
         yield error("PV138", name.location, f"no subject of this contract or its judges imports {module}")
 
 
-def _holds_any(path: Path, files: frozenset[Path]) -> bool:
+def _contains_any(path: Path, files: frozenset[Path]) -> bool:
     """Return whether the module or package of `path` is or contains one of the files."""
     return path in files or (path.name == "__init__.py" and any(f.is_relative_to(path.parent) for f in files))
 
 
-def _swap(find: Find, mutant: Mutant, swap: Swap) -> Iterator[Finding]:
+def _check_swap(find_file: FindFile, mutant: Mutant, swap: Swap) -> Iterator[Finding]:
     for target in (swap.object, swap.replacement):
         try:
-            find(target)
+            find_file(target)
         except Unbound as problem:
             unresolved = target.module if problem.kind == "file" else target.attribute
             yield unbound(CODES, mutant.location, problem, unresolved)
 
 
-@rule(Code("PV146", MEANING, Stops.NOTHING))
+@rule(Code("PV146", PRIVATE, Stops.NOTHING))
 def refactors(context: Context) -> Iterator[Finding]:
     """Check that declared mutants and equivalents survive a rename of private functions and local variables."""
     for mutant in context.contract.mutants:
         if isinstance(mutant.change, Edit):
-            yield from _edit_names(context.project, mutant.location, f"{mutant.id}: ", mutant.change, SWAP)
+            yield from _edit_names(context.project, mutant.location, f"{mutant.id}: ", mutant.change, SWAP_HINT)
         else:
             yield from _swap_names(context.project, mutant.location, mutant.id, mutant.change.object)
     for declared in context.contract.equivalents:
-        yield from _edit_names(context.project, declared.location, "", declared.change, AUTOMATIC)
+        yield from _edit_names(context.project, declared.location, "", declared.change, EQUIVALENT_HINT)
 
 
 def _swap_names(project: Project, location: Location, owner: str, target: Target) -> Iterator[Finding]:
     """Yield a finding if the swapped object is private, or only imported by its module."""
     if private := _private(target):
-        yield _finding(location, f"{owner}: {target}: {private!r} is private", SWAP)
+        yield _finding(location, f"{owner}: {target}: {private!r} is private", SWAP_HINT)
         return
     name = target.attribute.split(".")[0]
     try:
         path = resolve.module_file(project, target.module)
         tree = resolve.parse(path)
     except Unbound:
-        return  # another rule says what is missing
+        return  # another rule reports missing modules
+    # A swap of an imported name fails after the import is moved, but a name in `__all__` is part of the module.
     if name in resolve.exported(path) and name not in {*syntax.names(tree), *syntax.public(tree)}:
-        # If the import moves, the swap breaks; a name in `__all__` is public there.
-        yield _finding(location, f"{owner}: {target.module} only imports {name!r}", DEFINED)
+        yield _finding(location, f"{owner}: {target.module} only imports {name!r}", DEFINED_HINT)
 
 
 def _edit_names(project: Project, location: Location, owner: str, edit: Edit, hint: str) -> Iterator[Finding]:
@@ -205,14 +206,14 @@ def _edit_names(project: Project, location: Location, owner: str, edit: Edit, hi
         yield _finding(location, f"{owner}{edit.function}: {private!r} is private", hint)
         return
     try:
-        code = _Code.of(project, edit.function)
+        names = _Names.of(project, edit.function)
     except Unbound:
-        return  # another rule says what is missing
-    if code.nested:
+        return  # another rule reports missing modules
+    if names.nested:
         yield _finding(location, f"{owner}{edit.function} is a function inside a function", hint)
         return
     # A name in both `find` and `replace` is reported once.
-    by_key = {"find": list(code.problems(edit.find)), "replace": list(code.problems(edit.replace))}
+    by_key = {"find": list(names.problems(edit.find)), "replace": list(names.problems(edit.replace))}
     for key, problems in by_key.items():
         for problem in problems:
             if key == "find" or problem not in by_key["find"]:
@@ -235,11 +236,14 @@ def is_private(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Code:
-    """The names that an edit of one function may use (`parameters`, `public`), and must not use (`locals`).
+class _Names:
+    """The names in the scope of a function or class that is edited.
 
     Attributes:
         nested: Whether the function is defined inside another function.
+        parameters: The parameters, which an edit may use.
+        locals: The local variables, which an edit must not use.
+        public: The names of the module and the builtins, of which an edit may use the public ones.
     """
 
     nested: bool
@@ -248,17 +252,17 @@ class _Code:
     public: frozenset[str]
 
     @classmethod
-    def of(cls, project: Project, target: Target) -> "_Code":
+    def of(cls, project: Project, target: Target) -> "_Names":
         """Return the names of the function or class of `target`. Raise Unbound."""
         path = resolve.module_file(project, target.module)
-        tree = resolve.parse(path)  # raises Unbound for a file that is not Python
+        tree = resolve.parse(path)
         source = read(resolve.source(path))
         nodes = source.definitions(target.attribute)
         parent = target.attribute.rpartition(".")[0]
         functions = [f for node in nodes for f in _functions(node)]
         parameters = frozenset(name for f in functions for name in _parameters(f))
         return cls(
-            nested=any(isinstance(node, FUNCTIONS) for node in source.definitions(parent)) if parent else False,
+            nested=bool(parent) and any(isinstance(node, FUNCTIONS) for node in source.definitions(parent)),
             parameters=parameters,
             locals=frozenset(name for f in functions for name in _bound(f)) - parameters,
             public=frozenset([*resolve.exported(path), *syntax.names(tree), *dir(builtins)]),
@@ -282,9 +286,9 @@ class _Code:
 
 def _functions(node: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Return a function, or the methods of a class."""
-    if isinstance(node, FUNCTIONS):
-        return [node]
-    return [method for method in node.body if isinstance(method, FUNCTIONS)] if isinstance(node, ast.ClassDef) else []
+    if isinstance(node, ast.ClassDef):
+        return [method for method in node.body if isinstance(method, FUNCTIONS)]
+    return [node] if isinstance(node, FUNCTIONS) else []
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[str]:
@@ -299,17 +303,14 @@ def _bound(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
                 yield node.id
             elif isinstance(node, syntax.DEFINITIONS):
                 yield node.name
-                yield from _parameters(node) if not isinstance(node, ast.ClassDef) else ()
-            elif isinstance(node, ast.Lambda):
+            elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+                yield node.name
+            if isinstance(node, (*FUNCTIONS, ast.Lambda)):
                 yield from _parameters(node)
-            elif isinstance(node, ast.ExceptHandler) and node.name:
-                yield node.name
-            elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
-                yield node.name
 
 
 def _bound_inside(tree: ast.AST) -> frozenset[str]:
-    """Return the names that comprehensions, lambdas and functions in a snippet bind and no code outside can see."""
+    """Return the names that are local to comprehensions, lambdas and functions in a snippet."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, COMPREHENSIONS):

@@ -151,7 +151,7 @@ class Drawing:
         for scope in self._scopes:
             within = [module for module in map(self._module, scope((subject,))) if module.name in ran]
             faults = chain.from_iterable(module.candidates(reached) for module in within)
-            candidates = [fault for fault in faults if fault.place in reached or fault.function not in watched]
+            candidates = [fault for fault in faults if fault.coverage_name in reached or fault.function not in watched]
             if candidates:
                 return distinct(_spread(candidates, random.Random(seed)))
         return iter(())

@@ -1,4 +1,4 @@
-"""Decide the outcome of one claim on one device, from trials on the clean code and on mutants, and from records."""
+"""Decide the outcome of a claim on a device from trials of the code, trials of mutants and recorded evidence."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,12 +25,11 @@ class Outcome(Enum):
 
 GOOD = (Outcome.HELD, Outcome.PROVED)
 KILLED = {TrialStatus.REFUTED, TrialStatus.RAISED}
-CUT_OFF = {TrialStatus.TIMEOUT, TrialStatus.OUT_OF_MEMORY, TrialStatus.CRASHED, TrialStatus.NO_RESULT}
 
 
 def killed(trial: Trial) -> bool:
-    """Return whether a mutant was killed, also when a limit or a crash came after the counterexample."""
-    return trial.status in KILLED or (trial.status in CUT_OFF and trial.counterexample is not None)
+    """Return whether a mutant was killed. A counterexample counts even if the worker crashed afterwards."""
+    return trial.status in KILLED or (trial.status in ENDED_EARLY and trial.counterexample is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +43,15 @@ class Selection:
     require: frozenset[str] = frozenset()
     """Devices whose recorded evidence must also hold."""
     mutants: bool = True
-    """Whether claims that hold are then tried on mutants."""
+    """Whether claims that hold are also tried on mutants."""
     examples: int | None = None
     """Number of examples for every claim that draws examples; None uses the number in the contract."""
     replay: bool = False
-    """Run one example instead of a search; mutants and the gate are ignored."""
+    """Whether one example is run instead of a search; mutants and the gate are then ignored."""
     divided: bool = False
-    """Whether the contract's other claims are tried in other shards."""
+    """Whether the claims of the contract are divided among shards, of which this validation is one."""
     not_claimed: Mapping[str, str] = field(default_factory=dict)
-    """Reason by id of each claim that is not tried because the requested subject does not make it."""
+    """Claims that are not tried because the requested subject does not make them: the reason, by id of the claim."""
 
     def selects(self, falsifier: Falsifier) -> bool:
         """Return whether the request names the claim."""
@@ -81,6 +80,8 @@ class Result:
         trial: The trial of this validation; None if the claim was not tried.
         recorded: The recorded evidence, if it was used or is stale.
         mutants: The trials of the claim on mutants.
+        unjudged: Whether the claim held, but the request left out the mutants that show that the claim can fail.
+        fewer: Whether the claim held on fewer examples than its contract requires, as requested.
     """
 
     falsifier: Falsifier
@@ -92,10 +93,7 @@ class Result:
     recorded: Recorded | None = None
     mutants: tuple[Trial, ...] = ()
     unjudged: bool = False
-    """Whether the claim held, but the request left out the mutants that show that the claim can fail."""
-
     fewer: bool = False
-    """Whether the claim held on fewer examples than its contract requires, because the request set a lower number."""
 
     @property
     def counterexample(self) -> Counterexample | None:
@@ -104,15 +102,16 @@ class Result:
 
     @property
     def example(self) -> Counterexample | None:
-        """Return the counterexample, else the arguments of the call in which the worker ended; None without these."""
+        """Return the counterexample, or else the arguments of the call in which the worker ended, if there are any."""
         return self.counterexample or (self.trial.current_arguments if self.trial is not None else None)
 
     @property
     def waived(self) -> tuple[str, ...]:
-        """Return the declared mutants that survived a claim that holds because the gate does not require them."""
-        survived = (trial.mutant or "" for trial in self.mutants if trial.status is TrialStatus.HELD)
-        held = self.outcome in GOOD
-        return tuple(mutant for mutant in survived if held and mutant in self.falsifier.kills)
+        """Return the declared mutants that survived, if the claim holds since the gate does not require their death."""
+        if self.outcome not in GOOD:
+            return ()
+        survivors = (trial.mutant for trial in self.mutants if trial.status is TrialStatus.HELD)
+        return tuple(mutant for mutant in survivors if mutant is not None and mutant in self.falsifier.kills)
 
     @property
     def near_limit(self) -> bool:
@@ -139,14 +138,15 @@ def claim_results(contract: Contract, evidence: Evidence, selection: Selection) 
             live = device in selection.live
             if not (live or selection.devices is None or device in selection.require):
                 continue
-            if selection.runs(falsifier):
-                result = _measured_result(contract, falsifier, device, evidence, selection) if live else None
-                yield result or _recorded_result(contract, falsifier, device, evidence, selection)
-            else:
+            if not selection.runs(falsifier):
                 reason = selection.not_claimed[falsifier.id]
                 yield Result(
                     falsifier=falsifier, device=device, outcome=Outcome.NOT_CLAIMED, reason=reason, required=False
                 )
+            elif live:
+                yield _measured_result(contract, falsifier, device, evidence, selection)
+            else:
+                yield _recorded_result(contract, falsifier, device, evidence, selection)
 
 
 def _measured_result(
@@ -162,9 +162,12 @@ def _measured_result(
     if trial is None:
         reason = evidence.absent.get(device) or _missing_reason(evidence, "nothing was measured")
         return Result(falsifier=falsifier, device=device, outcome=Outcome.UNDECIDED, reason=reason, required=required)
-    mutant_ids = falsifier.kills or [mutant for (id_, mutant) in evidence.mutants if id_ == falsifier.id and mutant]
-    judged = [evidence.mutants.get((falsifier.id, mutant)) for mutant in mutant_ids if device == "cpu"]
-    mutants = tuple(trial for trial in judged if trial is not None)
+    # Mutants are tried on the CPU only: the declared mutants, or else the generated ones.
+    mutants: tuple[Trial, ...] = ()
+    if device == "cpu":
+        mutant_ids = falsifier.kills or [mutant for (id_, mutant) in evidence.mutants if id_ == falsifier.id and mutant]
+        keys = [(falsifier.id, mutant) for mutant in mutant_ids]
+        mutants = tuple(evidence.mutants[key] for key in keys if key in evidence.mutants)
     outcome, reason = _outcome_of_trial(trial)
     # A replay tries one example only, so neither proofs nor mutants are considered if it holds.
     replayed = selection.replay and outcome is Outcome.HELD
@@ -173,14 +176,15 @@ def _measured_result(
         reason = HOLDS_NOW
     elif engine_of(falsifier).proves:
         outcome, reason, recorded = _proof(falsifier, trial, evidence, outcome, reason)
-    # A claim that holds must also be able to fail: the outcome of its mutants replaces HELD unless they were killed.
-    # Mutants are only tried on the CPU, and a request without mutants leaves the outcome and marks it `unjudged`.
+    # A claim that holds must also be able to fail: if its mutants do not show that, their outcome replaces HELD.
     unjudged = False
-    judged_here = device == "cpu" and not replayed and engine_of(falsifier).judged(falsifier)
-    if judged_here and outcome in GOOD:
-        sensitive, why = _sensitivity(contract, falsifier, mutants, evidence)
-        unjudged = sensitive is not Outcome.HELD and not selection.mutants
-        outcome, reason = (outcome, reason) if sensitive is Outcome.HELD or unjudged else (sensitive, why)
+    if outcome in GOOD and device == "cpu" and not replayed and engine_of(falsifier).judged(falsifier):
+        mutant_outcome, mutant_reason = _outcome_of_mutants(contract, falsifier, mutants, evidence)
+        if mutant_outcome is not Outcome.HELD:
+            if selection.mutants:
+                outcome, reason = mutant_outcome, mutant_reason
+            else:
+                unjudged = True
     requested = selection.examples or falsifier.examples
     return Result(
         falsifier=falsifier,
@@ -197,20 +201,20 @@ def _measured_result(
 
 
 def _proof(
-    harness: Falsifier, trial: Trial, evidence: Evidence, outcome: Outcome, reason: str
+    falsifier: Falsifier, trial: Trial, evidence: Evidence, outcome: Outcome, reason: str
 ) -> tuple[Outcome, str, Recorded | None]:
-    """Return outcome, reason and record of a proof.
+    """Return the outcome and the reason of a proof, and the recorded proof if it was used or is stale.
 
-    A complete search proves. A search that hit its time limit is replaced by a recorded proof that is not stale.
+    A complete search proves. If the search timed out, a recorded proof that is not stale is used instead.
     """
     if outcome is Outcome.HELD:
         return Outcome.PROVED, trial.detail, None
     if trial.status is TrialStatus.NO_EXAMPLES:
         return Outcome.VACUOUS, trial.detail, None
-    # Only a timeout without a counterexample leaves room for a proof from another machine.
+    # After a timeout, a faster machine may have proved the claim, unless there is a counterexample.
     if trial.status is not TrialStatus.TIMEOUT or trial.counterexample is not None:
         return outcome, reason, None
-    record = evidence.recorded.get((harness.id, PROOFS))
+    record = evidence.recorded.get((falsifier.id, PROOFS))
     if record is None:
         return Outcome.UNDECIDED, trial.detail, None
     if record.changed:
@@ -229,11 +233,10 @@ def _outcome_of_trial(trial: Trial) -> tuple[Outcome, str]:
             return Outcome.FALSIFIED, "the subject raised on a valid input"
         case TrialStatus.HELD if not trial.reached:
             return Outcome.VACUOUS, "the subject was never reached: no function of it ran"
-        case TrialStatus.HELD if (
-            (mutants := trial.equation_mutants) is not None and mutants.total and not mutants.killed
-        ):
-            return Outcome.VACUOUS, f"it kills none of {mutants.total} mutants of its equation"
         case TrialStatus.HELD:
+            mutants = trial.equation_mutants
+            if mutants is not None and mutants.total > 0 and mutants.killed == 0:
+                return Outcome.VACUOUS, f"it kills none of {mutants.total} mutants of its equation"
             return Outcome.HELD, trial.detail
         case TrialStatus.NO_EXAMPLES:
             return Outcome.VACUOUS, f"no example was valid: {trial.detail}"
@@ -243,19 +246,17 @@ def _outcome_of_trial(trial: Trial) -> tuple[Outcome, str]:
             return Outcome.NOT_CLAIMED, trial.detail
         case TrialStatus.SKIPPED | TrialStatus.CANCELLED | TrialStatus.INCONCLUSIVE:
             return Outcome.UNDECIDED, trial.detail
-        # A counterexample is streamed as soon as it is found: a crash while it is shrunk does not undo it.
-        case TrialStatus.TIMEOUT | TrialStatus.OUT_OF_MEMORY | TrialStatus.CRASHED | TrialStatus.NO_RESULT if (
-            trial.counterexample is not None
-        ):
+        # A counterexample is valid even if the worker timed out or crashed while shrinking it.
+        case status if status in ENDED_EARLY and trial.counterexample is not None:
             return Outcome.FALSIFIED, f"not shrunk: {trial.detail}"
         case _:
             return Outcome.ERROR, trial.detail
 
 
-def _sensitivity(
+def _outcome_of_mutants(
     contract: Contract, falsifier: Falsifier, mutants: tuple[Trial, ...], evidence: Evidence
 ) -> tuple[Outcome, str]:
-    """Return HELD if a falsifier that held can fail, because it killed every mutant that it names; else the reason."""
+    """Return HELD if a falsifier killed the required mutants; otherwise another outcome, with its reason."""
     # A claim that reads a run is tried on mutants with the run's `small` arguments, so it must hold there first.
     small = evidence.mutants.get((falsifier.id, ""))
     if small is not None:
@@ -263,8 +264,8 @@ def _sensitivity(
             return Outcome.UNDECIDED, small.detail
         return Outcome.ERROR, f"the clean subject fails at the run's `small` arguments: {small.detail or 'refuted'}"
     if not falsifier.kills:
-        return _automatic_sensitivity(falsifier, mutants, evidence)
-    # The gate may waive mutants; a waived mutant that survives is listed, but does not make the claim vacuous.
+        return _outcome_of_generated_mutants(falsifier, mutants, evidence)
+    # The gate may waive mutants: the report lists a waived mutant that survives, but the claim is not vacuous.
     required = set(falsifier.kills) if contract.gate.mutants is None else contract.gate.mutants & set(falsifier.kills)
     for trial in mutants:
         if trial.mutant not in required or trial.status is TrialStatus.CANCELLED:
@@ -274,7 +275,7 @@ def _sensitivity(
             return Outcome.VACUOUS, f"the mutant {trial.mutant!r} survived it (its code was {reach})"
         if not killed(trial):
             return Outcome.ERROR, f"the mutant {trial.mutant!r} could not be judged: {trial.detail}"
-    # Cancelled trials come last: a survivor that is already measured is the more useful answer.
+    # Check cancelled trials last, since a survivor is the more useful reason.
     for trial in mutants:
         if trial.mutant in required and trial.status is TrialStatus.CANCELLED:
             return Outcome.UNDECIDED, trial.detail
@@ -284,8 +285,10 @@ def _sensitivity(
     return Outcome.HELD, ""
 
 
-def _automatic_sensitivity(falsifier: Falsifier, mutants: tuple[Trial, ...], evidence: Evidence) -> tuple[Outcome, str]:
-    """Return HELD if a falsifier that names no mutant killed a generated mutant of the code that it reaches."""
+def _outcome_of_generated_mutants(
+    falsifier: Falsifier, mutants: tuple[Trial, ...], evidence: Evidence
+) -> tuple[Outcome, str]:
+    """Return HELD if a falsifier without declared mutants killed a generated mutant of the code that it reaches."""
     if any(map(killed, mutants)) or kills_equation_mutants(evidence, falsifier):
         return Outcome.HELD, ""
     drawn = evidence.automatic.get(falsifier.id)
@@ -296,9 +299,8 @@ def _automatic_sensitivity(falsifier: Falsifier, mutants: tuple[Trial, ...], evi
         return Outcome.UNDECIDED, _missing_reason(evidence, "no generated mutant was judged")
     if not drawn:
         return Outcome.VACUOUS, "it kills no mutant: the code it reaches has nothing to mutate; declare one"
-    # Without a survivor no mutant was judged at all: every trial ended in an error.
-    held = sum(trial.status is TrialStatus.HELD for trial in mutants)
-    if not held:
+    # No mutant was killed. If none survived either, every trial ended in an error.
+    if not any(trial.status is TrialStatus.HELD for trial in mutants):
         return Outcome.ERROR, f"none of {drawn} generated mutants could be judged: {mutants[0].detail}"
     return Outcome.VACUOUS, f"it kills no mutant: {drawn} generated ones in the code it reaches survived"
 
@@ -309,7 +311,7 @@ def _missing_reason(evidence: Evidence, reason: str) -> str:
 
 
 def kills_equation_mutants(evidence: Evidence, falsifier: Falsifier) -> bool:
-    """Return whether an equation falsifier killed mutants of its equation."""
+    """Return whether a falsifier of an equation killed a mutant of the equation."""
     trial = evidence.trials.get((falsifier.id, "cpu"))
     return trial is not None and trial.equation_mutants is not None and trial.equation_mutants.killed > 0
 
@@ -325,7 +327,7 @@ def _recorded_result(
     elif record.changed:
         outcome, reason = Outcome.UNDECIDED, f"stale, changed: {', '.join(record.changed)}"
     else:
-        # Decide a record by the same rules as a trial; a record only stores whether code was reached, not which.
+        # The rules for a trial apply to a record too. A record has no names of reached functions, so use a placeholder.
         trial = Trial(
             falsifier=falsifier.id,
             device=device,
@@ -342,37 +344,36 @@ def _recorded_result(
 
 
 def name_limit(claim: Falsifier, trial: Trial) -> Trial:
-    """Return the trial of a proof; if its worker was killed, the detail names the limit in the contract."""
-    # A solver that ends at its own soft limit reports it; only a killed worker has a detail about the hard limit.
+    """Return the trial of a proof; if its worker was killed, the detail names the time limit in the contract."""
+    # A solver that ends at the limit reports it. A worker is killed later, at a hard limit that contracts do not show.
     if trial.status is not TrialStatus.TIMEOUT or not trial.stopped:
         return trial
     limit = f"no answer within its limit of {engine_of(claim).soft_limit_s(claim):g} s, nor soon after"
     return replace(trial, detail=f"{limit}: narrow its bounds, or raise its `limit`")
 
 
-def counterexample_refutes(trial: Trial) -> bool:
+def must_replay(trial: Trial) -> bool:
     """Return whether a trial has a counterexample that must be confirmed in a fresh worker."""
-    refuting = (TrialStatus.REFUTED, TrialStatus.RAISED, *ENDED_EARLY)
-    return trial.counterexample is not None and trial.status in refuting
+    return trial.counterexample is not None and trial.status in (*KILLED, *ENDED_EARLY)
 
 
-def replay_trial(first: Trial, again: Trial) -> Trial:
+def corrected_by_replay(first: Trial, replay: Trial) -> Trial:
     """Return the first trial, corrected by the replay of its counterexample in a fresh worker.
 
     Args:
         first: The search that found the counterexample.
-        again: The replay.
+        replay: The replay.
     """
     # A counterexample that does not reproduce is an error, not HELD: the search depended on state or randomness.
-    if again.status is TrialStatus.HELD:
+    if replay.status is TrialStatus.HELD:
         detail = "its counterexample does not reproduce: in a fresh process the claim holds there"
         return replace(first, status=TrialStatus.ERROR, detail=detail)
-    if again.counterexample is None or first.counterexample is None:
-        return replace(first, status=again.status, detail=f"its counterexample could not be replayed: {again.detail}")
-    counterexample = replace(again.counterexample, shrunk=first.counterexample.shrunk)
-    return replace(first, status=again.status, detail=again.detail, counterexample=counterexample)
+    if replay.counterexample is None or first.counterexample is None:
+        return replace(first, status=replay.status, detail=f"its counterexample could not be replayed: {replay.detail}")
+    counterexample = replace(replay.counterexample, shrunk=first.counterexample.shrunk)
+    return replace(first, status=replay.status, detail=replay.detail, counterexample=counterexample)
 
 
-def is_accepted(claim: Falsifier, trial: Trial) -> bool:
-    """Return whether a claim is tried on mutants: it held, or it is a proof that a recorded one may replace."""
+def needs_mutants(claim: Falsifier, trial: Trial) -> bool:
+    """Return whether a claim is tried on mutants: it held, or it is a proof that a recorded proof may replace."""
     return trial.status is TrialStatus.HELD or (engine_of(claim).proves and trial.status is TrialStatus.TIMEOUT)

@@ -18,7 +18,8 @@ from pv.errors import PvError
 from pv.source import patch, syntax
 from pv.source.project import Project, is_shipped, suite_homes
 
-MAX_STEPS = 8
+MAX_IMPORTS = 8
+"""Largest number of `from module import name` that are followed to a definition: imports may be circular."""
 TRANSPARENT = {
     "staticmethod",
     "classmethod",
@@ -53,7 +54,7 @@ class Function:
     """A function that a contract names, as its source declares it."""
 
     path: Path
-    node: ast.FunctionDef | ast.AsyncFunctionDef
+    node: FunctionNode
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -79,8 +80,8 @@ def function(project: Project, binding: Binding) -> Function:
     path = _resolved(project.root / binding.file)
     # A contract that applies a suite has claims whose tests are in the suite, and not in the project.
     if not _is_file(path):
-        shipped = (_resolved(home / binding.file) for home, _ in suite_homes())
-        path = next((file for file in shipped if is_shipped(file) and _is_file(file)), path)
+        suite_files = (_resolved(home / binding.file) for home, _ in suite_homes())
+        path = next((file for file in suite_files if is_shipped(file) and _is_file(file)), path)
     if not (path.is_relative_to(project.root) or is_shipped(path)):
         raise Unbound("file", f"{binding.file} is outside the project {project.root}")
     if not _is_file(path):
@@ -92,9 +93,9 @@ def function(project: Project, binding: Binding) -> Function:
 
 
 @lru_cache(maxsize=256)
-def _functions(path: Path, _: tuple[int, int]) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Return the functions of a file by name; of several functions with one name the first."""
-    by_name: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
+def _functions(path: Path, _: tuple[int, int]) -> dict[str, FunctionNode]:
+    """Return the functions of a file by name; if several have the same name, the first."""
+    by_name: dict[str, FunctionNode] = {}
     for name, node in syntax.functions(parse(path)):
         by_name.setdefault(name, node)
     return by_name
@@ -128,22 +129,22 @@ def module_file(project: Project, module: str) -> Path:
 
 def find_module(project: Project, module: str) -> Path | None:
     """Return the file that a module is loaded from: the first match below the roots, if there is one."""
-    inside = module.replace(".", os.sep)
+    relative = module.replace(".", os.sep)
     for root in project.roots:
-        for name in (f"{root}{os.sep}{inside}{os.sep}__init__.py", f"{root}{os.sep}{inside}.py"):
+        for name in (f"{root}{os.sep}{relative}{os.sep}__init__.py", f"{root}{os.sep}{relative}.py"):
             # A link out of the root is ignored, since the code under contract must be below the roots.
             is_file = os.path.isfile(name)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
             if is_file and os.path.realpath(name).startswith(os.path.join(root, "")):  # noqa: PTH118  (Path is slow)
                 return Path(name)
-    return _shipped_module(inside)
+    return _suite_module(relative)
 
 
-def _shipped_module(inside: str) -> Path | None:
-    """Return the file of a module of a conformance suite, if it is one."""
+def _suite_module(relative: str) -> Path | None:
+    """Return the file of a conformance suite's module from its relative path without a suffix, if it exists."""
     for home, folder in suite_homes():
-        # The text is compared before the disk is read: this function is called for every import of every file.
-        if inside.startswith(str(folder.relative_to(home))):
-            files = (home / inside / "__init__.py", home / f"{inside}.py")
+        # Compare the path before reading the disk: this function is called for every import of every file.
+        if relative.startswith(str(folder.relative_to(home))):
+            files = (home / relative / "__init__.py", home / f"{relative}.py")
             return next((path for path in files if path.is_file()), None)
     return None
 
@@ -151,17 +152,19 @@ def _shipped_module(inside: str) -> Path | None:
 def target_file(project: Project, target: Target) -> Path:
     """Return the file of a target's module. Raise Unbound if the module or the attribute does not exist."""
     path = module_file(project, target.module)
-    if target.attribute:
-        names = exported(path)
-        first = target.attribute.split(".")[0]
-        # Attributes of an imported object are not checked: its definition may be in a library.
-        if target.attribute not in names and not (first in names and first not in syntax.names(parse(path))):
-            raise Unbound("name", f"unknown name {target.attribute!r} in {target.module}", tuple(names))
+    if not target.attribute:
+        return path
+    names = exported(path)
+    first = target.attribute.split(".")[0]
+    # Attributes of an imported object are not checked: its definition may be in a library.
+    is_imported = first in names and first not in syntax.names(parse(path))
+    if target.attribute not in names and not is_imported:
+        raise Unbound("name", f"unknown name {target.attribute!r} in {target.module}", tuple(names))
     return path
 
 
 def _resolved(path: Path) -> Path:
-    """Return the path without links; unchanged if it is too long for a file name, or a link to itself."""
+    """Return the path with symbolic links resolved; unchanged if it is too long, or a link to itself."""
     try:
         return path.resolve()
     except (OSError, RuntimeError):
@@ -176,7 +179,7 @@ def _is_file(path: Path) -> bool:
 
 
 @cache
-def _parse(path: Path, stamp: tuple[int, int]) -> ast.Module:
+def _parse(path: Path, _: tuple[int, int]) -> ast.Module:
     try:
         return patch.read(source(path)).tree
     except syntax.UNREADABLE as error:
@@ -205,7 +208,7 @@ def _source(path: Path, _: tuple[int, int]) -> str:
 
 
 def stamp(path: Path) -> tuple[int, int]:
-    """Return the time of the last change and the size of a file, which are the keys of the caches in this module."""
+    """Return the modification time and the size of a file. The caches of this module have them in their keys."""
     stat = path.stat()
     return stat.st_mtime_ns, stat.st_size
 
@@ -216,7 +219,7 @@ def parse(path: Path) -> ast.Module:
 
 
 def exported(path: Path) -> list[str]:
-    """Return the names that a module defines or imports at its top."""
+    """Return the names that a module defines or imports at top level."""
     return _exported(path, stamp(path))
 
 
@@ -240,7 +243,7 @@ def _python_files(folder: Path, root: Path) -> tuple[str, ...]:
 
 
 def _modules(project: Project) -> tuple[str, ...]:
-    """Return the modules of the roots and of the packages in them, for a hint."""
+    """Return the names of modules in the roots and in their direct subfolders, for a hint."""
     paths = (path for root in project.roots for path in sorted([*root.glob("*/*.py"), *root.glob("*.py")]))
     return tuple(module_name(project, path) for path in paths)
 
@@ -250,9 +253,10 @@ class Parameters:
     """The parameters of a function for its callers: without `self` or `cls`.
 
     Attributes:
-        positional: The names of positional parameters; the first `positional_only` cannot be passed by name.
-        keyword: The keyword-only parameters.
-        required: The parameters without a default.
+        positional: The names of the positional parameters.
+        positional_only: The number of positional parameters, from the first, that cannot be passed by name.
+        keyword: The names of the keyword-only parameters.
+        required: The names of the parameters without a default.
         any_positional, any_keyword: Whether there is `*args` and `**kwargs`.
     """
 
@@ -280,8 +284,8 @@ class Parameters:
         duplicates = [name for name in keywords if name in by_position]
         if duplicates:
             return f"gets multiple values for {duplicates[0]!r}"
-        absent = self.required - by_position - {*keywords}
-        missing = [name for name in (*self.positional, *self.keyword) if name in absent]
+        passed = by_position | {*keywords}
+        missing = [name for name in (*self.positional, *self.keyword) if name in self.required - passed]
         return f"is missing {', '.join(map(repr, missing))}" if missing else ""
 
 
@@ -289,9 +293,8 @@ def parameters(project: Project, target: Target) -> Parameters | None:
     """Return the parameters with which a function, method or class is called; None if the source does not show them."""
     node = definition(project, target)
     if isinstance(node, ast.ClassDef):
-        members = dict(syntax.walk(node.body))
-        init = members.get("__init__")
-        # For a class without __init__, a base class, a decorator or a metaclass decides.
+        init = dict(syntax.walk(node.body)).get("__init__")
+        # A missing __init__ may be inherited, or added by a decorator or a metaclass.
         return _parameters(init, method=True) if isinstance(init, FunctionNode) and not node.decorator_list else None
     owner = target.attribute.rpartition(".")[0]
     method = bool(owner) and isinstance(definition(project, Target(target.module, owner)), ast.ClassDef)
@@ -300,16 +303,15 @@ def parameters(project: Project, target: Target) -> Parameters | None:
 
 def definition(project: Project, target: Target) -> syntax.Definition | None:
     """Return the definition of a name that a module defines or imports; None if there is none, or more than one."""
-    target = home(project, target)
+    target = follow_imports(project, target)
     path = find_module(project, target.module)
     definitions = _definitions(parse(path), target) if path is not None else []
     return definitions[0] if len(definitions) == 1 else None
 
 
-def home(project: Project, target: Target) -> Target:
-    """Return the target in the module that defines it, or in the last project module of the chain of imports to it."""
-    # One step per `from module import name`. Their number is limited: modules may import a name in a circle.
-    for _ in range(MAX_STEPS):
+def follow_imports(project: Project, target: Target) -> Target:
+    """Return the target in the module that defines its name, or in the last project module that imports the name."""
+    for _ in range(MAX_IMPORTS):
         path = find_module(project, target.module)
         tree = parse(path) if path is not None else None
         if path is None or tree is None or _definitions(tree, target):
@@ -329,15 +331,13 @@ def returns_nothing(function: ast.FunctionDef) -> bool:
     """Return whether the source of a function shows that it can only return None."""
     if not {syntax.name_of(decorator) for decorator in function.decorator_list} <= TRANSPARENT:
         return False  # an unknown decorator may change the result
-    if isinstance(function.body[-1], ast.Raise) or all(
-        isinstance(statement, ast.Pass) or syntax.is_text(statement) for statement in function.body
-    ):
+    is_empty = all(isinstance(statement, ast.Pass) or syntax.is_text(statement) for statement in function.body)
+    if is_empty or isinstance(function.body[-1], ast.Raise):
         return False  # a stub, which a derived class implements
-    nodes = syntax.inside(function.body)
-    values = [node.value for node in nodes if isinstance(node, ast.Return) and node.value is not None]
-    return not syntax.yields(function.body) and all(
-        isinstance(value, ast.Constant) and value.value is None for value in values
-    )
+    if syntax.yields(function.body):
+        return False
+    returned = [node.value for node in syntax.inside(function.body) if isinstance(node, ast.Return)]
+    return all(value is None or (isinstance(value, ast.Constant) and value.value is None) for value in returned)
 
 
 def _import_source(project: Project, tree: ast.Module, target: Target, package: list[str]) -> Target | None:
@@ -347,15 +347,14 @@ def _import_source(project: Project, tree: ast.Module, target: Target, package: 
         if not isinstance(node, ast.ImportFrom):
             continue
         module = syntax.imported_module(node, package)
-        # `import *` has the public names of a module; only those that the module itself defines are followed.
-        candidate = Target(module, target.attribute)
-        public = node.names[0].name == "*" and not first.startswith("_")
-        path = find_module(project, module) if public else None
-        if path is not None and _definitions(parse(path), candidate):
-            return candidate
+        # `import *` imports public names; a name is followed only if the module itself defines it.
+        if node.names[0].name == "*" and not first.startswith("_"):
+            candidate, path = Target(module, target.attribute), find_module(project, module)
+            if path is not None and _definitions(parse(path), candidate):
+                return candidate
         for alias in node.names:
             if (alias.asname or alias.name) == first:
-                return Target(module, ".".join(filter(None, [alias.name, rest])))
+                return Target(module, f"{alias.name}.{rest}" if rest else alias.name)
     return None
 
 
@@ -364,7 +363,7 @@ def _parameters(node: FunctionNode, *, method: bool) -> Parameters | None:
     if not names <= TRANSPARENT:
         return None
     arguments = node.args
-    skipped = int(method and "staticmethod" not in names)
+    skipped = 1 if method and "staticmethod" not in names else 0  # `self` or `cls`
     positional = [parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args)]
     return Parameters(
         positional=tuple(positional[skipped:]),

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from pv.contract.check import TYPES, accepts
+from pv.contract.check import TYPES, compile_schema
 from pv.contract.finding import Severity
 from pv.contract.load import load
 from tests.commands.small import run
@@ -90,7 +90,7 @@ VALUES = json.loads(
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=str)
 def test_compiled_schema_agrees_with_jsonschema(schema: dict[str, Any]) -> None:
-    accepted, expected = accepts(schema), Draft202012Validator(schema).is_valid
+    accepted, expected = compile_schema(schema), Draft202012Validator(schema).is_valid
     assert [value for value in VALUES if accepted(value) != expected(value)] == []
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 import yaml
 
-from pv.equations.call import parse_call, parse_returns, returned
+from pv.equations.call import evaluate_returns, parse_call, parse_returns
 from pv.equations.language import Refusal
 
 NAMES = frozenset({"s", "t", "tau", "V"})
@@ -66,8 +66,8 @@ def test_method_of_a_constructed_object_is_called() -> None:
     assert call.function == "Scaler.scale"
     assert [name for name, _ in call.calls] == ["Scaler", "Scaler.scale"]
     assert call.evaluate(subject, {"tau": 2.0, "s": 5.0}) == 11.0
-    assert call.written({"tau": 2.0, "s": 5.0}, repr) == "Scaler(2.0, shift=1).scale(5.0)"
-    assert call.written({"tau": 2.0, "s": [5.0] * 99}, repr) == "Scaler(2.0, shift=1).scale(s)"
+    assert call.format({"tau": 2.0, "s": 5.0}, repr) == "Scaler(2.0, shift=1).scale(5.0)"
+    assert call.format({"tau": 2.0, "s": [5.0] * 99}, repr) == "Scaler(2.0, shift=1).scale(s)"
 
 
 RETURNS = {
@@ -85,7 +85,7 @@ def test_returns_is_computed_from_the_returned_object(text) -> None:
     expected = RETURNS[text]
     result = 7.0 if text == "result" else SimpleNamespace(total=10.0, count=4.0, inner=SimpleNamespace(values=(5, 6)))
     tree = parse_returns(text, len(expected) if isinstance(expected, tuple) else 1)
-    assert returned(tree, result) == expected
+    assert evaluate_returns(tree, result) == expected
 
 
 REFUSED_RETURNS = TABLES["returns"]
@@ -100,7 +100,7 @@ def test_invalid_returns_is_refused(text) -> None:
 
 def test_a_bare_name_of_an_array_is_the_argument_and_result_has_its_attributes() -> None:
     result = SimpleNamespace(total=10.0)
-    assert returned(parse_returns("total", 1), result, {"total": 3.0}) == 3.0
-    assert returned(parse_returns("result.total, total", 2), result, {"total": 3.0}) == (10.0, 3.0)
+    assert evaluate_returns(parse_returns("total", 1), result, {"total": 3.0}) == 3.0
+    assert evaluate_returns(parse_returns("result.total, total", 2), result, {"total": 3.0}) == (10.0, 3.0)
     with pytest.raises(LookupError, match=r"the code returned a dict: write `result\['loss'\]` in `returns`"):
-        returned(parse_returns("loss", 1), {"loss": 1.0})
+        evaluate_returns(parse_returns("loss", 1), {"loss": 1.0})

@@ -18,8 +18,8 @@ def judged(status: MutantStatus, id_: str = "tiny:double: 2 -> 3") -> Judged:
         mutant=Mutant(id=id_, fault="constant", change=edit, location=HERE),
         operator="constant",
         function="tiny:double",
-        place="tiny:double@1:0",
-        result="",
+        coverage_name="tiny:double@1:0",
+        code_digest="",
         diff="-    return 2\n+    return 3",
     )
     return Judged(mutant=mutant, status=status, tried=("F",))

@@ -15,7 +15,7 @@ from pv.report.html.markup import tag
 from pv.report.html.page import kill_matrix, section
 from pv.results.outcome import Selection
 from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn, compare
-from pv.results.trial import RunTrace, TrialStatus
+from pv.results.trial import EquationMutants, RunTrace, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, decide
 from tests.report.handmade import HOSTILE, NASTY, PLAIN, REPORTS
 from tests.results.handmade import contract, evidence, falsifier, judged, trial
@@ -115,6 +115,17 @@ def test_failures_are_articles_worst_first_and_every_result_has_its_outcome_in_w
 def rows(verdict: ContractVerdict) -> list[list[str]]:
     table = fragment(kill_matrix(verdict))
     return [[words(cell) for cell in row] for row in table.iter("tr")]
+
+
+def test_kill_matrix_has_equation_mutants_of_a_claim_on_several_devices() -> None:
+    claim = falsifier("E", kills=(), devices=("cpu", "cuda"))
+    killed = trial(id_="E", equation_mutants=EquationMutants(total=2, killed=2))
+    verdict = decide(
+        contract(claim, mutants=()),
+        evidence(killed, trial(id_="E", device="cuda")),
+        Selection(devices=("cpu", "cuda")),
+    )
+    assert rows(verdict) == [["falsifier", "equation mutants"], ["E", "2 of 2 killed"]]
 
 
 def test_kill_matrix_has_the_status_of_every_pair() -> None:

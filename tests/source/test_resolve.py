@@ -8,7 +8,7 @@ from pv.contract.model import Binding, Target
 from pv.errors import ProjectError
 from pv.source import imports, resolve
 from pv.source.project import Project, find_project
-from pv.source.resolve import Unbound, home
+from pv.source.resolve import Unbound, follow_imports
 from tests.support.projects import write
 
 CODE = "def first(subject):\n    return subject\n"
@@ -92,5 +92,5 @@ def test_a_malformed_table_is_refused(tmp_path: Path, text: str) -> None:
 def test_names_with_an_underscore_are_not_imported_by_a_star(tmp_path: Path) -> None:
     inner = "def shown(): ...\n\n\ndef _hidden(): ...\n"
     write(tmp_path, {"package/__init__.py": "from .inner import *\n", "package/inner.py": inner})
-    homes = [home(find_project(tmp_path), Target("package", name)).module for name in ("shown", "_hidden")]
+    homes = [follow_imports(find_project(tmp_path), Target("package", name)).module for name in ("shown", "_hidden")]
     assert homes == ["package.inner", "package"]

@@ -4,11 +4,11 @@ On every example
 
 1. the invariants of the equation are checked;
 2. the equation is compared with the code that implements it;
-3. a derivative of another equation is compared with the derivative of this equation, and with the gradient of this
-   equation's code by automatic differentiation.
+3. an equation that is declared as the derivative of another one is compared with the derivative of the other equation,
+   and with the gradient of the other equation's code, both by automatic differentiation.
 
-If all examples held, mutants of the equation are tried on the recorded results of the code, which shows that the attack
-can fail.
+If all examples held, mutants of the equation are compared with the recorded results of the code: a killed mutant shows
+that the attack can fail.
 """
 
 import json
@@ -35,7 +35,7 @@ from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 from pv.equations.arrays import Tensor, torch
 from pv.equations.call import defined_at
-from pv.equations.domain import free_sizes
+from pv.equations.domain import Kind, free_sizes
 from pv.equations.evaluate import admits, exact_values
 from pv.equations.examples import Drawer, Example, Shrinker
 from pv.equations.invariants import broken_invariants
@@ -54,7 +54,7 @@ def try_mutants(claim: Definition, recorded: "RecordedExamples") -> dict[str, ob
     for mutant in mutants_of(claim):
         total += 1
         mutated = equation_with(claim, mutant)
-        if not any(kills(mutated, example, seen) for example, seen in recorded.examples):
+        if not any(kills(mutated, example, comparisons) for example, comparisons in recorded.examples):
             survivors.append({key: getattr(mutant, key) for key in ("equation", "line", "column", "before", "after")})
     return {"total": total, "killed": total - len(survivors), "survivors": survivors}
 
@@ -69,36 +69,37 @@ def equation_with(equation: Definition, mutant: MutatedEquation) -> Definition:
     return replace(equation, formula=mutant.callees[equation.name].formula, callees=mutant.callees)
 
 
-def kills(mutated: Definition, example: Example, seen: Sequence[Comparison]) -> bool:
+def kills(mutated: Definition, example: Example, comparisons: Sequence[Comparison]) -> bool:
     """Return whether an example kills a mutated equation: a result of the code differs from it by more than allowed.
 
     Args:
         mutated: The mutated equation.
         example: The example.
-        seen: The results of the code on the example.
+        comparisons: The results of the code on the example.
     """
     try:
-        # A mutant without a value (NaN) where the equation has one is killed as well.
         values = exact_values(mutated, example)
+        # The original equation has a value on every recorded example, so NaN kills the mutant.
+        if any(value.isnan().any() for value in values):
+            return True
         limits = Limits(mutated, example, values)
-        return any(bool(v.isnan().any()) for v in values) or any(
-            _differs_from_equation(comparison, limits) for comparison in seen
-        )
+        return any(_differs_from_equation(comparison, limits) for comparison in comparisons)
     except Exception:  # a mutant that cannot be evaluated is killed
         return True
 
 
-def _differs_from_equation(seen: Comparison, limits: Limits) -> bool:
+def _differs_from_equation(comparison: Comparison, limits: Limits) -> bool:
     """Return whether a recorded result differs from the mutated equation by more than allowed."""
-    value = limits.values[seen.index]
-    if seen.result.shape != value.shape:
+    value = limits.values[comparison.index]
+    if comparison.result.shape != value.shape:
         return True
-    apart = seen.difference(value)
-    unit = limits.unit(seen.result.dtype) if seen.by_code else 0.0
-    smallest = SLACK * unit * value.abs().nan_to_num(posinf=0.0)
-    if limits.equation.accuracy.tolerance is None and not (apart > smallest).any():
-        return False  # within the smallest possible limit; computing the exact limit takes eight more evaluations
-    return bool((apart > seen.limit(limits)).any())
+    difference = comparison.difference(value)
+    # Compare with a lower bound of the limit first, since computing the limit takes eight more evaluations.
+    unit = limits.unit(comparison.result.dtype) if comparison.by_code else 0.0
+    lower_bound = SLACK * unit * value.abs().nan_to_num(posinf=0.0)
+    if limits.equation.accuracy.tolerance is None and not (difference > lower_bound).any():
+        return False
+    return bool((difference > comparison.limit(limits)).any())
 
 
 class RecordedExamples:
@@ -106,25 +107,24 @@ class RecordedExamples:
 
     def __init__(self) -> None:
         self.examples: list[tuple[Example, Sequence[Comparison]]] = []
-        self._room = MAX_ELEMENTS
+        self._elements = 0
 
-    def add(self, example: Example, seen: Sequence[Comparison]) -> None:
-        """Record an example with the results of the code, if there is room."""
-        # Once an example exceeds the room, no later example is recorded, so mutants are tried in bounded time.
-        self._room -= sum(array.numel() for array in example.arrays.values())
-        if self._room >= 0 and len(self.examples) < MAX_EXAMPLES:
-            results = [replace(comparison, result=comparison.result.detach().cpu()) for comparison in seen]
+    def add(self, example: Example, comparisons: Sequence[Comparison]) -> None:
+        """Record an example with the results of the code, up to `MAX_EXAMPLES` and `MAX_ELEMENTS`."""
+        self._elements += sum(array.numel() for array in example.arrays.values())
+        if self._elements <= MAX_ELEMENTS and len(self.examples) < MAX_EXAMPLES:
+            results = [replace(comparison, result=comparison.result.detach().cpu()) for comparison in comparisons]
             self.examples.append((example, results))
 
 
 MAX_REJECTED = 20
 """Largest number of examples that `requires` may reject per requested example."""
 
-TENSORS = " (the arguments are torch tensors; convert them with `numpy.asarray(x)` before calling NumPy)"
+ARRAY_HINT = " (the arguments are torch tensors; convert them with `numpy.asarray(x)` before calling NumPy)"
 
 
 class NoValue(Exception):
-    """The equation has no value at a point of its domain: an error of the contract."""
+    """The equation is NaN at a point of its domain: an error of the contract, not of the code."""
 
 
 def attack(
@@ -148,7 +148,7 @@ def attack(
         stream: Receives counterexamples and the arguments of the current call.
 
     Returns:
-        The record of the trial; if all examples held, with the equation mutants killed.
+        The record of the trial; if all examples held, with the number of equation mutants that were killed.
     """
     parsed, problems = parse_equations(equations)
     if problems:
@@ -179,7 +179,6 @@ class _Attack:
         for example in self._examples():
             try:
                 self.recorded.add(example, self._check(example))
-            # Before Exception: an equation without a value is an error of the contract, not of the code.
             except NoValue as error:
                 return self._final_record(TrialStatus.ERROR, str(error), example, error)
             except Exception as error:
@@ -187,16 +186,18 @@ class _Attack:
             self.valid += 1
         if self.valid == 0:
             return self._final_record(TrialStatus.NO_EXAMPLES, "no example fulfils `requires`")
-        # The tolerance is judged on the clean code only: a mutant may return another dtype, with another tolerance.
-        if self.tolerance_check.reason and not (self.options.stop_at_first or self.options.replay):
+        # The tolerance is checked for the original code only: a mutant may return another dtype with another tolerance.
+        if self._is_full_search and self.tolerance_check.reason:
             return self._final_record(TrialStatus.INCONCLUSIVE, self.tolerance_check.reason)
-        return self._final_record(TrialStatus.HELD, "") | self._sensitivity()
+        record = self._final_record(TrialStatus.HELD, "")
+        if self._is_full_search and self.device == "cpu":
+            record["equation_mutants"] = try_mutants(self.claim, self.recorded)
+        return record
 
-    def _sensitivity(self) -> dict[str, object]:
-        """Return which equation mutants the examples kill; {} on a mutant of the code, a replay or another device."""
-        if self.options.stop_at_first or self.options.replay or self.device != "cpu":
-            return {}
-        return {"equation_mutants": try_mutants(self.claim, self.recorded)}
+    @property
+    def _is_full_search(self) -> bool:
+        """Return whether the trial is neither a replay nor a trial of a mutant of the code."""
+        return not (self.options.stop_at_first or self.options.replay)
 
     def _examples(self) -> Iterator[Example]:
         """Yield the examples that `requires` admits, and count the others."""
@@ -207,7 +208,7 @@ class _Attack:
                 self.invalid += 1
 
     def _candidates(self) -> Iterator[Example]:
-        """Yield the example to replay, or examples of the domain until enough were valid or too many invalid."""
+        """Yield the example to replay, or examples of the domain until enough are valid or too many are invalid."""
         if self.options.replay:
             yield self._decode_example(self.options.replay)
             return
@@ -236,17 +237,17 @@ class _Attack:
             return self._final_record(status, _text(error), example, error)
         self.cause = error.cause if isinstance(error, Refuted) else ""
         self.stream.put("counterexample", status=status.value, **self._counterexample(example, error))
-        if self.options.stop_at_first or self.options.replay:
+        if not self._is_full_search:
             return self._final_record(status, describe_error(error), example, error)
         # Prefer float32, if the example fails with it too: its numbers are printed without rounding.
-        plain = replace(example, dtype="float32")
-        if "float32" in self.claim.accuracy.dtypes and self._fails(plain):
-            example = plain
+        in_float32 = replace(example, dtype="float32")
+        if "float32" in self.claim.accuracy.dtypes and self._fails(in_float32):
+            example = in_float32
         smallest = Shrinker(self.claim.variables, self._fails).smallest(example)
         try:
             self._check(smallest)
-        except Exception as last:
-            return self._final_record(self._status(last), describe_error(last), smallest, last, shrunk=True)
+        except Exception as final:
+            return self._final_record(self._status(final), describe_error(final), smallest, final, shrunk=True)
         return self._final_record(
             TrialStatus.FLAKY, f"the same input failed once and passed once; first failure: {describe_error(error)}"
         )
@@ -265,8 +266,10 @@ class _Attack:
 
     def _status(self, error: BaseException) -> TrialStatus:
         """Return the status of the trial for an error."""
-        if isinstance(error, Refuted | NotComparable):
-            return TrialStatus.REFUTED if isinstance(error, Refuted) else TrialStatus.ERROR
+        if isinstance(error, Refuted):
+            return TrialStatus.REFUTED
+        if isinstance(error, NotComparable):
+            return TrialStatus.ERROR
         return self.failures.status(error)
 
     def _check(self, example: Example) -> list[Comparison]:
@@ -280,16 +283,18 @@ class _Attack:
             self.stream.returned()
 
     def _comparisons(self, example: Example) -> list[Comparison]:
-        """Return the comparisons of an example. The equation is evaluated before the code is called."""
+        """Return the comparisons of an example. Raise as `_check`."""
+        # Evaluate the equation and its invariants before the code is called: their errors do not depend on the code.
         limits = self._limits(example)
-        # The invariants of the equation come first, since they need no code.
-        for broken in broken_invariants(self.claim, example):
-            raise Refuted(broken)
-        observer, comparisons = Observer(self.equations, self.claim, self.subject, self.device), []
-        for seen in observer.comparisons(example):
-            compare(seen, limits)
-            self.tolerance_check.add(seen, limits)
-            comparisons.append(seen)
+        broken_invariant = next(broken_invariants(self.claim, example), None)
+        if broken_invariant is not None:
+            raise Refuted(broken_invariant)
+        observer = Observer(self.equations, self.claim, self.subject, self.device)
+        comparisons = []
+        for comparison in observer.comparisons(example):
+            compare(comparison, limits)
+            self.tolerance_check.add(comparison, limits)
+            comparisons.append(comparison)
         for name, layout, laid_out in layouts(self.claim, example):
             self._check_layout(name, replace(observer, layout=layout), laid_out)
         return comparisons
@@ -308,8 +313,8 @@ class _Attack:
         """Raise `Refuted` if the code fails, or gives wrong values, for another memory layout of its arrays."""
         limits = self._limits(example)
         try:
-            for seen in observer.by_code(example):
-                compare(seen, limits)
+            for comparison in observer.by_code(example):
+                compare(comparison, limits)
         except Refuted as error:
             raise Refuted(f"with {name} {error}", error.cause) from error
         except Exception as error:
@@ -318,64 +323,66 @@ class _Attack:
             raise Refuted(f"with {name} the code raised {describe_error(error)}") from error
 
     def _encode_arguments(self, example: Example) -> tuple[dict[str, object], bool]:
-        """Return the arguments of an example as JSON, with the sizes that no array has, and whether they are exact."""
+        """Return the arguments and free sizes of an example as JSON, and whether the encoding is exact."""
         variables = self.claim.variables
         encoded = {name: encode(example.sizes[name]) for name in free_sizes(variables)}
         for name, array in example.arrays.items():
             encoded[name] = encode(as_argument(array, variables[name].kind, example.dtype, "cpu"))
-        return {name: written for name, (written, _) in encoded.items()}, all(exact for _, exact in encoded.values())
+        return {name: value for name, (value, _) in encoded.items()}, all(exact for _, exact in encoded.values())
 
     def _counterexample(self, example: Example, error: BaseException) -> dict[str, object]:
         """Return the fields of a counterexample: arguments, error, frames and call."""
         values, exact = self._encode_arguments(example)
-        ours = isinstance(error, Refuted | NoValue | NotComparable)
+        frames: list[str] = []
+        if isinstance(error, Refuted | NotComparable):
+            # The traceback has frames of pv only, so show the definition of the function instead.
+            frames = self._definition_frame()
+        elif not isinstance(error, NoValue):
+            frames = self.failures.frames(error)
         return {
             "arguments": values,
             "exact": exact,
             "error": _text(error) + self._hint_or_cause(error),
-            "frames": [] if isinstance(error, NoValue) else self._place() if ours else self.failures.frames(error),
+            "frames": frames,
             "call": "" if isinstance(error, NoValue) else self._call(example),
         }
 
     def _hint_or_cause(self, error: BaseException) -> str:
-        """Return a hint, or the cause in this example, or else the cause before shrinking."""
-        if self._has_arrays() and _took_an_array(error):
-            return TENSORS
-        cause = error.cause if isinstance(error, Refuted) else ""
-        return f"; {cause}" if cause else f"; before it was made smaller, {self.cause}" if self.cause else ""
+        """Return a hint, the cause in this example, or the cause before shrinking; "" if none is known."""
+        if _expected_numpy(error) and any(variable.axes for variable in self.claim.variables.values()):
+            return ARRAY_HINT
+        if isinstance(error, Refuted) and error.cause:
+            return f"; {error.cause}"
+        return f"; before it was made smaller, {self.cause}" if self.cause else ""
 
-    def _has_arrays(self) -> bool:
-        return any(variable.axes for variable in self.claim.variables.values())
-
-    def _called_equation(self) -> Definition | None:
-        """Return the equation whose code is called: the claim, or the equation that it differentiates; None without."""
-        if self.claim.call is not None or self.claim.derivative is None:
-            return self.claim if self.claim.call is not None else None
-        of = self.equations[self.claim.derivative.equation]
-        return of if of.call is not None else None
+    def _called_equation(self) -> Definition:
+        """Return the equation whose code is called: the claim, or the equation of which the claim is the derivative."""
+        if self.claim.call is None and self.claim.derivative is not None:
+            return self.equations[self.claim.derivative.equation]
+        return self.claim
 
     def _call(self, example: Example) -> str:
-        """Return the call of the code with the values of its arguments, as text."""
-        claim = self._called_equation()
-        if claim is None or claim.call is None:
+        """Return the call of the code with the values of its arguments, as text; "" if the equation has no code."""
+        equation = self._called_equation()
+        if equation.call is None:
             return ""
-        values = arguments(claim, example, "cpu")
-        return claim.call.written(values, lambda value: show(encode(value)[0]))
+        values = arguments(equation, example, "cpu")
+        return equation.call.format(values, lambda value: show(encode(value)[0]))
 
-    def _place(self) -> list[str]:
-        """Return the definition of the called function, as a frame is shown."""
-        claim = self._called_equation()
-        place = defined_at(self.subject, claim.call.function) if claim is not None and claim.call is not None else None
-        if place is None:
+    def _definition_frame(self) -> list[str]:
+        """Return the definition of the called function in the format of a traceback frame; [] if it is unknown."""
+        call = self._called_equation().call
+        definition = defined_at(self.subject, call.function) if call is not None else None
+        if definition is None:
             return []
-        file, line, name = place
+        file, line, name = definition
         return [f"{self.failures.relative_path(file)}:{line} in {name}: {linecache.getline(file, line).strip()}"]
 
     def _final_record(
         self, status: TrialStatus, detail: str, example: Example | None = None, error: BaseException | None = None,
         *, shrunk: bool = False,
     ) -> dict[str, object]:  # fmt: skip
-        """Return the record of the trial; with an example and its error, the record has the counterexample."""
+        """Return the record of the trial, with the counterexample if an example and its error are given."""
         asked = 1 if self.options.replay else self.options.examples
         counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
         record: dict[str, object] = {"status": status.value, "detail": detail, **counts}
@@ -385,19 +392,21 @@ class _Attack:
 
 
 def _text(error: BaseException) -> str:
-    """Return the type and text of an error; only the text of `NotComparable`, which names the code itself."""
+    """Return the type and text of an error; for `NotComparable` only the text, which names the function."""
     return str(error) if isinstance(error, NotComparable) else describe_error(error)
 
 
-def _took_an_array(error: BaseException) -> bool:
-    """Return whether an error suggests that the code expected a NumPy array and got a tensor."""
+def _expected_numpy(error: BaseException) -> bool:
+    """Return whether an error suggests that the code expected a NumPy array instead of a tensor."""
     if isinstance(error, AttributeError):
         return isinstance(error.obj, Tensor)
     modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
     return isinstance(error, TypeError) and any(name.partition(".")[0] == "numpy" for name in modules)
 
 
-def _array(value: object, kind: str) -> Tensor:
+def _array(value: object, kind: Kind) -> Tensor:
     """Return the array of an example for an argument of the code."""
     array = torch.as_tensor(value)
-    return array != 0 if kind == "mask" else array.to(torch.int64 if kind == "index" else torch.float64)
+    if kind == Kind.MASK:
+        return array != 0
+    return array.to(torch.int64 if kind == Kind.INDEX else torch.float64)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pv.equations.arrays import Tensor, torch
-from pv.equations.call import returned
+from pv.equations.call import evaluate_returns
 from pv.equations.domain import DISTRIBUTIONS
 from pv.equations.evaluate import admits, evaluate
 from pv.equations.examples import Example
@@ -194,7 +194,7 @@ class Observer:
 def _value(claim: Definition, function: str, result: object, arrays: Mapping[str, Tensor]) -> object:
     """Return the value of a call: its result, or the value of `returns`, which may select an array that it changed."""
     if claim.returns is not None:
-        return returned(claim.returns, result, arrays)
+        return evaluate_returns(claim.returns, result, arrays)
     if result is None and arrays:
         hint = f"name the argument that it changes, such as `returns: {next(iter(arrays))}`"
         raise NotComparable(f"{function} returned None: {hint}")

@@ -5,6 +5,7 @@ The test is a Hypothesis test, or a plain function, which counts as one example.
 
 import functools
 import inspect
+import json
 import re
 import time
 from collections import Counter
@@ -28,8 +29,8 @@ from pv.errors import KnownCause
 
 Drawn = TypeVar("Drawn")
 PROFILE = "pv"
-BETTER_EVERY_S = 0.25
-"""Seconds between two counterexamples on the stream while Hypothesis shrinks."""
+COUNTEREXAMPLE_INTERVAL_S = 0.25
+"""Smallest time between two counterexamples on the stream: while Hypothesis shrinks, a test fails hundreds of times."""
 HIDDEN = (
     "an example failed, and the test passed: a decorator or `.xfail()` of an example hides the failure, "
     "so remove it; the failure: {}"
@@ -38,10 +39,10 @@ REJECTED = "the test rejects the example to replay"
 OTHER = "the example to replay cannot be drawn: it was found by other strategies"
 RETURNED = "the test returned a value of type {}: assert the claim, and return nothing"
 MOST_SKIPS = 3
-"""Number of skips after which a claim without a valid example is skipped: each skip may cost a whole run."""
+"""Number of skipped examples after which a claim without a valid example is skipped: an example may be a whole run."""
 _BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
-# Slow draws are ended by the time limit; a filter that rejects almost everything stays an error.
-_TOLERATED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+# The time limit of the trial ends slow draws. The check for filters that reject almost everything stays on.
+_SUPPRESSED_CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class Settings:
         seed: The seed of the examples.
         stop_at_first: Whether the first refutation ends the trial, without shrinking, as on a mutant.
         replay: The example to replay in place of a search; "" for none.
-        skips_examples: Whether a skip leaves out the example in which it is raised, not the whole claim.
+        skips_examples: Whether a skip ends only the current example, not the whole trial.
     """
 
     examples: int
@@ -64,11 +65,11 @@ class Settings:
 
 
 class _StopAtFirstFailure(BaseException):
-    """Leaves Hypothesis at the first refutation. It is no Exception, so that no handler of the test catches it."""
+    """Ends the Hypothesis test at the first refutation. `except Exception` in the test must not catch it."""
 
 
 def load_profile(examples: int, *, shrink: bool) -> None:
-    """Load Hypothesis's settings for a falsifier. Call it before the falsifier is imported: decorators read them.
+    """Load Hypothesis's settings for a falsifier. Call this before the falsifier is imported.
 
     Args:
         examples: The number of examples.
@@ -84,13 +85,13 @@ def load_profile(examples: int, *, shrink: bool) -> None:
         print_blob=True,
         report_multiple_bugs=False,
         phases=phases,
-        suppress_health_check=_TOLERATED,
+        suppress_health_check=_SUPPRESSED_CHECKS,
     )
     settings.load_profile(PROFILE)
 
 
 def with_examples(test: Callable[..., object], examples: int) -> Callable[..., object]:
-    """Return a test with this number of examples, whatever the profile was when the test was imported."""
+    """Return a test with this number of examples. Its decorators read the profile that was loaded at its import."""
     return settings(max_examples=examples)(test) if hasattr(test, "hypothesis") else test
 
 
@@ -108,12 +109,12 @@ def attack(
         fixed: The arguments that are the same for every example, such as the subject.
         options: The number of examples, the seed, and what to replay.
         failures: Classifies what the test raises.
-        stream: Receives counterexamples at once, so that a killed worker loses little.
+        stream: Receives counterexamples as soon as they are found, so that they survive a killed worker.
 
     Returns:
         The record of the trial: status, detail, counts, and the counterexample if there is one.
     """
-    search = _Search(getattr(falsifier, "hypothesis", None), falsifier, fixed, options, failures, stream)
+    search = _Search(falsifier, fixed, options, failures, stream)
     try:
         search.run()
     except _StopAtFirstFailure:
@@ -124,30 +125,32 @@ def attack(
 
 
 class _Search:
-    """Runs a falsifier through Hypothesis, and counts its examples and records their arguments on the way.
+    """Runs a falsifier, counts its examples and records their arguments.
 
     Attributes:
+        handle: Hypothesis's handle of the test, through which its body can be replaced; None for a plain function.
         valid: The number of examples that were tried.
         invalid: The number of examples that the test rejected.
         first: The error of the first refutation.
         failed: The error of the last example that failed.
         skipped: The reasons of the examples that were skipped.
-        arguments: The arguments of the current example as JSON, and whether they are exact, by name.
-        draws: The values that the current example has drawn from `st.data()`, likewise.
+        arguments: The arguments of the current example by name; for each its JSON, and whether the JSON is exact.
+        draws: The values that the current example drew from `st.data()` by label, in the same form.
+        drawn_by_data: Whether the current example has an argument `st.data()`.
         printed: The output of the last example.
     """
 
     def __init__(
         self,
-        handle: Any,
         falsifier: Callable[..., object],
         fixed: Mapping[str, object],
         options: Settings,
         failures: FailureClassifier,
         stream: Stream,
     ) -> None:
-        self.body: Callable[..., object] = handle.inner_test if handle is not None else falsifier
-        self.falsifier, self.handle, self.fixed = falsifier, handle, fixed
+        self.handle: Any = getattr(falsifier, "hypothesis", None)
+        self.body: Callable[..., object] = self.handle.inner_test if self.handle is not None else falsifier
+        self.falsifier, self.fixed = falsifier, fixed
         self.options, self.failures, self.stream = options, failures, stream
         self.valid = self.invalid = 0
         self.first: BaseException | None = None
@@ -164,10 +167,10 @@ class _Search:
         if self.handle is None:
             if self.options.replay:
                 raise ValueError("the test draws no examples, so none can be replayed")
-            self.run_example()
+            self.run_example(**self.fixed)
             return
 
-        # functools.wraps keeps the name and source that Hypothesis derives its examples from.
+        # functools.wraps keeps the name and source, from which Hypothesis derives examples.
         @functools.wraps(self.body)
         def recorded(*args: object, **arguments: object) -> None:
             self.run_example(*args, **arguments)
@@ -176,15 +179,14 @@ class _Search:
         self.handle.inner_test = recorded
         if self.options.replay.startswith("{"):
             self.run_example(**self._arguments(self.options.replay))
-            return
-        if self.options.replay:
+        elif self.options.replay:
             self._reproduce(*self.options.replay.split(":", 1))
         else:
             hypothesis.seed(self.options.seed)(self.falsifier)(**self.fixed)
 
     def _arguments(self, replay: str) -> dict[str, object]:
         """Return the arguments of an example given as JSON. As with `@example`, strategies do not check them."""
-        arguments = {**self.fixed, **{name: decode(value) for name, value in _json(replay).items()}}
+        arguments = {**self.fixed, **{name: decode(value) for name, value in json.loads(replay).items()}}
         try:
             inspect.signature(self.body).bind(**arguments)
         except TypeError as error:
@@ -192,10 +194,11 @@ class _Search:
         return arguments
 
     def _reproduce(self, version: str, blob: str) -> None:
-        """Replay the example of a blob. Hypothesis raises if the example does not fail."""
+        """Replay the example that Hypothesis encoded as a blob."""
         try:
             hypothesis.reproduce_failure(version, blob.encode())(self.falsifier)(**self.fixed)
         except errors.DidNotReproduce:
+            # Also raised if the example was tried and passed, which is no error here.
             if not self.valid:
                 raise
 
@@ -209,8 +212,6 @@ class _Search:
         for value in data:
             self._record(value)
         self._stream_arguments()
-        if self.handle is None:
-            arguments = dict(self.fixed)
         with captured_output() as output:
             try:
                 self._try(args, arguments)
@@ -229,31 +230,31 @@ class _Search:
             self.invalid += 1
             raise
         except BaseException as error:
-            if self._is_left_out(error):
+            if self._skip_example(error):
                 return
             self._record_failure(error)
             raise
         self.valid += 1
 
-    def _is_left_out(self, error: BaseException) -> bool:
-        """Return whether an error skips only the current example; record its reason.
-
-        False for an error that is no skip, and once `MOST_SKIPS` examples were skipped and none was valid.
-        """
-        drawn = self.options.skips_examples and self.handle is not None and not self.options.replay
-        if not drawn or self.failures.status(error) is not TrialStatus.SKIPPED:
+    def _skip_example(self, error: BaseException) -> bool:
+        """Record the reason if an error skips an example of a search; return whether the search continues."""
+        is_search = self.handle is not None and not self.options.replay
+        if not (self.options.skips_examples and is_search) or self.failures.status(error) is not TrialStatus.SKIPPED:
             return False
         self.skipped.append(describe_error(error))
         return bool(self.valid) or len(self.skipped) < MOST_SKIPS
 
     def _record(self, data: DataObject) -> None:
-        """Record what an example draws from `data` by the label of the draw, or its number."""
+        """Record the values that an example draws from `data`, by label or number."""
         draw = data.draw
 
         def recorded(strategy: SearchStrategy[Drawn], label: object = None) -> Drawn:
             value = draw(strategy, label)
-            name = f"draw {len(self.draws) + 1}" if label is None else str(label)
-            self.draws[f"{name} ({len(self.draws) + 1})" if name in self.draws else name] = encode(value)
+            number = len(self.draws) + 1
+            name = f"draw {number}" if label is None else str(label)
+            if name in self.draws:
+                name = f"{name} ({number})"
+            self.draws[name] = encode(value)
             self._stream_arguments()
             return value
 
@@ -266,9 +267,9 @@ class _Search:
 
     def _encode_arguments(self) -> tuple[dict[str, object], bool]:
         """Return the arguments as JSON, and whether they can be replayed: values drawn from `st.data()` cannot."""
-        pairs = {**self.arguments, **self.draws}
-        exact = not self.drawn_by_data and all(exact for _, exact in pairs.values())
-        return {name: value for name, (value, _) in pairs.items()}, exact
+        encoded = self.arguments | self.draws
+        exact = not self.drawn_by_data and all(exact for _, exact in encoded.values())
+        return {name: value for name, (value, _) in encoded.items()}, exact
 
     def _record_failure(self, error: BaseException) -> None:
         """Record a failure, and put the counterexample on the stream."""
@@ -280,8 +281,7 @@ class _Search:
         if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
             return
         now = time.monotonic()
-        if self.first is None or now - self._last_put > BETTER_EVERY_S:
-            # A test fails hundreds of times while Hypothesis shrinks, so write at most four records a second.
+        if self.first is None or now - self._last_put > COUNTEREXAMPLE_INTERVAL_S:
             self._last_put = now
             self.stream.put("counterexample", status=status.value, **self.counterexample(error))
         if self.first is None:
@@ -291,7 +291,7 @@ class _Search:
                 raise _StopAtFirstFailure
 
     def counterexample(self, error: BaseException, explanation: str = "") -> dict[str, object]:
-        """Return the last arguments, as they were before the call, with the error."""
+        """Return the arguments of the current example, as they were before the call, with the error."""
         values, exact = self._encode_arguments()
         return {
             "arguments": values,
@@ -307,30 +307,28 @@ class _Search:
         # A plain function and a replay have one example.
         asked = self.options.examples if self.handle is not None and not self.options.replay else 1
         counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
-        if error is None and self.failed is not None:
-            return {"status": TrialStatus.ERROR.value, "detail": HIDDEN.format(describe_error(self.failed)), **counts}
-        if error is None and self.skipped:
-            return self._status_with_skips() | counts
-        if error is None:
-            status = TrialStatus.HELD if self.valid else TrialStatus.NO_EXAMPLES
-            return {"status": status.value, "detail": "" if self.valid else "no example was valid", **counts}
-        status, detail = self._classify(error)
+        status, detail = self._classify(error) if error is not None else self._status_without_error()
         record: dict[str, object] = {"status": status.value, "detail": detail, **counts}
+        if error is None:
+            return record
         if status in (TrialStatus.REFUTED, TrialStatus.RAISED, TrialStatus.ERROR):
             # The values are not reported for a mutant, and evaluating them again costs time.
             record |= self.counterexample(error, "" if self.options.stop_at_first else _explanation(error))
             record |= {"shrunk": not self.options.stop_at_first, "blob": _blob(error)}
         return record | {"hypothesis": hypothesis.__version__}
 
-    def _status_with_skips(self) -> dict[str, object]:
-        """Return the status and the detail of a search in which some examples were skipped and none failed."""
+    def _status_without_error(self) -> tuple[TrialStatus, str]:
+        """Return the status and the detail of a trial that ended without an error."""
+        if self.failed is not None:
+            return TrialStatus.ERROR, HIDDEN.format(describe_error(self.failed))
+        if not self.skipped:
+            return (TrialStatus.HELD, "") if self.valid else (TrialStatus.NO_EXAMPLES, "no example was valid")
         (reason, _), *other_reasons = Counter(self.skipped).most_common()
         if not self.valid:
-            return {"status": TrialStatus.SKIPPED.value, "detail": reason}
+            return TrialStatus.SKIPPED, reason
         rest = f" (and {count(len(other_reasons), 'other reason')})" if other_reasons else ""
         total = self.valid + len(self.skipped)
-        detail = f"{len(self.skipped)} of {total} drawn examples were skipped: {reason}{rest}"
-        return {"status": TrialStatus.HELD.value, "detail": detail}
+        return TrialStatus.HELD, f"{len(self.skipped)} of {total} drawn examples were skipped: {reason}{rest}"
 
     def _classify(self, error: BaseException) -> tuple[TrialStatus, str]:
         """Return the status and the detail of a trial that ended with an error."""
@@ -341,9 +339,9 @@ class _Search:
         if isinstance(error, errors.Unsatisfiable):
             return TrialStatus.NO_EXAMPLES, str(error)
         if isinstance(error, errors.FailedHealthCheck):
-            # If most examples were rejected, the health check for rejections failed; others are errors of the test.
-            rejected = self.valid < self.invalid
-            return (TrialStatus.NO_EXAMPLES if rejected else TrialStatus.ERROR), str(error).splitlines()[0]
+            # If most examples were rejected, the failed health check is the one for rejections.
+            status = TrialStatus.NO_EXAMPLES if self.invalid > self.valid else TrialStatus.ERROR
+            return status, str(error).splitlines()[0]
         if isinstance(error, errors.DidNotReproduce):
             return (TrialStatus.NO_EXAMPLES, REJECTED) if self.invalid else (TrialStatus.ERROR, OTHER)
         if isinstance(error, errors.UnsatisfiedAssumption):
@@ -352,19 +350,12 @@ class _Search:
 
 
 def _explanation(error: BaseException) -> str:
-    """Return the values of a failed assert, or the text of an error and how its arrays differ; "" if unknown."""
+    """Return the values of a failed `assert`, or how the arrays of `assert_close` differ; "" for another error."""
     cause = cause_of(error)
     return f"{error}\n{cause}" if cause else explain(error)
 
 
 def _blob(error: BaseException) -> str:
-    """Return the blob that replays an error; "" if there is none. Hypothesis gives the blob only in a note's text."""
+    """Return the blob that replays an error, from the notes that Hypothesis adds to the error; "" if there is none."""
     match_ = _BLOB.search("\n".join(getattr(error, "__notes__", ())))
     return match_[2] if match_ else ""
-
-
-def _json(text: str) -> dict[str, object]:
-    import json
-
-    parsed: dict[str, object] = json.loads(text)
-    return parsed

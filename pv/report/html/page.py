@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import date
 from importlib.resources import files
 from itertools import groupby
@@ -16,7 +16,7 @@ from pv.report.phrases import is_of_script
 from pv.report.summary import sentence
 from pv.results import gates, steps
 from pv.results.outcome import Outcome, Result, killed
-from pv.results.trial import Trial, TrialStatus
+from pv.results.trial import EquationMutants, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status
 
 SYMBOLS = {
@@ -33,6 +33,7 @@ SYMBOLS = {
     "weaker": "✗",
 }
 MAX_BLOCKS = 50
+"""Maximum number of failures of a contract that are shown with their details."""
 
 
 def badge(word: str) -> Html:
@@ -44,35 +45,35 @@ def badge(word: str) -> Html:
 def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
     """Return the section of a contract."""
     name = f"contract-{number}"
-    title = tag("h2", phrases.title(verdict), " ", badge(verdict.status.value), id=f"{name}-title")
-    head = [title, tag("p", sentence(verdict)), tag("p", str(verdict.contract.location.path), class_="path")]
-    blocks = phrases.blocks(verdict)
-    if is_of_script(verdict):
-        head = [tag("h2", "Findings" if blocks else "Claims", id=f"{name}-title"), tag("p", sentence(verdict))]
-    rest = len(blocks) - MAX_BLOCKS
-    omitted = tag("p", f"The table has {count(rest, 'more failure')}.") if rest > 0 else None
-    body = [
-        None if blocks and is_of_script(verdict) else _gate(verdict),
+    blocks, of_script = phrases.blocks(verdict), is_of_script(verdict)
+    if of_script:
+        title, path = ["Findings" if blocks else "Claims"], None
+    else:
+        title = [phrases.title(verdict), " ", badge(verdict.status.value)]
+        path = tag("p", str(verdict.contract.location.path), class_="path")
+    omitted = len(blocks) - MAX_BLOCKS
+    unfounded = [
+        tag("p", f"{reason}: {', '.join(result.falsifier.id for result in results)}")
+        for reason, results in phrases.unfounded(verdict)
+    ]
+    parts = [
+        tag("h2", *title, id=f"{name}-title"),
+        tag("p", sentence(verdict)),
+        path,
+        None if of_script and blocks else _gate(verdict),
         [_block(result, verdict) for result in blocks[:MAX_BLOCKS]],
-        omitted,
-        [tag("p", f"{reason}: {_names(results)}") for reason, results in phrases.unfounded(verdict)],
+        tag("p", f"The table has {count(omitted, 'more failure')}.") if omitted > 0 else None,
+        unfounded,
         kill_matrix(verdict),
         [charts.run(trace) for trace in verdict.runs],
         _results(verdict, report),
     ]
-    return tag("section", head, body, class_="contract", id=name, aria_labelledby=f"{name}-title")
+    return tag("section", parts, class_="contract", id=name, aria_labelledby=f"{name}-title")
 
 
 def _gate(verdict: ContractVerdict) -> Html:
-    reasons = gates.unmet_requirements(verdict)
-    if not reasons:
-        return join(None)
-    items = [tag("li", reason) for reason in reasons]
-    return join([tag("h3", "Not met"), tag("ul", items)])
-
-
-def _names(results: list[Result]) -> str:
-    return ", ".join(result.falsifier.id for result in results)
+    items = [tag("li", reason) for reason in gates.unmet_requirements(verdict)]
+    return join([tag("h3", "Not met"), tag("ul", items)] if items else None)
 
 
 def _block(result: Result, verdict: ContractVerdict) -> Html:
@@ -89,8 +90,10 @@ def _results(verdict: ContractVerdict, report: Report) -> Html:
     if not verdict.results:
         return join(None)
     of_script = is_of_script(verdict)
-    columns = ("result", "claim", "tried", "rule")
-    heads = named(*columns if of_script else ("outcome", "claim", "device", "tried", "evidence", "rule"))
+    if of_script:
+        heads = named("result", "claim", "tried", "rule")
+    else:
+        heads = named("outcome", "claim", "device", "tried", "evidence", "rule")
     rows = [_row(result, verdict, report, of_script=of_script) for result in verdict.results]
     shown = table(f"All results of {verdict.contract.id}", heads, rows)
     return tag("details", tag("summary", f"All results ({count(len(rows), 'result')})"), shown)
@@ -98,27 +101,26 @@ def _results(verdict: ContractVerdict, report: Report) -> Html:
 
 def _row(result: Result, verdict: ContractVerdict, report: Report, *, of_script: bool) -> list[Cell]:
     effort = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else result.reason
-    missed = [tag("li", text) for text in details.survivors(result, verdict)]
-    unseen = tag("ul", missed, aria_label="Equation mutants that survived") if missed else None
     head = [Cell(badge(phrases.outcome(result))), Cell(result.falsifier.id, head=True)]
     if of_script:
         return [*head, Cell(effort), Cell(result.falsifier.rule)]
-    cells = (result.device, effort, " ".join(evidence(result, report)), [result.falsifier.rule, unseen])
+    items = [tag("li", text) for text in details.survivors(result, verdict)]
+    survivors = tag("ul", items, aria_label="Equation mutants that survived") if items else None
+    cells = (result.device, effort, evidence(result, report), [result.falsifier.rule, survivors])
     return [*head, *map(Cell, cells)]
 
 
-def evidence(result: Result, report: Report) -> Iterator[str]:
-    """Yield where and when a result was measured: now, or on the device and date of its record."""
+def evidence(result: Result, report: Report) -> str:
+    """Return the device and time at which a result was measured, of this validation or of the recorded evidence."""
     if (recorded := result.recorded) is not None:
         torch = f", torch {recorded.hardware.torch}" if recorded.hardware.torch else ""
         stale = f"; stale, changed: {', '.join(recorded.changed)}" if recorded.changed else ""
         when = f"{recorded.when}{_age(recorded.when, report.started)}"
-        yield f"recorded on {recorded.hardware.name}{torch}, {when}{stale}"
-    elif result.trial is not None:
-        info = report.devices.get(result.device)
-        yield f"measured now{f' on {info.name}' if info is not None and info.name else ''}"
-    else:
-        yield "none"
+        return f"recorded on {recorded.hardware.name}{torch}, {when}{stale}"
+    if result.trial is None:
+        return "none"
+    info = report.devices.get(result.device)
+    return f"measured now on {info.name}" if info is not None and info.name else "measured now"
 
 
 def _age(when: str, started: str) -> str:
@@ -130,39 +132,41 @@ def _age(when: str, started: str) -> str:
     return f" ({count(days, 'day')} before this report)" if days >= 0 else ""
 
 
-# A larger matrix is mostly empty; it is then listed by mutant.
 MAX_CELLS = 3000
+"""A larger matrix is mostly empty, so a list by mutant replaces it."""
 MARKS = {"killed": "✓", "survived": "✗", "not judged": "–", "not tried": "·"}
 
 
 def kill_matrix(verdict: ContractVerdict) -> Html:
-    """Return the matrix of falsifiers and mutants; empty if no falsifier was tried on mutants."""
-    of_equations = {r.falsifier.id: r.trial.equation_mutants for r in verdict.results if r.trial is not None}
+    """Return the matrix of falsifiers and mutants; empty if no falsifier has mutants."""
     rows = [
         result
         for result in verdict.results
-        if result.device == "cpu"
-        and (result.falsifier.kills or result.mutants or of_equations.get(result.falsifier.id) is not None)
+        if result.device == "cpu" and (result.falsifier.kills or result.mutants or _equation_mutants(result))
     ]
-    mutants = {mutant.id: mutant.fault for mutant in verdict.contract.mutants}
     if not rows:
         return join(None)
+    mutants = {mutant.id: mutant.fault for mutant in verdict.contract.mutants}
     small = len(rows) * len(mutants) <= MAX_CELLS
     shown = _kill_matrix(rows, mutants) if small else _kill_list(rows, mutants)
     return tag("details", tag("summary", f"Planted faults ({len(mutants)} declared)"), shown, open=small)
 
 
+def _equation_mutants(result: Result) -> EquationMutants | None:
+    return result.trial.equation_mutants if result.trial is not None else None
+
+
 def _kill_matrix(rows: list[Result], mutants: Mapping[str, str]) -> Html:
     """Return a table with a row for every falsifier and a column for every declared mutant."""
-    # Columns of counts, which are left out if no falsifier has one.
     counts: dict[str, list[str]] = {"generated mutants": [], "equation mutants": []}
     for result in rows:
         generated = result.mutants if not result.falsifier.kills else ()
-        killed_here = f"{sum(map(killed, generated))} of {len(generated)} killed" if generated else ""
-        counts["generated mutants"].append(killed_here)
-        of_equation = result.trial.equation_mutants if result.trial is not None else None
+        text = f"{sum(map(killed, generated))} of {len(generated)} killed" if generated else ""
+        counts["generated mutants"].append(text)
+        of_equation = _equation_mutants(result)
         text = f"{of_equation.killed} of {of_equation.total} killed" if of_equation is not None else ""
         counts["equation mutants"].append(text)
+    # Omit a column in which every row is empty.
     counts = {name: texts for name, texts in counts.items() if any(texts)}
     heads = named("falsifier") | {id_: tag("span", id_, title=fault) for id_, fault in mutants.items()}
     table_rows = []
@@ -194,13 +198,15 @@ def _kill_cell(text: str) -> Cell:
 
 
 def _kill_list(rows: list[Result], mutants: Mapping[str, str]) -> Html:
-    """Return a table with one row for every mutant and its falsifiers, in place of a matrix that is too large."""
+    """Return a table with a row for every mutant, which lists its falsifiers."""
     outcomes: dict[str, list[str]] = {id_: [] for id_ in mutants}
     for result in rows:
         trials = {trial.mutant: trial for trial in result.mutants}
         for id_ in result.falsifier.kills:
             outcomes.setdefault(id_, []).append(f"{result.falsifier.id}: {outcome_text(result, id_, trials.get(id_))}")
-    lines = [[Cell(id_, head=True), Cell(mutants.get(id_, "")), Cell("; ".join(by))] for id_, by in outcomes.items()]
+    lines = [
+        [Cell(id_, head=True), Cell(mutants.get(id_, "")), Cell("; ".join(texts))] for id_, texts in outcomes.items()
+    ]
     return table("Faults and their falsifiers", named("mutant", "fault", "falsifiers"), lines)
 
 
@@ -238,30 +244,25 @@ def _hash(text: str) -> str:
 
 
 def _counts(report: Report, view: View) -> list[tuple[int, str]]:
-    """Return the number of contracts by verdict, and of the weakenings that fail the comparison with a base.
-
-    Of an observed run, return the number of claims by result.
-    """
+    """Return numbers with their words: contracts by verdict and failing weakenings, or claims of an observed run."""
     if report.closing:
         outcomes = [phrases.outcome(result) for verdict in report.contracts for result in verdict.results]
         return [(outcomes.count(word), word) for word in (Outcome.FALSIFIED.value, Outcome.HELD.value, "not reached")]
     statuses = [verdict.status for verdict in report.contracts]
-    weaker = len(view.compared.failing) if view.compared is not None else 0
-    return [*((statuses.count(status), status.value) for status in Status), *([(weaker, "weaker")] if weaker else [])]
+    counts = [(statuses.count(status), status.value) for status in Status]
+    if view.compared is not None and view.compared.failing:
+        counts.append((len(view.compared.failing), "weaker"))
+    return counts
 
 
 def _header(report: Report, view: View) -> Html:
     tiles = [tag("li", tag("strong", str(number)), " ", badge(word)) for number, word in _counts(report, view)]
+    label = "Claims by result" if report.closing else "Contracts by verdict"
     unmet = [tag("li", text) for text in gates.unmet_by_report(report)]
     return tag(
         "header",
         tag("h1", phrases.title_of(report)),
-        tag(
-            "ul",
-            tiles,
-            class_="tiles",
-            aria_label=f"{'Claims by result' if report.closing else 'Contracts by verdict'}",
-        ),
+        tag("ul", tiles, class_="tiles", aria_label=label),
         tag("ul", unmet) if unmet else None,
         tag("p", phrases.closing(report, view)),
     )
@@ -324,12 +325,13 @@ def _findings(report: Report) -> Html:
 
 
 def _steps(report: Report) -> Html:
-    """Return the steps of an observed run: figures, and a folded table of the first `MAX_STEPS` rows."""
+    """Return the steps of an observed run: charts, and a collapsed table of the first `MAX_STEPS` rows."""
     parts = []
     for title, rows in steps.groups(report.steps):
-        cells = [
-            [Cell(text, head=not column) for column, text in enumerate(steps.cells(row))] for row in rows[:MAX_STEPS]
-        ]
+        cells = []
+        for row in rows[:MAX_STEPS]:
+            first, *rest = steps.cells(row)
+            cells.append([Cell(first, head=True), *map(Cell, rest)])
         shown = table(title, named(*steps.COLUMNS), cells)
         left = steps.remaining_steps(rows, MAX_STEPS)
         folded = tag("details", tag("summary", "Table of the steps"), shown, tag("p", left) if left else None)

@@ -1,4 +1,4 @@
-"""The cache of trials in an SQLite file of the project: stores results, and looks up those that are still valid."""
+"""The cache of trials in an SQLite file of the project. A result is valid while its dependencies are unchanged."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ D = TypeVar("D")
 FILE = ".pv_cache/results.sqlite3"
 DAYS = 30
 """Number of days for which a result is reused after it was measured."""
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 """A larger file is emptied when it is opened."""
 CONVERTER = make_converter()
 VERSION = 7
@@ -35,9 +35,9 @@ NAMES = ("results", "environments", "reports", "pieces", "seen", "failed")
 DROP = "".join(f"DROP TABLE IF EXISTS {name};" for name in NAMES)
 # results: one row for each key (task) and state of its dependencies. environment is a key of environments; depends and
 # trial are compressed JSON; measured is in seconds, used in nanoseconds since the epoch.
-# reports: reports of whole validations, each for all results that were used between since and used.
+# reports: reports of whole validations; the results with a time of use between since and used belong to the report.
 # pieces: the parsed modules, by digest of their source, so that unchanged modules are not parsed again.
-# seen: dependencies that may be outside the project, on which reports depend too.
+# seen: dependencies of any result that the digest of the project does not cover; every report depends on them.
 # failed: the claims that failed last time.
 TABLES = """
 CREATE TABLE IF NOT EXISTS results
@@ -80,10 +80,7 @@ class Tables:
             return []
 
     def depends(self, data: bytes) -> dict[str, str]:
-        """Return the dependencies of a result with their digests.
-
-        A damaged row depends on everything with an impossible digest, so its result is never found.
-        """
+        """Return the dependencies of a result with their digests; for a damaged row, one that never matches."""
         return self._decode(data, lambda data: dict(json.loads(zlib.decompress(data))), {EVERYTHING: ""})
 
     def trial(self, data: bytes) -> Trial | None:
@@ -136,7 +133,7 @@ class Tables:
             connection.executescript(TABLES)
             for table in ("results", "reports", "seen"):
                 connection.execute(f"DELETE FROM {table} WHERE measured < ?", (int(time.time()) - DAYS * 86_400,))
-            if self._path.stat().st_size > MOST_BYTES:
+            if self._path.stat().st_size > MAX_BYTES:
                 connection.executescript(f"{DROP} VACUUM; {TABLES}")
         except (OSError, sqlite3.Error) as error:
             self._record_problem(error)
@@ -150,14 +147,14 @@ class Tables:
         self.problem = f"no result is reused or stored: {self._path}: {error}{hint}"
 
 
-def packed(value: Trial | dict[str, str] | str) -> bytes:
-    """Return a trial, the dependencies of a result, or the text of a report in the form of a column."""
+def compress(value: Trial | dict[str, str] | str) -> bytes:
+    """Return a trial, the dependencies of a result, or the text of a report as it is stored."""
     text = value if isinstance(value, str) else CONVERTER.dumps(value)
     return zlib.compress(text.encode())
 
 
-MOST_STATES = 8
-"""Maximum number of results stored for one key: one for each state of its dependencies, such as two git branches."""
+MAX_STATES = 8
+"""Maximum number of results of one key, each for another state of the files, such as another git branch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,22 +188,22 @@ class ResultCache:
         watch: Record file accesses from now on; required if results will be stored.
 
     Attributes:
-        count: The number of lookups that succeeded.
-        elsewhere: How this environment differs from the environment of the newest result; empty if a result of this
-            environment is stored.
+        hits: The number of lookups that succeeded.
+        environment_differences: The parts in which this environment differs from the environment of the newest result;
+            empty if a result of this environment is stored.
     """
 
     def __init__(self, project: Project, *, watch: bool = True) -> None:
-        self.count = 0
+        self.hits = 0
         self._started = time.time_ns()
         self._environment = environment()
         self._digest = digest_data(self._environment)
         self._recorded_names = set[str]()
         self._tables = Tables(project.root)
-        self.elsewhere = self._other_environment()
+        self.environment_differences = self._environment_differences()
         self._tree = Tree(project, self._tables.pieces)
         if watch:
-            # This opens every file of the project, so it comes before the log of opened files begins.
+            # This opens every file of the project, so do it before the log of opened files begins.
             self._tree.digest(EVERYTHING)
         self._opened_files = OpenedFilesLog(project) if watch else None
 
@@ -236,7 +233,7 @@ class ResultCache:
             if self._changed(depends):
                 continue
             if (trial := self._tables.trial(data)) is not None and accept(trial):
-                self.count += 1
+                self.hits += 1
                 self._tables.run("UPDATE results SET used = ? WHERE task = ? AND state = ?", time.time_ns(), key, state)
                 return trial
         return None
@@ -244,8 +241,7 @@ class ResultCache:
     def store(self, key: str, claim: str, trial: Trial, source: Source, since: int = 0) -> None:
         """Store a result, unless a file that it depends on changed since this cache was opened.
 
-        Such a file may have changed before or after a worker read it, so the digest that belongs to the result is
-        unknown.
+        Whether the worker read such a file before or after the change is unknown.
 
         Args:
             key: The key of the result.
@@ -260,19 +256,20 @@ class ResultCache:
         if changed_since(self._tree, depends, self._started) or is_lost(depends):
             return
         # The digest of the dependencies is part of the primary key, so that results of several branches are kept.
-        row = (key, digest_data(depends), claim, self._digest, packed(depends), packed(trial), _now(), time.time_ns())
-        self._tables.run("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *row)
+        row = (key, digest_data(depends), claim, self._digest, compress(depends), compress(trial))
+        insert = "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        self._tables.run(insert, *row, _now(), time.time_ns())
         self._tables.run(
             "INSERT OR IGNORE INTO environments VALUES (?, ?)", self._digest, json.dumps(self._environment)
         )
-        # Reports depend on all files below the root. Files elsewhere, and files of caches, are in these dependencies.
+        # These dependencies may be outside the root or in caches, which the digest of the project does not cover.
         for name in depends:
             if name.startswith(("file ", "opened ", "entry ", "listed ")) and name not in self._recorded_names:
                 self._recorded_names.add(name)
                 self._tables.run("INSERT OR REPLACE INTO seen VALUES (?, ?)", name, _now())
-        # The least recently used states are dropped.
+        # Delete all but the most recently used states.
         oldest = "SELECT state FROM results WHERE task = ? ORDER BY used DESC, rowid DESC LIMIT -1 OFFSET ?"
-        self._tables.run(f"DELETE FROM results WHERE task = ? AND state IN ({oldest})", key, key, MOST_STATES)
+        self._tables.run(f"DELETE FROM results WHERE task = ? AND state IN ({oldest})", key, key, MAX_STATES)
 
     def newest(self, claim: str) -> CacheEntry | None:
         """Return the newest result of a claim on the clean code; None if there is none."""
@@ -284,23 +281,24 @@ class ResultCache:
         return None
 
     def record_outcome(self, claim: str, *, failed: bool) -> None:
-        """Record whether a claim failed. Only `priority` reads this: failures themselves are never stored."""
+        """Record whether a claim failed, for `priority`. The trial of a failure is not stored."""
         statement = "INSERT OR IGNORE INTO failed VALUES (?)" if failed else "DELETE FROM failed WHERE claim = ?"
         self._tables.run(statement, claim)
 
     def priority(self, claim: str) -> tuple[int, float]:
         """Return the sort key of a claim in a search for the first failure.
 
-        Claims that failed last time come first, then claims that execute a changed function, then the rest; among
-        equals the shortest comes first.
+        Claims that failed last time come first (0), then claims that execute a changed function (1), then the rest (2).
+        Within a group, the claim with the shortest trial comes first.
         """
         query = "SELECT depends, trial FROM results WHERE claim = ? ORDER BY used DESC, rowid DESC LIMIT 1"
         executes_change, cpu_s = False, 0.0
         for depends, data in self._tables.run(query, claim):
             executes_change = any(name.startswith("function ") for name in self._changed(depends))
             cpu_s = trial.cpu_s if (trial := self._tables.trial(data)) is not None else 0.0
-        failed = self._tables.run("SELECT 1 FROM failed WHERE claim = ?", claim)
-        return 0 if failed else 1 if executes_change else 2, cpu_s
+        if self._tables.run("SELECT 1 FROM failed WHERE claim = ?", claim):
+            return 0, cpu_s
+        return (1 if executes_change else 2), cpu_s
 
     def begin(self, task: object) -> None:
         """Record that a worker has begun a task."""
@@ -308,7 +306,7 @@ class ResultCache:
             self._opened_files.begin(task)
 
     def end(self, task: object) -> int:
-        """Record that the task has ended; return the moment of its beginning, 0 if it is unknown."""
+        """Record that a task has ended; return the moment of its beginning, 0 if it is unknown."""
         return self._opened_files.end(task) if self._opened_files is not None else 0
 
     def report_key(self, task: object) -> str:
@@ -316,11 +314,11 @@ class ResultCache:
         return digest_data([self._digest, task, self._tree.digest(EVERYTHING), self._tree.evidence()])
 
     def lookup_report(self, key: str) -> str | None:
-        """Return a stored report; None if there is none. Its results count as used now."""
+        """Return a stored report; None if there is none."""
         key = self._with_outside(key)
         for report, since, used in self._tables.run("SELECT report, since, used FROM reports WHERE key = ?", key):
             now = time.time_ns()
-            # Otherwise the states of these results would be dropped before the states of less recent validations.
+            # The results of this validation count as used too, so that `store` does not delete their states first.
             self._tables.run("UPDATE results SET used = ? WHERE used BETWEEN ? AND ?", now, since, used)
             self._tables.run("UPDATE reports SET since = ?, used = ? WHERE key = ?", now, now, key)
             return self._tables.report(report)
@@ -330,14 +328,14 @@ class ResultCache:
         """Store a report, and drop the least recently used one if there are too many.
 
         Args:
-            key: What `report_key` returned.
+            key: The return value of `report_key`.
             text: The report as JSON.
             since: When its validation began, in nanoseconds since the epoch.
         """
-        row = (self._with_outside(key), packed(text), _now(), since, time.time_ns())
+        row = (self._with_outside(key), compress(text), _now(), since, time.time_ns())
         self._tables.run("INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?)", *row)
         newest = "SELECT key FROM reports ORDER BY used DESC LIMIT ?"
-        self._tables.run(f"DELETE FROM reports WHERE key NOT IN ({newest})", MOST_STATES)
+        self._tables.run(f"DELETE FROM reports WHERE key NOT IN ({newest})", MAX_STATES)
 
     def unchanged_since(self, moment_ns: int) -> bool:
         """Return whether no file that a report depends on changed after a time in nanoseconds since the epoch."""
@@ -351,8 +349,8 @@ class ResultCache:
             self._opened_files.close()
         self._tables.close()
 
-    def _other_environment(self) -> list[str]:
-        """Return how the environment differs from the one of the newest result; [] if a result is of this one."""
+    def _environment_differences(self) -> list[str]:
+        # A result of this environment, if there is one, sorts before newer results of others.
         query = "SELECT environment FROM results ORDER BY environment = ? DESC, used DESC LIMIT 1"
         rows = self._tables.run(query, self._digest)
         return differences(self._described(rows[0][0]), self._environment) if rows else []
@@ -364,10 +362,11 @@ class ResultCache:
         return described
 
     def _outside_dependencies(self) -> list[str]:
-        """Return the dependencies of any result that the digest of all project files may not cover."""
+        """Return the dependencies of any result that the digest of the project does not cover."""
         return [name for (name,) in self._tables.run("SELECT dependency FROM seen ORDER BY dependency")]
 
     def _with_outside(self, key: str) -> str:
+        """Return a key of a report that also depends on `_outside_dependencies`."""
         return digest_data([key, {name: self._tree.digest(name) for name in self._outside_dependencies()}])
 
     def _changed(self, depends: bytes) -> list[str]:

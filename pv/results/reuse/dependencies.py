@@ -19,18 +19,21 @@ from pv.source.digest import digest_data
 from pv.source.pieces import Pieces, outermost, pieces
 from pv.source.project import Project, is_cache
 
+EVERYTHING = "everything"
+"""The dependency on all files and folders of the project."""
 MISSING = "missing"
+"""The digest of a dependency that does not exist."""
 LARGE = 64 << 20
 """Files of at least this size, in bytes, are compared by size and times, without reading them."""
 SETTLED_NS = 100_000_000
-"""The age in nanoseconds from which the times of a file can be trusted.
+"""The age in nanoseconds from which an unchanged modification time shows that a file is unchanged.
 
-File systems round times, so a file that changed more recently may change again without a visible change of its times.
+File systems round times, so two changes within a short time may get the same modification time.
 """
-METADATA = (".dist-info", ".egg-info", ".egg", "egg-info")
-"""The ends of the names of package metadata, in lower case."""
+METADATA = (".dist-info", ".egg", "egg-info")
+"""The endings of the names of package metadata, in lower case."""
 PiecesCache = Callable[[str, Callable[[], Pieces]], Pieces]
-"""Returns the pieces of the source with a digest, parsed by the function if they are not stored."""
+"""Takes the digest of a source and a function that parses the source; returns the stored or parsed pieces."""
 
 
 class Tree:
@@ -80,7 +83,7 @@ class Tree:
         }
 
     def digest(self, dependency: str) -> str:
-        """Return the current digest of a dependency; `MISSING` if what it names does not exist."""
+        """Return the digest of a dependency, computed at the first call; `MISSING` if it does not exist."""
         if dependency not in self._digests:
             kind, _, rest = dependency.partition(" ")
             self._digests[dependency] = self._kinds[kind](rest)
@@ -93,13 +96,13 @@ class Tree:
         return self._pieces[name]
 
     def evidence(self) -> str:
-        """Return the digest of the recorded evidence, on which reports depend and no trial does."""
+        """Return the digest of the recorded evidence. Reports depend on it, trials do not."""
         names = (os.path.relpath(path, self._project.root) for path in sorted(self._project.evidence.glob("*")))
         return digest_data({name: self._file(name) for name in names})
 
     def newest(self) -> int:
-        """Return when a file of the project was changed last, in nanoseconds."""
-        return max((max(s.st_mtime_ns, s.st_ctime_ns) for s in map(os.lstat, self._walk())), default=0)
+        """Return when a file of the project was changed last, in nanoseconds since the epoch."""
+        return max((_time_of_change(os.lstat(path)) for path in self._walk()), default=0)
 
     def _read(self, path: Path) -> Pieces | None:
         with suppress(OSError, UnicodeDecodeError, *syntax.UNREADABLE):
@@ -125,19 +128,20 @@ class Tree:
         """
         try:
             path = self._project.root / name
-            state = path.stat()
-            stamp = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-            if (stored := self._files.get(name)) is not None and stored[0] == stamp:
-                return stored[1]
+            stat = path.stat()
+            stamp = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+            stored_stamp, digest = self._files.get(name, ((), ""))
+            if stored_stamp == stamp:
+                return digest
             digest = _digest(path)
-            if time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) > SETTLED_NS:
+            if time.time_ns() - _time_of_change(stat) > SETTLED_NS:
                 self._files[name] = stamp, digest
         except OSError:
             return MISSING
         return digest
 
     def _entries(self, folder: str) -> list[tuple[str, bool]] | None:
-        """Return the names of the entries of a folder, with whether an entry is a folder; None if it does not exist."""
+        """Return the entries of a folder as pairs (name, whether it is a folder); None if the folder does not exist."""
         folder = os.path.normpath(folder)
         if folder not in self._folders:
             try:
@@ -151,18 +155,18 @@ class Tree:
         """Return the digest of the entries of a folder, except bytecode and hidden folders, which tools create."""
         if (entries := self._entries(folder)) is None:
             return MISSING
-        counted = [
+        included = [
             (name, is_folder)
             for name, is_folder in entries
             if not name.endswith((".pyc", "__pycache__")) and not (name[0] == "." and is_folder)
         ]
-        return digest_data(counted)
+        return digest_data(included)
 
     def _metadata(self, folder: str) -> str:
         return digest_data([name for name, _ in self._entries(folder) or () if name.lower().endswith(METADATA)])
 
-    def _searched(self, described: str) -> str:
-        folder, modules = json.loads(described)
+    def _searched(self, search: str) -> str:
+        folder, modules = json.loads(search)
         return digest_data(self._modules(folder, {*modules}))
 
     def _modules(self, folder: str, modules: set[str]) -> list[object]:
@@ -178,17 +182,17 @@ class Tree:
     def _entry(self, name: str) -> str:
         """Return the digest of the kind, link and size of a path.
 
-        The size of a Python file is left out: its code is digested in pieces, and a changed comment must not change
-        the digest.
+        The size of a Python file is left out, so that a changed comment does not change the digest: the code of the
+        file is digested in pieces.
         """
         path = self._project.root / name
         try:
             link = str(path.readlink()) if path.is_symlink() else ""
-            state = path.stat()
+            stat = path.stat()
         except OSError:
             return MISSING
-        is_data = S_ISREG(state.st_mode) and not name.endswith(".py")
-        return digest_data([S_IFMT(state.st_mode), link, state.st_size if is_data else 0])
+        size = stat.st_size if S_ISREG(stat.st_mode) and not name.endswith(".py") else 0
+        return digest_data([S_IFMT(stat.st_mode), link, size])
 
     def _module(self, name: str) -> str:
         file = resolve.find_module(self._project, name)
@@ -199,7 +203,7 @@ class Tree:
         names = [str(path.relative_to(self._project.root)) for path in self._walk()]
         folders = [os.path.relpath(folder, self._project.root) for folder, _ in self._walk_folders()]
         for folder in folders:
-            self._entries(folder)  # stores the entries before a claim can change them
+            self._entries(folder)  # store the entries before a claim can change them
         return digest_data([folders, {name: self._file(name) for name in names}])
 
     def _walk(self) -> Iterator[Path]:
@@ -208,21 +212,20 @@ class Tree:
         Bytecode outside `__pycache__` is included: it is a module without a source.
         """
         for folder, files in self._walk_folders():
-            is_cache = folder.name == "__pycache__"
-            yield from (folder / name for name in sorted(files) if not (is_cache and name.endswith(".pyc")))
+            has_sources = folder.name != "__pycache__"
+            yield from (folder / name for name in sorted(files) if has_sources or not name.endswith(".pyc"))
 
     def _walk_folders(self) -> Iterator[tuple[Path, list[str]]]:
         for folder, folders, files in os.walk(self._project.root):
             parent = Path(folder)
-            folders[:] = [name for name in sorted(folders) if self._counts(parent / name)]
+            # os.walk enters the folders that are left in this list.
+            paths = [parent / name for name in sorted(folders)]
+            folders[:] = [path.name for path in paths if path != self._project.evidence and not is_cache(path)]
             yield parent, files
-
-    def _counts(self, folder: Path) -> bool:
-        return folder != self._project.evidence and not is_cache(folder)
 
 
 def _suffixes(name: str) -> list[str]:
-    """Return the module suffixes with which a name ends; an extension module has several: `.abi3.so` and `.so`."""
+    """Return the module suffixes with which a name ends; several for an extension module: `.abi3.so` and `.so`."""
     return [suffix for suffix in all_suffixes() if name.endswith(suffix)]
 
 
@@ -237,16 +240,13 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-EVERYTHING = "everything"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """The trials and the code that a result comes from.
 
     Attributes:
         trials: The trial of the claim, and the trial of the run that the claim read, if there is one.
-        depends_on: Whether the functions that ran or whole modules are dependencies.
+        depends_on: The part of the loaded code on which the result depends.
         constants: Python files whose numbers and texts were tried as examples.
         functions: Functions that are dependencies although they did not run.
     """
@@ -268,16 +268,16 @@ def dependencies(tree: Tree, source: Source, opened: Iterable[str]) -> set[str]:
         source: The trials and the code that the result comes from.
         opened: The files that any process opened while the tasks of the result ran.
     """
-    if any(t.reads is None or t.reads.unsure for t in source.trials):
-        return {EVERYTHING, *(name for trial in source.trials for name in _file_dependencies(trial))}
     names = {f"constants {file}" for file in source.constants}
     for trial in source.trials:
-        if (reads := trial.reads) is not None:
-            reads = replace(reads, functions=reads.functions | frozenset(source.functions))
-            if source.depends_on is Depends.MODULES:
-                reads = replace(reads, texts=frozenset(reads.loaded.values()))
-            names.update(_trial_dependencies(tree, replace(trial, reads=reads), reads))
-    # Python files are already dependencies, in pieces. Native code may have opened other files, which no trial records.
+        if trial.reads is None or trial.reads.unsure:
+            files = (name for each in source.trials for name in _file_dependencies(each.files, each.reads or Reads()))
+            return {EVERYTHING, *files}
+        reads = replace(trial.reads, functions=trial.reads.functions | frozenset(source.functions))
+        if source.depends_on is Depends.MODULES:
+            reads = replace(reads, texts=frozenset(reads.loaded.values()))
+        names.update(_trial_dependencies(tree, trial.files, reads))
+    # Trials do not record files that native code opened. Python files are left out: their pieces are dependencies.
     unrecorded = (file for file in opened if not file.endswith(".py") and f"file {file}" not in names)
     return names | {f"opened {file}" for file in unrecorded}
 
@@ -297,29 +297,28 @@ def is_lost(depends: Mapping[str, str]) -> bool:
     return any(digest == MISSING and name.startswith(read) for name, digest in depends.items())
 
 
-def _file_dependencies(trial: Trial) -> Iterator[str]:
-    """Yield the files that a trial read or probed; code digests do not cover these."""
-    reads = trial.reads or Reads()
-    yield from (f"file {name}" for name in {*trial.files, *reads.outside})
+def _file_dependencies(files: Iterable[str], reads: Reads) -> Iterator[str]:
+    """Yield the files and folders that a trial read or probed; code digests do not cover these."""
+    yield from (f"file {name}" for name in {*files, *reads.outside})
     yield from (f"entry {name}" for name in reads.looked)
     yield from (f"listed {folder}" for folder in reads.listed)
     yield from (f"metadata {folder}" for folder in reads.metadata)
     yield from (f"searched {json.dumps([folder, sorted(names)])}" for folder, names in reads.searched.items())
 
 
-def _trial_dependencies(tree: Tree, trial: Trial, reads: Reads) -> Iterator[str]:
-    """Yield the dependencies of one trial.
+def _trial_dependencies(tree: Tree, files: Iterable[str], reads: Reads) -> Iterator[str]:
+    """Yield the dependencies of a trial that read some project files.
 
-    Of a module that was only imported and called, the dependencies are the code that runs at import, the functions that
-    ran, and the docstrings. A module whose source was read as text is a dependency as a whole.
+    A result depends on a module in pieces: on the code that runs at import, the functions that ran, and the docstrings.
+    If the source of the module was read as text, the result depends on the whole file.
     """
     in_pieces = {name for name in reads.loaded.values() if name not in reads.texts and tree.pieces(name)}
     yield from (f"import {name}" for name in in_pieces)
-    yield from (name for name in _file_dependencies(trial) if name.removeprefix("file ") not in in_pieces)
+    yield from (name for name in _file_dependencies(files, reads) if name.removeprefix("file ") not in in_pieces)
     yield from (f"file {name}" for name in {*reads.loaded.values()} - in_pieces)
     yield from (f"module {name}" for name in reads.asked)
     yield from _functions(tree, reads, in_pieces)
-    yield from _docs(tree, trial, reads, in_pieces)
+    yield from _docs(tree, files, reads, in_pieces)
 
 
 def _functions(tree: Tree, reads: Reads, in_pieces: set[str]) -> Iterator[str]:
@@ -332,16 +331,17 @@ def _functions(tree: Tree, reads: Reads, in_pieces: set[str]) -> Iterator[str]:
             yield f"function {file}:{whole}"
 
 
-def _docs(tree: Tree, trial: Trial, reads: Reads, in_pieces: set[str]) -> Iterator[str]:
-    """Yield the docstrings: all of them if code may read docstrings while it runs, else those that libraries show."""
-    files = (name for name in {*in_pieces, *reads.loaded.values(), *trial.files} if name.endswith(".py"))
-    modules = [pieces for name in files if (pieces := tree.pieces(name)) is not None]
+def _docs(tree: Tree, files: Iterable[str], reads: Reads, in_pieces: set[str]) -> Iterator[str]:
+    """Yield the docstrings: all of them if code may read docstrings while it runs, otherwise `Pieces.shown_docs`."""
+    sources = (name for name in {*in_pieces, *reads.loaded.values(), *files} if name.endswith(".py"))
+    modules = [pieces for name in sources if (pieces := tree.pieces(name)) is not None]
     reads_docs = reads.readers or any(pieces.reads_docs for pieces in modules)
-    yield from (f"{'docs' if reads_docs else 'shown-docs'} {name}" for name in in_pieces)
+    kind = "docs" if reads_docs else "shown-docs"
+    yield from (f"{kind} {name}" for name in in_pieces)
 
 
 def _file_of(tree: Tree, dependency: str) -> str:
-    """Return the file whose change may change a dependency, "" if there is no such file."""
+    """Return the file whose content decides the digest of a dependency; "" if there is no such file."""
     kind, _, rest = dependency.partition(" ")
     if kind == "function":
         return rest.rpartition(":")[0]
@@ -351,12 +351,13 @@ def _file_of(tree: Tree, dependency: str) -> str:
 
 
 def _changed_at(path: Path) -> int:
-    """Return when a file changed, in nanoseconds since the epoch; 0 for a folder, and if nothing is there.
-
-    This is the later of mtime and ctime, because a moved file keeps its mtime. Of a symbolic link, both the link and
-    its target are considered.
-    """
+    """Return when a file, or a symbolic link to it, changed, in nanoseconds since the epoch; 0 for no file."""
     with suppress(OSError):
-        states = (path.stat(), path.lstat())
-        return max((max(s.st_mtime_ns, s.st_ctime_ns) for s in states if not S_ISDIR(s.st_mode)), default=0)
+        stats = (path.stat(), path.lstat())
+        return max((_time_of_change(stat) for stat in stats if not S_ISDIR(stat.st_mode)), default=0)
     return 0
+
+
+def _time_of_change(stat: os.stat_result) -> int:
+    # A moved file keeps its mtime, but not its ctime.
+    return max(stat.st_mtime_ns, stat.st_ctime_ns)

@@ -12,7 +12,7 @@ import pytest
 
 from pv.engines.trial import Counterexample, Output, Reads, Trial, TrialStatus
 from pv.results.reuse import opened_files
-from pv.results.reuse.cache import FILE, MOST_STATES, ResultCache
+from pv.results.reuse.cache import FILE, MAX_STATES, ResultCache
 from pv.results.reuse.dependencies import Source
 from pv.results.reuse.opened_files import OpenedFilesLog
 from pv.source.project import find_project
@@ -78,20 +78,20 @@ def test_pipe_in_the_project_is_not_opened(folder: Path, begin: Begin) -> None:
 
 
 def test_states_of_several_branches_are_kept_up_to_a_number(folder: Path, begin: Begin) -> None:
-    for number in range(MOST_STATES + 1):
+    for number in range(MAX_STATES + 1):
         (folder / "data.txt").write_text(f"{number}\n")
         time.sleep(0.01)
         stored(begin)
-    for number in (MOST_STATES, 3):
+    for number in (MAX_STATES, 3):
         (folder / "data.txt").write_text(f"{number}\n")
         assert lookup(begin()) == FOUND
     (count,) = begin()._tables.run("SELECT count(*) FROM results")
-    assert count == (MOST_STATES,)
+    assert count == (MAX_STATES,)
 
 
 def test_state_of_a_report_that_is_used_again_stays(folder: Path, begin: Begin) -> None:
     made = []
-    for number in range(1, MOST_STATES + 2):
+    for number in range(1, MAX_STATES + 2):
         for state in (number, 0):
             (folder / "data.txt").write_text(f"{state}\n")
             reuse = begin()
@@ -108,7 +108,7 @@ def test_state_of_a_report_that_is_used_again_stays(folder: Path, begin: Begin) 
 def test_result_that_is_not_accepted_is_not_found(begin: Begin) -> None:
     cache = stored(begin)
     assert cache.lookup(cache.key(TASK), lambda trial: trial.status is TrialStatus.HELD) is None
-    assert cache.count == 0
+    assert cache.hits == 0
 
 
 def test_files_of_killed_mutants_of_older_versions_are_removed(folder: Path, begin: Begin) -> None:
