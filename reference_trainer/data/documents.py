@@ -1,9 +1,9 @@
 """Make rows of tokens from documents: one document per row with padding, or several packed into a row.
 
-A document of a text ends after each occurrence of a separator, which belongs to it, so that a model learns where
-documents end. A padded batch suits every causal model: padding follows the document, where causal attention cannot see
-it. A packed batch has segments, which the model must accept: attention and positions are confined to a document. Labels
-say which tokens are predicted.
+A document of a text includes the separator at its end, so that a model learns where documents end. Every causal model
+can use a padded batch: padding follows the document, where causal attention cannot see it. A packed batch has segments,
+and needs a model that accepts them: attention and positions are confined to a document. Labels mark the predicted
+tokens.
 
 Documents can be stored in two files, from which a batch reads only its documents: `tokens` has the tokens of all
 documents as int32, with the bitwise complement for a token that is not predicted; `ends` has the number of tokens up to
@@ -41,7 +41,7 @@ class Document:
     Attributes:
         tokens: Integers [N].
         prompt: The number of tokens at the beginning that are not predicted.
-        given: Bool [N], True for further tokens that are not predicted, such as the questions of a chat; None if there
+        given: Bool [N], True for other tokens that are not predicted, such as the questions of a chat; None if there
             are none.
 
     Raises:
@@ -56,11 +56,11 @@ class Document:
     def __post_init__(self) -> None:
         if not isinstance(self.tokens, Tensor) or self.tokens.dim() != 1 or self.tokens.dtype not in INTEGERS:
             value = self.tokens
-            read = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise ShapeError(f"invalid tokens of a document: {read}, expected an integer tensor [N]")
+            actual = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise ShapeError(f"invalid tokens of a document: {actual}, expected an integer tensor [N]")
         if self.given is not None and (self.given.dtype != torch.bool or self.given.shape != self.tokens.shape):
-            read = f"{self.given.dtype} {list(self.given.shape)}"
-            raise ShapeError(f"invalid mask of a document of {len(self.tokens)} tokens: {read}, expected bool [N]")
+            actual = f"{self.given.dtype} {list(self.given.shape)}"
+            raise ShapeError(f"invalid mask of a document of {len(self.tokens)} tokens: {actual}, expected bool [N]")
         if not 0 <= self.prompt <= len(self.tokens):
             raise DataError(f"invalid prompt of {self.prompt} tokens in a document of {len(self.tokens)}")
 
@@ -71,7 +71,8 @@ def pad_documents(documents: Sequence[Document], *, padding_id: int) -> Batch:
     Padding is determined by the lengths, so a document may contain the token `padding_id`.
     """
     width = max((len(document.tokens) for document in documents), default=0)
-    return replace(batch_of_rows([[one] for one in documents], length=width, padding_id=padding_id), segments=None)
+    batch = batch_of_rows([[document] for document in documents], length=width, padding_id=padding_id)
+    return replace(batch, segments=None)
 
 
 def pack_documents(documents: Sequence[Document], *, length: int, padding_id: int) -> Batch:
@@ -95,7 +96,8 @@ def batch_of_rows(rows: Sequence[Sequence[Document]], *, length: int, padding_id
         padding_id: The token after the last document of a row.
     """
     tokens_BT = torch.full((len(rows), length), padding_id, dtype=torch.int64, device="cpu")
-    segments_BT, prompts_BT = torch.zeros_like(tokens_BT), torch.zeros_like(tokens_BT, dtype=torch.bool)
+    segments_BT = torch.zeros_like(tokens_BT)
+    prompts_BT = torch.zeros_like(tokens_BT, dtype=torch.bool)
     for b, row in enumerate(rows):
         start = 0
         for number, document in enumerate(row, 1):
@@ -122,10 +124,10 @@ def document_positions(batch: Batch) -> Iterator[tuple[int, Tensor]]:
 
 
 def first_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
-    """Return the indices in each row: put every size, in order, into the first row with room for it, or a new row.
+    """Distribute sizes over rows of a capacity: every size, in order, to the first row with room, or to a new row.
 
-    Indices increase within a row. The time is proportional to the number of sizes times the number of rows. Raise
-    `DataError` for a size larger than `capacity`.
+    Return the indices of the sizes in each row, which increase within a row. The time is proportional to the number of
+    sizes times the number of rows. Raise `DataError` for a size larger than `capacity`.
     """
     rows: list[list[int]] = []
     free: list[int] = []
@@ -134,7 +136,7 @@ def first_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
             raise DataError(
                 f"document {index} has {size} tokens, a row {capacity}; use longer rows or `split_document`"
             )
-        row = next((row for row, room in enumerate(free) if size <= room), len(free))
+        row = next((number for number, room in enumerate(free) if size <= room), len(free))
         if row == len(free):  # no row has room
             rows.append([])
             free.append(capacity)
@@ -144,10 +146,10 @@ def first_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
 
 
 def pack_sizes(sizes: Sequence[int], capacity: int) -> list[list[int]]:
-    """Return the indices in each row, by first fit or, if that needs fewer rows, by first fit decreasing.
+    """Return the indices in each row, by first fit or, if it needs fewer rows, by first fit decreasing.
 
-    First fit decreasing places the largest size first. It needs at most 11/9 n + 6/9 rows, where n is the fewest
-    possible (Dosa 2007). Indices increase within a row, and rows are in the order of their first index. Raise
+    First fit decreasing places the largest size first. It needs at most 11/9 n + 6/9 rows, where n is the smallest
+    possible number (Dosa 2007). Indices increase within a row, and rows are in the order of their first index. Raise
     as `first_fit`.
     """
     in_order = first_fit(sizes, capacity)
@@ -161,14 +163,14 @@ def pack_sizes(sizes: Sequence[int], capacity: int) -> list[list[int]]:
 def split_document(document: Document, length: int) -> list[Document]:
     """Return the document in pieces of at most `length` tokens, each starting with the last token of the previous one.
 
-    So every token but the first is predicted once, from the tokens before it in its piece. Raise `DataError` if
-    `length` is less than 2.
+    Every token but the first is predicted once, from the tokens before it in its piece. Raise `DataError` if `length`
+    is less than 2.
     """
     if length < 2:
         raise DataError(f"invalid value {length} for 'length': expected at least 2, because pieces share a token")
     pieces = []
-    # The next piece starts one token before the end of this one. Without the -1 in the range, a last piece could have
-    # one token, which predicts nothing; the maximum keeps a document of one token or none.
+    # No piece starts at the last token (-1 in the range): it would have one token, which predicts nothing. A document
+    # of one token or none is one piece (the maximum).
     for start in range(0, max(len(document.tokens) - 1, 1), length - 1):
         tokens_N = document.tokens[start : start + length]
         given_N = None if document.given is None else document.given[start : start + length]
@@ -186,10 +188,10 @@ def create_labels(
 
     Args:
         tokens: Integers [B, T].
-        segments: The number of the document of each token, from 1, and 0 for padding, [B, T]; or a mask of the tokens
-            that are not padding.
-        padding_id: The token that is padding wherever it occurs; used only without segments, because a document may
-            have it too, as its end-of-sequence token.
+        segments: The number of the document of each token, from 1, and 0 for padding, [B, T]. For rows of one document,
+            a mask of the tokens that are not padding is the same.
+        padding_id: The token that is padding wherever it occurs. It is used only without segments, because documents
+            may contain it, as their end-of-sequence token.
         prompts: Bool [B, T], True for tokens of a prompt.
 
     Raises:
@@ -232,11 +234,11 @@ PACKING = f"first fit, or first fit decreasing, of {PACKED_TOGETHER} documents"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentRows:
-    """A part of a text as rows of documents.
+    """Rows of documents, of which batches are formed.
 
     Attributes:
         documents: The documents.
-        order: The numbers of the documents, row by row.
+        order: The indices of the documents, row by row.
         ends: The end of each row in `order`.
         length: T of packed rows; None for rows of one document, padded to the longest document of their batch.
         batch_size: The number of rows of a batch.
@@ -263,11 +265,12 @@ class DocumentRows:
 
     def length_groups(self) -> LengthGroups:
         """Return the numbers of tokens of the rows, by which an epoch can have batches of similar lengths."""
-        # The tokens of a row are the difference of cumulative sums at the ends of this row and the row before.
         sizes_N = document_sizes(self.documents)[numpy.asarray(self.order, dtype="int64")]
-        ends_N = numpy.concatenate([[0], numpy.cumsum(sizes_N)])[numpy.asarray(self.ends, dtype="int64")]
-        lengths_N = torch.from_numpy(numpy.diff(ends_N, prepend=0))
-        return LengthGroups(lengths=lengths_N, batch_size=self.batch_size)
+        # The number of tokens of a row is the difference of the cumulative sums at its end and at the previous end.
+        sums_N = numpy.concatenate([[0], numpy.cumsum(sizes_N)])
+        sums_at_ends = sums_N[numpy.asarray(self.ends, dtype="int64")]
+        lengths = torch.from_numpy(numpy.diff(sums_at_ends, prepend=0))
+        return LengthGroups(lengths=lengths, batch_size=self.batch_size)
 
     def batch(self, order: Tensor, position: int) -> Batch:
         """Return batch `position` (from 1) of the rows in `order`, int64 [B, T]; packed rows have segments."""
@@ -288,12 +291,13 @@ class DocumentRows:
 
 
 def join_rows(parts: Sequence[DocumentRows]) -> DocumentRows:
-    """Return the rows of several sources, one source after the other. All have the shape of the first."""
-    order, ends, before = array("q"), array("q"), 0
+    """Return the rows of several sources, one source after the other. Other attributes are those of the first."""
+    order, ends, documents_before = array("q"), array("q"), 0
     for part in parts:
-        ends.extend(len(order) + end for end in part.ends)
-        order.extend(before + number for number in part.order)
-        before += len(part.documents)
+        rows_before = len(order)
+        ends.extend(rows_before + end for end in part.ends)
+        order.extend(documents_before + index for index in part.order)
+        documents_before += len(part.documents)
     return replace(parts[0], documents=ChainedDocuments([part.documents for part in parts]), order=order, ends=ends)
 
 
@@ -313,9 +317,10 @@ class ChainedDocuments(Sequence[Document]):
     def __getitem__(self, index: int | slice) -> Document | list[Document]:
         if isinstance(index, slice):
             return [self[number] for number in range(len(self))[index]]
-        number = range(len(self))[index]
+        number = range(len(self))[index]  # negative indices, and an IndexError, as for a list
         part = bisect_right(self._ends, number)
-        return self._parts[part][number - (self._ends[part - 1] if part else 0)]
+        start = self._ends[part - 1] if part else 0
+        return self._parts[part][number - start]
 
 
 def document_rows(
@@ -323,15 +328,11 @@ def document_rows(
 ) -> DocumentRows:
     """Return the documents of a part of a text as rows of at most `length` tokens, padded or packed.
 
-    A longer document is split as in `split_document`; one of a single byte predicts nothing and is left out. Raise
-    `DataError` if no document is left.
+    A longer document is split as in `split_document`. A document of one byte is left out, because no byte of it can be
+    predicted. Raise `DataError` if no document is left.
     """
-    pieces = [
-        piece
-        for document in documents_of(bytes_N, separator)
-        for piece in split_document(document, length)
-        if len(piece.tokens) > 1
-    ]
+    documents = [document for document in documents_of(bytes_N, separator) if len(document.tokens) > 1]
+    pieces = [piece for document in documents for piece in split_document(document, length)]
     if not pieces:
         raise DataError(
             f"no document of at least 2 bytes; the separator is {separator!r}: use another text or separator"
@@ -348,20 +349,21 @@ def rows_of_documents(
     device: torch.device,
     first: int = 0,
 ) -> DocumentRows:
-    """Return documents of at most `length` tokens as rows: padded, one a row, or packed, several a row.
+    """Return documents of at most `length` tokens as rows: one padded document a row, or several packed ones.
 
     The documents of a batch are read from `documents` when the batch is formed.
 
     Args:
         documents: The documents.
-        pack: Whether a row has several documents.
+        pack: Whether a row can have several documents.
         length: The number of tokens of a packed row.
         batch_size: The number of rows of a batch.
         device: The device of the batches.
         first: The number of the first row among the examples of the whole text.
     """
     order, ends = array("q"), array("q")
-    for row in _packed_rows(documents, length) if pack else ([number] for number in range(len(documents))):
+    rows = _packed_rows(documents, length) if pack else ([index] for index in range(len(documents)))
+    for row in rows:
         order.extend(row)
         ends.append(len(order))
     return DocumentRows(
@@ -376,15 +378,15 @@ def rows_of_documents(
 
 
 def documents_of(bytes_N: Tensor, separator: str) -> list[Document]:
-    """Return the documents of a text, uint8 [N], in order; together they have every byte of the text once."""
-    sizes, ends = [], separator.encode("utf-8", "surrogateescape")
-    *complete, rest = bytes_N.numpy().tobytes().split(ends)
-    sizes = [*(len(part) + len(ends) for part in complete), len(rest)]
+    """Return the documents of a text, uint8 [N], in order. Every byte of the text is in one of them."""
+    end = separator.encode("utf-8", "surrogateescape")
+    *complete, rest = bytes_N.numpy().tobytes().split(end)
+    sizes = [*(len(part) + len(end) for part in complete), len(rest)]
     return [Document(part_N) for part_N in torch.split(bytes_N, sizes) if len(part_N)]
 
 
 def _packed_rows(documents: Sequence[Document], length: int) -> Iterator[list[int]]:
-    """Yield the numbers of the documents of each row."""
+    """Yield the indices of the documents of each row."""
     sizes_N = document_sizes(documents)
     for start in range(0, len(sizes_N), PACKED_TOGETHER):
         for row in pack_sizes(sizes_N[start : start + PACKED_TOGETHER].tolist(), length):
@@ -400,11 +402,11 @@ def document_sizes(documents: Sequence[Document]) -> Sizes:
 
 Sizes = numpy.ndarray[tuple[int], numpy.dtype[numpy.int64]]
 TOKENS, ENDS = "tokens", "ends"
-"""Names of the files of stored documents."""
+"""Names of the files of stored documents; see the module."""
 
 
 def write_documents(directory: Path, documents: Iterable[Document]) -> None:
-    """Write documents into two files of a directory, one after the other. Raise `OSError`."""
+    """Write documents, one at a time, to the two files of a directory. Raise `OSError` if that fails."""
     end = 0
     with (directory / TOKENS).open("wb") as tokens, (directory / ENDS).open("wb") as ends:
         for document in documents:
@@ -420,13 +422,13 @@ def write_documents(directory: Path, documents: Iterable[Document]) -> None:
 class StoredDocuments(Sequence[Document]):
     """The documents that `write_documents` has written, or a slice of them. A document is read when it is indexed.
 
-    Tokens are read and not mapped, since mapped pages count as memory of the process.
+    Tokens are read, not memory-mapped, because mapped pages count as memory of the process.
     """
 
     def __init__(self, directory: Path) -> None:
         self._tokens = (directory / TOKENS).open("rb")
         self._ends = numpy.fromfile(directory / ENDS, dtype="<i8")
-        self._numbers = range(len(self._ends))
+        self._numbers = range(len(self._ends))  # the numbers of the documents of this slice
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -447,7 +449,8 @@ class StoredDocuments(Sequence[Document]):
             return part
         number = self._numbers[index]
         # `pread` has no position in the file, which processes would share after a fork.
-        begin, end = int(self._ends[number - 1]) if number else 0, int(self._ends[number])
+        begin = int(self._ends[number - 1]) if number else 0
+        end = int(self._ends[number])
         content = os.pread(self._tokens.fileno(), 4 * (end - begin), 4 * begin)
         stored_N = torch.from_numpy(numpy.frombuffer(content, dtype="<i4").astype("int64"))
         given_N = stored_N < 0

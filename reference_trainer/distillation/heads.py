@@ -8,12 +8,12 @@ No tensor has rows x vocabulary elements: neither the logits of a model nor thei
    weights. Gradients of weights are summed in float32 or wider.
 
 A module offers its output layer by a method `get_output_embeddings`, as the causal models of transformers do and
-`models.decoder` does, which returns an `nn.Linear`. Wrappers such as DDP are looked through at `module`. The layer is
-checked, and replaced during a forward. A scale and a soft cap that the module's `config` names are applied to each
-chunk, and to its gradient.
+`models.decoder` does, which returns an `nn.Linear`. Of a wrapper such as DDP, the attribute `module` is used. The layer
+is tested once, and replaced during a forward. If the module's `config` has a scale or a soft cap for logits, the loss
+applies it to each chunk, and its derivative to the gradient.
 
-Shape letters: B batch, T position, P = B * T rows, N rows that are read, C rows of a chunk, V vocabulary, W width, K
-numbers of a row.
+Shape letters: B batch, T position, P = B * T rows, N chosen rows, C rows of a chunk, V vocabulary, W width, K values of
+a row, such as its loss.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from reference_trainer.distillation.protocols import Batch, FeaturePass, TopK, c
 LEAST_VOCABULARY = 8192
 """Size of a vocabulary below which all logits are formed at once, since they take little memory."""
 LARGEST = 1000.0
-"""Largest test logit. A soft cap, bound or scale in the model changes at least this one."""
+"""Largest logit that tests an output layer: so large that every usual soft cap or bound in a model changes it."""
 CHECKED_TOKENS = 8
 """Number of tokens of the forward that tests an output layer."""
 FUSED = "REFERENCE_TRAINER_FUSED_LOSS"
-"""Environment variable that turns the fused loss on, by the value 1."""
+"""Environment variable; the value 1 turns the fused loss on."""
 SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier")
 """Keys of a configuration in transformers for a factor or a divisor of logits: Cohere, Granite, Falcon-H1."""
 CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
@@ -48,7 +48,7 @@ CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 
 @dataclass(frozen=True, slots=True)
 class Rescaling:
-    """A change of the logits x of an output layer: scale * x, or cap * tanh(scale * x / cap) with a soft cap."""
+    """A change of the logits x of an output layer: scale * x; with a soft cap, cap * tanh(scale * x / cap)."""
 
     scale: float = 1.0
     cap: float | None = None
@@ -64,39 +64,42 @@ UNCHANGED = Rescaling()
 
 
 def configured_rescalings(module: nn.Module) -> list[Rescaling]:
-    """Return the rescalings of logits that the configuration of a module, or of a wrapped model, allows.
+    """Return every combination of a scale and a soft cap from the configuration of a module, or of a wrapped model.
 
     The first is no change. A scale is listed as a factor and as a divisor, because some models multiply by the value of
     a key and others divide by it.
     """
     config: Any = next((part.config for part in module.modules() if hasattr(part, "config")), None)
-    config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    if hasattr(config, "get_text_config"):
+        config = config.get_text_config()
 
-    def numbers(keys: Sequence[str]) -> list[float]:
+    def positive_values(keys: Sequence[str]) -> list[float]:
         values = (getattr(config, key, None) for key in keys)
         return [float(value) for value in values if isinstance(value, int | float) and value > 0]
 
-    scales = [1.0, *(scale for value in numbers(SCALES) for scale in (value, 1 / value))]
-    return [Rescaling(scale, cap) for cap in (None, *numbers(CAPS)) for scale in scales]
+    scales = [1.0]
+    for value in positive_values(SCALES):
+        scales += [value, 1 / value]
+    return [Rescaling(scale, cap) for cap in (None, *positive_values(CAPS)) for scale in scales]
 
 
 class OutputLayer:
-    """The output layer of a teacher or student. It can be used if the model returns its logits, possibly rescaled.
+    """The output layer of a model. It can be used if the model returns the layer's logits, possibly rescaled.
 
     Args:
         model: "teacher" or "student", for messages.
         module: The model.
-        vocab_size: The number of its logits.
+        vocab_size: The number of logits that the model returns for a token.
         note: Called with a message if the vocabulary is large and the layer cannot be used.
     """
 
     def __init__(self, model: str, module: nn.Module, vocab_size: int, note: Callable[[str], object]) -> None:
         self._model, self._module, self._vocab_size, self._note = model, module, vocab_size, note
-        self._refusal: str | None = None
+        self._refusal: str | None = None  # a result of `refusal_reason`; None before the test
         self._rescaling = UNCHANGED
 
     def is_offered(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> bool:
-        """Return whether the layer can be used; the first call runs `logits` on the first tokens of the batch."""
+        """Return whether the layer can be used. The first call tests it on the first tokens of the batch."""
         if self._vocab_size < LEAST_VOCABULARY:
             return False
         if self._refusal is None:
@@ -114,27 +117,27 @@ class OutputLayer:
     def record_heads(self) -> Iterator[list[Head]]:
         """Yield a list to which every forward appends the input and the weights of the layer. No logits are formed.
 
-        The weights of a sharded layer are copied in the forward, since FSDP2 frees them after it, outside of
-        `ranks.parallel.Parallel.window`; gathering them again would need another communication.
+        The weights of a sharded layer are copied in the forward, because FSDP2 frees the gathered weights after a
+        forward outside of `ranks.parallel.Parallel.window`, and gathering them again would need a communication.
         """
         heads: list[Head] = []
         layer = self.find()
         is_shard = isinstance(layer, nn.Linear) and hasattr(layer.weight, "full_tensor")
 
-        def keep(layer: nn.Linear, hidden_BTW: Tensor) -> Tensor:
+        def append_head(layer: nn.Linear, hidden_BTW: Tensor) -> Tensor:
             head = replace(head_of(hidden_BTW, layer.weight, layer.bias), rescaling=self._rescaling)
-            if is_shard and head.weight_VW.dtype == layer.weight.dtype:  # otherwise they are copies already
+            if is_shard and head.weight_VW.dtype == layer.weight.dtype:  # another dtype was a copy
                 bias_V = None if head.bias_V is None else head.bias_V.clone()
                 head = replace(head, weight_VW=head.weight_VW.clone(), bias_V=bias_V)
             heads.append(head)
             return hidden_BTW.new_empty(*hidden_BTW.shape[:-1], 0)
 
-        with self._replaced(keep):
+        with self._replaced(append_head):
             yield heads
 
     @contextmanager
     def consumed(self, consume: Callable[[Head], Gradients]) -> Iterator[None]:
-        """Within the context, forwards return the result of `head_loss` in place of logits."""
+        """Within the context, the layer calls `consume` and returns the zeros of `head_loss` in place of logits."""
 
         def consume_rescaled(head: Head) -> Gradients:
             return consume(replace(head, rescaling=self._rescaling))
@@ -144,6 +147,7 @@ class OutputLayer:
 
     @contextmanager
     def _replaced(self, forward: Callable[[nn.Linear, Tensor], Tensor]) -> Iterator[None]:
+        """Within the context, `forward` replaces the forward of the layer."""
         layer = self.find()
         assert isinstance(layer, nn.Linear)
         # An attribute of the instance overrides the method, also in `nn.Module.__call__`, which still runs hooks.
@@ -156,9 +160,9 @@ class OutputLayer:
     def refusal_reason(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> str:
         """Return the reason why the layer cannot be used; "" if it can.
 
-        The logits of the layer are replaced by test values, large and small enough that any soft cap, scale or bound in
-        the model changes some of them, independently of its weights. The model must return the test values, unchanged
-        or rescaled as its configuration says; this rescaling is stored.
+        Replace the logits of the layer by test values, so that the test does not depend on weights. The values are
+        large and small enough that any soft cap, scale or bound in the model changes some of them. The model must
+        return the test values, unchanged or rescaled as its configuration says; this rescaling is stored.
         """
         layer = self.find()
         if layer is None:
@@ -168,39 +172,39 @@ class OutputLayer:
         tested: list[Tensor] = []
 
         def replace_logits(layer: nn.Linear, hidden_BTW: Tensor) -> Tensor:
-            # Compute the logits for their shape, dtype and device. Cubes of equally spaced numbers are dense near 0 and
-            # reach large values, so that a small bound and a large soft cap both change some of them.
+            # Only the shape, dtype and device of the logits are used. Cubes of equally spaced numbers are dense near 0
+            # and reach large values, so that a small bound and a large soft cap both change some of them.
             logits_BTV = nn.functional.linear(hidden_BTW, layer.weight, layer.bias)
             values_V = LARGEST * torch.linspace(-1, 1, logits_BTV.shape[-1], device=logits_BTV.device) ** 3
             tested.append(values_V.to(logits_BTV.dtype).expand_as(logits_BTV))
             return tested[-1]
 
         with self._replaced(replace_logits):
-            seen_BTV = logits(_first(batch))
+            returned_BTV = logits(_first_tokens(batch))
         if len(tested) != 1:
             return f"it applies its output layer {len(tested)} times in a forward"
-        if seen_BTV.shape == tested[0].shape:
+        if returned_BTV.shape == tested[0].shape:
             for rescaling in configured_rescalings(self._module):
-                if _is_rescaled(tested[0], seen_BTV, rescaling):
+                if _is_rescaled(tested[0], returned_BTV, rescaling):
                     self._rescaling = rescaling
                     return ""
         return "it changes the logits of its output layer other than by a scale and a soft cap that its config names"
 
 
-def _is_rescaled(logits_BTV: Tensor, seen_BTV: Tensor, rescaling: Rescaling) -> bool:
-    """Return whether a model that rescales these logits returns `seen_BTV`, within the rounding of four operations."""
+def _is_rescaled(logits_BTV: Tensor, returned_BTV: Tensor, rescaling: Rescaling) -> bool:
+    """Return whether `returned_BTV` is the rescaled logits, up to the rounding of the four operations of a soft cap."""
     expected_BTV = rescaling.apply_(logits_BTV.to(torch.float64, copy=True))
     if rescaling == UNCHANGED:  # no operation, no rounding
-        return torch.equal(seen_BTV.double(), expected_BTV)
+        return torch.equal(returned_BTV.double(), expected_BTV)
     rtol = 4 * torch.finfo(logits_BTV.dtype).eps
-    return torch.allclose(seen_BTV.double(), expected_BTV, rtol=rtol, atol=0.0)
+    return torch.allclose(returned_BTV.double(), expected_BTV, rtol=rtol, atol=0.0)
 
 
-def _first(batch: Batch) -> Batch:
-    """Return the first tokens of the first row of a batch."""
-    if not batch.tokens.numel():  # all ranks check together, also a rank without sequences
-        nothing_11 = batch.tokens.new_zeros(1, 1)
-        return Batch(tokens=nothing_11, labels=nothing_11)
+def _first_tokens(batch: Batch) -> Batch:
+    """Return the first `CHECKED_TOKENS` tokens of the first row of a batch; the token 0 if the batch is empty."""
+    if not batch.tokens.numel():  # all ranks run the test together, also a rank without sequences
+        zero_11 = batch.tokens.new_zeros(1, 1)
+        return Batch(tokens=zero_11, labels=zero_11)
     begin = slice(1), slice(CHECKED_TOKENS)
     segments = None if batch.segments is None else batch.segments[begin]
     return Batch(tokens=batch.tokens[begin], labels=batch.labels[begin], segments=segments)
@@ -222,8 +226,8 @@ CHUNK_BYTES = 512 << 20
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 """The gradients of hidden states [P, W], weights [V, W] and bias [V]; None if not needed."""
 
-
 NONE = (False, False, False)
+"""The value of `Head.needed` if no gradient is needed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -249,7 +253,7 @@ class Head:
 
     @property
     def logit_count(self) -> int:
-        """Return the number of tokens of the layer that have a logit."""
+        """Return the number of logits that the layer computes: `vocab_size`, or V if V is smaller."""
         return min(self.vocab_size, len(self.weight_VW))
 
     def write_logits(self, hidden_CW: Tensor, out_CV: Tensor) -> None:
@@ -265,9 +269,9 @@ class Head:
     def logits_in_chunks(self, places_N: Tensor) -> Iterator[Tensor]:
         """Yield the logits [C, vocab_size] of some rows, in one or more chunks. A chunk overwrites the previous one."""
         size = rows_per_chunk(self, None)
-        products = _Products(self, places_N, size)
+        chunks = _LogitChunks(self, places_N, size)
         for start in range(0, max(len(places_N), 1), size):
-            yield products.chunk(slice(start, start + size))
+            yield chunks.logits(slice(start, start + size))
 
 
 TeacherOutput = Head | Tensor | TopK | None
@@ -349,83 +353,88 @@ def chunked_loss(
         student: The hidden states and the output layer of the student.
         teacher: A head, logits [B, T, V], or the most probable tokens [B, T, K]; None if neither weights nor metrics
             need it.
-        labels_BT: The label of each row; the ignored index for unscored rows.
+        labels_BT: The label of each row; `IGNORE_INDEX` for unscored rows.
         weights: The arguments of the loss.
-        scale: The factor of the gradients; None forms none.
-        metrics: Whether metrics are formed, as in `loss_by_blocks`.
+        scale: The factor of the gradients; None to compute no gradient.
+        metrics: Whether to compute the metrics, as in `loss_by_blocks`.
         deferred: Whether errors are recorded in the rows, as in `loss_by_blocks`.
         predicted_BT: A tensor to which the most probable token of every processed row is written.
 
     Returns:
-        The rows, without a `gradient_BTV`, and the gradients of `scale` times the weighted sum: of hidden states, and
-        of weights and bias in float32 at least.
+        The rows, without a `gradient_BTV`, and the gradients of `scale` times the weighted sum. The gradients of
+        weights and bias are float32 or wider.
 
     Raises:
-        TrainerError: As of `loss_by_blocks`.
+        TrainerError: As `loss_by_blocks`.
     """
     # 1. Choose the rows.
+    device = student.hidden_PW.device
+    on_cpu = device.type == "cpu"
     labels_BT = labels_BT.long()
-    labels_P, device = labels_BT.flatten(), student.hidden_PW.device
-    scored_P, on_cpu = labels_P != IGNORE_INDEX, device.type == "cpu"
+    labels_P = labels_BT.flatten()
+    scored_P = labels_P != IGNORE_INDEX
     places_N = scored_P.nonzero()[:, 0] if on_cpu else torch.arange(len(labels_P), device=device)
     size = rows_per_chunk(student, teacher)
-    student_rows, teacher_rows = _Products(student, places_N, size), _rows_of(teacher, places_N, size, weights)
+    student_chunks = _LogitChunks(student, places_N, size)
+    teacher_logits = _teacher_chunks(teacher, places_N, size, weights)
+    gradients = _HeadGradients(student_chunks, is_needed=scale is not None)
     # The derivative of the rescaling: its factor goes into `scale`; the loss computes the derivative of the soft cap,
     # which depends on the logits.
-    gradients, cap = _HeadGradients(student_rows, scale is not None), student.rescaling.cap
+    cap = student.rescaling.cap
     scale = None if scale is None else scale * student.rescaling.scale
     # 2. Compute loss and gradients, chunk by chunk. There is at least one chunk, so that `cat` has a tensor.
     numbers = []
     with torch.autocast(device.type, enabled=False):
         for start in range(0, max(len(places_N), 1), size):
             part = slice(start, start + size)
-            at_C, student_1CV = places_N[part], student_rows.chunk(part)[None]
+            places_C = places_N[part]
+            student_CV = student_chunks.logits(part)
             if predicted_BT is not None:
-                predicted_BT.view(-1)[at_C] = student_1CV[0].argmax(-1)
-            teacher_1CV = teacher_rows(part, student_1CV[0]).to(device)[None]
-            if scale is not None and not metrics and is_fused(student_1CV, teacher_1CV, weights):
+                predicted_BT.view(-1)[places_C] = student_CV.argmax(-1)
+            teacher_CV = teacher_logits(part, student_CV).to(device)
+            if scale is not None and not metrics and is_fused(student_CV, teacher_CV, weights):
                 from reference_trainer.distillation.fused import fused_loss
 
-                rows_C = (labels_P[at_C], scored_P[at_C])
-                numbers.append(fused_loss(student_1CV[0], teacher_1CV[0], *rows_C, weights, scale, cap))
-            else:
-                chunk = (student_1CV, teacher_1CV, labels_P[at_C][None], scored_P[at_C])
-                loss = BlockwiseLoss(*chunk, weights, scale, metrics, gradient_BTV=student_1CV, cap=cap)
+                rows_C = (labels_P[places_C], scored_P[places_C])
+                numbers.append(fused_loss(student_CV, teacher_CV, *rows_C, weights, scale, cap))
+            else:  # the chunk is a batch of one sequence
+                batch = (student_CV[None], teacher_CV[None], labels_P[places_C][None], scored_P[places_C])
+                loss = BlockwiseLoss(*batch, weights, scale, metrics, gradient_BTV=student_CV[None], cap=cap)
                 numbers.append(loss.numbers(select=on_cpu))
-            gradients.add(part, student_1CV[0])  # the gradient has overwritten the logits
-    # 3. Put the numbers of the chosen rows in their places; the other rows have zeros.
+            gradients.add(part, student_CV)  # the gradient has overwritten the logits
+    # 3. Copy the values of the chosen rows to their places among all rows; the other rows have zeros.
     numbers_KN = torch.cat(numbers, 1)
     numbers_KP = numbers_KN.new_zeros(len(numbers_KN), len(labels_P)).index_copy_(1, places_N, numbers_KN)
-    none_BTV = numbers_KN.new_zeros(0, *labels_BT.shape[1:], student.vocab_size)
-    rows = collect_rows(numbers_KP, labels_BT, scored_P, student.vocab_size, none_BTV, deferred=deferred)
+    no_gradient_0TV = numbers_KN.new_zeros(0, *labels_BT.shape[1:], student.vocab_size)
+    rows = collect_rows(numbers_KP, labels_BT, scored_P, student.vocab_size, no_gradient_0TV, deferred=deferred)
     return rows, gradients.full(places_N)
 
 
-def is_fused(student_1CV: Tensor, teacher_1CV: Tensor, weights: Weights) -> bool:
+def is_fused(student_CV: Tensor, teacher_CV: Tensor, weights: Weights) -> bool:
     """Return whether `fused.fused_loss` computes a chunk.
 
     It needs CUDA, or Triton's interpreter on the CPU, and the value 1 of the environment variable `FUSED`. It is off by
     default because its time on a GPU has not been measured.
     """
-    is_placed = student_1CV.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
+    is_placed = student_CV.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
     if os.environ.get(FUSED) != "1" or not is_placed or weights.divergence != "forward_kl":
         return False
-    return torch.float64 not in (student_1CV.dtype, teacher_1CV.dtype) and teacher_1CV.stride(-1) == 1
+    return torch.float64 not in (student_CV.dtype, teacher_CV.dtype) and teacher_CV.stride(-1) == 1
 
 
 def head_loss(
     hidden_BTW: Tensor, weight_VW: Tensor, bias_V: Tensor | None, consume: Callable[[Head], Gradients]
 ) -> Tensor:
-    """Call `consume` with the output layer; return zeros [B, T, 1] whose backward passes on the returned gradients.
+    """Call `consume` with the output layer; return zeros [B, T, 1] whose backward returns the gradients of `consume`.
 
-    The gradient of the zeros is ignored: `consume` returns the gradients of the loss. The backward can run only once.
+    The backward ignores the gradient of the zeros, and can run only once.
     """
     zeros: Tensor = _HeadLoss.apply(hidden_BTW, weight_VW, bias_V, consume)  # type: ignore[no-untyped-call]  # torch has no types for it
     return zeros
 
 
 class _Context(Protocol):
-    """What autograd tells the forward of `_HeadLoss`, and what it keeps for its backward."""
+    """The attributes of autograd's context that `_HeadLoss` reads and sets."""
 
     needs_input_grad: tuple[bool, bool, bool, bool]
     gradients: Gradients
@@ -443,71 +452,75 @@ class _HeadLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: _Context, of_zeros: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _Context, gradient_BT1: Tensor) -> tuple[Tensor | None, ...]:
         # Drop the references in the context: autograd copies a gradient that something else refers to.
         (hidden, weight, bias), ctx.gradients = ctx.gradients, (None, None, None)
-        return None if hidden is None else hidden.unflatten(0, of_zeros.shape[:-1]), weight, bias, None
+        return None if hidden is None else hidden.unflatten(0, gradient_BT1.shape[:-1]), weight, bias, None
 
 
 def rows_per_chunk(student: Head, teacher: TeacherOutput) -> int:
     """Return the number of rows of logits in a chunk, at least 1."""
-    if isinstance(teacher, Head | TopK):
-        of_teacher: Tensor | None = teacher.hidden_PW if isinstance(teacher, Head) else teacher.logits
-    else:
-        of_teacher = teacher
-    itemsize = max(student.hidden_PW.itemsize, 0 if of_teacher is None else of_teacher.itemsize)
+    tensors = [student.hidden_PW]
+    if isinstance(teacher, Head):
+        tensors.append(teacher.hidden_PW)
+    elif teacher is not None:
+        tensors.append(teacher.logits if isinstance(teacher, TopK) else teacher)
+    itemsize = max(tensor.itemsize for tensor in tensors)
     size = CPU_CHUNK_BYTES if student.hidden_PW.device.type == "cpu" else CHUNK_BYTES
     return max(size // (student.vocab_size * itemsize), 1)
 
 
-class _Products:
-    """The logits of some rows of a head, formed a chunk at a time in one buffer."""
+class _LogitChunks:
+    """The logits of the rows `places_N` of a head, formed `size` rows at a time in one buffer."""
 
     def __init__(self, head: Head, places_N: Tensor, size: int) -> None:
         self.head = head
         self.hidden_NW = head.hidden_PW.index_select(0, places_N.to(head.hidden_PW.device))
         self.buffer = self.hidden_NW.new_empty(min(size, len(places_N)), head.vocab_size)
 
-    def chunk(self, part: slice) -> Tensor:
+    def logits(self, part: slice) -> Tensor:
+        """Return the logits [C, V] of some of the N rows. They overwrite the previous result."""
         hidden_CW = self.hidden_NW[part]
         logits_CV = self.buffer[: len(hidden_CW)]
         self.head.write_logits(hidden_CW, logits_CV)
         return logits_CV
 
 
-def _rows_of(
+def _teacher_chunks(
     teacher: TeacherOutput, places_N: Tensor, size: int, weights: Weights
 ) -> Callable[[slice, Tensor], Tensor]:
-    """Return a function that maps a chunk of rows, and the student's logits [C, V], to the teacher's logits [C, V]."""
+    """Return a function that returns the teacher's logits [C, V] of some of the N rows, given the student's [C, V]."""
     if teacher is None:
         return lambda part, student_CV: student_CV  # only its shape is used
     if isinstance(teacher, Head):
-        products = _Products(teacher, places_N, size)
-        return lambda part, student_CV: products.chunk(part)
+        chunks = _LogitChunks(teacher, places_N, size)
+        return lambda part, student_CV: chunks.logits(part)
     if isinstance(teacher, TopK):
         return lambda part, student_CV: completed(
             teacher.rows(places_N[part]).to(student_CV.device), student_CV, weights.temperature
         )
-    logits_PV, at_N = teacher.flatten(0, 1), places_N.to(teacher.device)
-    return lambda part, student_CV: logits_PV.index_select(0, at_N[part])
+    logits_PV, places_N = teacher.flatten(0, 1), places_N.to(teacher.device)
+    return lambda part, student_CV: logits_PV.index_select(0, places_N[part])
 
 
 class _HeadGradients:
     """The gradients of a head, accumulated over chunks. The gradients of weights and bias are float32 or wider."""
 
-    def __init__(self, products: _Products, wanted: bool) -> None:
-        head, self.products = products.head, products
+    def __init__(self, chunks: _LogitChunks, *, is_needed: bool) -> None:
+        self.chunks = chunks
+        head = chunks.head
         dtype = torch.promote_types(head.weight_VW.dtype, torch.float32)
-        of_hidden, of_weight, of_bias = (wanted and name for name in head.needed)
-        self.hidden_NW = torch.empty_like(products.hidden_NW) if of_hidden else None
-        self.weight_VW = torch.zeros_like(head.weight_VW, dtype=dtype) if of_weight else None
-        self.bias_V = torch.zeros_like(head.bias_V, dtype=dtype) if of_bias and head.bias_V is not None else None
+        for_hidden, for_weight, for_bias = head.needed if is_needed else NONE
+        self.hidden_NW = torch.empty_like(chunks.hidden_NW) if for_hidden else None
+        self.weight_VW = torch.zeros_like(head.weight_VW, dtype=dtype) if for_weight else None
+        self.bias_V = torch.zeros_like(head.bias_V, dtype=dtype) if for_bias and head.bias_V is not None else None
 
     def add(self, part: slice, gradient_CV: Tensor) -> None:
-        count = self.products.head.logit_count
-        gradient_CV, hidden_CW = gradient_CV[:, :count], self.products.hidden_NW[part]
+        """Add the products of the gradient of the logits of some of the N rows."""
+        count = self.chunks.head.logit_count
+        gradient_CV, hidden_CW = gradient_CV[:, :count], self.chunks.hidden_NW[part]
         if self.hidden_NW is not None:
-            torch.mm(gradient_CV, self.products.head.weight_VW[:count], out=self.hidden_NW[part])
+            torch.mm(gradient_CV, self.chunks.head.weight_VW[:count], out=self.hidden_NW[part])
         if self.weight_VW is not None:
             weight_VW = self.weight_VW[:count]
             if weight_VW.dtype == gradient_CV.dtype:  # without a temporary tensor for the product
@@ -521,5 +534,5 @@ class _HeadGradients:
         """Return the gradients. The gradient of hidden states has all rows [P, W], with zeros in unscored rows."""
         if self.hidden_NW is None:
             return None, self.weight_VW, self.bias_V
-        hidden_PW = torch.zeros_like(self.products.head.hidden_PW)
+        hidden_PW = torch.zeros_like(self.chunks.head.hidden_PW)
         return hidden_PW.index_copy_(0, places_N, self.hidden_NW), self.weight_VW, self.bias_V

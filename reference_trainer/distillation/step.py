@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -96,10 +95,9 @@ def kd_step(
     labels_BT = labels_of_logits(batch.labels)
     count = int((labels_BT != IGNORE_INDEX).sum())
     weights = Weights(temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
-    passed = forward_backward(teacher, student, batch, labels_BT, weights, scale=1 / max(count, 1), metrics=True)
-    sums = dict(passed.sums)
-    numbers = iter(torch.stack(list(sums.values())).tolist())  # one transfer from the device
-    metrics = {name: MetricSum(next(numbers), count) for name in sums}
+    sums = forward_backward(teacher, student, batch, labels_BT, weights, scale=1 / max(count, 1), metrics=True).sums
+    values = torch.stack(list(sums.values())).tolist()  # one transfer from the device
+    metrics = {name: MetricSum(value, count) for name, value in zip(sums, values, strict=True)}
     total = metrics.pop("loss").sum
     if not count:
         return StepResult(loss=None, sum=total, count=count, metrics={})
@@ -107,10 +105,8 @@ def kd_step(
 
 
 def check_vocabularies(teacher: Frozen, student: Student | Teacher) -> None:
-    """Raise `VocabularyError` if the vocabulary sizes differ, unless the teacher is an `AlignedTeacher`."""
-    if isinstance(teacher, AlignedTeacher):
-        return
-    if teacher.vocab_size != student.vocab_size:
+    """Raise `VocabularyError` if the vocabulary sizes differ. An `AlignedTeacher` may have any vocabulary."""
+    if not isinstance(teacher, AlignedTeacher) and teacher.vocab_size != student.vocab_size:
         raise VocabularyError(
             f"different vocab_size: student {student.vocab_size}, teacher {teacher.vocab_size}; probably the "
             f"tokenizers differ or one output layer is padded"
@@ -148,9 +144,9 @@ def forward_backward(
 
     1. Run the teacher. It returns logits, its output layer if logits can be formed in chunks, or its most probable
        tokens.
-    2. Run the student, and compute loss and gradient of the logits, all at once or in chunks.
-    3. Add the distance of hidden states, if it has a weight.
-    4. Pass the gradients to the student's backward.
+    2. Run the student; compute the loss and its gradient by the logits, of all rows at once or in chunks of rows.
+    3. If the weights have a feature_weight, compute the distance of hidden states and its gradient.
+    4. Run the student's backward from the gradients.
 
     Args:
         teacher: None if ce_weight is the only weight above 0; then metrics of the teacher are not computed.
@@ -167,32 +163,43 @@ def forward_backward(
     Raises:
         TrainerError: As `checked_logits`, `losses` and `features.feature_loss`, before the student has a gradient.
     """
-    matched = weights.feature_weight > 0
+    with_states = weights.feature_weight > 0
     # A teacher with another tokenizer has other positions, so its loss compares groups of tokens, not rows.
-    if isinstance(teacher, AlignedTeacher) and not matched:
-        aligned, student_pass = teacher.aligned(batch, weights.temperature), student.forward(batch)
+    if isinstance(teacher, AlignedTeacher) and not with_states:
+        aligned = teacher.aligned(batch, weights.temperature)
+        student_pass = student.forward(batch)
         student_BTV = checked_logits("student", student_pass.logits, batch.tokens, student.vocab_size).detach()
-        tensors = (student_BTV, batch.tokens, labels_BT.to(student_BTV.device))
-        rows = aligned_rows(*tensors, aligned, weights, scale=scale, deferred=deferred)
+        labels_BT = labels_BT.to(student_BTV.device)
+        rows = aligned_rows(student_BTV, batch.tokens, labels_BT, aligned, weights, scale=scale, deferred=deferred)
         student_pass.backward(rows.gradient_BTV)
         return StepRows(rows, sums_of(rows, weights, metrics=metrics, all_logits=False, aligned=True))
-    with_head = _with_head(student, batch)
-    metrics, all_logits = metrics and teacher is not None, not isinstance(teacher, TopKTeacher)
-    teacher_output, teacher_states = _run_teacher(teacher, batch, chunked=with_head is not None, matched=matched)
-    run_student = partial(_run_student, student) if with_head is None else partial(_run_student_in_chunks, with_head)
-    forward_pass, rows, gradient_BTV = run_student(
-        batch, teacher_output, labels_BT, weights, matched=matched, scale=scale, metrics=metrics, deferred=deferred
+    head_student = _as_head_student(student, batch)
+    metrics = metrics and teacher is not None
+    chunked = head_student is not None
+    teacher_output, teacher_states = _run_teacher(teacher, batch, chunked=chunked, with_states=with_states)
+    forward_pass, rows, gradient_BTV = _run_student(
+        student,
+        head_student,
+        batch,
+        teacher_output,
+        labels_BT,
+        weights,
+        with_states=with_states,
+        scale=scale,
+        metrics=metrics,
+        deferred=deferred,
     )
     del teacher_output  # free the memory of the teacher's logits for the backward
-    if not matched:
+    if not with_states:
         forward_pass.backward(gradient_BTV)
+        all_logits = not isinstance(teacher, TopKTeacher)
         return StepRows(rows, sums_of(rows, weights, metrics=metrics, all_logits=all_logits))
     assert isinstance(forward_pass, FeaturePass), "`forward_features` returns a pass with hidden states"
-    # One backward from logits and hidden states together, because a second one would need the graph again.
-    matching, scored_BT = features or FeatureMatching(), labels_BT.to(gradient_BTV.device) != IGNORE_INDEX
-    distance, gradients = matching.differentiate(
+    scored_BT = labels_BT.to(gradient_BTV.device) != IGNORE_INDEX
+    distance, gradients = (features or FeatureMatching()).differentiate(
         forward_pass.hidden_states, teacher_states, scored_BT, scale * weights.feature_weight
     )
+    # One backward from logits and hidden states together: the graph is freed by the first backward.
     forward_pass.backward(gradient_BTV, gradients)
     return StepRows(rows, sums_of(rows, weights, metrics=metrics, feature=distance))
 
@@ -200,19 +207,20 @@ def forward_backward(
 def measured_rows(
     teacher: Frozen, student: Teacher, batch: Batch, labels_BT: Tensor, weights: Weights
 ) -> tuple[RowLosses, Tensor]:
-    """Return the rows of both models with their metrics, and the student's most probable tokens, int64 [B, T].
+    """Run both models without a gradient. The arguments and errors are as for `forward_backward`.
 
-    No gradient is computed. Tokens of unscored rows may be -1. Raise as `forward_backward`.
+    Returns:
+        The rows with their metrics, and the student's most probable tokens, int64 [B, T], -1 in some unscored rows.
     """
     if isinstance(teacher, AlignedTeacher):
         student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
         aligned = teacher.aligned(batch, weights.temperature)
         rows = aligned_rows(student_BTV, batch.tokens, labels_BT.to(student_BTV.device), aligned, weights)
         return rows, student_BTV.argmax(-1)
-    with_head = _with_head(student, batch)
-    teacher_output, _ = _run_teacher(teacher, batch, chunked=with_head is not None, matched=False)
-    if with_head is not None:
-        return _measured_in_chunks(with_head, batch, teacher_output, labels_BT, weights)
+    head_student = _as_head_student(student, batch)
+    teacher_output, _ = _run_teacher(teacher, batch, chunked=head_student is not None, with_states=False)
+    if head_student is not None:
+        return _measured_in_chunks(head_student, batch, teacher_output, labels_BT, weights)
     student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
     tensors = (student_BTV, _teacher_logits(teacher_output, student_BTV, weights), labels_BT.to(student_BTV.device))
     return loss_by_blocks(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True), student_BTV.argmax(-1)
@@ -221,7 +229,7 @@ def measured_rows(
 def _measured_in_chunks(
     student: HeadStudent, batch: Batch, teacher_output: TeacherOutput, labels_BT: Tensor, weights: Weights
 ) -> tuple[RowLosses, Tensor]:
-    """Return the result of `measured_rows` for a student whose logits are formed in chunks."""
+    """Carry out `measured_rows` for a student whose logits are formed in chunks."""
     results: list[tuple[RowLosses, Tensor]] = []
 
     def consume(head: Head) -> Gradients:
@@ -235,23 +243,29 @@ def _measured_in_chunks(
     return results[0]
 
 
-def _with_head(student: object, batch: Batch) -> HeadStudent | None:
-    """Return the student if its output layer can be replaced by the loss of this batch."""
+def _as_head_student(student: object, batch: Batch) -> HeadStudent | None:
+    """Return the student if the loss of this batch can replace its output layer, else None."""
     return student if isinstance(student, HeadStudent) and student.offers_head(batch) else None
 
 
 def _run_teacher(
-    teacher: Frozen | None, batch: Batch, *, chunked: bool, matched: bool
+    teacher: Frozen | None, batch: Batch, *, chunked: bool, with_states: bool
 ) -> tuple[TeacherOutput, Sequence[Tensor]]:
-    """Run the teacher. Return its output, and its hidden states if they are `matched`.
+    """Run the teacher. Return its output, and its hidden states if `with_states`, else ().
 
-    The output is the output layer if logits can be formed in chunks, else the logits; or the most probable tokens.
+    The output is the most probable tokens of a `TopKTeacher`; the output layer, if the teacher has one and the student
+    is `chunked`; else the logits.
     """
-    if teacher is None or (isinstance(teacher, TopKTeacher) and not matched):
-        return None if teacher is None else teacher.top_k(batch), ()
-    if chunked and isinstance(teacher, HeadTeacher) and (head := teacher.head(batch, hidden_states=matched)):
-        return head
-    if matched or isinstance(teacher, TopKTeacher | AlignedTeacher):
+    if teacher is None:
+        return None, ()
+    if isinstance(teacher, TopKTeacher) and not with_states:
+        return teacher.top_k(batch), ()
+    if chunked and isinstance(teacher, HeadTeacher):
+        head_and_states = teacher.head(batch, hidden_states=with_states)
+        if head_and_states is not None:
+            return head_and_states
+    # A top-k or aligned teacher comes here only to match features; `feature_teacher` refuses it without hidden states.
+    if with_states or isinstance(teacher, TopKTeacher | AlignedTeacher):
         outputs = feature_teacher(teacher).outputs(batch)
     else:
         outputs = Outputs(teacher.logits(batch), ())
@@ -259,48 +273,40 @@ def _run_teacher(
 
 
 def _teacher_logits(teacher_output: TeacherOutput, student_BTV: Tensor, weights: Weights) -> Tensor:
-    """Return the teacher's logits on the student's device; without a teacher, a tensor of the same shape."""
+    """Return the teacher's logits [B, T, V] on the student's device; without a teacher, the student's logits."""
     if teacher_output is None:
-        return student_BTV  # only its shape is used
+        return student_BTV  # kd_weight is 0 and metrics are off, so only the shape is used
     if isinstance(teacher_output, TopK):
         return completed(teacher_output.to(student_BTV.device), student_BTV, weights.temperature)
-    assert isinstance(teacher_output, Tensor), "an output layer is for a student in chunks"
+    assert isinstance(teacher_output, Tensor), "only a student in chunks gets a teacher's output layer"
     return teacher_output.to(student_BTV.device)
 
 
 def _run_student(
     student: Student,
+    head_student: HeadStudent | None,
     batch: Batch,
     teacher_output: TeacherOutput,
     labels_BT: Tensor,
     weights: Weights,
     *,
-    matched: bool,
+    with_states: bool,
     scale: float | Tensor,
     metrics: bool,
     deferred: bool,
 ) -> tuple[StudentPass, RowLosses, Tensor]:
-    """Run the student. Return its pass, the rows, and the gradient of the logits."""
-    forward_pass = feature_student(student).forward_features(batch) if matched else student.forward(batch)
-    student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
-    tensors = (student_BTV, _teacher_logits(teacher_output, student_BTV, weights), labels_BT.to(student_BTV.device))
-    rows = loss_by_blocks(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
-    return forward_pass, rows, rows.gradient_BTV
+    """Run the student, in chunks if it is a `head_student`. Return its pass, the rows, and the argument of `backward`.
 
-
-def _run_student_in_chunks(
-    student: HeadStudent,
-    batch: Batch,
-    teacher_output: TeacherOutput,
-    labels_BT: Tensor,
-    weights: Weights,
-    *,
-    matched: bool,
-    scale: float | Tensor,
-    metrics: bool,
-    deferred: bool,
-) -> tuple[StudentPass, RowLosses, Tensor]:
-    """Run the student in chunks. Return its pass, the rows, and the argument of `backward` in place of a gradient."""
+    The argument is the gradient of the logits. The pass of a `head_student` ignores it and gets its own logits.
+    """
+    if head_student is None:
+        forward_pass = feature_student(student).forward_features(batch) if with_states else student.forward(batch)
+        student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
+        tensors = (student_BTV, _teacher_logits(teacher_output, student_BTV, weights), labels_BT.to(student_BTV.device))
+        rows = loss_by_blocks(
+            *tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred
+        )
+        return forward_pass, rows, rows.gradient_BTV
     results: list[RowLosses] = []
 
     # The student calls this function within its forward, in place of its output layer.
@@ -312,8 +318,8 @@ def _run_student_in_chunks(
         results.append(rows)
         return gradients
 
-    forward_pass = student.forward_head(batch, consume, hidden_states=matched)
-    return forward_pass, results[0], forward_pass.logits
+    head_pass = head_student.forward_head(batch, consume, hidden_states=with_states)
+    return head_pass, results[0], head_pass.logits
 
 
 def sums_of(
@@ -340,21 +346,24 @@ def sums_of(
         rows: The rows.
         weights: The arguments of the loss.
         metrics: Whether the rows have metrics.
-        feature: The distance of hidden states, if it is minimised, without a unit. The loss includes its weighted sum.
-        all_logits: Whether all logits of the teacher are known. If not, the metrics that compare with the teacher, from
-            kl_at_T to agreement, are left out.
+        feature: The summed distance of hidden states, without a unit; None if it is not part of the loss. It is
+            returned as "feature", and added to the loss with its weight.
+        all_logits: Whether the teacher returned all its logits. If not, kl_at_T, kl_at_1, teacher_loss,
+            teacher_entropy and agreement are left out.
         aligned: Whether the rows are the result of `aligned_rows`; then universal_distance replaces soft_loss.
     """
-    # Without metrics, terms of weight 0 are not computed, and are left out.
     sums = {"loss": weighted_sum(rows, weights)}
     if feature is not None:
-        sums = {"loss": sums["loss"] + weights.feature_weight * feature, "feature": feature}
+        sums["loss"] = sums["loss"] + weights.feature_weight * feature
+        sums["feature"] = feature
     if weights.ce_weight or metrics:
         sums["hard_loss"] = rows.cross_entropy_P.sum()
     if weights.kd_weight or metrics:
         sums["universal_distance" if aligned else "soft_loss"] = weights.temperature**2 * rows.divergence_P.sum()
     if metrics and all_logits:
-        sums["kl_at_T"], sums["kl_at_1"] = rows.kl_P.sum(), rows.kl_at_1_P.sum()
-        sums["teacher_loss"], sums["teacher_entropy"] = rows.teacher_cross_entropy_P.sum(), rows.teacher_entropy_P.sum()
+        sums["kl_at_T"] = rows.kl_P.sum()
+        sums["kl_at_1"] = rows.kl_at_1_P.sum()
+        sums["teacher_loss"] = rows.teacher_cross_entropy_P.sum()
+        sums["teacher_entropy"] = rows.teacher_entropy_P.sum()
         sums["agreement"] = rows.agreement_P.sum()
     return sums

@@ -40,26 +40,27 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Group = tuple[range, range]
-"""The numbers of consecutive tokens of the student and of the teacher that spell the same text."""
+"""The positions of the student's and of the teacher's tokens that spell the same text."""
 
 
-SPECIAL = b"\xff"  # in place of a special token; no text has this byte
+SPECIAL = b"\xff"
+"""The byte that replaces a special token. UTF-8 does not use it."""
 UNSETTLED = " 'nvr\N{REPLACEMENT CHARACTER}"
-"""Last characters of a text that the tokens after it may change.
+"""Last characters of a text that may be decoded differently when more tokens follow.
 
-A part of a character is decoded as U+FFFD. The other ones begin texts that `clean_up_tokenization` of transformers
-replaces, such as " n't".
+An incomplete character is decoded as U+FFFD. With the other characters begin the texts that `clean_up_tokenization` of
+transformers replaces, such as " n't".
 """
 WINDOW = 8
 """Least number of tokens that are decoded before a token, so that a leading space is decoded as in the whole text."""
 
 
 def spelled(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> tuple[bytes, list[int | None]]:
-    """Return the text of tokens in UTF-8, and the end of every token in it; None for an end within a character.
+    """Return the text of tokens in UTF-8, and for every token its end in bytes; None for an end within a character.
 
-    The end of a token is the length of the text of all tokens up to it, since a tokenizer may decode a token
-    differently at the beginning of a text. A special token is the one byte `SPECIAL`, so that the ends of answers are
-    equal in two tokenizers with different special tokens.
+    The end of a token is the length of the text of all tokens up to it: decoded alone, a token may have another text.
+    A special token is the one byte `SPECIAL`, so that the ends of answers are equal in two tokenizers with different
+    special tokens.
 
     Args:
         tokenizer: A tokenizer of transformers. The time is linear in the number of tokens for a fast tokenizer, and
@@ -69,7 +70,9 @@ def spelled(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> tuple[
     special = set(tokenizer.all_special_ids)
     decode = partial(tokenizer.decode, skip_special_tokens=True)
     text = decode(tokens)
-    beginnings = _beginnings_by_windows(decode, tokens, special, text) if getattr(tokenizer, "is_fast", False) else None
+    beginnings = None
+    if getattr(tokenizer, "is_fast", False):
+        beginnings = _beginnings_by_windows(decode, tokens, special, text)
     if beginnings is None:
         beginnings = [_beginning(decode(tokens[:number]), text) for number in range(1, len(tokens) + 1)]
     content = text.encode()
@@ -78,9 +81,10 @@ def spelled(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> tuple[
     for token, (size, is_beginning) in zip(tokens, beginnings, strict=True):
         if token in special:
             spelling += content[written:size] + SPECIAL
-            written, specials = size, specials + 1
-        # Half a character is decoded as U+FFFD. If the text itself has this character, its first tokens seem
-        # to be whole, and the next token adds nothing.
+            written = size
+            specials += 1
+        # An incomplete character is decoded as U+FFFD. If the text itself has this character, its first token already
+        # gives the whole character and the next token adds nothing: then only the last token has an end.
         end = size + specials if is_beginning else None
         if ends and end == ends[-1]:
             ends[-1] = None
@@ -89,14 +93,14 @@ def spelled(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> tuple[
 
 
 def _beginning(text: str, whole: str) -> tuple[int, bool]:
-    """Return the size of a text in UTF-8, and whether `whole` begins with it."""
+    """Return the size of a text in UTF-8 in bytes, and whether `whole` begins with the text."""
     return len(text.encode()), whole.startswith(text)
 
 
 def _beginnings_by_windows(
     decode: Callable[[Sequence[int]], str], tokens: Sequence[int], special: Set[int], whole: str
 ) -> list[tuple[int, bool]] | None:
-    """Return `_beginning` of the text of each beginning of `tokens`, or None if the last is then not `whole`."""
+    """Return `_beginning` of the text of the first 1, 2, ... tokens; None if the text of all is then not `whole`."""
     # Write text(b:n) for the text that tokens b to n spell alone. A text is settled if no later token changes it. With
     # s settled tokens (b in the round before), text(0:n) is text(0:s) and the part of text(b:n) after text(b:s): both
     # begin with the same token, and so lack the same leading space. Then s becomes b, and n becomes s.
@@ -116,7 +120,8 @@ def _beginnings_by_windows(
         beginnings.append((end, is_beginning))
         if number - settled >= WINDOW and rest and is_beginning and rest[-1] not in UNSETTLED:
             begin, settled = settled, number
-            read, size, shared, rest = read + len(rest), end, decode(tokens[begin:settled]), ""
+            read, size = read + len(rest), end
+            shared, rest = decode(tokens[begin:settled]), ""
     return beginnings if whole[read:] == rest else None
 
 
@@ -130,13 +135,15 @@ def align(student_ends: Sequence[int | None], teacher_ends: Sequence[int | None]
     Returns:
         Groups of at least one token of each model.
     """
-    # For each model, the number of the last token by its end. Ends of None, and of 0 (no text yet), close no group.
-    last_of = [{end: number for number, end in enumerate(ends) if end} for ends in (student_ends, teacher_ends)]
-    groups, begins = [], [0, 0]
-    for end in sorted(last_of[0].keys() & last_of[1].keys()):
-        stops = [last[end] + 1 for last in last_of]
-        groups.append((range(begins[0], stops[0]), range(begins[1], stops[1])))
-        begins = stops
+    # The last token with each end. An end of None, or of 0 (no text yet), ends no group.
+    student_last = {end: number for number, end in enumerate(student_ends) if end}
+    teacher_last = {end: number for number, end in enumerate(teacher_ends) if end}
+    groups = []
+    student_begin = teacher_begin = 0
+    for end in sorted(student_last.keys() & teacher_last.keys()):
+        student_stop, teacher_stop = student_last[end] + 1, teacher_last[end] + 1
+        groups.append((range(student_begin, student_stop), range(teacher_begin, teacher_stop)))
+        student_begin, teacher_begin = student_stop, teacher_stop
     return groups
 
 
@@ -158,8 +165,8 @@ def answer_groups(
     groups: list[Group] = []
     for runs in zip(*(_predicted_runs(masks) for _, masks in documents), strict=False):
         # 1. The texts of an answer in the tokens of both models, and the length of their common beginning.
-        parts = list(zip(tokenizers, runs, (tokens for tokens, _ in documents), strict=True))
-        spellings = [spelled(tokenizer, tokens[run.start : run.stop]) for tokenizer, run, tokens in parts]
+        parts = zip(tokenizers, runs, documents, strict=True)
+        spellings = [spelled(tokenizer, tokens[run.start : run.stop]) for tokenizer, run, (tokens, _) in parts]
         texts = [text.lstrip(b" \t\r\n" + SPECIAL) for text, _ in spellings]
         pairs = enumerate(zip(*texts, strict=False))
         shared = next((n for n, (one, other) in pairs if one != other), min(map(len, texts)))
@@ -169,8 +176,7 @@ def answer_groups(
             before = len(text) - len(rest)
             left_out = next((n for n, end in enumerate(ends) if end is None or end > before), len(ends))
             begins.append(run.start + left_out)
-            inside = (end if end and before < end <= before + shared else None for end in ends[left_out:])
-            sides.append([end and end - before for end in inside])
+            sides.append([end - before if end and before < end <= before + shared else None for end in ends[left_out:]])
         # 3. Align, and count tokens from the beginning of the document.
         for group in align(sides[0], sides[1]):
             placed = [range(begin + part.start, begin + part.stop) for begin, part in zip(begins, group, strict=True)]
@@ -181,9 +187,14 @@ def answer_groups(
 
 def _predicted_runs(masked: Sequence[bool]) -> list[range]:
     """Return the longest runs of tokens that are not masked."""
-    # The mask continues with True on both sides, so that bounds come in pairs.
-    bounds = [n for n in range(len(masked) + 1) if (n == 0 or masked[n - 1]) != (n == len(masked) or masked[n])]
-    return [range(begin, end) for begin, end in zip(bounds[::2], bounds[1::2], strict=True)]
+    runs, begin = [], None
+    for position, is_masked in enumerate([*masked, True]):  # the additional mask ends a last run
+        if begin is None and not is_masked:
+            begin = position
+        elif begin is not None and is_masked:
+            runs.append(range(begin, position))
+            begin = None
+    return runs
 
 
 def group_probabilities(
@@ -201,16 +212,16 @@ def group_probabilities(
         ShapeError: If the shapes do not match.
     """
     if logits_NV.dim() != 2 or tokens_N.shape != logits_NV.shape[:1]:
-        read = f"logits {list(logits_NV.shape)}, tokens {list(tokens_N.shape)}"
-        raise ShapeError(f"shapes do not match: {read}; expected [N, V] and [N]")
+        shapes = f"logits {list(logits_NV.shape)}, tokens {list(tokens_N.shape)}"
+        raise ShapeError(f"shapes do not match: {shapes}; expected [N, V] and [N]")
     wide_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
     log_p_NV = F.log_softmax(wide_NV / temperature, -1)
     chosen_N = log_p_NV.gather(1, tokens_N.long()[:, None])[:, 0]
-    # The sum over a range is the difference of two cumulative sums, in float64, since they grow with the length of the
-    # row.
+    # The sum over the tokens before the last one of a group is the difference of two cumulative sums. These grow with
+    # the length of the row, so they are float64.
     before_N = F.pad(chosen_N.double().cumsum(0), (1, 0))
-    numbers = [[group[at] for group in groups] for at in (0, -1)]
-    first_G, last_G = torch.tensor(numbers, dtype=torch.int64, device=logits_NV.device)
+    bounds = [[group[0] for group in groups], [group[-1] for group in groups]]
+    first_G, last_G = torch.tensor(bounds, dtype=torch.int64, device=logits_NV.device)
     prefix_G = (before_N[last_G] - before_N[first_G]).to(log_p_NV.dtype)
     return (log_p_NV[last_G] + prefix_G[:, None]).exp()
 
@@ -220,9 +231,8 @@ def universal_distance(student_GV: Tensor, teacher_GV: Tensor) -> Tensor:
 
     The vocabularies may have different sizes. The gradient reaches the student through the sorted values.
     """
-    sorted_student_GV, sorted_teacher_GV = (
-        torch.sort(one_GV, dim=-1, descending=True).values for one_GV in (student_GV, teacher_GV)
-    )
+    sorted_student_GV = torch.sort(student_GV, dim=-1, descending=True).values
+    sorted_teacher_GV = torch.sort(teacher_GV, dim=-1, descending=True).values
     surplus = sorted_teacher_GV.shape[1] - sorted_student_GV.shape[1]
     sorted_student_GV = F.pad(sorted_student_GV, (0, max(surplus, 0)))
     sorted_teacher_GV = F.pad(sorted_teacher_GV, (0, max(-surplus, 0)))
@@ -257,7 +267,7 @@ class Aligned:
 
 
 class AlignedTeacher:
-    """A frozen model with another tokenizer, which reads the documents of a batch in its own tokens.
+    """A frozen model with another tokenizer. It gets the documents of a batch in the tokens of its tokenizer.
 
     Args:
         teacher: The model, which takes batches of its tokens.
@@ -275,7 +285,7 @@ class AlignedTeacher:
     def aligned(self, batch: Batch, temperature: float) -> list[Aligned]:
         """Return the teacher's output for every row. A batch without example numbers has no groups.
 
-        The model is run in any case, since the ranks with its shards communicate in its forward.
+        The model also runs for a batch without groups, because ranks with its shards communicate in its forward.
         """
         pairs = [] if batch.examples is None else [self._pairs[number] for number in batch.examples.tolist()]
         tokens = [pair.teacher_tokens.long() for pair in pairs] or [torch.zeros(1, dtype=torch.int64)]
@@ -296,12 +306,12 @@ def _text_probabilities(logits_TV: Tensor, tokens_T: Tensor, spans_G2: Tensor, t
     """Return the probabilities of groups, [G, V], of a row whose token n + 1 is predicted at position n."""
     # Select the positions of all groups, and renumber the groups among the selected positions.
     spans: list[list[int]] = spans_G2.tolist()
-    at_N = torch.tensor([n for begin, end in spans for n in range(begin, end)], dtype=torch.int64)
+    positions = [position for begin, end in spans for position in range(begin, end)]
+    positions_N = torch.tensor(positions, dtype=torch.int64, device=logits_TV.device)
     ends = torch.tensor([end - begin for begin, end in spans], dtype=torch.int64).cumsum(0).tolist()
     groups = [range(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
-    at_N = at_N.to(logits_TV.device)
-    chosen_N = tokens_T.to(logits_TV.device)[at_N]
-    return group_probabilities(logits_TV[at_N - 1], chosen_N, groups, temperature=temperature)
+    tokens_N = tokens_T.to(logits_TV.device)[positions_N]
+    return group_probabilities(logits_TV[positions_N - 1], tokens_N, groups, temperature=temperature)
 
 
 def aligned_rows(
@@ -336,7 +346,7 @@ def aligned_rows(
     """
     rows = loss_by_blocks(
         student_BTV,
-        student_BTV,  # not read
+        student_BTV,  # in place of the teacher's logits, which are not read at a kd_weight of 0
         labels_BT,
         replace(weights, ce_weight=1.0, kd_weight=0.0),
         ignore_index=IGNORE_INDEX,
@@ -362,8 +372,10 @@ def aligned_rows(
     wrong_P = ~distance_P.isfinite()
     # `loss_by_blocks` has checked the student, so a distance that is not finite is reported as NaN of the teacher. The
     # places of faults are: 0 no fault, then P labels, P rows of the student, P rows of the teacher.
-    of_teacher = KINDS * (1 + 2 * len(wrong_P) + wrong_P.byte().argmax()) + 1 if len(wrong_P) else rows.fault
-    fault = torch.where((rows.fault == 0) & wrong_P.any(), of_teacher, rows.fault)
+    fault = rows.fault
+    if len(wrong_P):  # `argmax` needs an element
+        teacher_fault = KINDS * (1 + 2 * len(wrong_P) + wrong_P.byte().argmax()) + 1
+        fault = torch.where((fault == 0) & wrong_P.any(), teacher_fault, fault)
     if not deferred:
         raise_fault(int(fault), labels_BT, student_BTV.shape[-1])
     return replace(rows, divergence_P=distance_P / weights.temperature**2, fault=fault)

@@ -43,16 +43,17 @@ BATCH = 1000
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the files, or saved datasets, that a path names, in the order of their names.
+    """Return the files and saved datasets that a path names, in the order of their names.
 
-    A path is a file or a saved dataset, or another directory with .jsonl and .parquet files, or a pattern such as
+    The path is a file, a saved dataset, another directory (its .jsonl and .parquet files), or a pattern such as
     `data/*.jsonl`. Raise `DataError` if nothing matches a pattern.
     """
     if path.is_dir() and not (path / STATE).exists():
         return sorted(file for file in path.iterdir() if file.suffix in (".jsonl", ".parquet")) or [path]
     if path.exists() or not glob.has_magic(str(path)):
         return [path]
-    if not (matches := sorted(map(Path, glob.glob(str(path), recursive=True)))):  # noqa: PTH207  (may be absolute)
+    matches = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207  (may be absolute)
+    if not matches:
         raise DataError(f"no file matches {path}; expected .jsonl or .parquet files, or saved datasets")
     return matches
 
@@ -83,14 +84,14 @@ def _rows_of_file(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def digest_of(path: Path) -> str:
-    """Return the SHA-256, in hexadecimal digits, of one file, or of the digests of several files in their order.
+    """Return the SHA-256 of the file that a path names; of several files, the SHA-256 of their joined digests.
 
-    Several files come from a saved dataset or from `files_of`. Raise as `rows_of`.
+    The digest is in hexadecimal digits. A saved dataset has several files. Raise as `rows_of`.
     """
     files = files_of(path)
     if len(files) > 1:
         return hashlib.sha256("".join(map(digest_of, files)).encode()).hexdigest()
-    (path,) = files
+    path = files[0]
     try:
         if not path.is_dir():
             return file_digest(path)
@@ -102,23 +103,26 @@ def digest_of(path: Path) -> str:
 def check_readable(path: Path) -> None:
     """Raise `DataError` if a file that the path names cannot be opened."""
     for file in files_of(path):
-        try:
-            if not file.is_dir():
-                file.open("rb").close()
-        except OSError as error:
-            raise DataError(f"cannot read {file}: {error.strerror or error}{similar_path(file)}") from error
         if file.is_dir():
             _files(file)
+            continue
+        try:
+            file.open("rb").close()
+        except OSError as error:
+            raise DataError(f"cannot read {file}: {error.strerror or error}{similar_path(file)}") from error
 
 
 def size_of(path: Path) -> int:
     """Return the number of bytes of all files that the path names. Missing files count as 0."""
-    files = (part for file in files_of(path) for part in (file.rglob("*") if file.is_dir() else [file]))
-    return sum(part.stat().st_size for part in files if part.is_file())
+    size = 0
+    for file in files_of(path):
+        parts = file.rglob("*") if file.is_dir() else [file]
+        size += sum(part.stat().st_size for part in parts if part.is_file())
+    return size
 
 
 def _parquet_rows(path: Path) -> Iterator[object]:
-    """Yield the rows of a Parquet file; `BATCH` rows are in memory."""
+    """Yield the rows of a Parquet file, which is read `BATCH` rows at a time."""
     import pyarrow
     from pyarrow import parquet
 
@@ -143,7 +147,7 @@ def _saved_rows(directory: Path) -> Iterator[object]:
 
 
 def _files(directory: Path) -> list[Path]:
-    """Return the files of a dataset, in the order of its rows."""
+    """Return the Arrow files of a saved dataset, in the order of its rows."""
     try:
         state = json.loads((directory / STATE).read_text(encoding="utf-8"))
         return [directory / entry["filename"] for entry in state["_data_files"]]
@@ -155,29 +159,31 @@ def _files(directory: Path) -> list[Path]:
         raise DataError(f"{directory / STATE} does not name the files of a dataset: {error!r}") from error
 
 
-def _json(where: str, line: str) -> object:
+def _json(location: str, line: str) -> object:
     """Return the value of a line of JSON. Raise `DataError` with the location."""
     try:
         return json.loads(line.rstrip())
     except json.JSONDecodeError as error:
-        at = f"in column {error.colno}: {error.msg}"
-        raise DataError(f"{where}: invalid JSON {at}; expected an object on each line") from error
-    except ValueError as error:  # a number of too many digits
-        raise DataError(f"{where}: invalid JSON: {error}; expected an object on each line") from error
+        reason = f"in column {error.colno}: {error.msg}"
+        raise DataError(f"{location}: invalid JSON {reason}; expected an object on each line") from error
+    except ValueError as error:  # an integer with too many digits for `int`
+        raise DataError(f"{location}: invalid JSON: {error}; expected an object on each line") from error
 
 
-COUNTS, CONTINUES = "counts.json", "continues"
-"""Names of files beside the stored documents: numbers and notes; one byte per document, as `Chats.continues`."""
+COUNTS = "counts.json"
+"""Name of the file beside the stored documents with the counts and the notes of `Chats`."""
+CONTINUES = "continues"
+"""Name of the file beside the stored documents with `Chats.continues`."""
 BLOCK = 250
 """Rows that a worker process takes at once."""
 PROGRESS = 10_000
-"""Number of rows between two lines that report how many are tokenised."""
+"""Number of tokenised rows after which a line is reported."""
 FORMS = "expected `messages`, `prompt` and `completion`, or `text`"
 MARKS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
-"""The mark of a chat template before the tokens of an answer."""
+"""The tag of a chat template after which the tokens of an answer begin."""
 QUESTION, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
 TRIED = 16
-"""Number of trials after which a field that has always, or never, changed the text is not tried again."""
+"""Largest number of trials of a field whose trials all had one result: the text changed always, or never."""
 
 Row = tuple[str, object]
 """The location of a row, and its content: an object, or its JSON text."""
@@ -245,36 +251,38 @@ def write_chats(
         note: Called with a line after every `PROGRESS` rows.
 
     Raises:
-        DataError: If a row cannot be read or has another form, with the file and the line, and if no document has a
-            token to predict.
+        DataError: A row cannot be read or has another form (the message has the file and the line); or no document has
+            a token to predict.
     """
     counts, continues, refused = Counter[str](), bytearray(), list[Refusal]()
     convert = partial(_convert_rows, writer=writer, length=length, skips_invalid=skips_invalid, keeps_empty=keeps_empty)
 
-    # Yield documents as they are converted, so that the file is written while rows are read; numbers and notes are
-    # collected on the way.
-    def converted() -> Iterator[Document]:
+    # Yield each document once it is converted, so that not all are in memory; collect the counts and the notes.
+    def convert_all() -> Iterator[Document]:
         results: Iterator[ConvertedRow]
         if workers:
             results = (row for block in ordered_map(partial(_list, convert), _blocks(path), workers) for row in block)
         else:
             results = convert(rows_of(path))
         for number, row in enumerate(results, 1):
-            written = len(row.documents) - (row.empty if keeps_empty else 0)
-            counts.update(cut=row.cut, empty=row.empty, kept=written, rows=1)
+            predicted = len(row.documents) - (row.empty if keeps_empty else 0)
+            counts.update(cut=row.cut, empty=row.empty, predicted=predicted, rows=1)
             writer.counts.update(row.counts)
             refused.extend(row.refusal)
-            for at, (stored, unpredicted) in enumerate(row.documents):
-                counts["largest"] = max(counts["largest"], int(stored.max()))
-                continues.append(at > 0)
-                yield Document(torch.from_numpy(stored), given=torch.from_numpy(unpredicted))
+            for index, (tokens, unpredicted) in enumerate(row.documents):
+                counts["largest"] = max(counts["largest"], int(tokens.max()))
+                continues.append(index > 0)
+                yield Document(torch.from_numpy(tokens), given=torch.from_numpy(unpredicted))
             if number % PROGRESS == 0:
                 note(f"{number:,} rows of {path} are tokenised")
 
-    write_documents(directory, converted())
-    if not counts["kept"]:
-        reason = "; try a larger --length: answers begin behind it" if counts["cut"] and counts["empty"] else ""
-        reason += f"; {len(refused)} rows are left out, the first: {refused[0].reason}" if refused else ""
+    write_documents(directory, convert_all())
+    if not counts["predicted"]:
+        reason = ""
+        if counts["cut"] and counts["empty"]:
+            reason += "; try a larger --length: answers begin behind it"
+        if refused:
+            reason += f"; {len(refused)} rows are left out, the first: {refused[0].reason}"
         raise DataError(f"{path} has no document with a token to predict in its first {length} tokens{reason}")
     (directory / CONTINUES).write_bytes(continues)
     content = {**counts, "notes": [*refusal_notes(refused, counts["rows"]), *writer.notes()]}
@@ -303,7 +311,7 @@ class ConvertedRow:
         cut: The number of documents that were cut.
         empty: The number of documents without a predicted token.
         counts: How often each note of the writer applies.
-        refusal: At most one.
+        refusal: The refusal of the row, as a list: empty if the row is valid.
     """
 
     documents: Sequence[tuple[numpy.ndarray, numpy.ndarray]] = ()
@@ -316,7 +324,7 @@ class ConvertedRow:
 def _convert_rows(
     rows: Iterable[Row], *, writer: ChatWriter, length: int, skips_invalid: bool, keeps_empty: bool
 ) -> Iterator[ConvertedRow]:
-    """Convert every row; a new block begins after every `BLOCK` rows."""
+    """Yield every row, converted. A new block begins after every `BLOCK` rows."""
     for number, row in enumerate(rows):
         if number % BLOCK == 0:
             writer.begin_block()
@@ -325,47 +333,48 @@ def _convert_rows(
 
 def _convert_row(row: Row, writer: ChatWriter, length: int, *, skips_invalid: bool, keeps_empty: bool) -> ConvertedRow:
     """Convert one row, or return its refusal."""
-    where, content = row
+    location, content = row
     documents, cut, empty = [], 0, 0
-    # Count in a new counter, since the counts of a refused row are dropped.
-    before, writer.counts = writer.counts, Counter[str]()
+    # Use a new counter for the row, because the counts of a refused row are dropped.
+    total_counts, writer.counts = writer.counts, Counter[str]()
     try:
-        uncut = _documents(where, _json(where, content) if isinstance(content, str) else content, writer)
+        value = _json(location, content) if isinstance(content, str) else content
+        uncut = _documents(location, value, writer)
         counts = writer.counts
     except DataError as error:
         if not skips_invalid:
             raise
-        return ConvertedRow(refusal=[Refusal(Path(where).name, str(error).removeprefix(f"{where}: "))])
+        return ConvertedRow(refusal=[Refusal(Path(location).name, str(error).removeprefix(f"{location}: "))])
     finally:
-        writer.counts = before
+        writer.counts = total_counts
     for document in uncut:
-        first = _cut_document(document, length)
-        assert first.given is not None
-        is_empty = bool(first.given[1:].all())
+        assert document.given is not None, "`_document` sets the mask"
+        tokens, unpredicted = document.tokens[:length], document.given[:length]
+        is_empty = bool(unpredicted[1:].all())  # nothing precedes the first token, so it is never predicted
         cut += len(document.tokens) > length
         empty += is_empty
-        if is_empty and keeps_empty:
-            first = _document([0], [True])
-        if keeps_empty or not is_empty:
-            assert first.given is not None
-            documents.append((first.tokens.to(torch.int32).numpy(), first.given.numpy()))
+        if is_empty:
+            if not keeps_empty:
+                continue
+            tokens, unpredicted = tokens.new_zeros(1), unpredicted.new_ones(1)
+        documents.append((tokens.to(torch.int32).numpy(), unpredicted.numpy()))
     return ConvertedRow(documents=documents, cut=cut, empty=empty, counts=counts)
 
 
 def _list(convert: Callable[[list[Row]], Iterator[ConvertedRow]], block: list[Row]) -> list[ConvertedRow]:
-    """Convert a block in a worker process, which cannot return a generator."""
+    """Return the converted rows of a block as a list, because a worker process cannot return a generator."""
     return list(convert(block))
 
 
 def _blocks(path: Path) -> Iterator[list[Row]]:
-    """Yield blocks of `BLOCK` rows."""
+    """Yield the rows of all files in blocks of `BLOCK` rows."""
     rows = rows_of(path)
     while block := list(islice(rows, BLOCK)):
         yield block
 
 
 def refusal_notes(refused: Sequence[Refusal], rows: int) -> list[str]:
-    """Return a line about the rows that are left out, of `rows` in all; an empty list if there are none."""
+    """Return a line about the rows that are left out, as a list: empty if there are none. rows: number of all rows."""
     if not refused:
         return []
     places = ", ".join(refusal.place for refusal in refused[:5]) + (", ..." if len(refused) > 5 else "")
@@ -394,16 +403,10 @@ def read_template(path: Path) -> str:
         raise SettingError(f"cannot read the chat template {path}: {reason}; expected a Jinja template") from error
 
 
-def _cut_document(document: Document, length: int) -> Document:
-    """Return the first `length` tokens of a document."""
-    unpredicted = None if document.given is None else document.given[:length]
-    return Document(document.tokens[:length], given=unpredicted)
-
-
-def _documents(where: str, row: object, writer: ChatWriter) -> list[Document]:
+def _documents(location: str, row: object, writer: ChatWriter) -> list[Document]:
     """Return the documents of a row. Raise `DataError` with the location if the row has another form."""
     if not isinstance(row, dict):
-        raise DataError(f"{where}: {type(row).__name__}, expected an object; {FORMS}")
+        raise DataError(f"{location}: {type(row).__name__}, expected an object; {FORMS}")
     try:
         if row.get("messages") is not None:
             _count_keys(row, {"messages", "tools"}, writer)
@@ -415,17 +418,17 @@ def _documents(where: str, row: object, writer: ChatWriter) -> list[Document]:
             _count_keys(row, {"text"}, writer)
             return [_encode_completion("", row["text"], writer)]
     except DataError as error:
-        raise DataError(f"{where}: {error}") from error
-    except Exception as error:  # of any class: templates raise their own errors
+        raise DataError(f"{location}: {error}") from error
+    except Exception as error:  # a template can raise an error of any class
         reason = f"{type(error).__name__}: {first_line(error)}"
-        raise DataError(f"{where}: the chat template rejects it: {reason}") from error
+        raise DataError(f"{location}: the chat template rejects it: {reason}") from error
     keys = (f"{name} ({'null' if value is None else type(value).__name__})" for name, value in row.items())
-    raise DataError(f"{where}: its keys are {', '.join(keys) or 'none'}; {FORMS}")
+    raise DataError(f"{location}: its keys are {', '.join(keys) or 'none'}; {FORMS}")
 
 
-def _count_keys(row: Mapping[str, object], read: Set[str], writer: ChatWriter) -> None:
-    """Count the keys of a row that are not in `read`."""
-    for key in row.keys() - read:
+def _count_keys(row: Mapping[str, object], used: Set[str], writer: ChatWriter) -> None:
+    """Count the keys of a row that have a value and are not `used`."""
+    for key in row.keys() - used:
         if not _is_empty(row[key]):
             writer.counts[f"rows have {key!r}, which has no effect"] += 1
 
@@ -435,7 +438,7 @@ def _is_empty(value: object) -> bool:
 
 
 def _tools(value: object) -> Tools:
-    """Return definitions of tools, from objects or from JSON text, which many datasets have."""
+    """Return the definitions of tools; None if there are none. Many datasets have them as JSON text."""
     tools = json.loads(value) if isinstance(value, str) else value
     if tools is not None and not isinstance(tools, list):
         raise DataError(f"invalid tools: {type(tools).__name__}, expected a list, or a JSON text of one")
@@ -443,24 +446,42 @@ def _tools(value: object) -> Tools:
 
 
 def _encode_completion(prompt: str, completion: str, writer: ChatWriter) -> Document:
-    """Return a prompt and its completion, which is predicted, with the end-of-sequence token."""
+    """Return a document of a prompt, its completion and the end-of-sequence token; the prompt is not predicted."""
     tokenizer = writer.tokenizer
     before = tokenizer(prompt)["input_ids"]
     after = tokenizer(completion, add_special_tokens=False)["input_ids"]
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     if not end:
         writer.counts["texts end without an end-of-sequence token, since the tokenizer has none"] += 1
-    if before and before[-1:] == end:  # this tokenizer ends every text with the token
+    if before and before[-1:] == end:  # some tokenizers append the token to every text
         before = before[:-1]
     return _document([*before, *after, *end], [True] * len(before) + [False] * (len(after) + len(end)))
+
+
+@dataclass(slots=True)
+class Rendering:
+    """The messages up to an answer, as the chat template renders them.
+
+    Attributes:
+        tokens: The tokens, [N].
+        unpredicted: A mask of the tokens that are not predicted, [N].
+        begin: The position of the answer's first token.
+        answer: The index of the answer among the messages.
+    """
+
+    tokens: list[int]
+    unpredicted: list[bool]
+    begin: int
+    answer: int
 
 
 def encode_chat(messages: object, writer: ChatWriter, *, tools: Tools = None) -> list[Document]:
     """Return a conversation as the tokenizer's chat template renders it, with only the answers predicted.
 
-    An answer is predicted in the context of its request: the rendering of the messages before it. Successive answers
-    are in one document while each rendering begins with the previous one. A new document begins where the template
-    renders earlier turns differently when later ones follow, such as without their thinking.
+    1. Render the messages up to each answer; only the tokens of this answer are predicted.
+    2. If the rendering begins with the previous document, it replaces the document, whose answers stay predicted.
+    3. Otherwise it begins a new document: the template renders earlier turns differently when later ones follow, such
+       as without their thinking.
 
     Args:
         messages: Objects with `role`, `content` and other keys that the template reads; an answer of `weight` 0 is not
@@ -469,49 +490,53 @@ def encode_chat(messages: object, writer: ChatWriter, *, tools: Tools = None) ->
         tools: Definitions of tools, for the template.
 
     Returns:
-        The documents; one without tokens for a conversation without an answer.
+        The documents. A conversation without an answer gives one document without tokens.
 
     Raises:
         DataError: If messages have another form, or the rendering of an answer does not begin with its prompt.
     """
-    # Each entry of `documents` has tokens, the mask of those not predicted, and the number of its last answer.
     turns = _turns(messages, writer)
     weights = [turn.pop("weight", None) for turn in turns]
     answers = [n for n, turn in enumerate(turns) if turn["role"] == "assistant"]
-    answers = answers[-1:] if writer.turns == "last" else answers
-    documents: list[tuple[list[int], list[bool], int]] = []
+    if writer.turns == "last":
+        answers = answers[-1:]
+    documents: list[Rendering] = []
     writer.pieces.clear()
     for n in answers:
         text = writer.text(turns[: n + 1], tools)
-        tokens, unpredicted, begin = writer.answer(turns[: n + 1], text, tools)
-        writer.count_unwritten(turns[: n + 1], text, documents[-1][2] + 1 if documents else 0, tools)
-        if weights[n] == 0:  # in the document, but not predicted
+        rendering = writer.answer(turns[: n + 1], text, tools)
+        previous = documents[-1] if documents else None
+        writer.count_unwritten(turns[: n + 1], text, 0 if previous is None else previous.answer + 1, tools)
+        if weights[n] == 0:
             writer.counts["answers have the weight 0, and are not predicted"] += 1
-            unpredicted = [True] * len(unpredicted)
-        if documents and len(documents[-1][0]) <= begin and tokens[: len(documents[-1][0])] == documents[-1][0]:
-            # This rendering continues the last document: keep what it predicts.
-            _, earlier, last = documents.pop()
-            unpredicted[: len(earlier)] = earlier
-            if len(tokens) > len(earlier) and not earlier[-1] and not writer.ends_answers:
-                # The template writes no end of an answer. If the next message begins with an added token, such as a
-                # mark of the role, the model learns to end its answer with this token.
-                following = tokens[len(earlier)]
-                unpredicted[len(earlier)] = turns[last + 1]["role"] == "assistant" or not writer.is_mark(following)
-        elif documents:
-            writer.close(*documents[-1][:2], turns[documents[-1][2]])
-        documents.append((tokens, unpredicted, n))
+            rendering.unpredicted = [True] * len(rendering.tokens)
+        if previous is None:
+            documents.append(rendering)
+            continue
+        size = len(previous.tokens)
+        if size > rendering.begin or rendering.tokens[:size] != previous.tokens:
+            writer.close(previous, turns[previous.answer])
+            documents.append(rendering)
+            continue
+        rendering.unpredicted[:size] = previous.unpredicted
+        if len(rendering.tokens) > size and not previous.unpredicted[-1] and not writer.ends_answers:
+            # The template writes no end of an answer. If the next message begins with an added token, such as a mark of
+            # the role, the model learns to end its answer with this token.
+            is_followed_by_answer = turns[previous.answer + 1]["role"] == "assistant"
+            rendering.unpredicted[size] = is_followed_by_answer or not writer.is_mark(rendering.tokens[size])
+        documents[-1] = rendering
     if documents:
-        writer.close(*documents[-1][:2], turns[answers[-1]])
+        writer.close(documents[-1], turns[answers[-1]])
         writer.counts["messages after the last answer are left out"] += len(turns) - 1 - answers[-1]
     writer.counts["messages have a weight that has no effect, since they are not predicted anyway"] += sum(
         weight is not None for n, weight in enumerate(weights) if n not in answers
     )
     writer.counts[DIVIDED] += len(documents) > 1
-    return [_document(tokens, unpredicted) for tokens, unpredicted, _ in documents] or [_document([], [])]
+    return [_document(part.tokens, part.unpredicted) for part in documents] or [_document([], [])]
 
 
 def _turns(messages: object, writer: ChatWriter) -> list[dict[str, object]]:
-    """Return messages without null values, with text content. Raise `DataError` for another form."""
+    """Return copies of the messages without null values, contents as text. Raise `DataError` for another form."""
     if not isinstance(messages, list | tuple) or not all(
         isinstance(message, dict) and "role" in message for message in messages
     ):
@@ -520,15 +545,16 @@ def _turns(messages: object, writer: ChatWriter) -> list[dict[str, object]]:
     for number, turn in enumerate(turns, 1):
         if isinstance(turn.get("content"), list | tuple):
             turn["content"] = _join_text(number, turn["content"], writer)
-        if "content" not in turn and not any(turn[name] for name in turn if name not in ("role", "weight")):
-            raise DataError(f"message {number} has no content")  # templates write "None"
-        if isinstance(turn.get("weight"), str) or turn.get("weight", 1) not in (0, 1):
+        # Templates would write "None" for a message without content and without, for example, calls of tools.
+        if "content" not in turn and not any(turn[name] for name in turn.keys() - {"role", "weight"}):
+            raise DataError(f"message {number} has no content")
+        if turn.get("weight", 1) not in (0, 1):
             raise DataError(f"message {number} has the weight {turn['weight']!r}; expected 0 or 1")
     return turns
 
 
 def _join_text(number: int, parts: Sequence[Any], writer: ChatWriter) -> str:
-    """Return the text of a content in parts. Raise `DataError` for a part that is not text."""
+    """Return the joined text of a content in parts. Raise `DataError` for a part that is not text."""
     for part in parts:
         kind = part.get("type") if isinstance(part, dict) else type(part).__name__
         if kind != "text" or not isinstance(part.get("text"), str):
@@ -561,122 +587,128 @@ class ChatWriter:
     def begin_block(self) -> None:
         """Reset the trials, so that documents and notes of a block do not depend on earlier rows."""
         self.pieces = Pieces(self.tokenizer)
-        self._tried: defaultdict[str, Counter[bool]] = defaultdict(Counter)
+        # For a field of the data: how many changes of its value changed the text (True) or did not (False).
+        self._trials: defaultdict[str, Counter[bool]] = defaultdict(Counter)
 
     def notes(self) -> list[str]:
         """Return a line for each count that is not 0, and for each option that the template does not name."""
         lines = [f"{text} ({count:,})" for text, count in self.counts.items() if count]
-        named = json.dumps(getattr(self.tokenizer, "chat_template", None) or "")
-        unread = [name for name in self.options if not re.search(rf"\b{re.escape(name)}\b", named)]
+        template = json.dumps(getattr(self.tokenizer, "chat_template", None) or "")  # may be several, by name
+        unread = [name for name in self.options if not re.search(rf"\b{re.escape(name)}\b", template)]
         return [*lines, *(f"the chat template does not read the option {name!r}" for name in unread)]
 
-    def answer(self, turns: Turns, text: str, tools: Tools) -> tuple[list[int], list[bool], int]:
-        """Return the tokens of messages, a mask of unpredicted tokens, and the position where the answer begins.
+    def answer(self, turns: Turns, text: str, tools: Tools) -> Rendering:
+        """Return the tokens of messages, of which the last one, an answer, is predicted.
 
-        The last message is the answer. If the template has marks, the tokens in `{% generation %}` of the answer are
-        predicted; otherwise all tokens after its prompt. text: the messages as the template renders them.
+        If the template has marks, the tokens in `{% generation %}` of the answer are predicted; otherwise all tokens
+        after its prompt. text: the messages as the template renders them.
         """
+        answer = len(turns) - 1
         template = self.tokenizer.get_chat_template(tools=tools)
         # Marks are positions of characters. The offsets that convert them to tokens need a fast tokenizer.
         if MARKS.search(template) and getattr(self.tokenizer, "is_fast", True):
             rendered = self._render(turns, tools, return_dict=True, return_assistant_tokens_mask=True)
-            after, marked = list(rendered["input_ids"]), rendered["assistant_masks"]
-            begin = _common_length(self._tokens(turns[:-1], tools), after) if len(turns) > 1 else 0
-            self.counts["answers have no token that the chat template marks by {% generation %}"] += not any(
-                marked[begin:]
-            )
-            return after, [at < begin or not mark for at, mark in enumerate(marked)], begin
-        after = self._tokens(turns, tools, text)
-        begin = self._begin(turns, after, tools)
-        return after, [True] * begin + [False] * (len(after) - begin), begin
+            tokens, masks = list(rendered["input_ids"]), rendered["assistant_masks"]
+            begin = _common_length(self._tokens(turns[:-1], tools), tokens) if len(turns) > 1 else 0
+            is_unmarked = not any(masks[begin:])
+            self.counts["answers have no token that the chat template marks by {% generation %}"] += is_unmarked
+            unpredicted = [n < begin or not mask for n, mask in enumerate(masks)]
+            return Rendering(tokens, unpredicted, begin, answer)
+        tokens = self._tokens(turns, tools, text)
+        begin = self._begin(turns, tokens, tools)
+        return Rendering(tokens, [True] * begin + [False] * (len(tokens) - begin), begin, answer)
 
-    def _begin(self, turns: Turns, after: Sequence[int], tools: Tools) -> int:
-        """Return the position in the tokens `after` of all messages where the last one, an answer, begins.
+    def _begin(self, turns: Turns, tokens: Sequence[int], tools: Tools) -> int:
+        """Return the position where the last message, an answer, begins in the `tokens` of all messages.
 
-        It is the end of the prompt. If the prompt ends in tokens that the answer lacks, such as `<think>`, it is the
-        end of the common beginning, if this is longer than the earlier messages. For a first answer, or one after an
-        answer that the template renders differently in a prompt, it is the first token that changes with the content.
-
-        Raise `DataError` if the answer does not begin with the prompt.
+        Raise `DataError` if the answer of a question does not begin with the prompt.
         """
-        # 1. The answer begins with the whole prompt.
         before = turns[:-1]
-        prompt = self._tokens(before, tools, add_generation_prompt=True) if before else []
-        begin = _common_length(prompt, after)
-        if before and begin == len(prompt):
-            return begin
-        # 2. The answer begins with a part of the prompt that includes all earlier messages.
-        plain = self._tokens(before, tools) if before else []
-        if before and begin > len(plain) and after[: len(plain)] == plain:
-            missing = self.tokenizer.decode(prompt[begin:])
-            self.counts[
-                f"answers do not begin with {missing!r}, the end of the prompt for them, and are predicted without it; "
-                "see --template-options and --chat-template"
-            ] += 1
-            return begin
-        if before and before[-1]["role"] != "assistant":
-            raise DataError(
-                f"the chat template does not begin message {len(turns)}, an answer, with the prompt for it; use one "
-                "that marks answers by {% generation %} (--chat-template FILE)"
-            )
-        # 3. Without a usable prompt: the first token that differs between this answer and short ones. There are two
-        # short answers, because one of them may begin like this answer.
+        if before:
+            # 1. The tokens begin with the whole prompt: the answer begins at its end.
+            prompt = self._tokens(before, tools, add_generation_prompt=True)
+            begin = _common_length(prompt, tokens)
+            if begin == len(prompt):
+                return begin
+            # 2. The tokens begin with all earlier messages and a part of what the prompt adds, such as all but
+            # `<think>`: the answer begins where the prompt and the tokens differ.
+            earlier = self._tokens(before, tools)
+            if begin > len(earlier) and tokens[: len(earlier)] == earlier:
+                missing = self.tokenizer.decode(prompt[begin:])
+                self.counts[
+                    f"answers do not begin with {missing!r}, the end of the prompt for them, and are predicted without "
+                    "it; see --template-options and --chat-template"
+                ] += 1
+                return begin
+            if before[-1]["role"] != "assistant":
+                raise DataError(
+                    f"the chat template does not begin message {len(turns)}, an answer, with the prompt for it; use "
+                    "one that marks answers by {% generation %} (--chat-template FILE)"
+                )
+        # 3. No message before, or an answer, which the template may render differently in a prompt: the answer begins
+        # where its tokens differ from those of a short answer. One of two short answers may begin like this answer.
         variants = ([*before, {"role": "assistant", "content": text}] for text in ("a", "b"))
-        return min(_common_length(after, self._tokens(variant, tools)) for variant in variants)
+        return min(_common_length(tokens, self._tokens(variant, tools)) for variant in variants)
 
     def _tokens(self, turns: Turns, tools: Tools, text: str | None = None, **options: object) -> list[int]:
-        """Return the tokens of messages. text: the rendered messages, if they have been rendered already."""
+        """Return the tokens of messages. text: the messages as `text` returns them, if the caller has them."""
 
-        def whole() -> list[int]:
+        def tokenize_whole() -> list[int]:
             return list(self._render(turns, tools, return_dict=False, **options))
 
         if not self.pieces.can_split:
-            return whole()
-        return self.pieces.tokens(self.text(turns, tools, **options) if text is None else text, whole)
+            return tokenize_whole()
+        return self.pieces.tokens(self.text(turns, tools, **options) if text is None else text, tokenize_whole)
 
     def _render(self, turns: Turns, tools: Tools, **options: object) -> Any:
         return self.tokenizer.apply_chat_template(list(turns), tools=tools, **self.options, **options)
 
     @cached_property
     def ends_answers(self) -> bool:
-        """Whether the template, which has no marks of answers, writes an end after an answer."""
-        template = self.tokenizer.get_chat_template(tools=None)
-        return bool(MARKS.search(template)) or not self.text([QUESTION, ANSWER], None).rstrip().endswith(
-            ANSWER["content"]
-        )
+        """Whether the template writes an end after an answer. True for a template with marks, which include the end."""
+        if MARKS.search(self.tokenizer.get_chat_template(tools=None)):
+            return True
+        return not self.text([QUESTION, ANSWER], None).rstrip().endswith(ANSWER["content"])
 
     def is_mark(self, token: int) -> bool:
-        """Return whether a token after an answer ends it, as an added one that begins the next message; count both."""
-        is_mark = token in self.tokenizer.added_tokens_decoder
-        name = self.tokenizer.convert_ids_to_tokens(token)
-        self.counts[f"answers are ended by {name!r}, with which the next message begins" if is_mark else NO_END] += 1
-        return is_mark
+        """Return whether the first token after an answer is an added token, which can end the answer; count the answer.
 
-    def close(self, tokens: list[int], unpredicted: list[bool], answer: Mapping[str, object]) -> None:
-        """Append the token that would begin a user's message, if the template writes no end of the answer.
+        Added tokens, such as a mark of the role, do not occur in the text of an answer.
+        """
+        if token not in self.tokenizer.added_tokens_decoder:
+            self.counts[NO_END] += 1
+            return False
+        name = self.tokenizer.convert_ids_to_tokens(token)
+        self.counts[f"answers are ended by {name!r}, with which the next message begins"] += 1
+        return True
+
+    def close(self, document: Rendering, answer: Mapping[str, object]) -> None:
+        """Append the token that would begin a user's message, if the template writes no end of the last `answer`.
 
         After a call of tools no user's message follows, so nothing is appended.
         """
-        if unpredicted[-1] or self.ends_answers:
+        if document.unpredicted[-1] or self.ends_answers:
             return
         _, written, rest = self.text([QUESTION, ANSWER, QUESTION], None).rpartition(ANSWER["content"])
         following = self.tokenizer(rest, add_special_tokens=False)["input_ids"]
         if answer.get("tool_calls") or not written or not following:
             self.counts[NO_END] += 1
         elif self.is_mark(following[0]):
-            tokens.append(following[0])
-            unpredicted.append(False)
+            document.tokens.append(following[0])
+            document.unpredicted.append(False)
 
     def count_unwritten(self, turns: Turns, text: str, begin: int, tools: Tools) -> None:
-        """Count fields of the messages from `begin` on without effect: changing the field does not change `text`.
+        """Count the fields without effect of the messages from `begin` on: changing the field does not change `text`.
 
-        Contents are tried until the contents of `TRIED` messages of a role had an effect, and if the text lacks one.
+        A content that `text` includes is no longer tried once `TRIED` contents of its role had an effect.
         """
-        for at in range(begin, len(turns)):
-            turn = turns[at]
+        for number in range(begin, len(turns)):
+            turn = turns[number]
 
-            def is_written(key: str, value: object, at: int = at) -> bool:
-                return self._differs(text, [*turns[:at], {**turns[at], key: value}, *turns[at + 1 :]], tools)
+            # The default binds the present number, since the loop changes the variable.
+            def is_written(key: str, value: object, number: int = number) -> bool:
+                changed = {**turns[number], key: value}
+                return self._differs(text, [*turns[:number], changed, *turns[number + 1 :]], tools)
 
             for key, value in turn.items():
                 if key == "content":
@@ -690,19 +722,19 @@ class ChatWriter:
 
     def _count_content(self, role: str, value: object, text: str, is_written: Callable[[str, object], bool]) -> None:
         """Count a content without effect, and a content of an answer that is not written whole."""
-        tried = self._tried[f"content of {role}"]
+        trials = self._trials[f"content of {role}"]
         # Templates may change spaces, so texts without spaces are compared if the direct comparison fails.
         is_whole = isinstance(value, str) and (value in text or "".join(value.split()) in "".join(text.split()))
-        if _is_empty(value) or (is_whole and tried[True] >= TRIED):
+        if _is_empty(value) or (is_whole and trials[True] >= TRIED):
             return
         if is_written("content", _change(value)):
-            tried[True] += 1
+            trials[True] += 1
             self.counts[PART_LOST] += role == "assistant" and not is_whole
         else:
             self.counts[f"messages of role {role!r} have a content that the chat template does not write"] += 1
 
     def _count_field(self, name: str, unit: str, value: object, is_written: Callable[[Any], bool]) -> None:
-        """Count a field without effect, and the parts of a nested field without effect, by their paths."""
+        """Count a field without effect; of a nested field with an effect, count the parts without effect, by path."""
         if _is_empty(value):
             return
         unwritten = set[str]()
@@ -711,21 +743,22 @@ class ChatWriter:
         elif isinstance(value, dict | list):
             for path, changed in _variants(value):
                 # Rendering is slow, so a part whose first `TRIED` trials had one result is not tried again.
-                tried = self._tried[name + path]
-                if tried.total() < TRIED or len(tried) > 1:
-                    answer = is_written(changed)
-                    tried[answer] += 1
+                trials = self._trials[name + path]
+                if trials.total() < TRIED or len(trials) > 1:
+                    trial = is_written(changed)
+                    trials[trial] += 1
                 else:
-                    (answer,) = tried
-                if not answer:
+                    (trial,) = trials  # the only key
+                if not trial:
                     unwritten.add(name + path)
         for path in unwritten:
             self.counts[f"{unit} have {path!r}, which the chat template does not write"] += 1
 
     def _differs(self, text: str, turns: Turns, tools: Tools) -> bool:
+        """Return whether the template renders the messages differently from `text`, or refuses them."""
         try:
             return self.text(turns, tools) != text
-        except Exception:  # the template refuses a value that it reads
+        except Exception:  # a template that refuses the value reads it
             return True
 
     def text(self, turns: Turns, tools: Tools, **options: object) -> str:
@@ -736,7 +769,7 @@ class ChatWriter:
 
 
 def _texts_of_arguments(calls: object) -> Iterator[str]:
-    """Yield the arguments of calls that are JSON text instead of objects."""
+    """Yield the arguments of those calls whose arguments are JSON text, not an object."""
     for call in calls if isinstance(calls, list) else ():
         function = call.get("function", call) if isinstance(call, dict) else None
         arguments = function.get("arguments") if isinstance(function, dict) else None
@@ -746,10 +779,12 @@ def _texts_of_arguments(calls: object) -> Iterator[str]:
 
 def _common_length(one: Sequence[int], other: Sequence[int]) -> int:
     """Return the length of the common beginning."""
-    if one == other[: len(one)]:
+    if one == other[: len(one)]:  # fast, and the usual case
         return len(one)
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    for position, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return position
+    return min(len(one), len(other))
 
 
 def _change(value: Any) -> Any:
@@ -760,19 +795,21 @@ def _change(value: Any) -> Any:
         return [_change(part) for part in value]
     if isinstance(value, bool):
         return not value
-    return value if value is None else value + ("x" if isinstance(value, str) else 1)
+    if value is None:
+        return None
+    return value + "x" if isinstance(value, str) else value + 1
 
 
 def _variants(value: object, key: str = "") -> Iterator[tuple[str, object]]:
     """Yield, for every part of a JSON value, the keys that lead to the part, and the value with this part changed.
 
-    The arguments of a call are one part, and all parameters of a function have the same key, since their names are
-    data. `"type": "function"`, which every call and tool of this form has, is left out.
+    The arguments of a call are one part, and all parameters of a function have the same path, since their names are
+    data. `"type": "function"`, which every call and tool of this form has, is left out. key: the last key of `value`.
     """
     if isinstance(value, list):
-        for at, part in enumerate(value):
+        for index, part in enumerate(value):
             for path, changed in _variants(part, key):
-                yield path, [*value[:at], changed, *value[at + 1 :]]
+                yield path, [*value[:index], changed, *value[index + 1 :]]
     elif isinstance(value, dict) and key != "arguments":
         for name, part in value.items():
             for path, changed in _variants(part, name):

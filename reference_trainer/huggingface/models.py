@@ -72,7 +72,8 @@ class Causal(nn.Module):
         if segments is not None:
             options["position_ids"] = positions_of(segments)
             if takes_documents(self.model):
-                # transformers returns masks of four axes as they are. Otherwise it reads the positions, which waits.
+                # transformers uses a mask of four axes unchanged. Without one, it would read the positions, which waits
+                # for the device.
                 no_mask = torch.empty(0, 0, 0, 0, dtype=torch.bool, device=tokens.device)
                 options |= {"attention_mask": no_mask, "documents": packed_rows(segments)}
         return self.model(input_ids=tokens, use_cache=False, output_hidden_states=output_hidden_states, **options)
@@ -80,7 +81,7 @@ class Causal(nn.Module):
 
 def positions_of(segments: Tensor) -> Tensor:
     """Return the position of each token in its segment, int64 [B, T], from 0. segments: integers [B, T]."""
-    # The index of a token minus the index at which its segment begins, which is the largest begin so far.
+    # Subtract the index at which the segment begins: the largest index of a first token up to this token.
     index = torch.arange(segments.shape[1], device=segments.device).expand_as(segments)
     begins = torch.ones_like(segments, dtype=torch.bool)
     begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
@@ -125,10 +126,10 @@ def load_model(source: Source | Path, *, dtype: object, seed: int | None = None)
         seed: The seed of the weights if the directory has a configuration and no weights.
 
     Raises:
-        ModelFileError: For what transformers cannot load, and for files without some of the weights, which
-            transformers would draw at random.
-        SettingError: For an unknown attention, and for a quantization that transformers refuses.
-        PackageError: For a package that attention or quantization need.
+        ModelFileError: transformers cannot load the model, or the files lack weights, which transformers would draw at
+            random.
+        SettingError: The attention is unknown, or transformers refuses the quantization.
+        PackageError: The attention or the quantization needs a package that is not installed.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -160,11 +161,13 @@ def load_model(source: Source | Path, *, dtype: object, seed: int | None = None)
             if source.quantization is None:
                 raise
             raise _unquantized(error.__cause__ or error) from error
-    # transformers draws missing weights at random and only warns. A tied weight is missing under all names but one.
+    # transformers draws missing weights at random and only warns. It lists a tied weight as missing under all its names
+    # but one, so a weight is missing only if no name of its parameter was read.
     model, report = loaded
     parameters = dict(model.named_parameters(remove_duplicate=False))
     read = {id(parameter) for name, parameter in parameters.items() if name not in report["missing_keys"]}
-    if missing := sorted(name for name in report["missing_keys"] if id(parameters.get(name)) not in read):  # not tied
+    missing = sorted(name for name in report["missing_keys"] if id(parameters.get(name)) not in read)
+    if missing:
         others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
         raise ModelFileError(f"cannot load {place}: its files lack the weights {missing[0]}{others}")
     return Causal(model)
@@ -191,12 +194,12 @@ def load_skeleton(source: Source, *, dtype: object, directory: Path | None = Non
         paths = stored_files(directory)
     except ModelFileError:  # other formats, or nothing; `load_model` reports it
         return None
-    if getattr(config, "quantization_config", None) is not None:  # scales belong to the weights
+    if getattr(config, "quantization_config", None) is not None:  # a quantized weight has scales, in other tensors
         return None
     with loading(source.place):
         files = weight_files(paths, "model.")
-        kind = next((tensor.dtype for tensor in files.values()), None)
-        dtype = (getattr(config, "dtype", None) or kind) if dtype == "auto" else dtype
+        if dtype == "auto":
+            dtype = getattr(config, "dtype", None) or next((tensor.dtype for tensor in files.values()), None)
         with torch.random.fork_rng(devices=[]):
             options: dict[str, object] = {} if source.attention is None else {"attn_implementation": source.attention}
             options |= {"dtype": dtype, "trust_remote_code": source.trust_remote_code}
@@ -232,8 +235,10 @@ def download(source: Source) -> Path:
         options: dict[str, object] = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
         for name in (CONFIG, "generation_config.json"):
             cached_file(place, name, **options)
-        if cached_file(place, WEIGHTS, **options) is None and (index := cached_file(place, INDEX, **options)):
-            get_checkpoint_shard_files(place, index, revision=revision)
+        if cached_file(place, WEIGHTS, **options) is None:
+            index = cached_file(place, INDEX, **options)
+            if index is not None:
+                get_checkpoint_shard_files(place, index, revision=revision)
         return directory_of(source)
 
     return _load(source, fetch)
@@ -273,7 +278,8 @@ def check_loading(source: Source) -> None:
     if source.attention is None:
         return
     config = _load(source, AutoConfig.from_pretrained)
-    for name in (None, source.attention):  # without the option first: another error is one of the files
+    # First without the option: if this fails too, the attention is not the cause.
+    for name in (None, source.attention):
         try:
             with torch.device("meta"):
                 AutoModelForCausalLM.from_config(
@@ -299,7 +305,7 @@ def _quantization(text: str) -> object:
 
 
 def _unquantized(error: BaseException) -> SettingError | PackageError:
-    """Return the error of this package for an error of transformers about a quantization."""
+    """Return the error to raise for an error of transformers about a quantization."""
     if isinstance(error, ImportError):
         return PackageError(f"quantization: {first_line(error)}")
     hint = 'such as {"quant_method": "bitsandbytes", "load_in_4bit": true}'
@@ -361,9 +367,11 @@ def _load(source: Source, load: Callable[..., Loaded], **options: object) -> Loa
     place = source.place
     logging.disable_progress_bar()
     missing = check_place(source)
+    reason = f"{missing}, and as the id of a model: " if missing else ""
     hint = f"a model of transformers{_hub_hint()}" if missing else "a model of transformers"
-    with loading(place, missing and f"{missing}, and as the id of a model: ", hint):
-        if not source.trust_remote_code and (code := _code_of(source)):
+    with loading(place, reason, hint):
+        code: Mapping[str, object] = {} if source.trust_remote_code else _code_of(source)
+        if code:
             raise ValueError(f"it has code, for {', '.join(sorted(code))}; read it, then use --trust-remote-code")
         return load(os.fspath(place), **source.options, **options)
 
@@ -419,7 +427,7 @@ def check_hub(source: Source, missing: str) -> None:
 
 
 def _code_of(source: Source) -> Mapping[str, object]:
-    """Return the classes in the code of a model that transformers itself does not have."""
+    """Return the classes that a model defines in code of its files; {} if transformers has the type of the model."""
     from transformers import CONFIG_MAPPING, PretrainedConfig
 
     try:
@@ -490,20 +498,20 @@ def check_tokens(
         whose: The owner of the other tokenizer, for the message.
         hint: The end of the message.
     """
-    wanted, known = tokenizer.get_vocab(), other.get_vocab()  # a call takes 71 ms for 49,152 tokens
-    moved = [token for token, number in wanted.items() if known.get(token) != number]
-    if moved:
-        token = min(moved, key=wanted.__getitem__)
-        number, theirs = wanted[token], known.get(token, "missing")
+    numbers, other_numbers = tokenizer.get_vocab(), other.get_vocab()  # a call takes 71 ms for 49,152 tokens
+    differing = [token for token, number in numbers.items() if other_numbers.get(token) != number]
+    if differing:
+        token = min(differing, key=numbers.__getitem__)
         raise SettingError(
-            f"the tokenizers of {whose} and student differ in {len(moved)} tokens: {token!r} is {number} for the "
-            f"student and {theirs} for the {whose}; expected equal numbers, because logits are indexed by them{hint}"
+            f"the tokenizers of {whose} and student differ in {len(differing)} tokens: {token!r} is {numbers[token]} "
+            f"for the student and {other_numbers.get(token, 'missing')} for the {whose}; "
+            f"expected equal numbers, because logits are indexed by them{hint}"
         )
 
 
 @torch.no_grad()
 def logits_of(model: Causal) -> Tensor:
-    """Return the logits of a few tokens without dropout, to compare models by."""
+    """Return the logits of a few tokens without dropout, to compare two models."""
     was_training = model.training
     logits: Tensor = model.eval()(torch.arange(8)[None] % model.vocab_size).logits
     model.train(was_training)
@@ -559,8 +567,8 @@ def save_model(
             for file in written:
                 file.replace(directory / file.name)
         names = {file.name for file in written}
-        described = next(files for files in MODEL_FILES if names.issuperset(files))
-        digests = {name: file_digest(directory / name) for name in described}
+        digested_names = next(files for files in MODEL_FILES if names.issuperset(files))
+        digests = {name: file_digest(directory / name) for name in digested_names}
         text = json.dumps({**manifest, "sha256": digests}, indent="  ", allow_nan=False) + "\n"
         atomic_write(directory / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
     except OutputError:

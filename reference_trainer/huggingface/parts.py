@@ -134,7 +134,9 @@ class HuggingFace(Distillation):
 
         A subclass may replace parts by `dataclasses.replace`, or pass an instance of a subclass of `ChatData`.
         """
-        data = self._chats = ChatData(self) if data is None else data
+        if data is None:
+            data = ChatData(self)
+        self._chat_data = data
         return Recipe(
             data=data,
             student=CausalStudent(self, data),
@@ -162,7 +164,7 @@ class HuggingFace(Distillation):
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer of the student, with the chat template of the run."""
-        return self._chats.tokenizer  # also of a run whose recipe has other data
+        return self._chat_data.tokenizer  # not `self.recipe.data`, which a subclass may replace
 
 
 class ChatData:
@@ -175,8 +177,8 @@ class ChatData:
 
     unit = "token"
     largest_token = 0
-    _continues = b""
-    _chosen = 0  # number of held-back conversations to evaluate; 0 for all
+    _continues = b""  # `Chats.continues` of the file that was read last
+    _evaluated_count = 0  # number of held-back conversations to evaluate; 0 for all
 
     def __init__(self, run: HuggingFace) -> None:
         self.run = run
@@ -230,7 +232,9 @@ class ChatData:
         training = self._rows(documents[:cut])
         order = None
         if settings.data.mix is not None:
-            sources = [training, *(self._rows(self._documents(Path(p), f"mix_{n}")) for n, p in enumerate(weights, 1))]
+            sources = [training]
+            for number, source in enumerate(weights, 1):
+                sources.append(self._rows(self._documents(Path(source), f"mix_{number}")))
             run.digests["mix"] = ":".join(map(str, integers))
             order = Mixture(
                 sizes=[len(rows) for rows in sources], weights=integers, batch_size=settings.data.batch_size
@@ -249,42 +253,47 @@ class ChatData:
         # A teacher of custom parts is compared with the vocabulary size of the run, which no student has set here.
         if "make_teacher" in run.replaced and settings.student.model is not None:
             run.vocab_size = vocab_size_of(student_source(settings))
-        if whole or settings.evaluation.data is None:
+        if whole:
             documents = self._documents(settings.data.path)
-        if not whole:
-            held_back = () if settings.evaluation.data is not None else documents[self._cut(documents) :]
-            documents = self._evaluated_documents(held_back)
+        elif settings.evaluation.data is not None:
+            documents = self._evaluated_documents(())
+        else:
+            documents = self._documents(settings.data.path)
+            documents = self._evaluated_documents(documents[self._cut(documents) :])
         self.largest_token = max(int(document.tokens.max()) for document in documents)
         run.held_back = self._rows(documents)
 
     def evaluated_part(self, *, whole: bool) -> str:
         part = "whole" if whole or self.run.settings.evaluation.data is not None else "held back"
-        return part if whole or not self._chosen else f"{part}, {self._chosen} conversations"
+        if whole or not self._evaluated_count:
+            return part
+        return f"{part}, {self._evaluated_count} conversations"
 
     def check_size(self, model: Causal, name: str) -> None:
         """Raise `DataError` if the data has a token that the model, "student" or "teacher", lacks."""
-        is_other = name == "teacher" and self.run.settings.teacher.cross_tokenizer
-        largest = self._largest_of_teacher if is_other else self._largest_of_student
+        has_other_tokenizer = name == "teacher" and self.run.settings.teacher.cross_tokenizer
+        largest = self._largest_of_teacher if has_other_tokenizer else self._largest_of_student
         if largest >= model.vocab_size:
-            what = f"the data has token {largest}, and the {name} has {model.vocab_size} tokens"
-            raise DataError(f"{what}; expected more")
+            raise DataError(
+                f"the data has token {largest}, and the {name} has {model.vocab_size} tokens; expected more"
+            )
 
     def _documents(self, data: Path, name: str = "data") -> Sequence[Document]:
-        """Return the conversations of a file, and store its digest under `name`, "data" or "eval_data"."""
-        chats, digests, workers = self._chats(data, self.tokenizer)
-        self.run.digests |= {f"{name}_sha256": digests["data_sha256"]}
-        self.run.digests |= {key: digest for key, digest in digests.items() if key != "data_sha256"}
+        """Return the conversations of a file. Store its digest by `name`: "data", "eval_data" or "mix_N"."""
+        chats, digests, workers = self._read(data, self.tokenizer)
+        tokenizer_names = ("tokenizer_sha256", "chat_template_sha256")
+        self.run.digests[f"{name}_sha256"] = digests["data_sha256"]
+        self.run.digests |= {key: digests[key] for key in tokenizer_names}
         self._largest_of_student = max(self._largest_of_student, chats.largest)
         self._continues = chats.continues
         if not self.run.settings.teacher.cross_tokenizer:
             return chats.documents
         # The same conversations in the tokens of the teacher, and the groups of tokens of equal text.
-        teacher_chats, of_teacher, _ = self._chats(data, self._teacher_tokenizer, "of the teacher, ")
+        teacher_chats, teacher_digests, _ = self._read(data, self._teacher_tokenizer, "of the teacher, ")
         check_pairs(data, chats, teacher_chats)
-        names = ("tokenizer_sha256", "chat_template_sha256")
-        self.run.digests |= {f"teacher_{name}": of_teacher[name] for name in names}
+        self.run.digests |= {f"teacher_{key}": teacher_digests[key] for key in tokenizer_names}
         self._largest_of_teacher = max(self._largest_of_teacher, teacher_chats.largest)
-        identity = {"student": digests, "teacher": of_teacher, "length": self.run.settings.data.length, "pairs": 1}
+        identity = {"student": digests, "teacher": teacher_digests, "length": self.run.settings.data.length, "pairs": 1}
         identity |= {"transformers": version("transformers")}
         tokenizers = (self.tokenizer, self._teacher_tokenizer)
         entry = self._entry(identity, partial(write_pairs, chats, teacher_chats, tokenizers, workers=workers))
@@ -297,7 +306,7 @@ class ChatData:
     def _teacher_tokenizer(self) -> object:
         return load_tokenizer(teacher_source(self.run.settings))
 
-    def _chats(self, data: Path, tokenizer: object, whose: str = "") -> tuple[Chats, dict[str, str], int]:
+    def _read(self, data: Path, tokenizer: object, whose: str = "") -> tuple[Chats, dict[str, str], int]:
         """Return the conversations of a file in the tokens of a tokenizer, their digests, and the number of workers.
 
         Args:
@@ -315,25 +324,27 @@ class ChatData:
         if workers is None:
             workers = usable_cpus() if size_of(data) >= LARGE else 0
         writer = ChatWriter(tokenizer, turns=turns, options=options)
-        read = read_chats(self._tokenized(data, digests, writer, workers, whose))
-        lines = _notes(read, settings.data.length, keeps_empty=settings.teacher.cross_tokenizer)
+        chats = read_chats(self._tokenized(data, digests, writer, workers, whose))
+        lines = _notes(chats, settings.data.length, keeps_empty=settings.teacher.cross_tokenizer)
         for line in lines:
             self.run.lines.write(line.replace("data: ", f"data: {whose}", 1))
-        return read, digests, workers
+        return chats, digests, workers
 
     def _evaluated_documents(self, held_back: Sequence[Document]) -> Sequence[Document]:
         """Return the documents to evaluate: `eval_data` or else `held_back`, at most `eval_rows`, evenly spaced."""
-        run, most, data = self.run, self.run.settings.evaluation.rows, self.run.settings.evaluation.data
+        run, data = self.run, self.run.settings.evaluation.data
+        most = run.settings.evaluation.rows  # 0 for all
         documents = held_back if data is None else self._documents(data, "eval_data")
         if not most or len(documents) <= most:
             return documents
         run.lines.write(f"data: {most} of {len(documents)} held-back conversations are evaluated; see --eval-rows")
-        self._chosen = most
+        self._evaluated_count = most
         run.digests["evaluated"] = f"{most} of {len(documents)}"  # a resumed run compares with earlier ones
         numbers = [number * len(documents) // most for number in range(most)]
 
-        def select(of: Sequence[Document]) -> Sequence[Document]:
-            return ChainedDocuments([of[number : number + 1] for number in numbers])  # read when they are indexed
+        def select(stored: Sequence[Document]) -> Sequence[Document]:
+            # Slices, because an index would read the document now.
+            return ChainedDocuments([stored[number : number + 1] for number in numbers])
 
         if isinstance(documents, PairedDocuments):
             return PairedDocuments(select(documents.student), select(documents.teacher), select(documents.flat_groups))
@@ -384,8 +395,9 @@ class ChatData:
             entry = run.enter_context(used_entry(cache, "chats", identity, write))
         except OutputError as error:
             raise OutputError(f"{error}; use --data-cache to choose another directory") from error
-        for line in keep_within(cache, "chats", limit * GIB) if limit else []:
-            run.lines.write(f"data: {line}")
+        if limit:
+            for line in keep_within(cache, "chats", limit * GIB):
+                run.lines.write(f"data: {line}")
         return entry
 
     def _cut(self, documents: Sequence[Document]) -> int:
@@ -452,7 +464,7 @@ def check_student_settings(settings: Settings, place: Path) -> None:
     """Raise `SettingError` for an adapter of a student without weights, and for weights that do not fit --dtype."""
     if settings.student.lora is not None and place.is_dir() and not has_weights(place):
         raise SettingError(f"--lora needs a trained student: {place} has a configuration and no weights")
-    if settings.student.weights == "bfloat16" != settings.run.dtype:
+    if settings.student.weights == "bfloat16" and settings.run.dtype != "bfloat16":
         raise SettingError(
             f"--weights bfloat16 needs --dtype bfloat16, in which they compute; it is {settings.run.dtype}"
         )
@@ -486,8 +498,8 @@ class CausalStudent:
         name = "float64" if settings.run.dtype == "float64" else settings.student.weights
         source, dtype = student_source(settings), getattr(torch, name)
         # 1. The model. A sharded student is loaded by parts if its files allow it.
-        part = self._in_parts(source, dtype) if run.is_student_sharded else None
-        student = part or load_model(source, dtype=dtype, seed=settings.run.seed)
+        skeleton = self._in_parts(source, dtype) if run.is_student_sharded else None
+        student = skeleton or load_model(source, dtype=dtype, seed=settings.run.seed)
         run.vocab_size = student.vocab_size
         self._data.check_size(student, "student")
         if settings.student.lora is None and getattr(student.model, "is_quantized", False):
@@ -497,11 +509,11 @@ class CausalStudent:
             )
         # 2. The adapter. A skeleton has it already.
         if settings.student.lora is not None:
-            student = part or add_adapter(student, place, **self._adapter_options)
+            student = skeleton or add_adapter(student, place, **self._adapter_options)
             if settings.student.lora_merge:
                 check_merge(student)
             digest = partial(tensors_digest, frozen_weights(student))
-            run.digests["base_sha256"] = str(run.ranks.on_each_machine(digest) if part is not None else digest())
+            run.digests["base_sha256"] = str(run.ranks.on_each_machine(digest) if skeleton is not None else digest())
         # 3. Options of the forward. They run the model, so for a skeleton they wait until it is loaded.
         if settings.student.checkpoint_activations:
             model = student.model
@@ -573,7 +585,8 @@ class CausalTeacher:
         if settings.teacher.quantization is not None and settings.teacher.device_map is None:
             source = replace(source, device_map={"": str(run.device)})  # some kinds of weights cannot move later
         in_parts = run.is_sharded and settings.teacher.device_map is None
-        teacher = (_skeleton(run, source, "auto") if in_parts else None) or load_model(source, dtype="auto")
+        skeleton = _skeleton(run, source, "auto") if in_parts else None
+        teacher = skeleton or load_model(source, dtype="auto")
         self._data.check_size(teacher, "teacher")
         if run.is_sharded and getattr(teacher.model, "is_quantized", False):
             raise SettingError(
@@ -641,8 +654,8 @@ class CausalExport:
         if isinstance(student, Adapted):
             return adapter_weights(directory, like=student)
         source, dtype = self._source(directory), next(student.parameters()).dtype
-        part = _skeleton(self.run, source, dtype) if is_skeleton(student) else None
-        return weights_of(part or load_model(source, dtype=dtype))
+        skeleton = _skeleton(self.run, source, dtype) if is_skeleton(student) else None
+        return weights_of(skeleton or load_model(source, dtype=dtype))
 
     def saved_model(self, directory: Path) -> nn.Module:
         """Return a model or adapter of any shape, in the data type of its files, from a directory or an id."""
@@ -678,7 +691,10 @@ def _mixture_line(paths: Sequence[Path | str], mixture: Mixture) -> str:
 def _notes(chats: Chats, length: int, *, keeps_empty: bool) -> list[str]:
     """Return log lines about conversations that are cut or have nothing to predict, and the notes of the writer."""
     number = len(chats.documents) + (0 if keeps_empty else chats.empty)
-    cut = [f"data: {chats.cut} of {number} conversations are cut after {length} tokens"] if chats.cut else []
-    fate = "kept without a loss" if keeps_empty else "left out"
-    empty = [f"data: {chats.empty} of {number} conversations have no token to predict there, and are {fate}"]
-    return [*cut, *(empty if chats.empty else []), *(f"data: {note}" for note in chats.notes)]
+    lines = []
+    if chats.cut:
+        lines.append(f"data: {chats.cut} of {number} conversations are cut after {length} tokens")
+    if chats.empty:
+        result = "kept without a loss" if keeps_empty else "left out"
+        lines.append(f"data: {chats.empty} of {number} conversations have no token to predict there, and are {result}")
+    return [*lines, *(f"data: {note}" for note in chats.notes)]

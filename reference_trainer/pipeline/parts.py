@@ -86,11 +86,11 @@ from reference_trainer.training.update import layer_scales, new_optimizer, undec
 Entered = TypeVar("Entered")
 
 PACKAGED_SHARE = 1 / 6
-"""Share of the packaged text that the student is trained on. The packaged teacher was trained on all of it."""
+"""Share of the packaged text that the student is trained on. The packaged teacher was trained on the whole text."""
 EMPTY_LINE = "\n\n"
 """The default separator of documents."""
 EVALUATED_BYTES = 2**16
-"""Largest number of held-back bytes that are evaluated; more would add little precision and much time."""
+"""Largest number of held-back bytes to evaluate; more bytes add little precision and much time."""
 
 
 class Data(Protocol):
@@ -114,12 +114,12 @@ class Data(Protocol):
         ...
 
     def evaluated_part(self, *, whole: bool) -> str:
-        """Return which part of the data evaluations take; it is part of their identity."""
+        """Return the name of the evaluated part of the data, a key of stored evaluations."""
         ...
 
 
 class StudentSource(Protocol):
-    """The module that is trained."""
+    """The source of the module that is trained."""
 
     def make(self) -> nn.Module:
         """Return the student, which maps tokens [B, T] to logits [B, T, V]."""
@@ -127,7 +127,7 @@ class StudentSource(Protocol):
 
 
 class TeacherSource(Protocol):
-    """The frozen module."""
+    """The source of the frozen module."""
 
     def make(self) -> nn.Module:
         """Return the teacher, which maps tokens [B, T] to logits [B, T, V]."""
@@ -143,14 +143,14 @@ class TeacherSource(Protocol):
 
 
 class OptimizerSource(Protocol):
-    """The optimizer, and its learning rate over the steps."""
+    """The source of the optimizer, and the learning rate of each step."""
 
     def make(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Return the optimizer of these parameters: of the student, and of projections of hidden states."""
         ...
 
     def learning_rate(self, step: int) -> float:
-        """Return the rate of a step, from 1, for every parameter group; the loop multiplies it by its `lr_scale`."""
+        """Return the learning rate of a step, from 1. The loop multiplies it by `lr_scale` of each parameter group."""
         ...
 
 
@@ -229,9 +229,9 @@ class Run:
         contexts: Closed at the end of the run.
         recipe: The parts.
         held_back: The rows that `evaluate` uses, set by `make_batches`.
-        learner: Returns the logits of the student. Set by `Distillation.prepare`, as are ranks, device, batches,
-            student, teacher, parallel, schedule and features.
-        frozen: Returns the logits of the teacher. Set by `Distillation.prepare`.
+        learner: The student as the step and `evaluate` call it. Set by `Distillation.prepare`, as are ranks, device,
+            batches, student, teacher, parallel, schedule and features.
+        frozen: The teacher as the step and `evaluate` call it. Set by `Distillation.prepare`.
 
     Args:
         settings: The settings of the run.
@@ -239,7 +239,7 @@ class Run:
         callbacks: Called after the packaged callbacks.
         lines: Where lines are written; by default standard output.
         clock: Returns a time in seconds that never decreases.
-        environment: Variables of a launcher, which say whether this process is one of several.
+        environment: The environment variables by which a launcher gives this process its rank.
     """
 
     vocab_size = VOCABULARY
@@ -276,8 +276,11 @@ class Run:
         clock: Callable[[], float] = time.monotonic,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        self.settings, self.lines, self.clock = settings, lines or Lines(), clock
-        self.place, self.environment = read_place(environment), environment
+        self.settings = settings
+        self.lines = lines or Lines()
+        self.clock = clock
+        self.environment = environment
+        self.place = read_place(environment)
         self.callbacks: tuple[Callback, ...] = (
             *loggers_of(settings),
             *load_callbacks(settings.run.callbacks),
@@ -286,7 +289,7 @@ class Run:
         self.digests: dict[str, str] = {}
         self.contexts = ExitStack()
         self.outermost = self.contexts.enter_context(ExitStack())  # entered first, so it is closed last
-        # Parts may read all attributes above.
+        # Last, because parts may read all attributes above.
         self.recipe = self.make_recipe() if recipe is None else recipe(self)
 
     def __enter__(self) -> Self:
@@ -319,7 +322,7 @@ class Run:
         self.recipe.data.make_held_back(whole=whole)
 
     def evaluated_part(self, *, whole: bool) -> str:
-        """Return which part of the data evaluations take; it is part of their identity."""
+        """Return the name of the evaluated part of the data, a key of stored evaluations."""
         return self.recipe.data.evaluated_part(whole=whole)
 
     @property
@@ -349,7 +352,7 @@ class Run:
         return self.recipe.teacher.digest_of_files() or weights_digest(self.teacher)
 
     def teacher_vocab_size(self) -> int:
-        """Return the number of tokens that the teacher has logits for; used only if the student's may differ."""
+        """Return the number of tokens that the teacher has logits for. Called only if the student's may differ."""
         return self.recipe.teacher.vocab_size()
 
     def make_optimizer(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
@@ -360,7 +363,7 @@ class Run:
         return self.recipe.optimizer.make(parameters)
 
     def learning_rate(self, step: int) -> float:
-        """Return the rate of a step, from 1, for every parameter group; the loop multiplies it by its `lr_scale`."""
+        """Return the learning rate of a step, from 1. The loop multiplies it by `lr_scale` of each parameter group."""
         return self.recipe.optimizer.learning_rate(step)
 
     def evaluate(self) -> dict[str, MetricSum]:
@@ -389,9 +392,10 @@ class Run:
 
     @contextmanager
     def stop_requests(self) -> Iterator[Callable[[], bool]]:
-        """Yield a function that returns whether the run must save a checkpoint and stop; called once per step.
+        """Yield a function that returns whether the run must save a checkpoint and stop. It is called once per step.
 
-        With checkpoints, the function returns whether the command was interrupted. Without, interrupts raise.
+        If the run saves checkpoints, the function returns whether the command was interrupted; else an interrupt
+        raises.
         """
         if not self.schedule.save_every:
             yield lambda: False
@@ -410,22 +414,25 @@ class Run:
     def check_parts(self) -> None:
         """Raise `SettingError` if optimizer, teacher, evaluation or export would fail later with these parts."""
         # A packaged part that a subclass does not override may need attributes that only other packaged parts set.
-        name, settings = type(self).__name__, self.settings
+        name = type(self).__name__
+        settings = self.settings
         if not any(parameter.requires_grad for parameter in self.student.parameters()):
             student = type(self.student).__name__
             raise SettingError(f"{name} has a student, {student}, without a parameter that requires a gradient")
-        without_text, full_run = not hasattr(self, "held_back"), settings.run.smoke is None
-        has_no_teacher = settings.teacher.model is None and settings.teacher.outputs is None
-        if "make_teacher" not in self.replaced and without_text and has_no_teacher:
-            raise SettingError(f"{name} has batches of its own: override make_teacher too, or give a teacher")
-        if "evaluate" not in self.replaced and without_text and (full_run or settings.evaluation.every):
-            raise SettingError(f"{name} has batches of its own: override evaluate too, or set held_back")
-        if "save" not in self.replaced and full_run:
+        is_full_run = settings.run.smoke is None
+        if not hasattr(self, "held_back"):  # a `make_batches` of a subclass has not set it
+            has_no_teacher = settings.teacher.model is None and settings.teacher.outputs is None
+            if "make_teacher" not in self.replaced and has_no_teacher:
+                raise SettingError(f"{name} has batches of its own: override make_teacher too, or give a teacher")
+            if "evaluate" not in self.replaced and (is_full_run or settings.evaluation.every):
+                raise SettingError(f"{name} has batches of its own: override evaluate too, or set held_back")
+        if "save" not in self.replaced and is_full_run:
             self.recipe.export.check_student()
 
     def check_tokens(self) -> None:
-        """Raise `SettingError` if the text has a byte that the teacher has no token for."""
-        largest, tokens = self.recipe.data.largest_token, self.teacher_vocab_size()
+        """Raise `SettingError` if the text has a byte for which the teacher has no logit."""
+        largest = self.recipe.data.largest_token
+        tokens = self.teacher_vocab_size()
         if largest >= tokens:
             raise SettingError(
                 f"the text has byte {largest}, and the teacher has {tokens} tokens: expected a teacher with more than "
@@ -491,7 +498,7 @@ class TextData:
     """A text as bytes; the last tenth is held back.
 
     Attributes:
-        training: The rows of the first nine tenths, on which a teacher is trained; the student may have a share.
+        training: The rows of the first nine tenths. A teacher is trained on all of them, the student on a share.
     """
 
     unit = "byte"
@@ -506,14 +513,14 @@ class TextData:
         text = read_text(settings.data.path, settings.data.length)
         evaluated = text.held_back[: max(EVALUATED_BYTES, settings.data.length)]
         share = settings.data.share or (PACKAGED_SHARE if settings.data.path is None else 1.0)
-        chosen = share_of(text, share, settings.data.length)
-        self.training, trained_on = (text_rows(settings, part, run.device) for part in (text.training, chosen))
-        # Numbered after the rows to train on: outputs of a teacher are stored by these numbers.
-        run.held_back = text_rows(settings, evaluated, run.device, first=len(trained_on))
+        self.training = text_rows(settings, text.training, run.device)
+        student_rows = text_rows(settings, share_of(text, share, settings.data.length), run.device)
+        # The numbers follow the student's, because outputs of a teacher are stored by row number.
+        run.held_back = text_rows(settings, evaluated, run.device, first=len(student_rows))
         run.digests["data_sha256"] = text.digest
         if settings.teacher.share_vocabulary is not None:
             self.largest_token = max(int(part.max()) for part in (text.training, evaluated))
-        return shuffled_batches(run, trained_on)
+        return shuffled_batches(run, student_rows)
 
     def make_held_back(self, *, whole: bool) -> None:
         run, settings = self.run, self.run.settings
@@ -523,15 +530,18 @@ class TextData:
                 raise SettingError(f"--whole: {name} has batches of its own; override make_held_back too")
             run.batches = run.make_batches()
             return
-        # The whole text needs `length` bytes in all, which is checked below; a held-back part needs them for itself.
-        text = read_text(settings.data.path, 1 if whole else settings.data.length)
-        part = torch.cat([text.training, text.held_back]) if whole else text.held_back
-        part = part if whole else part[: max(EVALUATED_BYTES, settings.data.length)]
+        if whole:  # only all bytes together must reach the length, which is checked below
+            text = read_text(settings.data.path, 1)
+            part = torch.cat([text.training, text.held_back])
+        else:
+            text = read_text(settings.data.path, settings.data.length)
+            part = text.held_back[: max(EVALUATED_BYTES, settings.data.length)]
         if len(part) < settings.data.length:
             raise DataError(
                 f"{text.name} holds {len(part)} bytes; expected at least {settings.data.length}, the length"
             )
-        run.digests["data_sha256"], self.largest_token = text.digest, int(part.max())
+        run.digests["data_sha256"] = text.digest
+        self.largest_token = int(part.max())
         run.held_back = text_rows(settings, part, run.device)
 
     def evaluated_part(self, *, whole: bool) -> str:
@@ -602,6 +612,7 @@ class ScheduledOptimizer:
 
     def make(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         run, settings = self.run, self.run.settings
+        layer_decay = settings.optimizer.layer_decay
         if settings.optimizer.name == "adafactor" and settings.run.strategy == "fsdp2" and run.place.world_size > 1:
             raise SettingError(
                 "conflicting settings: 'optimizer' is adafactor and 'strategy' is fsdp2; use ddp, because the rows and "
@@ -614,9 +625,7 @@ class ScheduledOptimizer:
             masters=settings.student.weights == "bfloat16",
             kind=OPTIMIZERS.get(settings.optimizer.name) or import_object("optimizer", settings.optimizer.name),
             options=json.loads(settings.optimizer.options or "{}"),
-            scales={}
-            if settings.optimizer.layer_decay == 1.0
-            else layer_scales(run.student, settings.optimizer.layer_decay),
+            scales={} if layer_decay == 1.0 else layer_scales(run.student, layer_decay),
         )
 
     def learning_rate(self, step: int) -> float:
@@ -625,7 +634,7 @@ class ScheduledOptimizer:
             step,
             peak=settings.optimizer.lr,
             warmup=warmup_steps(settings.schedule.warmup, planned),
-            total=planned,  # a limit does not shorten the schedule
+            total=planned,  # also if `max_steps` ends the run earlier
             shape=settings.schedule.shape,
             end=settings.schedule.lr_end,
             decay=settings.schedule.lr_decay,

@@ -49,7 +49,9 @@ from reference_trainer.training.evaluation import evaluate
 AT_ONE = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
 """The arguments of the loss in evaluations: temperature 1, so that results of runs can be compared."""
 WITHOUT_TEACHER = ("hard_loss", "token_accuracy")
+"""The names of the sums without a teacher."""
 WITH_TEACHER = ("hard_loss", "token_accuracy", "kl_at_1", "agreement", "teacher_loss")
+"""The names of the sums with all logits of a teacher."""
 
 
 def metric_names(settings: Settings, *, has_teacher: bool, top_k: int | None = None) -> tuple[str, ...]:
@@ -60,8 +62,10 @@ def metric_names(settings: Settings, *, has_teacher: bool, top_k: int | None = N
         has_teacher: Whether there is a teacher, or stored outputs of one.
         top_k: The number of tokens whose logits were stored per position; None for all tokens.
     """
-    if not has_teacher or top_k is not None:
-        return (*WITHOUT_TEACHER, "soft_loss") if has_teacher else WITHOUT_TEACHER
+    if not has_teacher:
+        return WITHOUT_TEACHER
+    if top_k is not None:
+        return (*WITHOUT_TEACHER, "soft_loss")
     return (*WITH_TEACHER, *(accepted_name(depth) for depth in range(1, settings.evaluation.accept_depth + 1)))
 
 
@@ -82,14 +86,16 @@ class ScoredModel:
         self.path, self.digest, self.vocab_size = path, digest, _tokens_of(module, run)
         largest = run.recipe.data.largest_token
         if largest >= self.vocab_size:
-            what = f"the {'text' if run.unit == 'byte' else 'data'} has {run.unit} {largest}"
-            raise DataError(f"{what}, and {path} has {self.vocab_size} tokens; expected more")
+            data = "text" if run.unit == "byte" else "data"
+            raise DataError(
+                f"the {data} has {run.unit} {largest}, and {path} has {self.vocab_size} tokens; expected more"
+            )
         self.module = module.to(run.device)
         self._model = ModuleTeacher(computing_in(run.settings.run.dtype, self.module), self.vocab_size)
         self._last: tuple[Batch, Tensor] | None = None
 
     def logits(self, batch: Batch) -> Tensor:
-        """Return the logits of a batch; the same tensor again if the last call had the same object."""
+        """Return the logits of a batch; without a forward if the last call had the same batch object."""
         if self._last is None or self._last[0] is not batch:
             self._last = batch, self._model.logits(batch)
         return self._last[1]
@@ -112,7 +118,7 @@ class Evaluator:
     def __init__(self, run: Run, settings: Settings, *, whole: bool, outputs: SavedOutputs | None = None) -> None:
         self.run, self.device, self.outputs = run, usable_device(settings.run.device), outputs
         run.device, run.parallel = self.device, ONE_PROCESS
-        # Annealed temperatures and weights have their last value at the last step of a schedule: here, in all steps.
+        # A schedule of one step, so that annealed temperatures and weights have their last value.
         run.schedule = Schedule(epochs=1, steps_per_epoch=1)
         run.make_held_back(whole=whole)
         if not hasattr(run, "held_back") and not self.is_custom:
@@ -124,7 +130,8 @@ class Evaluator:
         if whole or self.is_custom or not isinstance(run, Distillation):
             reason = "of rows to train on and of the evaluated part, not of --whole" if whole else "for built-in parts"
             raise SettingError(f"the outputs in {outputs.path} are {reason}; give --teacher instead")
-        run.batches = run.make_batches()  # numbers the held-back rows after those to train on, as the outputs are
+        # Stored outputs number the held-back rows after the rows to train on, as `make_batches` does.
+        run.batches = run.make_batches()
         run.read_outputs(outputs)
         self.teacher = None
 
@@ -150,16 +157,17 @@ class Evaluator:
         settings, rows, outputs = self.run.settings, self.run.held_back, self.outputs
         has_teacher = self.teacher is not None or outputs is not None
         # Without a teacher, compare the student with itself; the sums of the comparison are left out below.
-        frozen: Frozen = stored_teacher(outputs) if outputs is not None else self.teacher or student
+        frozen: Frozen = self.teacher or student
+        if outputs is not None:
+            frozen = stored_teacher(outputs)
         learner: Any = student
         if has_teacher and settings.teacher.share_vocabulary is not None and not isinstance(frozen, AlignedTeacher):
             frozen, learner = share_vocabulary(frozen, learner, settings.teacher.share_vocabulary)
         top_k = None if outputs is None else outputs.manifest.top_k
         weights = AT_ONE if top_k is None else replace(AT_ONE, temperature=settings.objective.temperature)
         sums = evaluate(frozen, learner, rows, weights, accept_depth=settings.evaluation.accept_depth)
-        return {
-            name: sums[name] for name in metric_names(settings, has_teacher=has_teacher, top_k=top_k) if name in sums
-        }
+        names = metric_names(settings, has_teacher=has_teacher, top_k=top_k)
+        return {name: sums[name] for name in names if name in sums}
 
     def _custom_sums(self, student: ScoredModel) -> dict[str, MetricSum]:
         run, teacher = self.run, self.teacher or student
@@ -215,11 +223,11 @@ def load_saved(path: Path, run: Run) -> nn.Module:
         raise ModelFileError(
             f"{path} has no {MANIFEST}{similar_path(path)}; expected a model or a checkpoint{_hint(path)}"
         )
-    return checkpoint_student(read_weights(path))  # raises, and names the missing file
+    return checkpoint_student(read_weights(path))  # raises an error that names the missing file
 
 
 def _load_custom(path: Path, run: Run) -> nn.Module:
-    """Load a model by custom parts. Every error says which path it is, and suggests a checkpoint of the run."""
+    """Load a model by custom parts. Every error has the path and, for the directory of a run, the hint of `_hint`."""
     try:
         return run.saved_model(path)
     except TrainerError as error:
@@ -233,17 +241,19 @@ def _load_custom(path: Path, run: Run) -> nn.Module:
 
 def _hint(path: Path) -> str:
     """Return a hint at the latest checkpoint if the path is a run or its folder of checkpoints; else ""."""
-    latest = (path / CHECKPOINTS / f"{RUN_ID}-latest", path / f"{RUN_ID}-latest")
-    existing = filter(os.path.isdir, latest)  # Path.is_dir raises for long names
-    return next((f"; did you mean {checkpoint}?" for checkpoint in existing), "")
+    for checkpoint in (path / CHECKPOINTS / f"{RUN_ID}-latest", path / f"{RUN_ID}-latest"):
+        if os.path.isdir(checkpoint):  # noqa: PTH112  (Path.is_dir raises for a name that is too long)
+            return f"; did you mean {checkpoint}?"
+    return ""
 
 
 OF_A_RUN = ("length", "documents", "separator", "dtype", "share_vocabulary", "accept_depth")
-"""Settings on which the evaluation of a run depends."""
+"""Settings that the evaluation of a run takes from the run."""
 OF_HUGGING_FACE = (
     *OF_A_RUN,
     *"student data eval_data eval_rows lora lora_options turns chat_template template_options".split(),
 )
+"""Settings that the evaluation of a run with a Hugging Face student takes from the run."""
 NOT_OF_CUSTOM = frozenset(
     "out force trace callbacks smoke max_steps resume init_from rewind".split()
     + "device threads batch_size teacher_outputs".split()
@@ -335,13 +345,18 @@ def settings_of_run(paths: Sequence[Path], chosen: Mapping[str, object]) -> Sett
     Raises:
         SettingError: A setting is invalid.
     """
-    # A chosen setting replaces recorded ones that belong to it: other parts have other students, other data has no
-    # evaluation data beside it, and outputs on disk replace the teacher.
     recorded = next(filter(None, map(_recorded_settings, paths)), {})
-    replaced = {"parts", "student"} if {"parts", "student"} & chosen.keys() else set()
-    replaced |= {"eval_data"} if "data" in chosen else set()
-    replaced |= {"teacher"} if "teacher_outputs" in chosen else set()
-    return Settings(**{**{name: value for name, value in recorded.items() if name not in replaced}, **chosen})
+    # A chosen setting also drops recorded settings that do not fit it: other parts have other students, the recorded
+    # evaluation data belongs to the recorded data, and outputs on disk replace the teacher.
+    dropped = set[str]()
+    if "parts" in chosen or "student" in chosen:
+        dropped |= {"parts", "student"}
+    if "data" in chosen:
+        dropped.add("eval_data")
+    if "teacher_outputs" in chosen:
+        dropped.add("teacher")
+    kept: dict[str, object] = {name: value for name, value in recorded.items() if name not in dropped}
+    return Settings(**{**kept, **chosen})
 
 
 def _recorded_settings(path: Path) -> dict[str, object]:
@@ -421,14 +436,13 @@ def evaluate_saved(
     kind = Run if outputs is None else Distillation
     threads = cpu_threads(settings.run.threads, environment)
     with threads, create_run(settings, kind, lines=SilentLines()) as run:
-        evaluator, models = Evaluator(run, settings, whole=whole, outputs=outputs), list[EvaluatedModel]()
-        teacher = (
-            None
-            if evaluator.teacher is None
-            else SavedModel(path=evaluator.teacher.path, digest=evaluator.teacher.digest)
-        )
+        evaluator = Evaluator(run, settings, whole=whole, outputs=outputs)
+        models: list[EvaluatedModel] = []
+        teacher = None
         if outputs is not None:
             teacher = SavedModel(path=outputs.path, digest=outputs.manifest.teacher_sha256)
+        elif evaluator.teacher is not None:
+            teacher = SavedModel(path=evaluator.teacher.path, digest=evaluator.teacher.digest)
         top_k = None if outputs is None else outputs.manifest.top_k
         evaluation = EvaluationResult(
             paths=paths,
@@ -454,7 +468,7 @@ def evaluate_saved(
 
 
 def _with_outputs(settings: Settings, outputs: SavedOutputs) -> Settings:
-    """Return the settings of an evaluation with the share of the data, and the temperature, of these outputs."""
+    """Return the settings with the share of the data, and the temperature, of the stored outputs."""
     manifest = outputs.manifest
     changes: dict[str, object] = {"data_share": manifest.of.get("data_share"), "temperature_end": None}
     if manifest.temperature is not None:
@@ -475,7 +489,7 @@ def _evaluate_model(path: Path, evaluator: Evaluator, config: EvalConfig, cache:
     student = evaluator.student(path)
     if cache is None or config.own is not None:
         return EvaluatedModel(path=path, digest=student.digest, sums=evaluator.sums(student))
-    # Device and versions are no part of `config`, but they change the last bits.
+    # The cache key includes device and versions, which are not in `config`, because they change the last bits.
     computed = {"device": device_name(evaluator.device), "versions": versions()}
     stored = {} if evaluator.outputs is None else {"outputs": evaluator.outputs.sha256}
     identity = {**asdict(config), "model": student.digest, **computed, **stored}
@@ -494,7 +508,7 @@ def _read(path: Path) -> dict[str, MetricSum]:
 def table(evaluation: EvaluationResult) -> list[str]:
     """Return a line with the conditions, a line with the names of the metrics, and a line for each model.
 
-    The layout does not depend on the models evaluated so far, so the line of the newest one can be printed alone.
+    The widths of the columns do not depend on the results, so the line of each new model can be printed alone.
 
     Args:
         evaluation: The results; a metric that a model lacks is "-".
@@ -523,18 +537,14 @@ def _conditions(evaluation: EvaluationResult) -> str:
     if evaluation.config.top_k is not None:
         against += f" ({evaluation.config.top_k} tokens at temperature {settings.objective.temperature:g})"
     if evaluation.config.own is not None:
-        return f"{text.name} ({_part(evaluation)}), by {settings.run.parts}{against}"
+        return f"{text.name} ({evaluation.config.part}), by {settings.run.parts}{against}"
     count = evaluation.models[0].sums["hard_loss"].count
     rows = f"sequences of {settings.data.length}"
     if settings.data.documents is not None:
         kind = "padded" if settings.data.documents == "pad" else "packed"
         rows = f"{kind} documents of at most {settings.data.length}"
     computed = f", in {settings.run.dtype}" if settings.run.dtype == "bfloat16" else ""
-    return f"{text.name} ({_part(evaluation)}): {count} {text.unit}s in {rows}{computed}{against}"
-
-
-def _part(evaluation: EvaluationResult) -> str:
-    return evaluation.config.part
+    return f"{text.name} ({evaluation.config.part}): {count} {text.unit}s in {rows}{computed}{against}"
 
 
 def _texts(evaluated: EvaluatedModel) -> dict[str, str]:
@@ -547,14 +557,16 @@ def report(evaluation: EvaluationResult) -> dict[str, object]:
     text, teacher = evaluation.text, evaluation.teacher
     outputs = evaluation.outputs
     stored = {} if outputs is None else {"outputs_sha256": outputs.sha256, "temperature": outputs.manifest.temperature}
-    of_teacher = None if teacher is None else {"path": _json_path(teacher.path), "sha256": teacher.digest, **stored}
+    teacher_entry = None
+    if teacher is not None:
+        teacher_entry = {"path": _json_path(teacher.path), "sha256": teacher.digest, **stored}
     return {
         "schema": "reference-trainer/evaluation/1",
-        "text": {"name": text.name, "sha256": text.digest, "part": _part(evaluation)},
+        "text": {"name": text.name, "sha256": text.digest, "part": evaluation.config.part},
         "unit": text.unit,
         "evaluation": evaluation.config.in_json(),
         **{name: evaluation.settings.flat()[name] for name in OF_A_RUN},
-        "teacher": of_teacher,
+        "teacher": teacher_entry,
         "device": device_name(evaluation.device),
         "versions": versions(),
         "models": [_entry(model) for model in evaluation.models],

@@ -1,8 +1,8 @@
 """Data-parallel training: the operations on ranks that the training loop needs, for one process, DDP and FSDP2.
 
-Every rank has its own batches, and the whole model (DDP) or a shard of it (FSDP2).
+Every rank has different batches, and the whole model (DDP) or a shard of it (FSDP2). In a window of micro-batches:
 
-1. One integer reduction per window of micro-batches gives the scored tokens of all ranks, by which each rank divides.
+1. One integer reduction sums the scored tokens of all ranks. Each rank divides its gradient by the sum.
 2. The same reduction sums the flags of `Agreement`: actions that callbacks returned, and requests to stop. So every
    rank carries out the actions of all ranks.
 3. Weights outside of layers, such as embeddings and output layers, are gathered once.
@@ -28,22 +28,21 @@ from reference_trainer.models.loading import is_skeleton, load_shards
 from reference_trainer.plan.schedule import ENDING, REQUESTS, Action
 
 SENT = (Action.SKIP, Action.STOP, Action.LOG, Action.EVALUATE, Action.SAVE)
-"""Actions in the order of their flags. The first flag, before these, is a request to stop."""
+"""Actions in the order of their flags, which follow a first flag: the request to stop."""
 
 
 class Agreement:
     """Agree on the actions that the callbacks of all ranks returned, without an additional reduction in a step.
 
     1. An action that a callback returns on one rank is sent with the token counts of the next step.
-    2. After a SKIP or STOP no further step is taken. On the CPU the next step already ends before its first forward. On
-       a GPU, reading the new flags would wait for the device, so the flags of the previous step are read: one more step
-       is taken.
+    2. A SKIP or STOP ends the next step before its first forward. On a GPU, reading the new flags would wait for the
+       device, so each step reads the flags of the previous step, and one more step is taken.
     3. SKIP and STOP are sent until they are carried out. LOG, EVALUATE and SAVE are sent once and read once.
 
     A single process carries out its actions at once. Every rank calls the same methods in the same order.
 
     Attributes:
-        pending: The actions of this rank that are still to be sent.
+        pending: The actions of this rank that are not sent yet, or not carried out yet.
     """
 
     def __init__(self, parallel: Parallel, stop_requested: Callable[[], bool]) -> None:
@@ -51,7 +50,7 @@ class Agreement:
         self._alone = parallel.world_size == 1
         self.pending = Action.CONTINUE
         self._sent: _HostCopy | None = None  # the last flags, summed over ranks
-        self._received: Sequence[int] = _NONE
+        self._received: Sequence[int] = _NO_FLAGS
 
     def record(self, action: Action) -> Action:
         """Add an action to `pending`; return the action to carry out now: CONTINUE if there are several ranks."""
@@ -63,18 +62,19 @@ class Agreement:
     def flags(self) -> tuple[bool, ...]:
         """Return the flags to send: whether this rank was asked to stop, and whether it has each action of `SENT`."""
         if self._alone:
-            return (False,) * len(_NONE)
-        sent, self.pending = self.pending, self.pending & ENDING
-        return self._stop_requested(), *(action in sent for action in SENT)
+            return (False,) * len(_NO_FLAGS)
+        flags = (self._stop_requested(), *(action in self.pending for action in SENT))
+        self.pending &= ENDING  # the other actions are sent once
+        return flags
 
     def receive(self, flags: Tensor) -> bool:
         """Store the flags of a step, summed over ranks; return whether to skip the step because of a SKIP or STOP."""
         if self._alone:  # nothing is read from the device
             return False
-        # On a GPU, read the flags of the step before: their copy to the host has had the time of a step.
-        before, self._sent = self._sent, _HostCopy(flags)
-        readable = self._sent if flags.device.type == "cpu" else before
-        self._received = _NONE if readable is None else readable.take()
+        # On a GPU, read the flags of the previous step: their copy to the host has had the time of a step.
+        previous, self._sent = self._sent, _HostCopy(flags)
+        readable = self._sent if flags.device.type == "cpu" else previous
+        self._received = _NO_FLAGS if readable is None else readable.take()
         return bool(self.actions & ENDING)
 
     @property
@@ -85,20 +85,21 @@ class Agreement:
     def reduce(self, action: Action, *, between_epochs: bool = False) -> Action:
         """Return the actions of all ranks so far, by an additional reduction; in a single process, return `action`.
 
-        between_epochs: no epoch is open, so that a pending SKIP is dropped.
+        between_epochs: whether no epoch is open, so that a pending SKIP is dropped.
         """
         if self._alone:
             return action
-        # Flags of the last step that no rank has read yet count too. SKIP and STOP are in `summed` again.
+        # Add the requests of the last step, which on a GPU no rank has read yet. SKIP and STOP are sent again, so they
+        # are in `summed`.
         summed = self._parallel.sum_counts(torch.tensor(self.flags(), dtype=torch.int64))
-        late = Action.CONTINUE if self._sent is None else _union(self._sent.take()) & REQUESTS
+        unread = Action.CONTINUE if self._sent is None else _union(self._sent.take()) & REQUESTS
         if between_epochs:
             self.pending &= ~Action.SKIP
             self._sent = None
-        return _union(_HostCopy(summed).take()) | late
+        return _union(summed.tolist()) | unread
 
     def is_stop_requested(self) -> bool:
-        """Return whether any rank was asked to stop before the last step; in a single process, until now."""
+        """Return whether any rank was asked to stop before the last step; in a single process, at any time."""
         return self._stop_requested() if self._alone else bool(self._received[0])
 
     def is_stop_requested_alone(self) -> bool:
@@ -109,14 +110,15 @@ class Agreement:
         return self._alone and self._stop_requested()
 
 
-_NONE = (0,) * (1 + len(SENT))
+_NO_FLAGS = (0,) * (1 + len(SENT))
 
 
 def _union(numbers: Sequence[int]) -> Action:
-    """Return the union of the actions of all ranks, from the number of ranks by flag; STOP overrides SKIP."""
+    """Return the union of the actions of all ranks; STOP overrides SKIP. numbers: the number of ranks by flag."""
     united = Action.CONTINUE
     for action, ranks in zip(SENT, numbers[1:], strict=True):
-        united |= action if ranks else Action.CONTINUE
+        if ranks:
+            united |= action
     return united & ~Action.SKIP if Action.STOP in united else united
 
 
@@ -128,13 +130,13 @@ class _HostCopy:
         if not numbers.is_cuda:
             self._copy = numbers.to("cpu", non_blocking=True, copy=True)
         else:
-            # Pinned memory: a copy to pageable memory returns once it is done, so it waits for all that precedes it.
+            # Pinned memory: a copy to pageable memory blocks the host until all earlier work of the device is done.
             self._copy = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
             self._copy.copy_(numbers, non_blocking=True)
             self._event = torch.cuda.current_stream(numbers.device).record_event()
 
     def take(self) -> list[int]:
-        """Return the flags, and clear the flags of `REQUESTS`, so that they are read once."""
+        """Return the flags. Clear the flags of `REQUESTS`, so that a second call does not return them again."""
         if self._event is not None:
             self._event.synchronize()
         counts: list[int] = self._copy.tolist()
@@ -162,9 +164,9 @@ class Parallel(Protocol):
 
     @property
     def gradient_factor(self) -> float:
-        """Return the number by which the reduction divides gradients.
+        """Return the number by which the reduction divides gradients: the world size for a mean, 1 for a sum.
 
-        The caller multiplies gradients by it, so that the reduction gives the sum over ranks.
+        The caller multiplies its gradients by this number, so that the reduction gives the sum over ranks.
         """
         ...
 
@@ -182,13 +184,13 @@ class Parallel(Protocol):
         Within the context, weights outside of layers are gathered once. They are freed at its end, also after an error.
 
         Args:
-            teacher: Whether to keep the teacher's weights gathered too, which pays if the teacher runs several
-                forwards. If not, each of its forwards gathers and frees them.
+            teacher: Whether to keep the teacher's weights gathered too, which saves communication if the teacher runs
+                several forwards. If not, each of its forwards gathers and frees them.
         """
         ...
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
-        """Return the context of a forward and its backward; gradients are reduced in the `last` of a window only."""
+        """Return the context of a forward and its backward. Gradients are reduced only in the `last` of a window."""
         ...
 
 
@@ -222,8 +224,8 @@ class DataParallel:
     Args:
         module: The module that the student calls. It must not call the module inside: only the forward of DDP prepares
             the reduction.
-        others: More DDP modules on the same ranks, such as projections of hidden states.
-        teacher: A module, sharded or not; None without a teacher.
+        others: Other trained DDP modules on the same ranks, such as projections of hidden states.
+        teacher: The teacher's module, sharded or not; None without one.
     """
 
     def __init__(
@@ -252,8 +254,8 @@ class DataParallel:
         try:
             for root in roots:
                 root.set_reshard_after_forward(False, recurse=False)
-            # `OutputLayer.record_heads` copies weights that a forward gathers, so gather the teacher's weights here.
-            # The student's first forward gathers its weights later: a gather takes twice the memory of its weights.
+            # Gather the teacher's weights now, because `OutputLayer.record_heads` would copy weights that a forward
+            # gathers. The student's are gathered later, by its first forward: a gather takes twice their memory.
             for root in teacher_roots:
                 root.unshard()
             yield
@@ -266,8 +268,9 @@ class DataParallel:
     def micro_batch(self, *, last: bool) -> Iterator[None]:
         # Within `no_sync`, DDP accumulates gradients without a reduction; it must enclose the forward too.
         with ExitStack() as stack:
-            for module in () if last else self._modules:
-                stack.enter_context(module.no_sync())
+            if not last:
+                for module in self._modules:
+                    stack.enter_context(module.no_sync())
             yield
 
     def _sum(self, values_K: Tensor) -> Tensor:
@@ -277,10 +280,10 @@ class DataParallel:
 
 
 class ShardedParallel(DataParallel):
-    """The ranks of a module that `shard` has divided among the default process group; gradients are summed.
+    """The ranks of a module that `shard` has divided over the default process group; gradients are summed.
 
     Every forward gathers the weights of layers, also in an evaluation, so all ranks must run the same number of
-    forwards. others, teacher: see `DataParallel`.
+    forwards. The arguments are as for `DataParallel`.
     """
 
     def __init__(self, module: nn.Module, *others: nn.Module, teacher: nn.Module | None = None) -> None:
@@ -294,7 +297,7 @@ class ShardedParallel(DataParallel):
         self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
         self.gradient_factor = 1.0
         for part in self._parts:
-            part.set_gradient_divide_factor(1.0)  # set on every part: a part without it still averages its gradients
+            part.set_gradient_divide_factor(1.0)  # the setting of a module does not change its submodules
             part.set_force_sum_reduction_for_comms(True)  # gloo supports no other reduction
 
     @contextmanager
@@ -302,7 +305,7 @@ class ShardedParallel(DataParallel):
         for part in self._parts:
             part.set_requires_gradient_sync(last)
         for root in self._trained_roots:
-            # The last backward frees the weights before it reduces the gradients, which takes memory.
+            # Free the weights in the last backward, because the reduction that follows takes memory.
             root.set_reshard_after_backward(last, recurse=False)
         yield
 
@@ -322,17 +325,19 @@ def shard(module: nn.Module, device: torch.device, dtype: str = "float32") -> nn
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    mesh, policy = init_device_mesh(device.type, (dist.get_world_size(),)), MixedPrecisionPolicy()
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    policy = MixedPrecisionPolicy()
     if dtype == "bfloat16":
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     # Layers first: `fully_shard` of the module then takes the parameters that no layer has.
-    lists = [child for child in module.modules() if isinstance(child, nn.ModuleList)]
-    for part in (part for blocks in lists for part in blocks if any(True for _ in part.parameters())):
-        fully_shard(part, mesh=mesh, mp_policy=policy)
+    for layers in [child for child in module.modules() if isinstance(child, nn.ModuleList)]:
+        for layer in layers:
+            if list(layer.parameters()):
+                fully_shard(layer, mesh=mesh, mp_policy=policy)
     # Hooks run in the order of registration, so this one must be registered before the hooks of FSDP2.
     module.register_forward_hook(_as_tuple)
-    # By default the outermost module stays gathered after a forward until a backward. After an evaluation its
-    # parameters would then not be the optimizer's.
+    # By default the outermost module stays gathered from a forward to its backward. After an evaluation, which has no
+    # backward, its parameters would not be the shards that the optimizer updates.
     fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
     if is_skeleton(module):
         load_shards(module, device)
@@ -347,7 +352,7 @@ class _Tensors(NamedTuple):
 
 
 def _as_tuple(module: nn.Module, inputs: object, output: object) -> object:
-    """Return the output as a tuple if its class is neither a tensor, tuple, list nor dict.
+    """Return an output that has `logits`, and is no tensor, tuple, list or dict, as a tuple; another output unchanged.
 
     FSDP2 of torch 2.8 registers its backward hooks only on tensors in tuples, lists and mappings. With another class it
     would not gather the weights for the backward.
@@ -392,7 +397,7 @@ def warm_up(module: DistributedDataParallel, tokens_BT: Tensor, **options: Tenso
 
 
 def gather_tensor(tensor: Tensor) -> Tensor:
-    """Gather a sharded tensor, which all ranks must call together; return any other tensor unchanged."""
+    """Return the whole of a sharded tensor, any other tensor unchanged. All ranks must call this together."""
     full_tensor = getattr(tensor, "full_tensor", None)
     return tensor if full_tensor is None else full_tensor()
 
@@ -405,7 +410,7 @@ def _sharded_parts(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]
 
 
 def _roots(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]:
-    """Return the outermost sharded modules. Each holds the parameters outside the elements of an `nn.ModuleList`."""
+    """Return the outermost sharded modules, which hold the parameters that no layer has."""
     parts = _sharded_parts(module)
     # Every FSDPModule is an nn.Module too, which its type does not say.
     inner = {child for part in parts for child in part.modules() if child is not part}  # type: ignore[attr-defined]
@@ -416,7 +421,7 @@ ONE_PROCESS_STRATEGY = "one process"
 
 
 def strategy_of(strategy: str, world_size: int) -> str:
-    """Return the strategy as checkpoints name it."""
+    """Return the name of the strategy in checkpoints: `ONE_PROCESS_STRATEGY` for one process."""
     return strategy if world_size > 1 else ONE_PROCESS_STRATEGY
 
 
@@ -437,9 +442,9 @@ def wrap_student(
         dtype: The dtype of the computation, as in `shard`.
     """
     if strategy == "fsdp2":
-        with torch.no_grad():  # otherwise the shards would come from students with different initial weights
+        with torch.no_grad():  # `shard` does not broadcast, so ranks would hold shards of different initial weights
             for tensor in (*student.parameters(), *student.buffers()):
-                if not tensor.is_meta:  # a skeleton reads them from files, which are equal on all ranks
+                if not tensor.is_meta:  # a skeleton's weights are read from files, which are equal on all ranks
                     dist.broadcast(tensor, src=0)
         return wrap(shard(student, device, dtype))
     module = DistributedDataParallel(wrap(student))
@@ -450,7 +455,7 @@ def wrap_student(
 def wrap_projections(
     module: nn.Module, features: FeatureMatching, teacher: nn.Module | None = None
 ) -> tuple[FeatureMatching, Parallel]:
-    """Return the features with projections as DDP or FSDP2 modules, and the `Parallel` of all trained modules.
+    """Wrap projections as DDP or FSDP2 modules. Return the features with them, and the ranks of all trained modules.
 
     Args:
         module: The result of `wrap_student`; projections use the same strategy.
@@ -479,19 +484,20 @@ def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
         student: The student, possibly sharded.
         like: Returns a new module of the same architecture.
     """
-    unsharded, full = like(), dict[str, Tensor](student.state_dict())
-    empty = is_skeleton(unsharded)
-    gathered: dict[int, nn.Parameter] = {}
+    unsharded = like()
+    has_weights = not is_skeleton(unsharded)
+    full = dict[str, Tensor](student.state_dict())
+    gathered: dict[int, nn.Parameter] = {}  # by the id of the shard, so that tied weights stay tied
     for name, parameter in student.named_parameters(remove_duplicate=False):
-        if name not in full and not empty:  # the frozen base of an adapter: `like` has read its weights
+        if name not in full and has_weights:  # the frozen base of an adapter: `like` has read its weights
             continue
-        if id(parameter) not in gathered:  # a tied weight stays tied
+        if id(parameter) not in gathered:
             gathered[id(parameter)] = nn.Parameter(
                 gather_tensor(parameter.detach()), requires_grad=parameter.requires_grad
             )
         full[name] = gathered[id(parameter)]
-    if empty:  # also load the frozen base of an adapter, which the adapter's own `load_state_dict` would reject
-        nn.Module.load_state_dict(unsharded, dict(student.named_buffers()) | full, strict=False, assign=True)
-    else:
+    if has_weights:
         unsharded.load_state_dict(full, assign=True)
+    else:  # load the frozen base of an adapter too, which the `load_state_dict` of an adapter would reject
+        nn.Module.load_state_dict(unsharded, dict(student.named_buffers()) | full, strict=False, assign=True)
     return unsharded

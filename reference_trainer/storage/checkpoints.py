@@ -2,8 +2,8 @@
 
 A checkpoint is complete when its directory appears, by one rename. The manifest has the size and the SHA-256 of every
 other file; a reader compares all files with it before it creates tensors. Tensors are in safetensors files: nothing is
-unpickled. With several ranks, every rank writes a file of its shards, then rank 0 writes the manifest. Links to the
-latest and the best checkpoint are for people: this package does not read them. A rewind moves later checkpoints to
+unpickled. With several ranks, every rank writes a file of its shards, then rank 0 writes the manifest. The links to the
+latest and the best checkpoint are for users; this package does not read them. A rewind moves later checkpoints to
 another directory; it deletes nothing.
 """
 
@@ -41,8 +41,10 @@ from reference_trainer.storage.retention import (
 
 Result = TypeVar("Result")
 
-FORMAT, MANIFEST = "reference-trainer/checkpoint/1", "manifest.json"
-"""Name of the format, and of the file with the manifest."""
+FORMAT = "reference-trainer/checkpoint/1"
+"""Name of the format."""
+MANIFEST = "manifest.json"
+"""Name of the file with the manifest."""
 
 
 def rank_file(rank: int) -> str:
@@ -112,7 +114,7 @@ def parse_manifest(path: Path) -> Manifest:
         first = error.errors()[0]
         location = ".".join(map(str, first["loc"]))
         raise CheckpointError(f"{path / MANIFEST}: invalid {location}: {first['msg']}") from error
-    if _canonical(manifest.model_dump()) != _canonical(raw):  # pydantic adds defaults of missing fields
+    if _canonical(manifest.model_dump()) != _canonical(raw):  # pydantic accepts a missing field that has a default
         raise CheckpointError(f"{path / MANIFEST} has a missing or unknown field")
     if _digest(manifest) != manifest.sha256:
         raise CheckpointError(f"{path / MANIFEST} was changed: its SHA-256 is {_digest(manifest)}")
@@ -125,6 +127,7 @@ def _digest(manifest: Manifest) -> str:
 
 
 def _refuse_constant(name: str) -> None:
+    """Raise `ValueError` for NaN or Infinity, which Python's parser accepts."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -136,17 +139,18 @@ def _canonical(value: object) -> str:
 def link_checkpoints(directory: Path, run_id: str, *, latest: int | None, best: int | None) -> None:
     """Point the relative links `{run_id}-latest` and `{run_id}-best` to the checkpoints of these steps.
 
-    A link is removed if its step is None or has no checkpoint in `directory`. Errors are ignored, such as on a file
-    system without links, since the manifests have the same information.
+    A link is removed if its step is None or has no checkpoint in `directory`. Errors, such as on a file system without
+    links, are ignored, because the manifests have the same information.
     """
     for name, step in (("latest", latest), ("best", best)):
-        target = None if step is None else checkpoint_name(run_id, step)
-        exists = target is not None and (directory / target).is_dir()
-        _link(directory / f"{run_id}-{name}", target if exists else None)
+        target = None
+        if step is not None and (directory / checkpoint_name(run_id, step)).is_dir():
+            target = checkpoint_name(run_id, step)
+        _link(directory / f"{run_id}-{name}", target)
 
 
 def _link(link: Path, target: str | None) -> None:
-    """Point `link` to `target`, or remove it for None, by one rename. Ignore errors."""
+    """Point `link` to `target` by one rename; remove the link if `target` is None. Ignore errors."""
     temporary = link.with_name(f".{link.name}.{os.getpid()}.partial")
     with suppress(OSError):
         temporary.unlink(missing_ok=True)
@@ -169,7 +173,7 @@ class Checkpoint:
 
 
 def saved_steps(directory: Path, run_id: str) -> list[int]:
-    """Return the steps of the checkpoints of a run, in order. A directory without a manifest does not count."""
+    """Return the steps of the checkpoints of a run, in order. A directory without a manifest is no checkpoint."""
     try:
         names = [entry.name for entry in directory.iterdir() if (entry / MANIFEST).is_file()]
     except FileNotFoundError:
@@ -180,7 +184,7 @@ def saved_steps(directory: Path, run_id: str) -> list[int]:
 
 
 def check_complete(directory: Path, run_id: str) -> None:
-    """Raise `CheckpointError` for a file or directory that has the name of a checkpoint, but no manifest.
+    """Raise `CheckpointError` for the first file or directory that has the name of a checkpoint, but no manifest.
 
     No checkpoint can be written at this path, so a run would fail at this step.
     """
@@ -201,7 +205,9 @@ def find_checkpoint(directory: Path, run_id: str, wanted: str) -> Path:
     The best step is read from the manifest of the latest checkpoint; links are not read.
     """
     steps = saved_steps(directory, run_id)
-    best = read_manifest(directory / checkpoint_name(run_id, steps[-1])).best if steps else None
+    best = None
+    if steps:
+        best = read_manifest(directory / checkpoint_name(run_id, steps[-1])).best
     try:
         step = step_to_resume(wanted, steps, None if best is None else best.step)
     except CheckpointError as error:
@@ -217,7 +223,7 @@ def read_checkpoint(path: Path, *, rank: int = 0) -> Checkpoint:
     """
     manifest = read_manifest(path)
     check_files(path, manifest)
-    name = rank_file(rank if len(manifest.files) > 1 else 0)
+    name = rank_file(rank if len(manifest.files) > 1 else 0)  # a single file is read by all ranks
     if name not in manifest.files:
         raise CheckpointError(f"{path} was saved by {manifest.world_size} ranks; it has no file of rank {rank}")
     return Checkpoint(path=path, manifest=manifest, tensors=_tensors(path / name, manifest.files[name]))
@@ -226,7 +232,6 @@ def read_checkpoint(path: Path, *, rank: int = 0) -> Checkpoint:
 def read_every_file(path: Path) -> list[Checkpoint]:
     """Return the checkpoint at `path` once per file, in the order of ranks. Raise as `read_checkpoint`."""
     first = read_checkpoint(path)
-    # `read_checkpoint` has compared all files; the files of other ranks are compared again when they are read.
     other_files = sorted(first.manifest.files.items())[1:]
     return [first, *(replace(first, tensors=_tensors(path / name, entry)) for name, entry in other_files)]
 
@@ -249,8 +254,8 @@ def check_files(path: Path, manifest: Manifest) -> None:
         existing = {entry.name for entry in path.iterdir()} - {MANIFEST}
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-    if odd := existing.symmetric_difference(files):
-        name = min(odd)
+    if differences := existing.symmetric_difference(files):
+        name = min(differences)
         raise CheckpointError(f"{path / name} is {'missing' if name in files else 'not of this checkpoint'}")
     for name in files:
         _check_file(path / name, manifest.files[name])
@@ -258,41 +263,39 @@ def check_files(path: Path, manifest: Manifest) -> None:
 
 def _tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
     """Return the tensors of a file by name. Raise `CheckpointError` if the file was changed."""
-    # The bytes that were compared are the bytes that are parsed: a file that changes in between has no effect.
-    content = _content(path, entry)
+    # Compare and parse the same bytes, so that a change of the file in between has no effect.
+    with _reading(path):
+        content = path.read_bytes()
+    _check(path, entry, len(content), hashlib.sha256(content).hexdigest())
     try:
         return load(content)
     except (SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
 
 
-def _content(path: Path, entry: FileEntry) -> bytes:
-    """Return the bytes of a file. Raise `CheckpointError` if they were changed."""
-    content = _read(path, lambda: path.read_bytes())
-    _check(path, entry, len(content), lambda: hashlib.sha256(content).hexdigest())
-    return content
-
-
 def _check_file(path: Path, entry: FileEntry) -> None:
     """Raise `CheckpointError` if a file was changed. It is read in pieces, so that it need not fit into memory."""
-    _check(path, entry, _read(path, lambda: path.stat().st_size), lambda: _read(path, lambda: file_digest(path)))
+    with _reading(path):
+        size, digest = path.stat().st_size, file_digest(path)
+    _check(path, entry, size, digest)
 
 
-def _read(path: Path, read: Callable[[], Result]) -> Result:
-    """Return `read()`. Raise `CheckpointError` if the path is not a file or cannot be read."""
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raise `CheckpointError` if the path is not a file; convert an `OSError` of the block into a `CheckpointError`."""
     try:
         if not path.is_file():
             raise CheckpointError(f"{path} is not a file")
-        return read()
+        yield
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _check(path: Path, entry: FileEntry, size: int, digest_of: Callable[[], str]) -> None:
-    """Raise `CheckpointError` if size or digest differ. The digest is computed only if the size is equal."""
+def _check(path: Path, entry: FileEntry, size: int, digest: str) -> None:
+    """Raise `CheckpointError` if the size or the digest differs from the entry."""
     if size != entry.size:
         raise CheckpointError(f"{path} has {size} bytes; {entry.size} were written")
-    if (digest := digest_of()) != entry.sha256:
+    if digest != entry.sha256:
         raise CheckpointError(f"{path} has the SHA-256 {digest}; {entry.sha256} was written")
 
 
@@ -307,7 +310,7 @@ class CheckpointEntry:
         saved_at: Modification time of the manifest, in seconds since 1970; None without a manifest.
         size: Bytes of all files.
         fault: Why a run cannot resume from the checkpoint; None if it is whole.
-        best: The best step recorded in the manifest; None if it is unknown.
+        best: The best step according to the manifest; None without one.
     """
 
     path: Path
@@ -329,35 +332,31 @@ def verify_checkpoints(directory: Path) -> list[CheckpointEntry]:
         directories = [entry for entry in directory.iterdir() if entry.is_dir() and not entry.is_symlink()]
     except OSError as error:
         raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
-    named = [(name, entry) for entry in directories if (name := parse_name(entry.name)) is not None]
-    return [_entry(path, *name) for name, path in sorted(named)]
+    entries = []
+    for path in directories:
+        name = parse_name(path.name)
+        if name is not None:
+            entries.append(_verify(path, *name))
+    return sorted(entries, key=lambda entry: (entry.run_id, entry.step))
 
 
-def _entry(path: Path, run_id: str, step: int) -> CheckpointEntry:
+def _verify(path: Path, run_id: str, step: int) -> CheckpointEntry:
     """Read and compare all files of a directory."""
-    manifest, fault = _checked(path)
-    files = [entry.stat() for entry in path.iterdir() if entry.is_file()]
-    times = [(path / MANIFEST).stat().st_mtime] if (path / MANIFEST).is_file() else []
-    return CheckpointEntry(
-        path=path,
-        run_id=run_id,
-        step=step,
-        saved_at=next(iter(times), None),
-        size=sum(file.st_size for file in files),
-        fault=fault,
-        best=None if manifest is None else manifest.best,
-    )
-
-
-def _checked(path: Path) -> tuple[Manifest | None, str | None]:
-    """Return the manifest of a checkpoint, None if it cannot be read, and its fault, None if it is whole."""
-    manifest = None
+    manifest, fault = None, None
     try:
         manifest = read_manifest(path)
         check_files(path, manifest)
     except CheckpointError as error:
-        return manifest, str(error)
-    return manifest, None
+        fault = str(error)
+    return CheckpointEntry(
+        path=path,
+        run_id=run_id,
+        step=step,
+        saved_at=(path / MANIFEST).stat().st_mtime if (path / MANIFEST).is_file() else None,
+        size=sum(entry.stat().st_size for entry in path.iterdir() if entry.is_file()),
+        fault=fault,
+        best=None if manifest is None else manifest.best,
+    )
 
 
 PARTIAL_NAME = re.compile(r"\..+\.\d+\.partial")
@@ -386,7 +385,7 @@ class Disk:
 
 DISK = Disk()
 OTHER_BYTES = 2**16
-"""An upper estimate of the bytes of manifest and header, to which 1 KiB per tensor is added."""
+"""An upper estimate of the bytes of the manifest and of a header without tensors."""
 
 
 def save_checkpoint(
@@ -457,7 +456,7 @@ def _newest(paths: Sequence[Path]) -> str:
 
 
 def checkpoint_bytes(tensors: Iterable[Tensor]) -> int:
-    """Return an upper estimate of the bytes of a checkpoint with these tensors."""
+    """Return an upper estimate of the bytes of a checkpoint with these tensors; a tensor has 1 KiB in the header."""
     return OTHER_BYTES + sum(tensor.numel() * tensor.element_size() + 2**10 for tensor in tensors)
 
 
@@ -491,7 +490,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> File
 
 def _publish(partial: Path, path: Path, manifest: Manifest, disk: Disk) -> None:
     """Write the manifest into the directory `partial`, check all files, and rename the directory to `path`."""
-    # The order matters at a crash: names and contents must be on the disk before the rename makes them visible.
+    # Names and contents must be on the disk before the rename, so that a crash leaves no incomplete checkpoint.
     text = json.dumps(seal(manifest).model_dump(), indent="  ", allow_nan=False) + "\n"
     disk.write(partial / MANIFEST, text.encode())
     disk.sync(partial / MANIFEST)
@@ -509,12 +508,12 @@ def _rotate(directory: Path, run_id: str, best: int | None, keep: int) -> None:
     for step in steps_to_remove(saved_steps(directory, run_id), keep=keep, best=best):
         path = directory / checkpoint_name(run_id, step)
         removed = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        path.rename(removed)  # first, so that a partly removed checkpoint never has this name
+        path.rename(removed)  # so that a partly removed directory does not have the name of a checkpoint
         shutil.rmtree(removed)
 
 
 def sweep(directory: Path) -> None:
-    """Remove partial files of killed writers in `directory`. Hold a lock: no other run may be writing there."""
+    """Remove partial files of killed writers in `directory`. The caller holds a lock: no other run writes there."""
     with suppress(FileNotFoundError):
         for entry in directory.iterdir():
             if PARTIAL_NAME.fullmatch(entry.name) is None:
@@ -544,8 +543,8 @@ def save_shards(
     and the others raise `RankError` with its message, at the latest at their next collective with rank 0.
     """
 
-    # Exchanges, in this order on all ranks: the temporary directory of rank 0; whether every rank could write; the
-    # entries of the manifest. Rank 0 makes them within `save_checkpoint`, after it has written its own file.
+    # Three collectives, in this order on all ranks: the temporary directory of rank 0; whether every rank could write;
+    # the entries of the manifest. Rank 0 calls them within `save_checkpoint`, after it has written its file.
     def others(partial: Path) -> Mapping[str, FileEntry]:
         ranks.all_gather_json(str(partial))
         ranks.run_on_all(lambda: None)
@@ -561,16 +560,17 @@ def save_shards(
 
 
 def rewind(directory: Path, run_id: str, start: int | None, *, disk: Disk = DISK) -> Path | None:
-    """Move the checkpoints later than `start`, or all for None, into a new directory `{run_id}-rewound-K`; return it.
+    """Move the checkpoints later than `start` into a new directory `{run_id}-rewound-K`, and return the directory.
 
-    Return None if there are no such checkpoints. Checkpoints keep their names, so a run can still resume from one by
-    its path. They are moved one by one, the newest first: if a rewind is killed, all checkpoints stay whole, and the
-    next rewind completes it. Raise `OutputError` if a checkpoint cannot be moved.
+    Move all if `start` is None. Return None if there is nothing to move. Checkpoints keep their names, so a run can
+    still resume from one by its path. They are moved one by one, the newest first: if a rewind is killed, all
+    checkpoints stay whole, and the next rewind completes it. Raise `OutputError` if a checkpoint cannot be moved.
     """
     moved = steps_to_set_aside(saved_steps(directory, run_id), start)
     if not moved:
         return None
-    aside = next(path for k in count(1) if not (path := directory / f"{run_id}-rewound-{k}").exists())
+    paths = (directory / f"{run_id}-rewound-{k}" for k in count(1))
+    aside = next(path for path in paths if not path.exists())
     try:
         aside.mkdir()
         for step in moved:
@@ -586,7 +586,7 @@ def rewind(directory: Path, run_id: str, start: int | None, *, disk: Disk = DISK
 
 
 def _best(directory: Path, run_id: str) -> int | None:
-    """Return the best step that the latest checkpoint records, if it has a checkpoint; None otherwise."""
+    """Return the best step according to the latest checkpoint; None if this step has no checkpoint."""
     try:
         return read_manifest(find_checkpoint(directory, run_id, "best")).step
     except CheckpointError:

@@ -1,12 +1,12 @@
 """A supervised run: attempts that resume from the newest whole checkpoint, until the run has reached a step.
 
-1. `find_problems` checks, before torch is imported, whether the run can be supervised.
+1. `find_problems` checks the settings before the first attempt.
 2. An attempt starts the ranks by torch's elastic agent, with a new agent and a new store and without restarts: the
    agent's restarts fail under gloo (pytorch/pytorch#135712).
-3. After an attempt, `decision.py` decides whether the run is done, tried again or given up.
+3. After an attempt, `decision.py` decides whether the run is done, is tried again, or is given up.
 
-`launch` starts several processes on this machine once, without retries; with `Machines`, other machines take part.
-On several machines, one supervisor decides, and the others join its attempts; see `machines.py`.
+`launch` makes one attempt, without retries. On several machines, one supervisor decides, and the others join its
+attempts; see `machines.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -103,9 +103,10 @@ EXIT_CODES = {Ending.FINISHED: 0, Ending.FAILED: 1, Ending.REFUSED: 2}
 def launch(
     arguments: Sequence[str], *, ranks: int, report: Callable[[str], object], machines: Machines | None = None
 ) -> int:
-    """Run a command in several processes, and return its exit code. The processes end with this one, however it ends.
+    """Run a command in several processes, and return its exit code.
 
-    After a signal, which the processes got too, return `interrupts.SAVED` if the run has saved a checkpoint.
+    The processes also end if this process is killed. After a signal, which is passed to the processes, return
+    `interrupts.SAVED` if the run has saved a checkpoint.
 
     Args:
         arguments: The arguments of the command.
@@ -119,36 +120,36 @@ def launch(
     with TemporaryDirectory(prefix="reference-trainer-") as beats:
         try:
             name = f"launch-{os.getpid()}"
-            ending, why = run_attempt(arguments, Path(beats), ranks=ranks, name=name, machines=machines)
+            ending, reason = run_attempt(arguments, Path(beats), ranks=ranks, name=name, machines=machines)
         except KeyboardInterrupt:
             if (Path(beats) / SAVED).exists():
                 return interrupts.SAVED
             raise
     if ending is not Ending.FINISHED:
-        report(why)
+        report(reason)
     return EXIT_CODES[ending]
 
 
 GRACE_S = 60
 """Seconds in which ranks have to save and leave after a signal, before they are killed."""
-_REFUSED = 2
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""Signals whose handlers the agent replaces."""
 
 
 def run_attempt(
     arguments: Sequence[str], beats: Path, *, ranks: int, name: str, machines: Machines | None = None
 ) -> tuple[Ending, str]:
-    """Run a command in several processes. Return how it ended, and a sentence with the reason.
+    """Run a command in several processes. Return how it ended, and the reason as a sentence.
 
     Args:
         arguments: The arguments of the command.
         beats: The directory of the heartbeats.
         ranks: The number of processes on each machine.
-        name: The name of this attempt, used once.
+        name: The name of this attempt, which no other attempt has.
         machines: As for `launch`.
 
     Raises:
-        KeyboardInterrupt: After a signal to this process, which the ranks got too.
+        KeyboardInterrupt: After a signal to this process, which is passed to the ranks.
     """
     try:
         return _run_ranks(_config(ranks, name, machines), arguments, beats, ranks)
@@ -159,9 +160,9 @@ def run_attempt(
 
 def _run_ranks(config: LaunchConfig, arguments: Sequence[str], beats: Path, ranks: int) -> tuple[Ending, str]:
     """Carry out `run_attempt`. Raise `RendezvousError` or `DistError` if the machines do not meet."""
-    # A rank gets the process id of this supervisor, with which it ends, and the directory of heartbeats.
+    # A rank gets the process id of this supervisor, to end with it, and the directory of heartbeats.
     script = ["-m", "reference_trainer.cli.rank", str(os.getpid()), str(beats), *arguments]
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it logs is returned
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the reason is returned
     if ranks > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does: every rank would use all cores
     with _handlers_restored():
@@ -172,17 +173,18 @@ def _run_ranks(config: LaunchConfig, arguments: Sequence[str], beats: Path, rank
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             code = failure.exitcode
+            ending = Ending.REFUSED if code == EXIT_CODES[Ending.REFUSED] else Ending.FAILED
             cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            return Ending.REFUSED if code == _REFUSED else Ending.FAILED, f"rank {rank} ended with {cause}"
+            return ending, f"rank {rank} ended with {cause}"
     return Ending.FINISHED, "the run came to its end"
 
 
 def _config(ranks: int, name: str, machines: Machines | None, join_s: int | None = None) -> LaunchConfig:
-    """Return the configuration of torch's agent. join_s: the limit of the rendezvous in seconds; None for torch's."""
+    """Return the configuration of torch's agent. join_s: timeout of the rendezvous in seconds; None for the default."""
     # One machine needs no name that others can resolve.
     machines = machines or Machines(count=1, endpoint="localhost:0", run_id=name, address="127.0.0.1")
     fields = LaunchConfig.__dataclass_fields__  # torch 2.8 has no `shutdown_timeout`
-    patience: dict[str, Any] = {"shutdown_timeout": GRACE_S} if "shutdown_timeout" in fields else {}
+    timeout: dict[str, Any] = {"shutdown_timeout": GRACE_S} if "shutdown_timeout" in fields else {}
     return LaunchConfig(
         min_nodes=machines.count,
         max_nodes=machines.count,
@@ -194,13 +196,13 @@ def _config(ranks: int, name: str, machines: Machines | None, join_s: int | None
         local_addr=machines.address,
         max_restarts=0,
         logs_specs=DefaultLogsSpecs(),
-        **patience,
+        **timeout,
     )
 
 
 @contextmanager
 def _handlers_restored() -> Iterator[None]:
-    """Restore the handlers of signals, which the agent replaces."""
+    """Restore the handlers of `_HANDLED` at the end of the context."""
     before = {number: signal.getsignal(number) for number in _HANDLED}
     try:
         yield
@@ -210,13 +212,13 @@ def _handlers_restored() -> Iterator[None]:
 
 
 Launch = Callable[[Sequence[str], Path, str], tuple[Ending, str]]
-"""A function that carries out an attempt: from arguments, directory of heartbeats and name, as `run_attempt`."""
+"""A function that runs an attempt as `run_attempt` does. Arguments: of the command; directory of heartbeats; name."""
 
 
 def until(
     settings: Settings, arguments: Sequence[str], limits: Limits, *, launch: Launch, report: Callable[[str], object]
 ) -> Verdict:
-    """Run `distill` again and again until it is done or given up, and return the verdict.
+    """Make attempts to run `distill` until it is done or given up, and return the verdict.
 
     The run is done if its output has a model that was trained for `limits.step` steps, or up to its planned end.
 
@@ -224,12 +226,12 @@ def until(
         settings: The settings of the run.
         arguments: The arguments of `distill` with these settings.
         limits: When to give up.
-        launch: Carries out an attempt.
+        launch: Runs an attempt.
         report: Called with lines about the progress.
 
     Raises:
-        OutputError: Another supervisor has this output.
-        CheckpointError: No checkpoint is whole.
+        OutputError: Another supervisor uses this output.
+        CheckpointError: Checkpoints exist, but none is whole.
         DriftError: The existing model was trained with other settings.
     """
     out = settings.run.out.resolve()
@@ -269,19 +271,20 @@ def supervise(
 
 
 def _lead(leader: Leader, machines: Machines, ranks: int, report: Callable[[str], object]) -> Launch:
-    """Return a function that carries out an attempt on several machines, and ends it if one of them was lost."""
+    """Return a function that runs an attempt on several machines, and ends the attempt if a machine is lost."""
 
     def lead(command: Sequence[str], beats: Path, name: str) -> tuple[Ending, str]:
         meeting = replace(machines, run_id=f"{machines.run_id}-{name}")
-        last_reported = list[int]()
+        reported: list[int] = []
 
-        # Called in a thread. It repeats the kill, because ranks may write their first heartbeat after it.
+        # Called periodically in a thread. The kill is repeated, because a rank that has no heartbeat yet is not killed.
         def end_if_lost() -> None:
+            nonlocal reported
             lost = leader.lost(meeting.run_id)
             if not lost:
                 return
-            if lost != last_reported:
-                last_reported[:] = lost
+            if lost != reported:
+                reported = lost
                 report(f"machine {', '.join(map(str, lost))} was lost and came back: this attempt ends")
             kill_ranks(beats)
             if not read_beats(beats):  # the machines may still wait for each other, or for the lost one
@@ -295,7 +298,7 @@ def _lead(leader: Leader, machines: Machines, ranks: int, report: Callable[[str]
 
 
 def _close(config: LaunchConfig) -> None:
-    """Close a rendezvous, so that the agent of this machine does not wait for others any more."""
+    """Close a rendezvous, so that the agent of this machine stops waiting for other machines."""
     parameters = RendezvousParameters(
         backend=config.rdzv_backend,
         endpoint=config.rdzv_endpoint,
@@ -309,20 +312,17 @@ def _close(config: LaunchConfig) -> None:
 
 
 JOIN_S = 15
-"""Seconds in which a following machine must meet the others; then it reads the announcement again."""
+"""Timeout, in seconds, of the rendezvous of a following machine, after which it reads the announcement again."""
 
 
 def _follow(out: Path, limits: Limits, ranks: int, machines: Machines, report: Callable[[str], object]) -> Verdict:
-    """Join every attempt that the first machine announces, until it announces its verdict."""
-
-    def killed(beat: Beat) -> None:
-        report(f"killed process {beat.pid} after step {beat.step}: stopped, or silent for {limits.silent_s:g} s")
-
+    """Join every attempt that the first machine announces, until it announces its verdict; return the verdict."""
     with following(out, machines.rank) as (mark, beats):
         report(f"machine {machines.rank}: waits for the first machine")
         while (announced := next_announcement(out, mark.joined)).verdict is None:
             run_id = announced.run_id
 
+            # The default binds the present run_id, since the loop changes the variable.
             def end_if_replaced(run_id: str = run_id) -> None:
                 if is_replaced(out, run_id):
                     kill_ranks(beats)
@@ -331,15 +331,24 @@ def _follow(out: Path, limits: Limits, ranks: int, machines: Machines, report: C
             mark.join(run_id)
             config = _config(ranks, run_id, replace(machines, run_id=run_id), join_s=JOIN_S)
             try:
-                with watch_ranks(beats, limits.silent_s, killed), call_periodically(end_if_replaced, EVERY_S / 4):
-                    _, why = _run_ranks(config, announced.arguments, beats, ranks)
+                with _watch(beats, limits, report), call_periodically(end_if_replaced, EVERY_S / 4):
+                    _, reason = _run_ranks(config, announced.arguments, beats, ranks)
             except (RendezvousError, dist.DistError):  # too late for this attempt, or the first machine was lost
                 mark.leave(joined=False)
                 time.sleep(1)
                 continue
             mark.leave(joined=True)
-            report(f"machine {machines.rank}: {why}")
+            report(f"machine {machines.rank}: {reason}")
     return Verdict(announced.verdict)
+
+
+def _watch(beats: Path, limits: Limits, report: Callable[[str], object]) -> AbstractContextManager[None]:
+    """Return a context in which ranks without a recent heartbeat are killed and reported."""
+
+    def report_killed(beat: Beat) -> None:
+        report(f"killed process {beat.pid} after step {beat.step}: stopped, or silent for {limits.silent_s:g} s")
+
+    return watch_ranks(beats, limits.silent_s, report_killed)
 
 
 def _attempts(
@@ -351,48 +360,46 @@ def _attempts(
     report: Callable[[str], object],
 ) -> Verdict:
     """Make attempts until `verdict` is not RETRY; see `until`."""
-
-    def killed(beat: Beat) -> None:
-        report(f"killed process {beat.pid} after step {beat.step}: stopped, or silent for {limits.silent_s:g} s")
-
-    before, attempts = whole_step(settings.run.out, report), list[Attempt]()
-    run = uuid4().hex[:8]  # a container that is started again may have the same process id
+    step_before = whole_step(settings.run.out, report)
+    attempts: list[Attempt] = []
+    run = uuid4().hex[:8]  # not the process id, which a container that is started again may have too
     while True:
         # 1. Run an attempt from the newest whole checkpoint.
-        at = whole_step(settings.run.out, report)
-        report(f"attempt {len(attempts) + 1}: {f'resumes from step {at}' if at else 'starts over'}")
+        start = whole_step(settings.run.out, report)
+        report(f"attempt {len(attempts) + 1}: " + (f"resumes from step {start}" if start else "starts over"))
         kill_stale(directory)
-        with watch_ranks(directory, limits.silent_s, killed):
-            command = _arguments(arguments, limits.step, at, again=bool(attempts))
-            ending, why = launch(command, directory, f"{run}-{len(attempts)}")
+        with _watch(directory, limits, report):
+            command = _arguments(arguments, limits.step, start, again=bool(attempts))
+            ending, reason = launch(command, directory, f"{run}-{len(attempts)}")
         # 2. Find out how it ended, and which step it reached.
         failure = first_failure(directory) if ending is Ending.FAILED else None
         if failure is not None and failure.is_input:
             ending = Ending.REFUSED
-        # If the attempt failed, an existing model is of another run.
-        is_finished = ending is Ending.FINISHED
-        reached = model_step(settings.run.out) if is_finished else whole_step(settings.run.out, report)
+        if ending is Ending.FINISHED:
+            reached = model_step(settings.run.out)
+        else:  # after a failure, an existing model is of another run
+            reached = whole_step(settings.run.out, report)
         error = None if failure is None else (failure.type, failure.message, failure.step)
         attempts.append(Attempt(ending, reached, error))
         of = "" if limits.step is None else f" of {limits.step}"
-        report(f"attempt {len(attempts)}: {why}; step {reached}{of} is reached")
+        report(f"attempt {len(attempts)}: {reason}; step {reached}{of} is reached")
         # 3. Decide.
-        decision = verdict(limits.step, before, attempts, max_retries=limits.max_retries, max_idle=limits.max_idle)
+        decision = verdict(limits.step, step_before, attempts, max_retries=limits.max_retries, max_idle=limits.max_idle)
         if decision is Verdict.RETRY:
             continue
         if failure is not None and (ending is Ending.REFUSED or is_repeated(attempts)):
             when = f"after step {failure.step}" if failure.step else "before its first step"
-            same = "the input was refused" if ending is Ending.REFUSED else "two attempts ended with the same error"
+            cause = "the input was refused" if ending is Ending.REFUSED else "two attempts ended with the same error"
             report(
-                f"not tried again: {same}, {when}: {failure.type}: {failure.message}; "
+                f"not tried again: {cause}, {when}: {failure.type}: {failure.message}; "
                 "correct the cause and run the same command again"
             )
         return decision
 
 
-def _arguments(arguments: Sequence[str], step: int | None, at: int, *, again: bool) -> list[str]:
-    """Return the arguments of an attempt, which may overwrite the trace and the model of an attempt before it."""
-    resume = ["--resume", "latest"] if at else []
-    force = ["--force"] if at or again else []
+def _arguments(arguments: Sequence[str], step: int | None, start: int, *, again: bool) -> list[str]:
+    """Return the arguments of an attempt from the step `start`; --force overwrites files of earlier attempts."""
+    resume = ["--resume", "latest"] if start else []
+    force = ["--force"] if start or again else []
     limit = [] if step is None else ["--max-steps", str(step)]
     return ["distill", *arguments, *limit, *resume, *force]

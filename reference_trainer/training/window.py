@@ -26,7 +26,7 @@ from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
 @dataclass(frozen=True, slots=True)
 class WindowSums:
-    """The sums of a window, as tensors that are still on the device. Counts are int64 scalars.
+    """The sums of a window, as tensors on the device. Counts are int64 scalars.
 
     Attributes:
         sums: Float64 scalars over the scored tokens of this rank, by the names of `sums_of`.
@@ -34,7 +34,7 @@ class WindowSums:
         total: Number of scored tokens of all ranks, the divisor of the gradient.
         sequences: Number of sequences of all ranks with a scored token.
         vocabulary: Vocabulary size of the student.
-        faults: If errors are deferred, the result of `loss_fault` and the labels of every micro-batch; else empty.
+        faults: The result of `loss_fault` and the labels of every micro-batch; empty if errors are not deferred.
     """
 
     sums: Mapping[str, Tensor]
@@ -69,45 +69,45 @@ def kd_window(
     Args:
         teacher: The frozen model.
         student: The model that accumulates the gradient.
-        batches: At least one; every rank has equally many, and one without work has no scored label.
+        batches: The micro-batches, at least one, as many on every rank. A rank without data passes batches without a
+            scored label.
         weights: The arguments of the loss.
         parallel: The ranks that share the window.
-        metrics: Whether metrics are formed, as in `loss_by_blocks`.
-        taught: Whether the teacher is run. If not, all weights except ce_weight must be 0, and metrics of the teacher
-            are not formed.
+        metrics: Whether to compute metrics, as in `loss_by_blocks`.
+        taught: Whether to run the teacher. If not, all weights except ce_weight must be 0, and metrics of the teacher
+            are not computed.
         deferred: Whether invalid values raise only when `Pending.read` reads them, as in `loss_by_blocks`.
         features: The hidden states to match, as in `forward_backward`.
         before: Called with the number of a micro-batch, from 0, before its forward.
         after: Called with the number, the sums and the count of scored tokens of a micro-batch, after its backward.
-        flags: Flags of this rank, which are summed over ranks together with the counts.
-        is_skipped: Called with the summed flags before the first forward. If it returns True, nothing is computed.
+        flags: Flags of this rank, to sum over ranks together with the counts.
+        is_skipped: Called with the summed flags before the first forward; returns whether to skip the window.
 
     Returns:
-        The sums; None if the window is left out.
+        The sums; None if the window is skipped.
 
     Raises:
-        TrainerError: As `kd_step`. If a micro-batch fails, the student has the gradients of the micro-batches before.
-        LogitsError: If the loss of a scored token is infinite. The student has its gradient, which is finite.
+        TrainerError: As `kd_step`. The student keeps the gradients of the micro-batches before the one that failed.
+        LogitsError: If the loss of a scored token is infinite. The student keeps its gradient, which is finite.
     """
     check_vocabularies(teacher, student)
     labels = [labels_of_logits(batch.labels) for batch in batches]
     # The tokens are counted before the first forward, so that each micro-batch divides its gradient by the final count.
     # Counts and flags are one tensor, because each reduction over ranks has a latency.
-    count, counts_K = _counts(labels, flags)
+    counts_K = _counts(labels, flags)
     summed_K = parallel.sum_counts(counts_K)
     if is_skipped(summed_K[2:]):
         return None
     total, sequences = summed_K[0], summed_K[1]
-    scale = parallel.gradient_factor / total.double()  # inf if no token is scored; then no row is multiplied by it
-    running = teacher if taught else None
+    scale = parallel.gradient_factor / total.double()  # inf if no token is scored; then no gradient is multiplied by it
     sums: dict[str, Tensor] = {}
     faults: list[tuple[Tensor, Tensor]] = []
     with parallel.window(teacher=taught and len(batches) > 1):
         for number, batch in enumerate(batches):
             before(number)
             with parallel.micro_batch(last=number == len(batches) - 1), naming_micro_batch(number, len(batches)):
-                passed = forward_backward(
-                    running,
+                step = forward_backward(
+                    teacher if taught else None,
                     student,
                     batch,
                     labels[number],
@@ -117,15 +117,15 @@ def kd_window(
                     deferred=deferred,
                     features=features,
                 )
-                fault = loss_fault(passed.rows, weights, passed.sums.get("feature"))
-                if not deferred:  # waits for the device
+                fault = loss_fault(step.rows, weights, step.sums.get("feature"))
+                if not deferred:  # reading the fault waits for the device
                     raise_fault(fault, labels[number], student.vocab_size)
             faults.append((fault, labels[number]))
             if after is not None:
-                after(number, passed.sums, passed.rows.count)
-            for name, summed in passed.sums.items():
-                sums[name] = sums[name] + summed if name in sums else summed
-    return WindowSums(sums, count, total, sequences, student.vocab_size, faults if deferred else ())
+                after(number, step.sums, step.rows.count)
+            for name, value in step.sums.items():
+                sums[name] = sums[name] + value if name in sums else value
+    return WindowSums(sums, counts_K[0], total, sequences, student.vocab_size, faults if deferred else ())
 
 
 @contextmanager
@@ -149,8 +149,9 @@ def is_scored(batch: Batch) -> bool:
     return bool((labels_of_logits(batch.labels) != IGNORE_INDEX).any())
 
 
-def _counts(labels: Sequence[Tensor], flags: Sequence[bool]) -> tuple[Tensor, Tensor]:
-    """Return the number of scored tokens, and int64 [K]: this number, the sequences with scored tokens, the flags."""
-    count = torch.stack([(labels_BT != IGNORE_INDEX).sum() for labels_BT in labels]).sum()
-    sequences = torch.stack([(labels_BT != IGNORE_INDEX).any(-1).sum() for labels_BT in labels]).sum()
-    return count, torch.stack([count, sequences, *(torch.full_like(count, flag) for flag in flags)])
+def _counts(labels: Sequence[Tensor], flags: Sequence[bool]) -> Tensor:
+    """Return int64 [K]: the number of scored tokens, the number of sequences with a scored token, and the flags."""
+    scored = [labels_BT != IGNORE_INDEX for labels_BT in labels]
+    tokens = torch.stack([scored_BT.sum() for scored_BT in scored]).sum()
+    sequences = torch.stack([scored_BT.any(-1).sum() for scored_BT in scored]).sum()
+    return torch.stack([tokens, sequences, *(torch.full_like(tokens, flag) for flag in flags)])
