@@ -53,6 +53,14 @@ def test_planted_faults_are_falsified_with_the_smallest_input_and_their_message(
         assert part in text
 
 
+def test_a_failure_is_located_at_the_line_that_raised_and_not_at_its_caller(project: Project) -> None:
+    code = project("small") / "counting.py"
+    edit(code, "    whole = ", "    raise ValueError('no total')\n    whole = ")
+    raised = code.read_text().splitlines().index("    raise ValueError('no total')") + 1
+    first = result(pv.validate(only=["C-RUN"]), "C-RUN").trial.counterexample.code[0]
+    assert (first.path, first.line) == ("counting.py", raised)
+
+
 def test_valid_contracts_run_beside_an_invalid_file(project: Project) -> None:
     folder = project("small")
     (folder / "contracts/broken.yaml").write_text("schema: pv/1\nmetadata: [1]\n")

@@ -72,6 +72,12 @@ def test_mutant_has_its_position_and_the_text_before_and_after(formulas) -> None
     }
 
 
+def test_equations_that_are_called_by_called_ones_are_mutated_too() -> None:
+    expressions = {"inner": "a + 1", "middle": "2 * inner(a)", "outer": "middle(a)"}
+    equations = {name: {"domain": {"a": "real 1..2"}, "expression": text} for name, text in expressions.items()}
+    assert {mutant.equation for mutant in found(equations, "outer")} == {"inner", "middle"}
+
+
 @pytest.mark.parametrize("expression", COMPLETE)
 def test_mutants_of_a_small_equation_are_complete(expression) -> None:
     domain = {"a": "real 1..2", "b": "real 1..2", "x": "real[N]"}

@@ -1,17 +1,20 @@
 """What is mutated and who judges it: what a contract names, what is asked for, and nothing beyond."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
 import pv
+from pv.contract.model import Target
 from pv.errors import UsageError
-from pv.mutation import summary
+from pv.mutation import scope, summary
 from pv.results.verdict import Report
+from pv.source.project import find_project
 from tests.commands.small import edit
-from tests.support.projects import HEAD
+from tests.support.projects import HEAD, write
 
 
 def test_a_contract_selects_the_modules_that_are_mutated(shop: Any) -> None:
@@ -30,6 +33,14 @@ def test_a_module_that_no_falsifier_executes_is_no_part_of_a_recorded_score(shop
     problem = "no falsifier executes idle"
     assert summary.problems(shop.mutate("shop", record=True)) == [f"no score was recorded: {problem}"]
     assert not (shop.folder / "evidence").exists()
+
+
+def test_a_package_includes_the_modules_of_its_packages(empty: Path) -> None:
+    names = ("pack/__init__.py", "pack/one.py", "pack/inner/__init__.py", "pack/inner/two.py")
+    write(empty, {"pyproject.toml": '[tool.pv]\nroots = ["."]\n', **dict.fromkeys(names, "")})
+    project = find_project(empty)
+    included = [module.name for module in scope.modules(project, [Target("pack")])]
+    assert sorted(included) == ["pack", "pack.inner", "pack.inner.two", "pack.one"]
 
 
 def test_only_the_modules_that_are_asked_for_are_mutated(shop: Any) -> None:
