@@ -106,6 +106,8 @@ def calls_it_wrongly(original):
     return original(1, 2, 3)
 def refuses_a_type(original):
     raise TypeError("expected a number")
+def lacks_a_value(original):
+    return None.shape
 """
 
 
@@ -122,7 +124,7 @@ def test_replacement_with_an_unknown_name_or_wrong_arguments_is_an_invalid_mutan
         return failures.status(raised(call))
 
     broken = "lacks_a_name", "lacks_an_attribute", "calls_it_wrongly"
-    for name in (*broken, "refuses", "refuses_a_type", "calls_the_original"):
+    for name in (*broken, "refuses", "refuses_a_type", "lacks_a_value", "calls_the_original"):
         expected = TrialStatus.INVALID_MUTANT if name in broken else TrialStatus.RAISED
         assert status(name, lambda name=name: getattr(faults, name)(subject.asks)) is expected, name
     assert status("refuses", lambda: faults.lacks_an_attribute(None)) is TrialStatus.RAISED

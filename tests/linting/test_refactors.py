@@ -29,6 +29,15 @@ def test_mutant_that_a_rename_breaks_is_refused(tmp_path: Path, change: str) -> 
     assert findings(tmp_path, change) == [f"m: {TABLE['refused'][change]}; {hint}"]
 
 
+def test_mutant_in_a_private_module_is_refused(tmp_path: Path) -> None:
+    change = TABLE["accepted"][0].replace("code:", "_code:")
+    contract = HEAD + TABLE["contract"].replace("CHANGE", change)
+    problems = linted(
+        tmp_path, {"_code.py": TABLE["code"], "code.py": TABLE["code"], "falsify.py": "", "c.yaml": contract}
+    )
+    assert [f.message for f in problems if f.code == "PV146"] == ["m: _code:scale: '_code' is private"]
+
+
 def test_swap_of_an_imported_name_is_refused_unless_it_is_exported(tmp_path: Path) -> None:
     change = 'swap: {object: "code:math.floor", with: "falsify:wrong"}'
     hint = "name the module that defines it, or one that lists it in `__all__`"

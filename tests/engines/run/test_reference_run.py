@@ -18,6 +18,12 @@ def test_second_attempt_starts_with_an_empty_directory(tmp_path: Path) -> None:
     assert not stale.exists()
 
 
+def test_a_run_that_changes_its_arguments_changes_no_recorded_ones(tmp_path: Path) -> None:
+    record = Record(tmp_path / "run", "cpu", {"sizes": [4, 8]})
+    reference_run.execute(lambda *_, sizes, **__: sizes.pop(), "s", record)
+    assert reference_run.read(tmp_path / "run").arguments == record.arguments == {"sizes": [4, 8]}
+
+
 NOT_JSON = {
     "result is a object, which JSON does not have: return text, numbers, booleans, None, lists": object(),
     "result['loss'] is a Tensor, which JSON does not have: return `result['loss'].item()`": {"loss": torch.tensor(1.0)},
