@@ -210,6 +210,14 @@ def test_the_default_branch_stores_its_results_and_a_pull_request_is_compared_wi
     assert f"::error {place},title=weaker%3A counting C-WHOLE::" in runner.log
     assert "falsified on cpu, was held" in runner.summary
     assert [path.name for path in (runner.folder / "caches").iterdir()] == [stored.name]
+    # The report of another commit is no base: the contracts of the base are read from git, without results.
+    other = stored.rename(stored.with_name(f"pv-falsifier-report-Linux-{'0' * 40}"))
+    (report,) = other.glob("*.json")
+    edit(report, runner.git("rev-parse", "main"), "0" * 40)
+    earlier = runner.summary
+    assert runner.run(arguments=ONE, comment="false") == 1
+    later = runner.summary.removeprefix(earlier)
+    assert "| **weaker** | `counting` | `C-WHOLE` |" in later and "was held" not in later
 
 
 def test_without_stored_results_the_contracts_of_the_base_are_read_from_git(runner: Runner) -> None:
