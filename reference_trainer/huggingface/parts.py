@@ -42,7 +42,7 @@ from reference_trainer.huggingface.adapters import (
     frozen_weights,
     merge_adapter,
 )
-from reference_trainer.huggingface.attention import isolate_documents
+from reference_trainer.huggingface.attention import FLEX, isolate_documents
 from reference_trainer.huggingface.chats import (
     Chats,
     ChatWriter,
@@ -218,6 +218,12 @@ class ChatData:
         integers = integer_weights([weight, *weights.values()])
         # 2. Check all other inputs before tokenising, which may take long.
         check_generation(settings, run.place.world_size)
+        is_padded = settings.data.documents != "pack"
+        if settings.run.attn_implementation == FLEX and run.device.type == "cpu" and is_padded:
+            raise SettingError(
+                f"attn_implementation: {FLEX} cannot train on the CPU, where PyTorch has no backward of it; use sdpa, "
+                "or --documents pack, for which the CPU computes each conversation by itself"
+            )
         check_loading(student_source(settings))
         if settings.teacher.model is not None:
             check_loading(teacher_source(settings))

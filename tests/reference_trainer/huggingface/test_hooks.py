@@ -77,6 +77,15 @@ def test_attention_that_is_not_available_is_refused_by_name(
     assert not (tmp_path / "out").exists()
 
 
+def test_flex_attention_on_the_cpu_needs_packed_rows(place: Path, tmp_path: Path) -> None:
+    chosen: dict[str, Any] = {"attn_implementation": "flex_attention", "device": "cpu", "max_steps": 1}
+    with pytest.raises(
+        SettingError, match=r"flex_attention cannot train on the CPU, .*; use sdpa, or --documents pack"
+    ):
+        distill(settings(place, tmp_path / "out", **chosen))
+    assert distill(settings(place, tmp_path / "out", documents="pack", **chosen)).train.steps_completed == 1
+
+
 def test_machine_without_a_compiler_is_named(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def backend(graph: Any, inputs: Any) -> Any:
         raise RuntimeError("no C++ compiler")
