@@ -86,7 +86,7 @@ def test_a_fault_of_the_own_subject_fails(project: Project) -> None:
         contract.write("- {name: itself, target: mean}\n")
     done = run("compare", "mean", "--subject", "mean", "--subject", "modest")
     assert done.returncode == 1
-    assert "M-NOTHING  FALSIFIED" in done.stdout
+    assert "FALSIFIED  M-NOTHING by mean  " in done.stdout
 
 
 REFUSED = {

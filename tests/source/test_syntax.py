@@ -1,0 +1,28 @@
+"""Definitions of a module are found wherever a statement can stand."""
+
+import ast
+
+from pv.source.syntax import walk
+
+SOURCE = """
+try:
+    from fast import price
+except ImportError:
+    def in_handler(): ...
+else:
+    def in_else(): ...
+finally:
+    def in_finally(): ...
+if price:
+    with price:
+        class Inside:
+            def method(self): ...
+match price:
+    case None:
+        def in_case(): ...
+"""
+
+
+def test_definitions_below_every_statement_are_found() -> None:
+    names = [name for name, _ in walk(ast.parse(SOURCE).body)]
+    assert sorted(names) == ["Inside", "Inside.method", "in_case", "in_else", "in_finally", "in_handler"]
