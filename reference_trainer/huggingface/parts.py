@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 import torch
 from torch import nn
 
+from reference_trainer.config.kinds import import_object
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import (
     ChainedDocuments,
@@ -77,6 +78,7 @@ from reference_trainer.models.loading import NamedTensors, is_skeleton, weights_
 from reference_trainer.pipeline.defaults import defaults_line, with_defaults
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.parts import (
+    OPTIMIZERS,
     HeldBackEvaluation,
     Recipe,
     RunOptions,
@@ -224,6 +226,8 @@ class ChatData:
                 f"attn_implementation: {FLEX} cannot train on the CPU, where PyTorch has no backward of it; use sdpa, "
                 "or --documents pack, for which the CPU computes each conversation by itself"
             )
+        if settings.optimizer.name not in OPTIMIZERS:
+            import_object("optimizer", settings.optimizer.name)
         check_loading(student_source(settings))
         if settings.teacher.model is not None:
             check_loading(teacher_source(settings))

@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,22 @@ def test_attention_that_is_not_available_is_refused_by_name(
     with pytest.raises(kind, match=f"^attn_implementation: cannot use {name} in {place / 'student'}: "):
         distill(settings(place, tmp_path / "out", attn_implementation=name))
     assert not (tmp_path / "out").exists()
+
+
+ABSENT = {
+    "quantization": '{"quant_method": "bitsandbytes", "load_in_4bit": true}',
+    "optimizer": "no_such_package.optim:AdamW8bit",
+}
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_missing_package_is_refused_before_the_data_are_tokenized(place: Path, tmp_path: Path, name: str) -> None:
+    if find_spec("bitsandbytes") is not None:
+        pytest.skip("bitsandbytes is installed")
+    chosen: dict[str, Any] = {name: ABSENT[name], "data_cache": tmp_path / "cache"}
+    with pytest.raises((PackageError, SettingError), match=f"^{name}: "):
+        distill(settings(place, tmp_path / "out", **chosen))
+    assert not (tmp_path / "cache").exists()
 
 
 def test_flex_attention_on_the_cpu_needs_packed_rows(place: Path, tmp_path: Path) -> None:

@@ -119,7 +119,9 @@ def restarts(process: Process, windows: list[Window]) -> list[int]:
     # `written` is the sum of the version counters of all parameters: torch adds 1 for each in-place change. An ordinary
     # step adds the same amount every time, so a larger difference is a write by the script, such as a load.
     events = {event["n"]: event["reached"] for event in process.of("backward")}
-    written = [(first.n, events[first.n][number]["written"]) for first, number in firsts]
+    written = [
+        (first.n, events[first.n][number]["written"]) for first, number in firsts if number in events.get(first.n, {})
+    ]
     changes = [(b[0], b[1] - a[1]) for a, b in pairwise(written)]
     usual = max(Counter(change for _, change in changes).most_common(1), default=(0, 0))[0]
     return sorted(loads + [n for n, change in changes if change > usual])
