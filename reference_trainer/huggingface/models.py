@@ -272,16 +272,9 @@ def check_loading(source: Source) -> None:
         PackageError: If either needs a package that is not installed.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
-    from transformers.quantizers.auto import AutoHfQuantizer
 
     if source.quantization is not None:
-        configuration = _quantization(source.quantization)
-        try:
-            AutoHfQuantizer.from_config(configuration, pre_quantized=False).validate_environment()
-        except Exception as error:
-            # Conflicts other than a missing package may depend on the weights, so `load_model` reports them.
-            if isinstance(error, ImportError):
-                raise _unquantized(error) from error
+        _quantization(source.quantization)
     if source.attention is None:
         return
     config = _load(source, AutoConfig.from_pretrained)
