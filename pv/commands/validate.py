@@ -185,7 +185,7 @@ def run_validation(
 
 
 def _imported_subjects(contracts: Sequence[Contract], attempts: Attempts) -> set[Target]:
-    """Return the subjects that workers import: all but those of runs that are commands."""
+    """Return the subjects that workers import. The subject of a run by a command is left out."""
     subjects = set()
     for contract in contracts:
         for claim in contract.claims:

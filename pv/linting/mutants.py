@@ -243,7 +243,7 @@ class _Names:
         nested: Whether the function is defined inside another function.
         parameters: The parameters, which an edit may use.
         locals: The local variables, which an edit must not use.
-        public: The names of the module and the builtins, of which an edit may use the public ones.
+        public: The names of the module and the builtins. An edit may use the names that do not begin with "_".
     """
 
     nested: bool

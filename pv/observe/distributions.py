@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 FEWEST_ELEMENTS = 8
-"""Smallest number of elements of which a cosine near 1 is no coincidence."""
+"""Smallest number of elements for which a cosine near 1 cannot be a coincidence."""
 
 
 class Source:

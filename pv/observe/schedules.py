@@ -63,7 +63,7 @@ class Schedules:
             for optimizer, state in observer.optimizers.items()
             if any(a is b for a in optimizer.param_groups for b in groups)
         ]
-        # A list, or the Counter of `MultiStepLR`; those of `SequentialLR` are private.
+        # A list, except for `MultiStepLR`, which has a Counter. `SequentialLR` has only a private attribute.
         milestones = getattr(schedule, "milestones", getattr(schedule, "_milestones", None))
         gamma = getattr(schedule, "gamma", None)
         observer.add(

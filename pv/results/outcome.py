@@ -49,7 +49,7 @@ class Selection:
     replay: bool = False
     """Whether one example is run instead of a search; mutants and the gate are then ignored."""
     divided: bool = False
-    """Whether the claims of the contract are divided among shards, of which this validation is one."""
+    """Whether the claims of the contract are divided among shards, and this validation runs one of them."""
     not_claimed: Mapping[str, str] = field(default_factory=dict)
     """Claims that are not tried because the requested subject does not make them: the reason, by id of the claim."""
 

@@ -234,7 +234,7 @@ PACKING = f"first fit, or first fit decreasing, of {PACKED_TOGETHER} documents"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentRows:
-    """Rows of documents, of which batches are formed.
+    """Rows of documents, from which batches are made.
 
     Attributes:
         documents: The documents.
@@ -291,7 +291,7 @@ class DocumentRows:
 
 
 def join_rows(parts: Sequence[DocumentRows]) -> DocumentRows:
-    """Return the rows of several sources, one source after the other. Other attributes are those of the first."""
+    """Return the rows of several sources, one source after the other. Other attributes come from the first source."""
     order, ends, documents_before = array("q"), array("q"), 0
     for part in parts:
         rows_before = len(order)

@@ -147,7 +147,7 @@ def _softmax(logits_CV: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sum_and_largest_log(probability_CV: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sum of every row, and its largest log-probability, which is that of the logit 0; both float64 [C].
+    """Return the sum of every row, and the log-probability of the largest logit, which is 0; both float64 [C].
 
     The sum is not exactly 1: the kernel of softmax sums a long row in the dtype of the row. Divide a mean by the sum.
     """

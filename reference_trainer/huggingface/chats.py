@@ -598,7 +598,7 @@ class ChatWriter:
         return [*lines, *(f"the chat template does not read the option {name!r}" for name in unread)]
 
     def answer(self, turns: Turns, text: str, tools: Tools) -> Rendering:
-        """Return the tokens of messages, of which the last one, an answer, is predicted.
+        """Return the tokens of messages. The last message, an answer, is predicted.
 
         If the template has marks, the tokens in `{% generation %}` of the answer are predicted; otherwise all tokens
         after its prompt. text: the messages as the template renders them.
@@ -646,7 +646,8 @@ class ChatWriter:
                     "one that marks answers by {% generation %} (--chat-template FILE)"
                 )
         # 3. No message before, or an answer, which the template may render differently in a prompt: the answer begins
-        # where its tokens differ from those of a short answer. One of two short answers may begin like this answer.
+        # where its tokens differ from the tokens of a short answer. Two short answers are tried, because this answer
+        # may have the same beginning as one of them.
         variants = ([*before, {"role": "assistant", "content": text}] for text in ("a", "b"))
         return min(_common_length(tokens, self._tokens(variant, tools)) for variant in variants)
 

@@ -84,7 +84,8 @@ class BestTracker:
     Attributes:
         metric: The name of the metric, such as `eval/hard_loss`.
         mode, min_delta: As for `update_best`.
-        best: The best step so far, in a resumed run at first that of its checkpoint; None before the first.
+        best: The best step so far; None before the first evaluation. A resumed run starts with the best step that its
+            checkpoint contains.
     """
 
     metric: str

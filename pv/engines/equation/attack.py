@@ -356,7 +356,7 @@ class _Attack:
         return f"; before it was made smaller, {self.cause}" if self.cause else ""
 
     def _called_equation(self) -> Definition:
-        """Return the equation whose code is called: the claim, or the equation of which the claim is the derivative."""
+        """Return the equation whose code is called: for a claim about a derivative, the differentiated one."""
         if self.claim.call is None and self.claim.derivative is not None:
             return self.equations[self.claim.derivative.equation]
         return self.claim

@@ -198,7 +198,7 @@ class _Search:
         try:
             hypothesis.reproduce_failure(version, blob.encode())(self.falsifier)(**self.fixed)
         except errors.DidNotReproduce:
-            # Also raised if the example was tried and passed, which is no error here.
+            # Hypothesis raises this error also if the example ran and passed, which is no error here.
             if not self.valid:
                 raise
 

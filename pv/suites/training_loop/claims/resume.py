@@ -70,7 +70,7 @@ def cut_after_every_step(bench: Bench, check: Check, job: Job = SAVED, windows: 
 
 
 def cut_cases(bench: Bench, check: Check, job: Job = SAVED, windows: tuple[int, ...] = (1, 2)) -> Cases:
-    """Return a case for every step after which the run is cut. The arguments are those of `cut_after_every_step`."""
+    """Return a case for every step after which the run is cut. See `cut_after_every_step` for the arguments."""
     cases: Cases = {}
     for accumulate in windows:
         uninterrupted = bench.run(replace(job, accumulate=accumulate))

@@ -16,9 +16,10 @@ NO_SCORES = {
 }
 """Words in names of reported numbers by which no script selects the best state: counters, times and training."""
 LOSSES = {"loss", "error", "nll", "ce", "mse"}
-"""Words in names of reported numbers of which only the smallest value may select the best state.
+"""Words in names of losses: only the smallest value of such a number may select the best state.
 
-A loss of the training always falls, so its largest value in the first state shows nothing."""
+A training loss usually falls, so a largest value in the first state shows nothing.
+"""
 CLEARLY = 0.05
 """Smallest relative improvement of a loss or an accuracy that a choice of the best state may not overlook."""
 LOST_SHARE = 0.2
