@@ -3,6 +3,27 @@
 `python -m pv.observe -- python train.py` runs a command with an observer in all of its Python processes, and writes one
 trace per process into a folder; `pv check --trace FOLDER` judges the traces. The observer itself judges nothing. It
 needs only Python 3.9 or newer and torch 2.1 or newer.
+
+launch         starts the command; `site/sitecustomize.py` starts the observer in each of its Python processes
+trace          the events, their JSON lines, and tensor values that are read later
+observer       the hooks on forwards, backward passes, clipping and steps, which call the modules below
+
+losses, heads  the weight of a token or an example in the gradient; `heads` for losses that are fused with the head
+tokens         labels: their shift, padding, ends of texts
+terms          terms of a loss without a gradient
+distributions  samples of distributions
+parameters     layers and their gradients, initial values; `masters`, `sharding` for copies and shards of weights
+handwritten    updates of parameters without an optimizer
+schedules      learning rates
+averages       averages of weights
+modes          training and eval mode, normalization
+loaders        batches of data loaders; `workers` in their processes, `examples` for facts about examples
+seeds          seeds that are set during the training
+collectives    reductions over ranks
+checkpoints    saves and loads; kills the process on request
+reported       numbers that the script prints or logs; `metrics` for metrics of libraries
+probes         forwards with changed inputs, in a fork
+frames         hides the wrappers from warnings and tracebacks
 """
 
 import os
