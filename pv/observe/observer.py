@@ -64,6 +64,8 @@ CHECK_INTERVAL = 50
 """Number of steps between two examinations of every parameter, after the first steps."""
 HALF_PRECISION_CHECK_INTERVAL = 10
 """The same for an optimizer with parameters in half precision, whose updates may be lost by rounding."""
+IGNORED_RATES = ("learningrate", "lrate")
+"""Keys in lower case without underscores that name a rate, and that no optimizer of torch reads."""
 HALVES = (torch.float16, torch.bfloat16)
 MAX_PULL = 65_536
 """Largest number of elements of a model output whose gradient is summed, in a process with several optimizers."""
@@ -180,6 +182,23 @@ def _differ_in_decay_alone(groups: list[dict[str, object]]) -> bool:
         for option in options
         if not any(isinstance(value, Tensor) for value in option.values())
     )
+
+
+def _ignored_rates(optimizer: torch.optim.Optimizer) -> dict[int, list[object]]:
+    """Return the rates that groups have under a key that the optimizer does not read, such as `learning_rate`.
+
+    An optimizer accepts any key in a parameter group, and reads only the names of its options. The result has, by
+    number of the group, the key, its value, and the default rate of the optimizer.
+    """
+    return {
+        number: [key, value, optimizer.defaults["lr"]]
+        for number, group in enumerate(optimizer.param_groups)
+        for key, value in group.items()
+        if isinstance(optimizer.defaults.get("lr"), float)
+        and key not in optimizer.defaults
+        and key.lower().replace("_", "") in IGNORED_RATES
+        and isinstance(value, float)
+    }
 
 
 def stack_on_one_device(parts: list[Tensor]) -> list[Tensor]:
@@ -465,6 +484,7 @@ class Observer:
                 rates=schedules.rates_of(optimizer.param_groups),
                 decays=[_decay(group) for group in optimizer.param_groups],
                 alike=_differ_in_decay_alone(optimizer.param_groups),
+                ignored_rates=_ignored_rates(optimizer),
                 at=self.at(),
             )
         return state

@@ -490,6 +490,7 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             '[: 1 if kind == "slow" else None]',
             '[: 1 if kind in ("all", "slow") else None]',
         ),
+        ("rates_by_hand", 'group.get("learning_rate", 0.02)', "0.02"),
     ),
     "TR-MODE-001": (
         (  # eval() is called for every batch of the evaluation

@@ -1,4 +1,4 @@
-"""Rates that the script sets itself: of all groups, of all but a predictor with a fixed rate, and of one group."""
+"""Rates that the script sets itself: of all groups, of all but a predictor, of one group, and by an own key."""
 
 import math
 
@@ -16,7 +16,7 @@ def rate(step: int) -> float:
     return 0.02 * (1 + math.cos(math.pi * step / 12)) / 2
 
 
-for kind in ("all", "fixed", "slow"):
+for kind in ("all", "fixed", "slow", "key"):
     net = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 3))
     weights = [p for p in net.parameters() if p.dim() > 1]
     biases = [p for p in net.parameters() if p.dim() == 1]
@@ -28,10 +28,14 @@ for kind in ("all", "fixed", "slow"):
         ]
     elif kind == "slow":
         groups[1]["lr"] = 0.005
+    elif kind == "key":
+        groups[1]["learning_rate"] = 0.004
     optimizer = torch.optim.AdamW(groups, lr=0.02)
     for step in range(12):
         for group in optimizer.param_groups[: 1 if kind == "slow" else None]:
-            if not group.get("fixed"):
+            if kind == "key":
+                group["lr"] = group.get("learning_rate", 0.02)
+            elif not group.get("fixed"):
                 group["lr"] = rate(step)
         optimizer.zero_grad()
         F.cross_entropy(net(x), y).backward()

@@ -86,12 +86,17 @@ def falsify_plateaus_have_the_direction_of_the_metric(subject: ModuleType, plan:
     attack(subject, "TR-RATE-006", plan, reversed_mode)
 
 
-@given(plans())
-def falsify_rates_of_all_groups_are_set(subject: ModuleType, plan: Plan) -> None:
+@given(plans(), st.booleans())
+def falsify_rates_of_all_groups_are_set(subject: ModuleType, plan: Plan, is_ignored: bool) -> None:
     def alone(events: Events) -> None:
         events[:] = [event for event in events if event["event"] not in ("schedule", "scheduler")]
         first(events, "optimizer").update(rates=[0.2, 0.2], decays=[0.1, 0.0], alike=True)
         for event in of(events, "step"):
             event["rates"] = [0.2 / event["step"], 0.2]
 
-    attack(subject, "TR-RATE-007", plan, alone)
+    def ignored(events: Events) -> None:
+        first(events, "optimizer")["ignored_rates"] = {"0": ["learning_rate", 0.3, 0.2]}
+        for event in of(events, "step"):
+            event["rates"] = [0.2]
+
+    attack(subject, "TR-RATE-007", plan, ignored if is_ignored else alone)

@@ -507,11 +507,15 @@ def rates_of_all_groups_are_set(run: Run, record: Record) -> None:
     A rate may be fixed on purpose for a part of the model, such as a predictor. Such a group has a separate rate or
     option. Here all groups begin with the same rate and differ only in the weight decay, which is no reason to give
     them different schedules.
+
+    Or a group has its rate under a key that the optimizer does not read, such as `learning_rate`. A script may read
+    such a key itself; then the rate of the group is not the default of the optimizer in all steps.
     """
     optimizers = {(id(process), e["optimizer"]): e for process in run.processes for e in process.of("optimizer")}
     for process, optimizer, windows in windows_of(run):
         event = optimizers.get((id(process), optimizer), {})
         rates = [w.event["rates"] for w in windows]
+        _judge_ignored_rates(event, rates, record)
         decays = event.get("decays", [])
         if len(decays) < 2 or not event.get("alike") or len(set(event["rates"])) > 1 or len(set(decays)) < 2:
             continue
@@ -531,4 +535,27 @@ def rates_of_all_groups_are_set(run: Run, record: Record) -> None:
                 f"with weight decay {decays[still[0]]:g} instead of {decays[0]:g}, stays "
                 f"{event['rates'][still[0]]:.4g}",
                 'for group in optimizer.param_groups: group["lr"] = rate',
+            )
+
+
+def _judge_ignored_rates(event: Event, rates: list[list[float]], record: Record) -> None:
+    """Judge rates under a key that the optimizer does not read.
+
+    Args:
+        event: The event of the optimizer.
+        rates: The rates of all groups, one list a step.
+        record: The record of the claim.
+    """
+    for group, (key, value, default) in event.get("ignored_rates", {}).items():
+        number = int(group)
+        column = [row[number] for row in rates if number < len(row)]
+        if not event["builtin"] or len(column) < 4:
+            continue
+        record.tried += 1
+        if set(column) == {default} and value != default:
+            record.falsify(
+                event["at"],
+                f"parameter group {number} has the key '{key}' with value {value:g}, which {event['kind']} does not "
+                f"read: its rate is the default, {default:g}, in all {len(column)} steps",
+                f"write the key 'lr': {{'params': ..., 'lr': {value:g}}}",
             )
