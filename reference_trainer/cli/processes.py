@@ -94,7 +94,9 @@ def _machine_options(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--node-rank", type=click.IntRange(0), help="Number of this machine, from 0, with --nnodes; 0 decides.")
 @_command
 def until(command: tuple[str, ...], **options: Unpack[_UntilOptions]) -> int:
-    """Run `distill` until it has come to its end, or reached a step: until [--step N] -- distill SETTING...
+    """Run `distill` to its end, resuming after failures.
+
+    Usage: until [--step N] -- distill SETTING...; with --step, the run ends at that step.
 
     After a crash, a kill or a hang the run resumes from its newest whole checkpoint. A damaged one is renamed. A
     process that takes no step for --hang-after S exits, and ends with this command, however that ends.
@@ -145,9 +147,9 @@ def _until(command: list[str], options: _UntilOptions) -> int:
 @_machine_options
 @_command
 def launch(command: tuple[str, ...], nproc_per_node: int, **machines: Unpack[_MachineOptions]) -> int:
-    """Run `distill` in several processes: launch --nproc-per-node N -- distill SETTING...
+    """Run `distill` or `precompute` in several processes.
 
-    Or `precompute`, which shares its work among them.
+    Usage: launch --nproc-per-node N -- distill SETTING...; `precompute` shares its work among the processes.
 
     On several machines, start the same command on each, with --nnodes and --rdzv-endpoint: torchrun's rendezvous.
     torchrun -m reference_trainer distill SETTING... does the same, or a scheduler that sets its variables.

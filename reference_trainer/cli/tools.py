@@ -31,10 +31,11 @@ SETTINGS = frozenset(
 @click.option("--top-k", type=click.IntRange(min=1), metavar="K", help="Keep K tokens of each position [default: all].")
 @click.option("--config", metavar="PATH", help="Read settings from this TOML or YAML file.")
 def precompute(top_k: int | None, config: str | None, **flags: str | None) -> int:
-    """Write the outputs of a teacher to --out, for `distill --teacher-outputs`.
+    """Write the outputs of a teacher to a directory.
 
-    Give the settings of the run: data, length, documents and tokenizer must be the same there, and the temperature with
-    --top-k. The directory appears once it is complete; the same command continues after a kill.
+    The directory is --out; train on it with `distill --teacher-outputs`. Give the settings of the run: data, length,
+    documents and tokenizer must be the same there, and the temperature with --top-k. The directory appears once it is
+    complete; the same command continues after a kill.
     """
     return guarded(lambda: _precompute(top_k, config, flags))
 
@@ -54,7 +55,10 @@ def _precompute(top_k: int | None, config: str | None, flags: dict[str, str | No
 @main.command(name="recipes")
 @click.argument("name", required=False)
 def show_recipes(name: str | None) -> int:
-    """List the packaged files of settings for `distill --config NAME`, or print the one of this NAME."""
+    """List the packaged files of settings, or print one.
+
+    Train with one of them by `distill --config NAME`.
+    """
     return guarded(lambda: _recipes(name))
 
 
@@ -73,7 +77,10 @@ def _recipes(name: str | None) -> int:
 @main.command()
 @click.argument("name", type=click.Choice(["trace", "settings", "metrics"]), default="trace")
 def schema(name: str) -> None:
-    """Print the JSON Schema of the lines that --trace writes, of a file of settings, or of metrics.jsonl."""
+    """Print the JSON Schema of a file format.
+
+    The formats are the lines that --trace writes, a file of settings, and metrics.jsonl.
+    """
     if name == "settings":
         from reference_trainer.config.settings import schema as json_schema
     elif name == "metrics":
@@ -90,9 +97,9 @@ def schema(name: str) -> None:
 @click.option("--positions", type=click.IntRange(1, 10**6), default=64, show_default=True, help="Sequence length.")
 @click.option("--seed", type=click.IntRange(0, 10**18), default=0, show_default=True, help="Seed of the logits.")
 def gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
-    """Compare the closed-form gradient with automatic differentiation, in float64.
+    """Compare the closed-form gradient with autograd.
 
-    Exit code 1 if they differ; then no run on this device can be trusted.
+    Both are computed in float64. Exit code 1 if they differ; then no run on this device can be trusted.
     """
     return guarded(lambda: _gradcheck(device, vocabulary, positions, seed))
 

@@ -653,5 +653,6 @@ def _is_valid(waiver: Waiver, today: date) -> bool:
 
 def _expired_waiver(contract: str, waiver: Waiver) -> Change:
     """Return an expired waiver as a weaker clause."""
-    text = f"the waiver of {waiver.owner} expired on {waiver.expires}: restore the clause, or renew the waiver"
+    end = f"expired on {waiver.expires}" if waiver.last_day else f"has the invalid date {waiver.expires!r}"
+    text = f"the waiver of {waiver.owner} {end}: restore the clause, or renew the waiver"
     return replace(_weakening(waiver.name, text, waiver.location), contract=contract)

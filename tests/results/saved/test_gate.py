@@ -56,6 +56,8 @@ def test_a_waiver_makes_its_weakening_a_note_until_its_last_day() -> None:
         "removed: r",
         "the waiver of ann expired on 2026-11-25: restore the clause, or renew the waiver",
     }
+    invalid = "the waiver of ann has the invalid date '2026-02-30': restore the clause, or renew the waiver"
+    assert invalid in {change.text for change in against(waiver("2026-02-30", removed="G")).failing}
     assert len(against(waiver(removed="H")).failing) == 1
     assert len(against(waiver(weaker="G")).failing) == 1
 
