@@ -241,7 +241,8 @@ def record_differences(observer: Observer, roots: object, at: str) -> None:
             pairwise = pairwise or len(parts) > 1
             if len(parts) == 1 and _is_column(parts[0], shape[0]):
                 shapes = [_shape_of(parts[0]), shape]
-        elif name.partition("Backward")[0] in OPERATIONS_OF_ERRORS and not _is_weighted(node):
+                continue
+        if name.partition("Backward")[0] in OPERATIONS_OF_ERRORS and not _is_weighted(node):
             waiting += parts
     if shapes is not None:
         facts = {"shapes": shapes, "pairwise": pairwise, "reduction": "mean"}

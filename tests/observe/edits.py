@@ -616,6 +616,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("pairwise_values", "F.mse_loss(value, y)", "F.mse_loss(net(x), y)"),
         ("repeated_on_purpose", "prediction = net(x).squeeze(-1)", "prediction = net(x)"),
         ("repeated_on_purpose", "error = prediction - y", "error = y[:, None] - prediction"),
+        (
+            "repeated_on_purpose",
+            "prediction = net(x).squeeze(-1)",
+            "prediction = net(x)",
+            "(error**2).mean()",
+            "(error + F.softplus(-2 * error) - 0.7).mean()",
+        ),
     ),
     "TR-LOSS-004": (
         ("unusual_targets", "signs = 2 * labels[rows] - 1", "signs = labels[rows]"),
