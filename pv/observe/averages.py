@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from . import checkpoints, frames, modes
+from .trace import Late
 
 if TYPE_CHECKING:
     from .observer import Observer
@@ -28,6 +29,8 @@ class Averages:
         self.observer = observer
         self._copies: weakref.WeakKeyDictionary[nn.Module, list[int]] = weakref.WeakKeyDictionary()
         """By copy: its number (0 before its first update), and the result of `_version` at the last search."""
+        self._samples: weakref.WeakKeyDictionary[nn.Module, Tensor] = weakref.WeakKeyDictionary()
+        """By copy: elements of its largest parameter after its last update."""
         self._last = ""
         """The argument `now` of the last search: "backward" or "step"."""
         self._restored: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
@@ -62,7 +65,7 @@ class Averages:
             version = _version(module)
             if version != state[1]:
                 state[1] = version
-                if self._is_average(module):
+                if twins := self._trained_twins(module):
                     state[0] = state[0] or self.observer.number()
                     self.observer.add(
                         "average",
@@ -73,16 +76,38 @@ class Averages:
                         until=now,
                         step=self.observer.steps,
                         restored=self._restored.get(module),
+                        share=self._share(module, twins[0]) if len(twins) == 1 else None,
                     )
         self._last = now
 
-    def _is_average(self, module: nn.Module) -> bool:
-        """Return whether a copy has the parameter shapes of a trained model, and no gradients."""
+    def _trained_twins(self, module: nn.Module) -> list[nn.Module]:
+        """Return the trained models with the parameter shapes of a copy; [] if the copy has gradients."""
         shapes = [p.shape for p in module.parameters()]
-        return all(p.grad is None for p in module.parameters()) and any(
-            state.is_trained and model is not module and [p.shape for p in model.parameters()] == shapes
+        if any(p.grad is not None for p in module.parameters()):
+            return []
+        return [
+            model
             for model, state in list(self.observer.models.items())
-        )
+            if state.is_trained and model is not module and [p.shape for p in model.parameters()] == shapes
+        ]
+
+    def _share(self, average: nn.Module, model: nn.Module) -> Late | None:
+        """Return the share of the model's weights in an update of their average, such as 0.01 for a decay of 0.99.
+
+        The share is null in the trace after an exact copy, and if average and weights were equal before. Return None
+        for the first update.
+        """
+        weights = [max(module.parameters(), key=Tensor.numel) for module in (average, model)]
+        if weights[0].device != weights[1].device:
+            return None
+        now, target = (self.observer.sample(parameter).detach().double() for parameter in weights)
+        before, self._samples[average] = self._samples.get(average), now.clone()
+        if before is None:
+            return None
+        # The least-squares share s of now - before = s * (target - before).
+        moved, distance = (now - before) @ (target - before), (target - before).square().sum()
+        is_copy = (now == target).all()
+        return Late([moved, distance, is_copy], lambda a, b, same: a[0] / b[0] if b[0] and not same[0] else None)
 
 
 def _version(module: nn.Module) -> int:

@@ -14,7 +14,7 @@ for p in key.parameters():
 scale = nn.Parameter(torch.tensor(2.0))
 optimizer = torch.optim.AdamW([{"params": query.parameters()}, {"params": [scale], "weight_decay": 0.0}], lr=1e-2)
 queue = F.normalize(torch.randn(6, 40), dim=0)
-for step in range(14):
+for step in range(24):
     x = torch.randn(16, 8)
     one, two = x + 0.1 * torch.randn_like(x), x + 0.1 * torch.randn_like(x)
     q = F.normalize(query(one), dim=1)

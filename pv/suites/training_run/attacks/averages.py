@@ -21,6 +21,17 @@ def falsify_averages_follow_the_step(subject: ModuleType, plan: Plan, never: boo
     attack(subject, "TR-AVG-001", plan, lag)
 
 
+@given(plans(), st.floats(0.81, 0.9999))
+def falsify_averages_keep_the_past(subject: ModuleType, plan: Plan, share: float) -> None:
+    def swap(events: Events) -> None:
+        averages = of(events, "average")
+        events += [dict(event) for event in averages for _ in range(20)]
+        for event in of(events, "average"):
+            event["share"] = share
+
+    attack(subject, "TR-AVG-004", plan, swap)
+
+
 @given(plans())
 def falsify_averages_copy_statistics(subject: ModuleType, plan: Plan) -> None:
     def leave_out(events: Events) -> None:

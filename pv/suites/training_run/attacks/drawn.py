@@ -238,7 +238,7 @@ class _Run:
         step = self.step
         if step == 3:
             self.events.extend(_probes())
-        self.add("average", average=5, kind="Net", since="step", until="backward", step=step)
+        self.add("average", average=5, kind="Net", since="step", until="backward", step=step, share=0.01)
         self.add("schedule", scheduler=3, explicit=False, epoch=step, at="t.py:8")
         shown = {"loss": f"{window_loss(step):.5f}", "norm": f"{2.0 + step / 7:.5f}"}
         self.add("report", by="add_scalar", at="t.py:8", key=8, numbers=shown)

@@ -70,6 +70,33 @@ def _judge_updates(run: Run, process: Process, record: Record) -> None:
         )
 
 
+@claim("TR-AVG-004", "no copy of one trained model was updated by a constant share of 20 updates")
+def averages_keep_the_past(run: Run, record: Record) -> None:
+    """Every update of an average takes most of the new weights: decay and 1 - decay are swapped.
+
+    The share must be the same in at least 20 updates. A decay that grows, as at the beginning of many averages, has
+    other shares, and so have copies with noise or in fewer bits.
+    """
+    for process in run.processes:
+        by_average: dict[int, list[Event]] = defaultdict(list)
+        for event in process.of("average"):
+            if event["until"] == "backward" and event.get("share") is not None:
+                by_average[event["average"]].append(event)
+        for events in by_average.values():
+            shares = [event["share"] for event in events]
+            if len(shares) < 20 or max(shares) - min(shares) > 1e-3:
+                continue
+            record.tried += len(shares)
+            if shares[0] > 0.8:
+                steps = [window for windows in process.windows.values() for window in windows]
+                record.falsify(
+                    next((window.at for window in steps if window.n > events[0]["n"]), "?"),
+                    f"each of {len(shares)} updates of an average of {events[0]['kind']} takes {shares[0]:.4g} of the "
+                    f"new weights and keeps {1 - shares[0]:.2g} of the average, which nearly copies the weights",
+                    "average.mul_(decay).add_(weights, alpha=1 - decay), with a decay such as 0.99",
+                )
+
+
 @claim("TR-AVG-003", "no copy of a trained model with batch normalization was evaluated after it was updated")
 def averages_copy_statistics(run: Run, record: Record) -> None:
     """An average is evaluated with initial statistics, while the averaged model's statistics have changed.
