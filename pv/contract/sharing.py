@@ -18,25 +18,25 @@ def executable(contract: Contract, above: tuple[str, ...] = ()) -> dict[str, Key
 
     Args:
         contract: The contract, linked with the other contracts of the project.
-        above: The ids of the contracts through whose `use` this contract was reached, the first one first.
+        above: The ids of the contracts that import this one by `use`, directly or not, the outermost first.
     """
     texts = shared_values(contract)
     equations = {e.name: _replace_in_keys(e.executable, texts) for e in contract.equations if e.executable}
     for entry in contract.use:
-        for name, keys in brought(contract, entry, above).items():
+        for name, keys in imported(contract, entry, above).items():
             equations.setdefault(name, keys)
     return equations
 
 
-def brought(contract: Contract, used: Name, above: tuple[str, ...] = ()) -> dict[str, Keys]:
+def imported(contract: Contract, used: Name, above: tuple[str, ...] = ()) -> dict[str, Keys]:
     """Return the equation of an entry of `use`, and the equations that it calls, by name; {} if it does not exist."""
     id_, name = split(used)
     if id_ not in contract.known or id_ in (contract.id, *above):
         return {}
     equations = executable(contract.known[id_], (*above, contract.id))
-    # The transitive closure of calls: an equation calls those whose names are words of its text. A word that means
-    # something else, such as an argument of the same name, at worst adds an equation that is not called. The list grows
-    # while it is iterated.
+    # The transitive closure of calls; the list grows while it is iterated. An equation calls the equations whose names
+    # are words of its text. If such a word is something else, such as a variable, an equation too many is imported,
+    # which changes nothing.
     needed = [name] if name in equations else []
     for caller in needed:
         words = set(re.findall(r"\w+", str(dict(equations[caller]))))
@@ -69,7 +69,7 @@ def unknown(contract: Contract) -> Iterator[tuple[str, str, str, tuple[int, int]
                     yield equation.name, key, reference[1], position
 
 
-def circle(contract: Contract) -> tuple[str, ...]:
+def find_cycle(contract: Contract) -> tuple[str, ...]:
     """Return the ids on a cycle of `use` that starts and ends at the contract; () if there is none."""
     # Depth-first search over paths of ids; a path never visits an id twice.
     todo: list[tuple[str, ...]] = [(contract.id,)]
@@ -118,8 +118,8 @@ def _replace(text: str, texts: Mapping[str, str], *, as_operand: bool = False) -
     Args:
         text: The text of a key.
         texts: The text of every domain and constant, by name.
-        as_operand: The text is an expression: a negative number gets brackets, and a text that is shorter than its
-            name is padded, so that errors behind it are reported in the column of the file.
+        as_operand: Whether the text is an expression. A negative number is then written in brackets, and a replacement
+            that is shorter than `$name` is padded, so that later errors on the line have the column of the file.
     """
 
     def replacement(reference: re.Match[str]) -> str:

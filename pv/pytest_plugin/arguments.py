@@ -222,9 +222,9 @@ def _try_box(predicate: Callable[..., object], subject: object, harness: "Harnes
 
     Fail if the box is empty; skip as undecided if the box is so large that only its first points were tried.
     """
-    from pv.contract.bounds import ENUMERABLE, box
+    from pv.contract.bounds import ENUMERABLE, parse_box
 
-    space, points_tried = box(harness.bounds, harness.requires), 0
+    space, points_tried = parse_box(harness.bounds, harness.requires), 0
     most = None if space.size <= ENUMERABLE else POINTS_OF_A_LARGE_BOX
     for point in filter(space.admits, islice(space.points(), most)):
         points_tried += 1
