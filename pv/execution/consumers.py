@@ -70,7 +70,7 @@ class Journal:
         # Runs, and runs that claims of a suite share, may have been executed by earlier workers.
         since = 0 if run is not None or source.depends_on is Depends.SHARED else since
         # Only clean trials are stored under a name, since `pv why` explains claims, not mutants.
-        name = attempt.claim.id if attempt.is_clean and attempt.first is None else ""
+        name = attempt.claim.id if attempt.is_clean and attempt.replayed is None else ""
         key = self._cache.key(attempt.task)
         self._cache.store(key, name, replace(finished.combined_trial, reads=None), source, since)
 

@@ -94,14 +94,14 @@ class RunRequest:
         from pv.source import resolve
 
         run = self.contract.run(self.name)
-        record = reference_run.Record(directory, self.device, run.arguments)
+        folder = reference_run.RunFolder(directory, self.device, run.arguments)
         if run.callable is None:
-            reference_run.execute_command(run.command, run.environment, record)
+            reference_run.execute_command(run.command, run.environment, folder)
             return
         module = resolve.module_name(self.project, resolve.function(self.project, run.callable).path)
         callable_ = getattr(importlib.import_module(module), run.callable.name)
         with one_thread():
-            reference_run.execute(callable_, self.subject, record)
+            reference_run.execute(callable_, self.subject, folder)
 
 
 class Rows:

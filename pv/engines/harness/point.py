@@ -32,7 +32,7 @@ class Claim:
         """Return the record of the refutation of the predicate at `point`; None if the predicate holds."""
         if self.stream is not None:
             # Report the point to the parent process first, in case the call kills the worker.
-            self.stream.calling(point)
+            self.stream.begin_call(point)
         try:
             # Pass copies of lists: points share their lists, and the predicate may change one.
             answer = self._answer({n: list(value) if type(value) is list else value for n, value in point.items()})
@@ -40,7 +40,7 @@ class Claim:
             return self._record(point, self.failures.status(error), _text(error), self.failures.frames(error))
         finally:
             if self.stream is not None:
-                self.stream.returned()
+                self.stream.end_call()
         return None if answer else self._record(point, TrialStatus.REFUTED, "the predicate returned False", [])
 
     def _answer(self, point: Point) -> bool:
