@@ -10,7 +10,7 @@ NOT_IN_LANGUAGE = "tolerance"
 """The key of an equation whose text is not in the language of expressions."""
 
 
-def executable(contract: Contract, above: tuple[str, ...] = ()) -> dict[str, Keys]:
+def executable_equations(contract: Contract, above: tuple[str, ...] = ()) -> dict[str, Keys]:
     """Return the equations that can be evaluated, by name: the contract's own, then equations of its `use`.
 
     Every `$name` is replaced by the text of its domain or constant. An unknown `$name` stays as it is, and an unknown
@@ -30,10 +30,10 @@ def executable(contract: Contract, above: tuple[str, ...] = ()) -> dict[str, Key
 
 def imported(contract: Contract, used: Name, above: tuple[str, ...] = ()) -> dict[str, Keys]:
     """Return the equation of an entry of `use`, and the equations that it calls, by name; {} if it does not exist."""
-    id_, name = split(used)
+    id_, name = split_entry(used)
     if id_ not in contract.known or id_ in (contract.id, *above):
         return {}
-    equations = executable(contract.known[id_], (*above, contract.id))
+    equations = executable_equations(contract.known[id_], (*above, contract.id))
     # The transitive closure of calls; the list grows while it is iterated. An equation calls the equations whose names
     # are words of its text. If such a word is something else, such as a variable, an equation too many is imported,
     # which changes nothing.
@@ -44,7 +44,7 @@ def imported(contract: Contract, used: Name, above: tuple[str, ...] = ()) -> dic
     return {name: equations[name] for name in needed}
 
 
-def split(used: Name) -> tuple[str, str]:
+def split_entry(used: Name) -> tuple[str, str]:
     """Return the id of the contract and the name of the equation in an entry of `use`."""
     id_, _, name = used.text.rpartition(".")
     return id_, name
@@ -57,7 +57,7 @@ def shared_values(contract: Contract) -> dict[str, str]:
     return constants | domains
 
 
-def unknown(contract: Contract) -> Iterator[tuple[str, str, str, tuple[int, int]]]:
+def unknown_references(contract: Contract) -> Iterator[tuple[str, str, str, tuple[int, int]]]:
     """Yield (equation, path of the key, name, (line, column) in the text) for every unknown `$name` in an equation."""
     texts = shared_values(contract)
     for equation in contract.equations:
@@ -76,7 +76,7 @@ def find_cycle(contract: Contract) -> tuple[str, ...]:
     while todo:
         path = todo.pop()
         last = contract.known.get(path[-1], contract)
-        for id_ in dict.fromkeys(split(entry)[0] for entry in last.use):
+        for id_ in dict.fromkeys(split_entry(entry)[0] for entry in last.use):
             if id_ == contract.id:
                 return (*path, id_)
             todo += [(*path, id_)] if id_ in contract.known and id_ not in path else []

@@ -151,8 +151,9 @@ def _read(path: Path, shown: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        message = f"invalid UTF-8: byte 0x{data[error.start]:02x}"
-        location = _after(shown, data[: error.start].decode("utf-8-sig"))
+        # `error.object` is the data without a byte order mark, which `error.start` does not count.
+        message = f"invalid UTF-8: byte 0x{error.object[error.start]:02x}"
+        location = _after(shown, error.object[: error.start].decode("utf-8"))
         raise Refused(refusal("PV001", location, message, "save the file as UTF-8")) from error
 
 

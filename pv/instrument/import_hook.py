@@ -24,7 +24,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from pv.errors import BrokenMutant, MutantProblem
-from pv.instrument.code_cache import keep_dataclasses, load_or_compile
+from pv.instrument.code_cache import cache_dataclasses, load_or_compile
 from pv.instrument.coverage import insert, instrument, ran, seen
 from pv.instrument.swap import swap
 from pv.instrument.write_guard import WriteGuard
@@ -251,7 +251,7 @@ def install(plan: Plan) -> ImportHook:
         raise BrokenMutant(MutantProblem.NOT_LOADED, message)
     hook = ImportHook(plan)
     if plan.cache:
-        keep_dataclasses(plan.cache)
+        cache_dataclasses(plan.cache)
     sys.meta_path[:0] = [hook, RootsFirst(set(plan.packages), list(plan.roots))]
     sys.path_hooks.insert(0, hook.script_finder)
     os.environ[VARIABLE] = plan.to_json()

@@ -201,7 +201,7 @@ class _Services:
 
     def ready(self) -> None:
         """Separate the coverage of the imports from the coverage of the attack, which starts now."""
-        code_cache.leave_dataclasses()
+        code_cache.stop_caching_dataclasses()
         coverage.imported()
 
 

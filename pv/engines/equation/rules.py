@@ -50,7 +50,7 @@ def equations(context: Context) -> Iterator[Finding]:
     unknown = list(_unknown_names(contract))
     yield from (finding for _, finding in unknown)
     yield from _import_faults(contract)
-    definitions, problems = parse_equations(sharing.executable(contract))
+    definitions, problems = parse_equations(sharing.executable_equations(contract))
     incomplete = {name for name, _ in unknown}
     for problem in problems:
         # Problems of equations that `use` imports are reported in their own contracts.
@@ -68,7 +68,7 @@ def _unknown_names(contract: Contract) -> Iterator[tuple[str, Finding]]:
     """Yield a finding for each unknown `$name`, with the name of its equation."""
     by_name = {equation.name: equation for equation in contract.equations}
     shared_names = list(sharing.shared_values(contract))
-    for equation, key, name, position in sharing.unknown(contract):
+    for equation, key, name, position in sharing.unknown_references(contract):
         text = by_name[equation].texts.get(key)
         location = text(*position) if text is not None else by_name[equation].location
         message = f"{key} of {equation}: unknown '${name}'"
@@ -83,7 +83,7 @@ def _import_faults(contract: Contract) -> Iterator[Finding]:
     # The keys of imported equations by name; None for equations of the contract, which no import may redefine.
     defined: dict[str, object] = {equation.name: None for equation in contract.equations}
     for used in contract.use:
-        id_, name = sharing.split(used)
+        id_, name = sharing.split_entry(used)
         if id_ == contract.id or id_ not in contract.known:
             other_ids = [other for other in contract.known if other != contract.id]
             yield error("PV187", used.location, f"unknown contract {id_!r} in 'use'", did_you_mean(id_, other_ids))
@@ -93,7 +93,7 @@ def _import_faults(contract: Contract) -> Iterator[Finding]:
             message, hint = f"circular 'use': {' -> '.join(cycle)}", "move the equation to one of them"
             yield error("PV187", used.location, message, hint)
             continue
-        equations_there = sharing.executable(contract.known[id_])
+        equations_there = sharing.executable_equations(contract.known[id_])
         if name not in equations_there:
             message = f"unknown executable equation {name!r} of {id_}"
             yield error("PV187", used.location, message, did_you_mean(name, equations_there))
@@ -124,7 +124,7 @@ def _usage_faults(context: Context, definitions: dict[str, Definition]) -> Itera
             continue
         name = falsifier.equation
         used.add(name)
-        if name not in sharing.executable(contract) and name in {e.name for e in contract.equations}:
+        if name not in sharing.executable_equations(contract) and name in {e.name for e in contract.equations}:
             hint = "add an `expression` to the equation, or a `test` to the falsifier"
             message = f"{falsifier.id}: equation {name!r} is not executable"
             yield error("PV184", falsifier.at("equation"), message, hint)
@@ -132,7 +132,7 @@ def _usage_faults(context: Context, definitions: dict[str, Definition]) -> Itera
             message = f"{falsifier.id}: equation {name!r} is not compared with any code"
             yield error("PV184", falsifier.at("equation"), message, "add `implemented_by` to the equation")
     for other in contract.known.values():
-        used |= {name for id_, name in map(sharing.split, other.use) if id_ == contract.id}
+        used |= {name for id_, name in map(sharing.split_entry, other.use) if id_ == contract.id}
     for definition in definitions.values():
         used |= {name for formula in definition.formulas for name in formula.called}
         used |= {definition.derivative.equation} if definition.derivative else set()
@@ -157,7 +157,7 @@ def _compares_code(definitions: dict[str, Definition], name: str) -> bool:
 def implemented(context: Context) -> Iterator[Finding]:
     """Check that every subject with which an equation is compared has a function that accepts the call."""
     contract = context.contract
-    parsed, _ = parse_equations(sharing.executable(contract))
+    parsed, _ = parse_equations(sharing.executable_equations(contract))
     declared = {equation.name for equation in contract.equations}
     # Several falsifiers may compare the same equation with the same subject: report it once.
     seen: set[tuple[str, Target]] = set()
@@ -255,7 +255,7 @@ def _signature(context: Context, subject: Target, path: str) -> str:
 @rule(Code("PV188", "a variable of an equation's domain that nothing uses", Stops.NOTHING))
 def variables(context: Context) -> Iterator[Finding]:
     """Check that every variable is used, since an unused variable is usually a forgotten argument."""
-    parsed, _ = parse_equations(sharing.executable(context.contract))
+    parsed, _ = parse_equations(sharing.executable_equations(context.contract))
     for equation in context.contract.equations:
         definition = parsed.get(equation.name)
         if definition is None or not isinstance(equation.executable.get("domain"), dict):

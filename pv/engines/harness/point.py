@@ -37,7 +37,7 @@ class Claim:
             # Pass copies of lists: points share their lists, and the predicate may change one.
             answer = self._answer({n: list(value) if type(value) is list else value for n, value in point.items()})
         except BaseException as error:
-            return self._record(point, self.failures.status(error), _text(error), self.failures.frames(error))
+            return self._record(point, self.failures.status(error), _describe(error), self.failures.frames(error))
         finally:
             if self.stream is not None:
                 self.stream.end_call()
@@ -70,7 +70,7 @@ def _is_numpy_bool(answer: object) -> bool:
     return type(answer).__module__ == "numpy" and type(answer).__name__ in ("bool", "bool_")
 
 
-def _text(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     explanation = explain(error)
     return f"{type(error).__name__}: {explanation}" if explanation else describe_error(error)
 

@@ -225,7 +225,7 @@ def predicates(context: Context) -> Iterator[Finding]:
 def _unbounded_parameters(context: Context, harness: Harness) -> Iterator[Finding]:
     """Yield a finding for each required parameter of the predicate that has no bound."""
     assert harness.test is not None
-    for name in syntax.required(resolve.function(context.project, harness.test).node):
+    for name in syntax.required_parameters(resolve.function(context.project, harness.test).node):
         if name not in ("subject", *harness.bounds):
             message = f"{harness.id}: {harness.test} has the parameter `{name}`, which has no bound"
             yield error("PV112", harness.at("test"), message, f"add it to `bounds`, for example {name}: 0..8")
