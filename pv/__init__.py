@@ -1,4 +1,4 @@
-"""Contracts for training code, attacked.
+"""Test contracts of training code: attack each claim, and report which claims held.
 
 The functions here return values and never print or exit.
 """
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0"
 
-# The hook of every worker and child process passes through here, so nothing is imported before it is asked for.
-_HOMES = {
+# Every worker and child process imports this module, so an object is imported on its first use, from its module here.
+_MODULES = {
     "Comparison": "results.comparison",
     "check": "commands.conformance",
     "check_run": "commands.observed",
@@ -59,14 +59,14 @@ _HOMES = {
     "Status": "results.verdict",
 }
 
-__all__ = sorted([*_HOMES, "observe"])
+__all__ = sorted([*_MODULES, "observe"])
 
 
 def __getattr__(name: str) -> object:
-    if name == "observe":  # a module that can be called
+    if name == "observe":  # a module that is also callable: `pv.observe()`
         return import_module("pv.observe")
-    if name in _HOMES:
-        return getattr(import_module(f"pv.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"pv.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'pv' has no attribute {name!r}")
 
 

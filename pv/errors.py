@@ -18,7 +18,7 @@ class ExitCode(IntEnum):
         cls, *, interrupted: bool = False, refused: bool = False, failed: bool = False, undecided: bool = False
     ) -> "ExitCode":
         """Return the worst code that applies; `PASSED` if none does."""
-        # The order of badness is not the order of the numbers: click and shells give 2 and 130 their meaning.
+        # The worst code is not the largest number, since click and shells already define 2 and 130.
         if interrupted:
             return cls.INTERRUPTED
         if refused:
@@ -69,7 +69,7 @@ class BrokenMutant(PvError):
     """A mutant that cannot be applied, or that was stopped; `problem` says why."""
 
     def __init__(self, problem: MutantProblem, message: str) -> None:
-        super().__init__(problem, message)  # pickle calls the class with `args`: both must be in them
+        super().__init__(problem, message)  # both, since pickle calls the class with the arguments of this call
         self.problem = problem
 
     def __str__(self) -> str:
@@ -81,4 +81,4 @@ class WorkerLost(PvError):
 
 
 class NotClaimed(Exception):
-    """The subject lacks the feature of a claim, which only shows at run time; the message names the feature."""
+    """The subject lacks a feature that a claim needs, as is only known at run time; the message names the feature."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pv.cli.options import PATHS, SUBJECT, VERBOSE, form, taking
+from pv.cli.options import PATHS, SUBJECT, VERBOSE, add_options, format_option
 from pv.commands.terminal import parse_subjects, print_text, without_garbage_collection, wrap_width
 from pv.errors import ExitCode
 
@@ -19,10 +19,10 @@ EQUATION_CODES = ("PV180", "PV181", "PV182", "PV183")
 
 
 @click.command()
-@taking(
+@add_options(
     PATHS,
     SUBJECT,
-    form(("text", "json")),
+    format_option(("text", "json")),
     VERBOSE,
     click.option("--codes", is_flag=True, help="List every code with its meaning and exit."),
 )
@@ -61,7 +61,7 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, verbose: boo
 
 
 @click.command("list")
-@taking(PATHS, form(("text", "json")), VERBOSE)
+@add_options(PATHS, format_option(("text", "json")), VERBOSE)
 def list_(paths: Sequence[Path], form: str, verbose: bool) -> None:
     """List contracts with their falsifiers, subjects and mutants."""
     from pv.report.listing import render
@@ -73,7 +73,7 @@ def list_(paths: Sequence[Path], form: str, verbose: bool) -> None:
 
 
 @click.command(short_help="Print the equations of contracts.")
-@taking(PATHS, form(("text", "latex")))
+@add_options(PATHS, format_option(("text", "latex")))
 def show(paths: Sequence[Path], form: str) -> None:
     """Print the equations of contracts, or of single claims, as parsed."""
     from pv.report.listing import render_formulas
@@ -127,7 +127,7 @@ def _print_refused(findings: "Iterable[Finding]") -> bool:
     type=click.Choice(["contract", "existing", "report", "comparison", "evidence", "mutants"]),
     default="contract",
 )
-@form(("json", "markdown"))
+@format_option(("json", "markdown"))
 def schema(name: str, form: str) -> None:
     """Print a JSON Schema (default: contract), or the reference of contracts as Markdown."""
     from pv.contract.load import schema as published

@@ -15,7 +15,7 @@ Command = Callable[..., object]
 Option = Callable[[Command], Command]
 
 
-def taking(*options: Option) -> Option:
+def add_options(*options: Option) -> Option:
     """Return a decorator that adds arguments and options to a command."""
 
     def decorate(command: Command) -> Command:
@@ -35,27 +35,28 @@ class ReportFormat(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-def form(kinds: Sequence[str], text: str = "Format on standard output.") -> Option:
-    """Return the option `--format`, a choice of `kinds` with the help `text`."""
-    choice = ReportFormat(kinds) if kinds == tuple(FORMATS) else click.Choice(kinds)
-    return click.option("--format", "form", type=choice, default=kinds[0], show_default=True, help=text)
+def format_option(names: Sequence[str], text: str = "Format on standard output.") -> Option:
+    """Return the option `--format`, a choice of format names with the help `text`; the first name is the default."""
+    choice = ReportFormat(names) if names == tuple(FORMATS) else click.Choice(names)
+    return click.option("--format", "form", type=choice, default=names[0], show_default=True, help=text)
 
 
-def outputs(text: str) -> Option:
-    """Return the option `--output`."""
+def output_option(text: str) -> Option:
+    """Return the option `--output` with the help `text`."""
     return click.option("--output", "outputs", multiple=True, metavar="FORMAT=FILE", help=text)
 
 
-def _glob(flag: str, noun: str, *name: str) -> Option:
+def _id_option(flag: str, noun: str, *name: str) -> Option:
+    """Return an option that selects by glob patterns of ids; `noun` is what it selects, `name` its Python name."""
     text = f"Run only {noun} whose id matches (a glob pattern)."
     return click.option(flag, *name, multiple=True, metavar="ID", help=text)
 
 
-def _seed(noun: str) -> Option:
+def _seed_option(noun: str) -> Option:
     return click.option("--seed", type=int, default=0, show_default=True, help=f"Seed of the {noun}.")
 
 
-def _names(_: click.Context, __: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+def _complete_name(_: click.Context, __: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return completions of a word: a path, and the ids of the project that start with the word."""
     # The item of type "file" comes first, because bash's completion script discards the items before it.
     from click.shell_completion import CompletionItem
@@ -71,9 +72,9 @@ def _names(_: click.Context, __: click.Parameter, incomplete: str) -> "list[Comp
 
 
 PATHS = click.argument(
-    "paths", nargs=-1, metavar="[PATH|ID]...", type=click.Path(path_type=Path), shell_complete=_names
+    "paths", nargs=-1, metavar="[PATH|ID]...", type=click.Path(path_type=Path), shell_complete=_complete_name
 )
-NAME = click.argument("name", metavar="CODE|ID", shell_complete=_names)
+NAME = click.argument("name", metavar="CODE|ID", shell_complete=_complete_name)
 VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Show more about each contract.")
 SUBJECT = click.option(
     "--subject",
@@ -98,9 +99,9 @@ REPLAY = click.option(
 )
 
 
-def baseline(fail_on: str) -> Option:
-    """Return the options `--baseline` and `--fail-on`, with this default."""
-    return taking(
+def baseline_options(fail_on: str) -> Option:
+    """Return the options `--baseline` and `--fail-on`; `fail_on` is the default of the second one."""
+    return add_options(
         click.option(
             "--baseline",
             metavar="FILE|REF",
@@ -116,10 +117,10 @@ def baseline(fail_on: str) -> Option:
     )
 
 
-VALIDATE = taking(
+VALIDATE = add_options(
     PATHS,
-    _glob("--only", "falsifiers and harnesses"),
-    _glob("--contract", "contracts", "contracts"),
+    _id_option("--only", "falsifiers and harnesses"),
+    _id_option("--contract", "contracts", "contracts"),
     click.option(
         "--device", "devices", multiple=True, metavar="DEVICE", help="Run only on this device (cpu, cuda; repeatable)."
     ),
@@ -136,7 +137,7 @@ VALIDATE = taking(
         help="Run only part K of N; `pv report` merges the reports.",
     ),
     _EXAMPLES,
-    _seed("examples"),
+    _seed_option("examples"),
     REPLAY,
     click.option("--record", is_flag=True, help="Write proofs and device results to evidence/."),
     click.option("-v", "--verbose", is_flag=True, help="Show all figures of every contract, passing ones included."),
@@ -146,9 +147,9 @@ VALIDATE = taking(
         default=True,
         help="Reuse results of earlier validations while nothing that they depend on has changed (default), or none.",
     ),
-    baseline("weaker"),
-    form(tuple(FORMATS), "Format of the report on standard output."),
-    outputs("Also write a report to a file."),
+    baseline_options("weaker"),
+    format_option(tuple(FORMATS), "Format of the report on standard output."),
+    output_option("Also write a report to a file."),
     SPAWN,
     click.option(
         "--no-mutants",
@@ -161,7 +162,7 @@ VALIDATE = taking(
     click.option("--dry-run", is_flag=True, help="Build every task of the devices, run none, and list what would run."),
 )
 
-CHECK = taking(
+CHECK = add_options(
     click.argument("subject", metavar="[SUBJECT | -- COMMAND...]", required=False),
     click.option("--steps", type=click.IntRange(1), metavar="N", help="End the command after N optimizer steps."),
     click.option(
@@ -202,7 +203,7 @@ CHECK = taking(
     ),
     _JOBS,
     click.option("--fail-fast", is_flag=True, help="Stop at the first failure."),
-    _seed("examples"),
+    _seed_option("examples"),
     REPLAY,
     click.option(
         "-v",
@@ -210,13 +211,13 @@ CHECK = taking(
         is_flag=True,
         help="Also list the claims that held or were not reached, with the reason, and the first steps.",
     ),
-    form(tuple(FORMATS), "Format of the report on standard output."),
-    outputs("Also write a report to a file."),
+    format_option(tuple(FORMATS), "Format of the report on standard output."),
+    output_option("Also write a report to a file."),
     SPAWN,
 )
 
-COMPARE = taking(
-    click.argument("contract", shell_complete=_names),
+COMPARE = add_options(
+    click.argument("contract", shell_complete=_complete_name),
     PATHS,
     click.option(
         "--subject",
@@ -227,20 +228,20 @@ COMPARE = taking(
             "Compare this subject: a declared name, a module or module:attribute (default: all declared, and its own)."
         ),
     ),
-    _glob("--only", "falsifiers"),
+    _id_option("--only", "falsifiers"),
     _JOBS,
     _EXAMPLES,
-    _seed("examples"),
+    _seed_option("examples"),
     click.option(
         "--strict", is_flag=True, help="Exit with 1 if any subject is falsified, not only the contract's own."
     ),
-    form(COMPARISON_FORMATS, "Format of the comparison on standard output."),
-    outputs("Also write the comparison to a file."),
+    format_option(COMPARISON_FORMATS, "Format of the comparison on standard output."),
+    output_option("Also write the comparison to a file."),
     SPAWN,
 )
 
-MUTATE = taking(
-    click.argument("names", nargs=-1, metavar="[PATH|ID]...", shell_complete=_names),
+MUTATE = add_options(
+    click.argument("names", nargs=-1, metavar="[PATH|ID]...", shell_complete=_complete_name),
     click.option(
         "--path",
         "paths",
@@ -249,7 +250,7 @@ MUTATE = taking(
         help="Read contracts from here instead of the project's.",
     ),
     click.option("--sample", type=click.IntRange(1), help="Try a random sample of this many mutants."),
-    _seed("sample"),
+    _seed_option("sample"),
     click.option("--wide", "widely", is_flag=True, help="Also mutate modules that the subjects import."),
     click.option(
         "--module",
@@ -261,6 +262,6 @@ MUTATE = taking(
     _JOBS,
     click.option("--record", is_flag=True, help="Write the mutation score of each contract to evidence/."),
     click.option("--fresh", is_flag=True, help="Ignore cached results."),
-    form(("text", "json")),
+    format_option(("text", "json")),
     SPAWN,
 )

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import click
 
-from pv.cli.options import baseline, form, outputs, taking
+from pv.cli.options import add_options, baseline_options, format_option, output_option
 from pv.cli.validate import print_and_exit
 from pv.commands.terminal import parse_output
 from pv.report import FORMATS, MAX_BYTES, formats, render
 
 
 @click.command()
-@taking(
+@add_options(
     click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path)),
-    form(tuple(FORMATS), "Format of the report on standard output."),
-    outputs("Also write a report to a file."),
-    baseline("never"),
+    format_option(tuple(FORMATS), "Format of the report on standard output."),
+    output_option("Also write a report to a file."),
+    baseline_options("never"),
     click.option("--partial", is_flag=True, help="Accept what is in none of the files, or was not tried on mutants."),
     click.option(
         "--max-bytes",

@@ -19,6 +19,7 @@ from pv.source.project import Project
 from pv.source.resolve import Unbound
 
 MAX_CODE = 30
+"""Number of functions and lines that are added to a counterexample."""
 FRAME = re.compile(r"(?P<file>.+?):(?P<line>\d+) in (?P<name>\S+): .*", re.DOTALL)
 """A frame as `pv.engines.failures` writes it."""
 
@@ -26,25 +27,25 @@ FRAME = re.compile(r"(?P<file>.+?):(?P<line>\d+) in (?P<name>\S+): .*", re.DOTAL
 def locate_code(project: Project, contract: Contract, evidence: Evidence) -> Evidence:
     """Add to every counterexample the code that it is about: the line that raised, then the functions that ran."""
     claims = {claim.id: claim for claim in contract.claims}
-    trials = {key: _located(project, contract, claims.get(key[0]), trial) for key, trial in evidence.trials.items()}
+    trials = {key: _add_code(project, contract, claims.get(key[0]), trial) for key, trial in evidence.trials.items()}
     return replace(evidence, trials=trials)
 
 
-def _located(project: Project, contract: Contract, claim: Falsifier | None, trial: Trial) -> Trial:
+def _add_code(project: Project, contract: Contract, claim: Falsifier | None, trial: Trial) -> Trial:
     if claim is None or trial.counterexample is None:
         return trial
     # Names with "@" are coverage of single statements.
     ran = sorted(name for name in trial.reached if "@" not in name)
-    first = _named(project, contract, claim)
-    spans = list(_spans(project, [*(name for name in first if name in ran), *(name for name in ran)]))
+    first = [name for name in _claimed_functions(project, contract, claim) if name in ran]
+    spans = list(_spans(project, [*first, *ran]))
     # A frame in another file belongs to a library or to the test, which need not be fixed.
     files = {span.path for span in spans}
     raised = [code for code in _frames(project, trial.counterexample.frames) if code.path in files]
-    places = dict.fromkeys([*raised[-1:], *spans])
-    return replace(trial, counterexample=replace(trial.counterexample, code=tuple(places)[:MAX_CODE]))
+    code = tuple(dict.fromkeys([*raised[-1:], *spans]))
+    return replace(trial, counterexample=replace(trial.counterexample, code=code[:MAX_CODE]))
 
 
-def _named(project: Project, contract: Contract, claim: Falsifier) -> Iterator[str]:
+def _claimed_functions(project: Project, contract: Contract, claim: Falsifier) -> Iterator[str]:
     """Yield the functions that a claim is about, as `module:name`: functions that it calls, then its subject."""
     with suppress(LookupError, UnknownName, Unbound):
         subject = contract.subject_of(claim)
@@ -57,9 +58,9 @@ def _named(project: Project, contract: Contract, claim: Falsifier) -> Iterator[s
 def _called(project: Project, contract: Contract, claim: Falsifier) -> list[str]:
     """Return the attributes of the subject that the test or the equation of a claim calls, in order."""
     if claim.test is None:
-        equation_used = next((equation for equation in contract.equations if equation.name == claim.equation), None)
-        text = equation_used.executable.get("implemented_by", "") if equation_used is not None else ""
-        return re.findall(r"[A-Za-z_][\w.]*(?=\()", text)
+        equation = next((equation for equation in contract.equations if equation.name == claim.equation), None)
+        text = equation.executable.get("implemented_by", "") if equation is not None else ""
+        return re.findall(r"[A-Za-z_][\w.]*(?=\()", text)  # every dotted name before a bracket
     names: list[str] = []
     for node in ast.walk(resolve.function(project, claim.test).node):
         text = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
@@ -88,6 +89,7 @@ def _frames(project: Project, frames: Iterable[str]) -> Iterator[Code]:
 
 
 FOLDER = ".pv_cache/replay"
+"""The folder of the arguments to replay, below the root of a project."""
 
 
 def write_replays(project: Project, evidence: Evidence) -> Evidence:
@@ -101,12 +103,11 @@ def _write_replay(project: Project, trial: Trial) -> Trial:
     if example is None or len(text) <= MAX_INLINE:
         return trial
     path = project.root / FOLDER / f"{trial.falsifier}-{trial.device}.json"
-    with suppress(OSError):  # the report then prints the example itself
+    try:
         store.write_atomically(path, text)
-        example = replace(example, file=str(shown_path(path)))
-        return (
-            replace(trial, counterexample=example)
-            if trial.counterexample
-            else replace(trial, current_arguments=example)
-        )
-    return trial
+    except OSError:
+        return trial  # the report prints the example itself
+    example = replace(example, file=str(shown_path(path)))
+    if trial.counterexample is None:
+        return replace(trial, current_arguments=example)
+    return replace(trial, counterexample=example)

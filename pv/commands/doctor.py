@@ -28,8 +28,9 @@ from pv.workers import device, tasks
 from pv.workers.pool import Pool, cores, default_jobs
 
 DISTRIBUTION = "pv-contracts"
-USEFUL = ("trainer", "symbolic", "plot", "tensorboard")
+USER_EXTRAS = ("trainer", "symbolic", "plot", "tensorboard")
 """The extras for users; other extras are for development of `pv`."""
+# A requirement in the metadata of a package: `torch>=2.6,<3; extra == "trainer"`.
 _REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)\s*(?P<range>[^;]*)(;.*extra == ['\"](?P<extra>[\w-]+)['\"])?")
 
 
@@ -40,19 +41,19 @@ class Package:
     Attributes:
         name: The name of the distribution.
         requirement: The requirement as pip reads it.
-        least: The oldest version that is accepted.
+        oldest: The oldest version that is accepted.
         installed: The installed version; "" if it is not installed.
     """
 
     name: str
     requirement: str
-    least: str
+    oldest: str
     installed: str
 
     @property
     def usable(self) -> bool:
         """Return whether the package is installed, and not too old."""
-        return bool(self.installed) and _release(self.installed) >= _release(self.least)
+        return bool(self.installed) and _release(self.installed) >= _release(self.oldest)
 
 
 def required_packages() -> tuple[Package, ...]:
@@ -63,15 +64,16 @@ def required_packages() -> tuple[Package, ...]:
 def optional_packages() -> dict[str, tuple[Package, ...]]:
     """Return the packages of each extra for users."""
     requirements = list(_requirements())
-    return {extra: tuple(package for name, package in requirements if name == extra) for extra in USEFUL}
+    return {extra: tuple(package for name, package in requirements if name == extra) for extra in USER_EXTRAS}
 
 
 def _requirements() -> Iterator[tuple[str, Package]]:
+    """Yield every required package with its extra; "" for packages that every installation needs."""
     for text in requires(DISTRIBUTION) or ():
         if match := _REQUIREMENT.match(text):
-            least = re.search(r">=\s*([\w.]+)", match["range"])
+            oldest = re.search(r">=\s*([\w.]+)", match["range"])
             requirement = f"{match['name']}{match['range']}".strip()
-            package = Package(match["name"], requirement, least[1] if least else "0", _installed(match["name"]))
+            package = Package(match["name"], requirement, oldest[1] if oldest else "0", _installed(match["name"]))
             yield match["extra"] or "", package
 
 
@@ -88,8 +90,8 @@ def _release(text: str) -> tuple[int, ...]:
     return tuple(map(int, start[0].split("."))) if start else ()
 
 
-PYTHON = (3, 11)
-LEAST_FREE_MIB = 512
+OLDEST_PYTHON = (3, 11)
+MIN_FREE_MIB = 512
 MIB = 1 << 20
 
 
@@ -135,7 +137,7 @@ def doctor(start: Path | None = None, *, spawn: bool = False) -> tuple[Check, ..
 
 def _versions() -> Iterator[Check]:
     yield Check("pv", Level.OK, f"{__version__}, {Path(__file__).resolve().parents[1]}")
-    old = sys.version_info[:2] < PYTHON
+    old = sys.version_info[:2] < OLDEST_PYTHON
     text = f"{platform.python_version()}, {sys.executable}"
     yield Check("python", Level.PROBLEM if old else Level.OK, text, "use Python 3.11 or newer" if old else "")
     linux = sys.platform == "linux"
@@ -148,7 +150,7 @@ def _versions() -> Iterator[Check]:
 def _package(package: Package, level: Level) -> Check:
     if package.usable:
         return Check("package", Level.OK, f"{package.name} {package.installed}")
-    state = f"{package.installed} is older than {package.least}" if package.installed else "is not installed"
+    state = f"{package.installed} is older than {package.oldest}" if package.installed else "is not installed"
     return Check("package", level, f"{package.name} {state}", f"pip install '{package.requirement}'")
 
 
@@ -165,6 +167,7 @@ def _extras() -> Iterator[Check]:
 
 
 def _limits() -> Iterator[Check]:
+    """Yield the checks of cores, memory, disk and number of processes."""
     yield Check("cores", Level.OK, f"{cores()}, so {default_jobs()} workers at a time; `--jobs N` changes this")
     free, needed = _free_memory_mib(), tasks.MEMORY_MIB
     text = f"{free} MiB available; a task may use {needed} MiB, on CUDA {tasks.CUDA_MEMORY_MIB} MiB"
@@ -172,7 +175,7 @@ def _limits() -> Iterator[Check]:
     yield Check("memory", Level.NOTE if low else Level.OK, text, "use `--jobs 1`" if low else "")
     folder = Path(tempfile.gettempdir())
     disk = shutil.disk_usage(folder).free // MIB
-    full = disk < LEAST_FREE_MIB
+    full = disk < MIN_FREE_MIB
     remedy = "free some space, or set TMPDIR" if full else ""
     yield Check("disk", Level.PROBLEM if full else Level.OK, f"{disk} MiB free in {folder}", remedy)
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
@@ -220,11 +223,12 @@ def _project(project: Project) -> Iterator[Check]:
         f"{len(loaded.contracts)} readable, {errors}",
         "run `pv lint`" if bad else "",
     )
-    yield from _old_schema(project)
-    yield from _missing(project, loaded.contracts)
+    yield from _outdated_schemas(project)
+    yield from _missing_packages(project, loaded.contracts)
 
 
-def _old_schema(project: Project) -> Iterator[Check]:
+def _outdated_schemas(project: Project) -> Iterator[Check]:
+    """Yield a note for every copy of the contract schema that differs from the schema of this version."""
     import json
 
     for folder in project.contracts:
@@ -235,13 +239,13 @@ def _old_schema(project: Project) -> Iterator[Check]:
                 yield Check("schema", Level.NOTE, f"{shown} is of another version", f"pv schema > {shown}")
 
 
-def _missing(project: Project, contracts: tuple[Contract, ...]) -> Iterator[Check]:
+def _missing_packages(project: Project, contracts: tuple[Contract, ...]) -> Iterator[Check]:
     """Yield a problem for every package that the code under contract imports and that is not installed."""
     with suppress(PvError, LookupError):  # lint says what cannot be resolved
         strict = [contract for contract in contracts if contract.strict]
         subjects = {contract.subject_of(claim) for contract in strict for claim in contract.claims}
-        wanted = {name.partition(".")[0] for name in tasks.preload(project, strict, subjects)}
-        for name in sorted(name for name in wanted if find_spec(name) is None):
+        imported = {name.partition(".")[0] for name in tasks.preload(project, strict, subjects)}
+        for name in sorted(name for name in imported if find_spec(name) is None):
             text = f"{name} is not installed, and claims of this project need it"
             yield Check("package", Level.PROBLEM, text, f"install the package that provides `import {name}`")
 

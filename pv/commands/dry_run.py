@@ -29,11 +29,10 @@ def dry_run(
     mutants: bool = True,
     shard: str = "",
 ) -> DryRun:
-    """Build every task that `pv.validate` would run for these arguments, without running it.
+    """Build every task that `pv.validate` would run for the same arguments, without running it.
 
-    The devices need not exist. Raise UsageError and ProjectError like `pv.validate`.
+    The devices need not exist. The arguments and the errors UsageError and ProjectError are those of `pv.validate`.
     """
-    part = parse_shard(shard) if shard else None
     request = Request(
         paths=paths,
         only=only,
@@ -41,18 +40,19 @@ def dry_run(
         devices=tuple(devices) or None,
         subjects=subjects or {},
         mutants=mutants,
-        shard=part,
+        shard=parse_shard(shard) if shard else None,
     )
     plan = plan_validation(project or project_of(paths), request)
     attempts = Attempts(plan.project, plan.subjects)
     runnable = [c for c in plan.contracts if c.strict and plan.runnable(c)]
     # A stale mutant keeps a task from being built only if mutants are tried.
-    harmless = RUNNABLE - MUTANT_STALE if any(_on_mutants(plan, contract) for contract in plan.contracts) else RUNNABLE
+    tries_mutants = any(_claims_on_mutants(plan, contract) for contract in plan.contracts)
+    harmless = RUNNABLE - MUTANT_STALE if tries_mutants else RUNNABLE
     return DryRun(
         findings=tuple(f for f in plan.findings if f.severity is not Severity.NOTICE and f.code not in harmless),
         devices=tuple(dict.fromkeys(devices)) or ("cpu",),
         tasks={c.id: tuple(_planned_tasks(plan, attempts, c)) for c in runnable},
-        automatic={c.id: sum(not claim.kills for claim in _on_mutants(plan, c)) for c in runnable},
+        automatic={c.id: sum(not claim.kills for claim in _claims_on_mutants(plan, c)) for c in runnable},
     )
 
 
@@ -61,7 +61,7 @@ def _claims(plan: Plan, contract: Contract) -> list[Falsifier]:
     return [claim for claim in contract.claims if selection.runs(claim) and engine_of(claim).bound]
 
 
-def _on_mutants(plan: Plan, contract: Contract) -> list[Falsifier]:
+def _claims_on_mutants(plan: Plan, contract: Contract) -> list[Falsifier]:
     selection = plan.selections[contract.id]
     on_cpu = selection.mutants and "cpu" in selection.live
     return [claim for claim in _claims(plan, contract) if on_cpu and "cpu" in claim.devices]
@@ -75,18 +75,18 @@ def _planned_tasks(plan: Plan, attempts: Attempts, contract: Contract) -> Iterat
             run = engine_of(claim).run_of(contract, claim)
             if run is not None and (run.name, device) not in executed:
                 executed.add((run.name, device))
-                problem = _problem(attempts.run, contract, claim, device)
+                problem = _build_problem(attempts.run, contract, claim, device)
                 yield PlannedTask(device=device, kind="reference run", claim=run.name, problem=problem)
-            problem = _problem(attempts.clean, contract, claim, device)
+            problem = _build_problem(attempts.clean, contract, claim, device)
             yield PlannedTask(device=device, kind=engine_of(claim).name, claim=claim.id, problem=problem)
-    for claim in _on_mutants(plan, contract):
+    for claim in _claims_on_mutants(plan, contract):
         for mutant in map(contract.mutant, claim.kills):
-            problem = _problem(attempts.mutated, contract, claim, mutant)
+            problem = _build_problem(attempts.mutated, contract, claim, mutant)
             kind = engine_of(claim).name
             yield PlannedTask(device="cpu", kind=kind, claim=claim.id, mutant=mutant.id, problem=problem)
 
 
-def _problem(build: Callable[..., Attempt | None], *arguments: object) -> str:
+def _build_problem(build: Callable[..., Attempt | None], *arguments: object) -> str:
     """Build a task and convert it to JSON and back, as on its way to a worker; return the error, or "" if it works."""
     try:
         attempt = build(*arguments)

@@ -1,4 +1,4 @@
-"""The cached report of a whole validation that passed, for the next one of the same files with the same options."""
+"""A cache of the reports of validations that passed, for a later validation of the same files with the same options."""
 
 import time
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ class ReportCache:
                 cache.store_report(self._key, text, self._started)
 
     def _is_inside(self, path: str | Path) -> bool:
-        """Return whether a path is in the project, whose files are compared; an id is no path, and counts as inside."""
+        """Return whether a path is in the project, whose files the key covers; an id, which is no path, is inside."""
         return not Path(path).exists() or Path(path).resolve().is_relative_to(self._project.root)
 
     def _with_note(self, report: Report) -> Report:

@@ -133,10 +133,10 @@ class Box:
         for values in _product([bound.values for bound in self.bounds.values()]):
             yield dict(zip(self.bounds, values, strict=True))
 
-    def corner(self, values: int) -> Iterator[dict[str, Value]]:
-        """Yield the points whose values are among the first `values` values of each bound."""
-        for point in product(*(islice(bound.values(), values) for bound in self.bounds.values())):
-            yield dict(zip(self.bounds, point, strict=True))
+    def corner(self, size: int) -> Iterator[dict[str, Value]]:
+        """Yield the points whose values are among the first `size` values of each bound, the nearest to zero."""
+        for values in product(*(islice(bound.values(), size) for bound in self.bounds.values())):
+            yield dict(zip(self.bounds, values, strict=True))
 
 
 def _product(factors: Sequence[Callable[[], Iterator[T]]]) -> Iterator[tuple[T, ...]]:
@@ -150,7 +150,7 @@ def _product(factors: Sequence[Callable[[], Iterator[T]]]) -> Iterator[tuple[T, 
             yield (first, *rest)
 
 
-def box(bounds: Mapping[str, str], requires: str) -> Box:
+def parse_box(bounds: Mapping[str, str], requires: str) -> Box:
     """Return the box of a harness.
 
     Args:
@@ -160,11 +160,11 @@ def box(bounds: Mapping[str, str], requires: str) -> Box:
     Raises:
         ValueError: A bound or the precondition is invalid.
     """
-    parsed = {name: bound(text) for name, text in bounds.items()}
-    return Box(parsed, " ".join(requires.split()), precondition(requires, tuple(parsed)))
+    parsed = {name: parse_bound(text) for name, text in bounds.items()}
+    return Box(parsed, " ".join(requires.split()), parse_condition(requires, tuple(parsed)))
 
 
-def bound(text: str) -> Bound:
+def parse_bound(text: str) -> Bound:
     """Return the bound that `text` describes. Raise ValueError if it is not a bound."""
     match = _BOUND.fullmatch(text)
     # A list has a maximum length, and only a list has one.
@@ -174,8 +174,8 @@ def bound(text: str) -> Bound:
     return Bound(low, high, boolean=bool(match["bool"]), most=int(match["most"]) if match["list"] else None)
 
 
-def precondition(text: str, names: Sequence[str]) -> Callable[[Point], bool]:
-    """Return the predicate of points of a precondition.
+def parse_condition(text: str, names: Sequence[str]) -> Callable[[Point], bool]:
+    """Return the predicate of points that a precondition describes.
 
     Args:
         text: A Python expression, or "" for the predicate that is always true.

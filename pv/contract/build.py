@@ -61,8 +61,9 @@ def _fields(node: Node) -> Fields:
 def _places(node: Node) -> dict[str, Location]:
     """Return the location of every key and of every nested item, for example of `kills/0` or `bounds/n`."""
     places = {path: item.location for path, item in _paths(node)}
-    predicate = RENAMED[Harness]["test"]  # rules look at `test` for the function of any claim
-    return places | ({"test": places[predicate]} if predicate in places else {})
+    # A harness has its function in another key than a falsifier; rules use the key `test` for both.
+    predicate_key = RENAMED[Harness]["test"]
+    return places | ({"test": places[predicate_key]} if predicate_key in places else {})
 
 
 def _paths(node: Node) -> Iterator[tuple[str, Node]]:
@@ -92,7 +93,8 @@ def _equation(equations: Node, name: str) -> Fields:
 
 def _locator(node: Node) -> Callable[[int, int], Location]:
     """Return the function from a line and column in the text of a scalar, from 1, to a location in the file."""
-    return node.inside.place if node.inside is not None else lambda line, column: node.location
+    position = node.text_position
+    return position.locate if position is not None else lambda line, column: node.location
 
 
 def _claim(cls: type) -> Callable[[Node], Fields]:
@@ -125,7 +127,7 @@ def _run(node: Node) -> Fields:
 def _gate(node: Node) -> Fields:
     # The file has `require: {cuda: fresh, falsifiers: all, ...}`, whose keys are fields of the class.
     required = node.value["require"].value if "require" in node.value else {}
-    fresh = [device for device, key in required.items() if _plain(key) == "fresh"]
+    fresh = [key for key, value in required.items() if _plain(value) == "fresh"]
     return _fields(node) | required | {"fresh": fresh}
 
 
@@ -155,7 +157,8 @@ def _items(value: Any) -> Sequence[object]:
 
 
 def _origin(kind: object) -> object:
-    return get_origin(kind)  # its stub has no union or mapping
+    """Return `get_origin(kind)` as an object, since the type in its stub can be compared with no union or mapping."""
+    return get_origin(kind)
 
 
 Hook = Callable[[object, object], object]

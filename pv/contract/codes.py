@@ -56,8 +56,11 @@ class Explanation:
     """The text that `pv explain` shows for a code.
 
     Attributes:
-        wrong, right: A contract, or its relevant sections. If `file` is given, `wrong` and `right` are the
-            text of that file, which `contract` names; an empty `right` means that the file must not exist.
+        why: The reason for the rule.
+        wrong: A contract with such a finding, or its relevant sections; with `file`, the text of that file.
+        right: The corrected text of `wrong`; "" if the file must not exist.
+        file: A file that the contract names and that has the fault; "" if the contract itself has it.
+        contract: The contract that names `file`.
         encoding: The encoding of `wrong`.
     """
 
@@ -73,7 +76,7 @@ class Explanation:
 def explanation(code: str) -> Explanation | None:
     """Return the explanation of a code; None if there is none."""
     source = files("pv.contract").joinpath("rules", f"{code}.yaml")
-    # A code comes from the command line: one with a slash must not lead to another folder.
+    # A code comes from the command line: a code with a slash must not lead to another folder.
     if not code.isalnum() or not source.is_file():
         return None
     texts: dict[str, str] = yaml.safe_load(source.read_text(encoding="utf-8"))

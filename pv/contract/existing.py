@@ -1,8 +1,8 @@
 """Read a contract of the provable-contracts format into the same model as a `pv/1` contract.
 
-Falsifiers and harnesses in this format are plain text: they are counted but never run, so they never pass. What the
-format leaves open (other spellings, extra keys) is accepted. Keys that pv ignores, wrong counts and dangling references
-are reported as notices: the authors of such a file did not write it for pv, and nothing in it is run.
+Falsifiers and harnesses in this format are plain text: they are counted but never run, so they never pass. Other names
+of keys, and keys that the format does not define, are accepted. Keys that pv ignores, wrong counts and dangling
+references are notices and no errors, since the authors of such a file did not write it for pv.
 """
 
 import os
@@ -48,6 +48,7 @@ FORMAT_KEYS = {
         *("l4_lean_proved", "l4_sorry_count", "l4_not_applicable"),
     },
     "type_invariants.*": {"name", "type", "predicate", "description"},
+    # The items of these lists are texts: a mapping among them has no defined key.
     **{f"equations.*.{texts}.*": set() for texts in ("invariants", "preconditions", "postconditions")},
     **{f"{texts}.*": set() for texts in ("metadata.references", "qa_gate.checks")},
 }
@@ -92,7 +93,7 @@ def _text(node: Node | None, *keys: str) -> str:
     for key in keys:
         value = node.get(key) if node is not None else None
         if value is not None and not isinstance(value.value, dict | list):
-            return value.text  # not its value: `version: 1.0` is '1.0' and no number
+            return value.text  # not `value.value`: `version: 1.0` means the text '1.0', not a number
     return ""
 
 
@@ -161,14 +162,14 @@ def _unknown_keys(tree: Node) -> Iterator[Finding]:
 
 
 def _wrong_counts(tree: Node) -> Iterator[Finding]:
-    exact, most = _summary_counts(tree)
-    for key, number in (exact | most).items():
+    exact, limits = _summary_counts(tree)
+    for key, number in (exact | limits).items():
         for node in _nodes(tree, f"verification_summary.{key}"):
             if type(node.value) is not int:
                 yield _wrong(node, f"{key!r} is {node.text!r}; expected a number")
             elif node.value > number or (node.value < number and key in exact):
-                least = "at most " if key in most else ""
-                yield _wrong(node, f"{key!r} is {node.value}; the file has {least}{number}")
+                at_most = "at most " if key in limits else ""
+                yield _wrong(node, f"{key!r} is {node.value}; the file has {at_most}{number}")
     for pattern, block in COUNTED.items():
         number = _count(tree, block)
         for node in _nodes(tree, "qa_gate.pass_criteria"):
@@ -177,15 +178,15 @@ def _wrong_counts(tree: Node) -> Iterator[Finding]:
 
 
 def _summary_counts(tree: Node) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the exact numbers of `verification_summary` by key, and the upper limits of its other numbers."""
+    """Return the correct numbers of `verification_summary` by key, and upper limits of numbers that are not known."""
     obligations, harnesses = (_count(tree, block) for block in ("proof_obligations", "kani_harnesses"))
     lean = Counter(_one_line(node.get("status")) or "sorry" for node in _nodes(tree, "proof_obligations.*.lean"))
     applicable = lean["proved"] + lean["sorry"] + lean["wip"]
     # The file does not say which obligations are tested or proved by Kani, so these numbers have only upper limits.
     exact = {"total_obligations": obligations, "l4_lean_proved": lean["proved"], "l4_sorry_count": lean["sorry"]}
     tested = obligations if _count(tree, "falsification_tests") else 0
-    most = {"l2_property_tested": tested, "l3_kani_proved": min(obligations, harnesses)}
-    return exact, {**most, "l4_not_applicable": obligations - applicable}
+    limits = {"l2_property_tested": tested, "l3_kani_proved": min(obligations, harnesses)}
+    return exact, {**limits, "l4_not_applicable": obligations - applicable}
 
 
 def _count(tree: Node, block: str) -> int:
@@ -215,7 +216,7 @@ def _dangling_references(tree: Node) -> Iterator[Finding]:
 
 
 def _targets(tree: Node) -> dict[str, tuple[str, set[str]]]:
-    """Return, by path of every reference, the kind of object that it refers to as text, and the existing names."""
+    """Return, by path of the references, the kind of object that they name (as text), and the existing names."""
     obligations = _names(tree, *(f"proof_obligations.*.{key}" for key in ("id", "property", "statement")))
     by_name = tree.get("equations")
     equations = _names(tree, "equations.*.id") | (by_name.keys.keys() if by_name is not None else set())

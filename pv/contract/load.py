@@ -22,7 +22,7 @@ from pv.contract.wording import did_you_mean
 __all__ = ["Loaded", "is_folder", "load", "load_as", "load_file", "schema"]
 
 FORMATS = ("pv/1",)
-NO_CONTRACTS = {"binding.yaml", "binding.yml", "external-corpora.yaml", "ontology.yaml"}
+NOT_CONTRACTS = {"binding.yaml", "binding.yml", "external-corpora.yaml", "ontology.yaml"}
 """Files of the existing format that are stored beside contracts and are not contracts."""
 
 
@@ -68,7 +68,7 @@ def load_as(files: Mapping[Path, Path]) -> Loaded:
     """
     parsed_files = [_parse(path, shown) for path, shown in files.items()]
     contracts = _link(file.contract for file in parsed_files if file.contract is not None)
-    return Loaded(contracts, tuple(finding for file in parsed_files if file.is_meant for finding in file.findings))
+    return Loaded(contracts, tuple(finding for file in parsed_files if file.is_intended for finding in file.findings))
 
 
 def _link(contracts: Iterable[Contract]) -> tuple[Contract, ...]:
@@ -83,11 +83,12 @@ def _link(contracts: Iterable[Contract]) -> tuple[Contract, ...]:
 
 
 def _load_unlinked(paths: Iterable[str | Path]) -> Loaded:
+    """Load contract files as `load` does, but with an empty `known` in every contract."""
     contracts: list[Contract] = []
     findings: list[Finding] = []
     for path in _files([Path(path) for path in paths]):
         file = _parse_cached(path)
-        if path.name in NO_CONTRACTS and not file.is_meant:
+        if path.name in NOT_CONTRACTS and not file.is_intended:
             continue
         contracts.extend([file.contract] if file.contract is not None else [])
         findings.extend(file.findings)
@@ -104,12 +105,13 @@ class _ParsedFile(NamedTuple):
     """The contract of a file, None if it is refused, and the findings.
 
     Attributes:
-        is_meant: Whether the file is meant to be a contract, and not a YAML file of another tool, judging by its keys.
+        is_intended: Whether the file is intended as a contract. False if its keys are not of a contract format, so it
+            may belong to another tool.
     """
 
     contract: Contract | None
     findings: list[Finding]
-    is_meant: bool = True
+    is_intended: bool = True
 
 
 def _parse_cached(path: Path) -> _ParsedFile:
@@ -138,15 +140,15 @@ def _parse(path: Path, shown: Path) -> _ParsedFile:
         if any(finding.severity is Severity.REFUSAL for finding in findings):
             return _ParsedFile(None, findings)
         return _ParsedFile(*existing.build(tree, path.stem))
-    # A mapping without `schema` that is in neither contract format may be another tool's file in the same folder.
-    is_meant = schema_key is not None or not isinstance(tree.value, dict) or bool(findings)
+    # A mapping in neither contract format may be another tool's file in the same folder.
+    is_intended = schema_key is not None or not isinstance(tree.value, dict) or bool(findings)
     findings += _check_format(tree, schema_key) or check(tree, "contract")
     contract = None if findings else strict.build(tree)
     if contract is not None and contract.suite is not None:
         contract, findings = _with_suite(contract, contract.suite)
     if contract is not None and any(run.claims or run.environment for run in contract.runs):
         contract, findings = _with_observed(contract)
-    return _ParsedFile(contract, findings, is_meant)
+    return _ParsedFile(contract, findings, is_intended)
 
 
 def _with_suite(contract: Contract, suite_name: Name) -> tuple[Contract | None, list[Finding]]:
@@ -172,7 +174,9 @@ def _with_observed(contract: Contract) -> tuple[Contract | None, list[Finding]]:
             hint = "give the run a `command` in place of its `callable`"
             findings.append(refusal("PV012", run.location, f"run {run.name!r}: {keys} without a `command`", hint))
         elif [name.text for name in run.claims] != [ALL]:
-            for name in (name for name in run.claims if name.text not in claim_ids):
+            for name in run.claims:
+                if name.text in claim_ids:
+                    continue
                 message, hint = f"unknown claim {name.text!r} of {OBSERVED}", did_you_mean(name.text, claim_ids)
                 findings.append(refusal("PV012", name.location, message, hint))
     return (None if findings else join_observed(contract, suite)), findings

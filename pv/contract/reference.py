@@ -23,7 +23,7 @@ and `pv schema > contracts/pv-1.schema.json` has written the schema beside it. `
 map the schema to the files in the settings of the editor, in VS Code by
 `"yaml.schemas": {"contracts/pv-1.schema.json": "contracts/*.yaml"}`.
 """
-NAMED = {
+NAMES = {
     "slug": "id",
     "name": "name",
     "prose": "text",
@@ -92,7 +92,7 @@ def _table(schema: Schema, node: Schema) -> str:
 def _row(schema: Schema, name: str, node: Schema, required: bool) -> str:
     key = f"**`{name}`**" if required else f"`{name}`"
     meaning = _sentence(node.get("description") or _resolved(schema, node).get("description", ""))
-    return f"| {key} | {_value(schema, node)} | {meaning} |".replace("\\|", "|")
+    return f"| {key} | {_value(schema, node)} | {meaning} |"
 
 
 def _sentence(text: str) -> str:
@@ -103,8 +103,8 @@ def _sentence(text: str) -> str:
 def _value(schema: Schema, node: Schema) -> str:
     """Return the values that a node accepts, in words."""
     name = node.get("$ref", "").rpartition("/")[2]
-    if name in NAMED:
-        return NAMED[name]
+    if name in NAMES:
+        return NAMES[name]
     node = _resolved(schema, node)
     if "const" in node or "enum" in node:
         return ", ".join(f"`{value}`" for value in node.get("enum", [node.get("const")]))
@@ -129,9 +129,9 @@ def _typed(schema: Schema, node: Schema) -> str:
 
 def _range(node: Schema) -> str:
     low, high = node.get("minimum"), node.get("maximum")
-    if low is None and high is None:
-        return ""
-    return f" from {low:,}" + (f" to {high:,}" if high is not None else "") if low is not None else f" up to {high:,}"
+    if low is None:
+        return "" if high is None else f" up to {high:,}"
+    return f" from {low:,}" + (f" to {high:,}" if high is not None else "")
 
 
 def _plural(noun: str) -> str:

@@ -10,7 +10,7 @@ NOT_IN_LANGUAGE = "tolerance"
 """The key of an equation whose text is not in the language of expressions."""
 
 
-def executable(contract: Contract, above: tuple[str, ...] = ()) -> dict[str, Keys]:
+def executable_equations(contract: Contract, above: tuple[str, ...] = ()) -> dict[str, Keys]:
     """Return the equations that can be evaluated, by name: the contract's own, then equations of its `use`.
 
     Every `$name` is replaced by the text of its domain or constant. An unknown `$name` stays as it is, and an unknown
@@ -18,25 +18,25 @@ def executable(contract: Contract, above: tuple[str, ...] = ()) -> dict[str, Key
 
     Args:
         contract: The contract, linked with the other contracts of the project.
-        above: The ids of the contracts through whose `use` this contract was reached, the first one first.
+        above: The ids of the contracts that import this one by `use`, directly or not, the outermost first.
     """
     texts = shared_values(contract)
     equations = {e.name: _replace_in_keys(e.executable, texts) for e in contract.equations if e.executable}
     for entry in contract.use:
-        for name, keys in brought(contract, entry, above).items():
+        for name, keys in imported(contract, entry, above).items():
             equations.setdefault(name, keys)
     return equations
 
 
-def brought(contract: Contract, used: Name, above: tuple[str, ...] = ()) -> dict[str, Keys]:
+def imported(contract: Contract, used: Name, above: tuple[str, ...] = ()) -> dict[str, Keys]:
     """Return the equation of an entry of `use`, and the equations that it calls, by name; {} if it does not exist."""
-    id_, name = split(used)
+    id_, name = split_entry(used)
     if id_ not in contract.known or id_ in (contract.id, *above):
         return {}
-    equations = executable(contract.known[id_], (*above, contract.id))
-    # The transitive closure of calls: an equation calls those whose names are words of its text. A word that means
-    # something else, such as an argument of the same name, at worst adds an equation that is not called. The list grows
-    # while it is iterated.
+    equations = executable_equations(contract.known[id_], (*above, contract.id))
+    # The transitive closure of calls; the list grows while it is iterated. An equation calls the equations whose names
+    # are words of its text. If such a word is something else, such as a variable, an equation too many is imported,
+    # which changes nothing.
     needed = [name] if name in equations else []
     for caller in needed:
         words = set(re.findall(r"\w+", str(dict(equations[caller]))))
@@ -44,7 +44,7 @@ def brought(contract: Contract, used: Name, above: tuple[str, ...] = ()) -> dict
     return {name: equations[name] for name in needed}
 
 
-def split(used: Name) -> tuple[str, str]:
+def split_entry(used: Name) -> tuple[str, str]:
     """Return the id of the contract and the name of the equation in an entry of `use`."""
     id_, _, name = used.text.rpartition(".")
     return id_, name
@@ -57,7 +57,7 @@ def shared_values(contract: Contract) -> dict[str, str]:
     return constants | domains
 
 
-def unknown(contract: Contract) -> Iterator[tuple[str, str, str, tuple[int, int]]]:
+def unknown_references(contract: Contract) -> Iterator[tuple[str, str, str, tuple[int, int]]]:
     """Yield (equation, path of the key, name, (line, column) in the text) for every unknown `$name` in an equation."""
     texts = shared_values(contract)
     for equation in contract.equations:
@@ -69,14 +69,14 @@ def unknown(contract: Contract) -> Iterator[tuple[str, str, str, tuple[int, int]
                     yield equation.name, key, reference[1], position
 
 
-def circle(contract: Contract) -> tuple[str, ...]:
+def find_cycle(contract: Contract) -> tuple[str, ...]:
     """Return the ids on a cycle of `use` that starts and ends at the contract; () if there is none."""
     # Depth-first search over paths of ids; a path never visits an id twice.
     todo: list[tuple[str, ...]] = [(contract.id,)]
     while todo:
         path = todo.pop()
         last = contract.known.get(path[-1], contract)
-        for id_ in dict.fromkeys(split(entry)[0] for entry in last.use):
+        for id_ in dict.fromkeys(split_entry(entry)[0] for entry in last.use):
             if id_ == contract.id:
                 return (*path, id_)
             todo += [(*path, id_)] if id_ in contract.known and id_ not in path else []
@@ -118,8 +118,8 @@ def _replace(text: str, texts: Mapping[str, str], *, as_operand: bool = False) -
     Args:
         text: The text of a key.
         texts: The text of every domain and constant, by name.
-        as_operand: The text is an expression: a negative number gets brackets, and a text that is shorter than its
-            name is padded, so that errors behind it are reported in the column of the file.
+        as_operand: Whether the text is an expression. A negative number is then written in brackets, and a replacement
+            that is shorter than `$name` is padded, so that later errors on the line have the column of the file.
     """
 
     def replacement(reference: re.Match[str]) -> str:

@@ -18,14 +18,16 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_NODES = 100_000
 
+# The parser in C, if PyYAML was built with it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 # The core schema of YAML 1.2.2, section 10.3.2. Digits are limited: Python needs quadratic time to parse an integer.
 _INT = re.compile(r"[-+]?[0-9]{1,400}")
 _HEX_OR_OCTAL = re.compile(r"0x[0-9a-fA-F]{1,400}|0o[0-7]{1,400}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_QUOTE = "check the indentation of this line, and quote a value that has ': ', ' #', or inside [ ] or { } a comma"
+_YAML_HINT = "check the indentation of this line, and quote a value that has ': ', ' #', or inside [ ] or { } a comma"
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+# Plain scalars that are neither numbers nor strings, and numbers without digits.
 _WORDS: dict[str, bool | float | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -44,14 +46,14 @@ class Node:
         value: A scalar, a list of nodes, or a dict of nodes.
         text: A scalar as it is written, without quotes.
         keys: The locations of the keys of a mapping.
-        inside: The position of the text of a scalar, None if it cannot be mapped.
+        text_position: The position of the text of a scalar in the file, None if it cannot be mapped.
     """
 
     location: Location
     value: Any
     text: str = ""
     keys: dict[str, Location] = field(default_factory=dict)
-    inside: "Inside | None" = None
+    text_position: "TextPosition | None" = None
 
     def plain(self) -> object:
         """Return the value without locations."""
@@ -81,8 +83,8 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
-    """Maps positions in the text of a scalar to positions in the file.
+class TextPosition:
+    """The position of the text of a scalar in the file, which maps positions in the text to positions in the file.
 
     Only for text on one line without escapes, and for `|` blocks: other styles change line ends or characters.
 
@@ -94,12 +96,10 @@ class Inside:
     start: Location
     block: bool
 
-    def place(self, line: int, column: int) -> Location:
+    def locate(self, line: int, column: int) -> Location:
         """Return the position in the file of a line and column of the text, from 1."""
-        first = line == 1 or self.block
-        return Location(
-            self.start.path, self.start.line + line - 1, self.start.column - 1 + column if first else column
-        )
+        shift = self.start.column - 1 if line == 1 or self.block else 0
+        return Location(self.start.path, self.start.line + line - 1, shift + column)
 
 
 class Refused(Exception):
@@ -126,7 +126,7 @@ def parse(path: Path, shown: Path) -> tuple[Node, list[Finding]]:
         for event in yaml.parse(text, Loader=_Loader):
             builder.add(event)
     except yaml.YAMLError as error:
-        raise Refused(_syntax(shown, text, error)) from error
+        raise Refused(_syntax_finding(shown, text, error)) from error
     except (RecursionError, ValueError) as error:
         raise Refused(refusal("PV002", Location(shown), f"invalid YAML: {error}")) from error
     if builder.root is None:
@@ -151,8 +151,9 @@ def _read(path: Path, shown: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        message = f"invalid UTF-8: byte 0x{data[error.start]:02x}"
-        location = _after(shown, data[: error.start].decode("utf-8-sig"))
+        # `error.object` is the data without a byte order mark, which `error.start` does not count.
+        message = f"invalid UTF-8: byte 0x{error.object[error.start]:02x}"
+        location = _after(shown, error.object[: error.start].decode("utf-8"))
         raise Refused(refusal("PV001", location, message, "save the file as UTF-8")) from error
 
 
@@ -164,8 +165,8 @@ def _after(shown: Path, text: str) -> Location:
 class _Builder:
     """Builds the tree from the events of the parser.
 
-    Without recursion: a list of open mappings and lists, with the nodes inside them so far, takes the place of the
-    stack, so that the depth of a hostile file is limited by MAX_DEPTH and never by Python's stack.
+    Open mappings and lists are in the list `_open`, each with the nodes inside it so far. There is no recursion, so the
+    depth of a hostile file is limited by MAX_DEPTH and not by Python's stack.
     """
 
     def __init__(self, path: Path, text: str) -> None:
@@ -185,7 +186,8 @@ class _Builder:
         if isinstance(event, yaml.NodeEvent):
             self._check(event)
         if isinstance(event, yaml.ScalarEvent):
-            self._add(Node(self._location(event), _scalar(event), event.value, inside=self._inside(event)))
+            position = self._text_position(event)
+            self._attach(Node(self._location(event), _scalar(event), event.value, text_position=position))
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
             empty: dict[str, Node] | list[Node] = {} if isinstance(event, yaml.MappingStartEvent) else []
             self._open.append((Node(self._location(event), empty), []))
@@ -206,7 +208,8 @@ class _Builder:
         if self._nodes > MAX_NODES:
             self._refuse("PV003", event, f"too many values: expected at most {MAX_NODES}", "split the contract")
 
-    def _add(self, node: Node) -> None:
+    def _attach(self, node: Node) -> None:
+        """Add a complete node to the innermost open mapping or list; outside of these, it is the root."""
         if self._open:
             self._open[-1][1].append(node)
         else:
@@ -220,7 +223,7 @@ class _Builder:
         else:  # keys and values alternate
             for key, value in zip(children[::2], children[1::2], strict=True):
                 self._put(node, key, value)
-        self._add(node)
+        self._attach(node)
 
     def _put(self, node: Node, key: Node, value: Node) -> None:
         """Add a key and its value to a mapping; record a finding for a duplicate key."""
@@ -235,21 +238,22 @@ class _Builder:
             node.value[name] = value
             node.keys[name] = key.location
 
-    def _inside(self, event: Any) -> Inside | None:
-        """Return the position of the text of a scalar; None if its text is not in the file as it is."""
+    def _text_position(self, event: Any) -> TextPosition | None:
+        """Return the position of the text of a scalar; None if the file does not have the text unchanged."""
         first, last = event.start_mark, event.end_mark
         if event.style == "|":
             # The indentation of the first row that is not blank is removed from all rows.
             rows = enumerate(self.rows[first.line + 1 : last.line + 1], first.line + 1)
             number, row = next(((n, row) for n, row in rows if row.strip()), (first.line + 1, ""))
             blank = number - first.line - 1  # leading empty lines are part of the text
-            return Inside(Location(self.path, number + 1 - blank, len(row) - len(row.lstrip(" ")) + 1), block=True)
+            column = len(row) - len(row.lstrip(" ")) + 1
+            return TextPosition(Location(self.path, number + 1 - blank, column), block=True)
         quoted = event.style in ("'", '"')
         # If the file has exactly the value between the marks, nothing was escaped or folded.
         written = self.rows[first.line][first.column : last.column] if first.line == last.line else ""
         if written != (f"{event.style}{event.value}{event.style}" if quoted else event.value):
             return None
-        return Inside(Location(self.path, first.line + 1, first.column + 1 + quoted), block=False)
+        return TextPosition(Location(self.path, first.line + 1, first.column + 1 + quoted), block=False)
 
     def _location(self, event: Any) -> Location:
         return Location(self.path, event.start_mark.line + 1, event.start_mark.column + 1)
@@ -272,9 +276,9 @@ def _scalar(event: yaml.ScalarEvent) -> bool | int | float | str | None:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
-def _syntax(shown: Path, text: str, error: yaml.YAMLError) -> Finding:
+def _syntax_finding(shown: Path, text: str, error: yaml.YAMLError) -> Finding:
     """Return the finding of a syntax error that PyYAML reports."""
-    if isinstance(error, yaml.reader.ReaderError):  # it has the character and no location
+    if isinstance(error, yaml.reader.ReaderError):  # has the invalid character, but no location
         place = text.find(error.character if isinstance(error.character, str) else chr(error.character))
         message = f"invalid YAML: the control character {text[place]!r}"
         return refusal("PV002", _after(shown, text[: max(0, place)]), message, "remove it, or write it as an escape")
@@ -287,8 +291,11 @@ def _syntax(shown: Path, text: str, error: yaml.YAMLError) -> Finding:
 
 def _hint(error: yaml.YAMLError) -> str:
     """Return a hint if the structure of the text is wrong, rather than a single scalar or directive."""
+    # PyYAML gives structural errors of its parser a context ("while parsing a block mapping"), and structural errors of
+    # its scanner none ("mapping values are not allowed here").
     structure = isinstance(error, yaml.parser.ParserError) and error.context is not None
-    return _QUOTE if structure or (isinstance(error, yaml.scanner.ScannerError) and error.context is None) else ""
+    structure = structure or (isinstance(error, yaml.scanner.ScannerError) and error.context is None)
+    return _YAML_HINT if structure else ""
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -44,8 +44,8 @@ def is_suite(contract: Contract) -> bool:
 def applied(suite: Contract) -> Contract:
     """Return the contract of a suite for another subject.
 
-    The mutants are left out, since they are faults of the subject that comes with the suite. The option `faults` of a
-    claim names the mutants that it kills there.
+    The mutants are left out, since they are faults of the subject that comes with the suite. The ids of the mutants
+    that a claim kills are moved to its option `faults`.
     """
     claims = (replace(claim, kills=(), options={**claim.options, "faults": claim.kills}) for claim in suite.falsifiers)
     return replace(suite, falsifiers=tuple(claims), mutants=())
@@ -59,8 +59,8 @@ def observed(suite: Contract) -> Contract:
 def _observed(claim: Falsifier, *, must_reach: bool = False) -> Falsifier:
     """Return the claim about an observed run that corresponds to a claim of the suite.
 
-    The suite attacks its claim with drawn traces, and the texts of the author are about that attack. They are removed:
-    a finding in an observed run has numbers and a cause.
+    The suite attacks its claim with drawn traces. Its texts `prediction` and `if_fails` describe that attack, so they
+    are removed; a finding in an observed run has its own numbers and cause.
 
     Args:
         claim: The claim of the suite.
@@ -71,7 +71,7 @@ def _observed(claim: Falsifier, *, must_reach: bool = False) -> Falsifier:
 
 
 def join_observed(contract: Contract, suite: Contract) -> Contract:
-    """Return a contract with the claims of its observed runs before its own, with the ids `CONTRACT.RUN.ID`.
+    """Return a contract with the claims of its observed runs, whose ids are `CONTRACT.RUN.ID`, before its own claims.
 
     A run must reach every claim that its `claims` name; with `all` it need not reach any. A claim kills the mutants
     whose `killed_by` has `RUN.ID`.
@@ -89,7 +89,7 @@ def join_observed(contract: Contract, suite: Contract) -> Contract:
 
 
 def join_suite(contract: Contract, suite: Contract) -> Contract:
-    """Return a contract with the claims of its suite before its own, with the ids `CONTRACT.ID`.
+    """Return a contract with the claims of its suite, whose ids are `CONTRACT.ID`, before its own claims.
 
     A claim of the suite kills the mutants whose `killed_by` has its id in the suite.
     """

@@ -4,11 +4,12 @@ from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from itertools import islice
 
+# Largest number of names in a list, and in a short list.
 MAX_NAMES, FEW = 6, 3
-# Contracts may be hostile, and the comparison of names takes quadratic time, so the number of compared characters and
-# names is limited.
+# A contract may be hostile, and the comparison of two names takes quadratic time, so characters and names are limited.
 MAX_COMPARED = 200
 MAX_NAMED = 24
+"""Largest number of valid names in a hint."""
 
 
 def count(number: int, noun: str) -> str:

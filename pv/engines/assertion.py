@@ -36,10 +36,10 @@ def explain(error: BaseException) -> str:
     frame, line = frames[-1]
     try:
         test = _test(frame, line)
-        if test is None or _value(test, frame):
+        if test is None or _evaluate(test, frame):
             return ""
         seen = [(part, value, _format_value(value)) for _ in range(2) for part, value in _values(test, frame)]
-        lines = _equal_values((ast.unparse(part), text) for part, _, text in seen)
+        lines = _repeated_values((ast.unparse(part), text) for part, _, text in seen)
     except BaseException:  # an expression may raise anything: a draw raises Hypothesis's StopTest
         return ""
     return "\n".join(
@@ -48,41 +48,45 @@ def explain(error: BaseException) -> str:
 
 
 def cause_of(error: BaseException) -> str:
-    """Return where and how the arguments of a failed `torch.testing.assert_close` differ; "" for another error."""
+    """Describe where and how the arguments of a failed `torch.testing.assert_close` differ; "" for another error."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_name == "assert_close" and frame.f_globals.get("__name__") == "torch.testing._comparison":
             sides = frame.f_locals.get("actual"), frame.f_locals.get("expected")
-            return "\n".join(filter(None, (_largest_difference_position(*sides), _relation(*sides))))
+            return "\n".join(filter(None, (_describe_largest_difference(*sides), _describe_difference(*sides))))
     return ""
 
 
 def _cause(test: ast.expr, values: Mapping[int, object]) -> list[str]:
-    """Return a line on how two arrays, or mappings of arrays, in a condition differ; [] if it compares no arrays."""
+    """Return a line on how two arrays, or mappings of arrays, in a condition differ; [] if it compares no arrays.
+
+    Args:
+        test: The condition.
+        values: The values of parts of the condition, by `id` of the part.
+    """
     sides = test.args if isinstance(test, ast.Call) else _sides(test)
     if len(sides) < 2 or not all(id(side) in values for side in sides[:2]):
         return []
-    sides_differ = _relation(*(values[id(side)] for side in sides[:2]))
-    return [f"  {sides_differ}"] if sides_differ else []
+    text = _describe_difference(*(values[id(side)] for side in sides[:2]))
+    return [f"  {text}"] if text else []
 
 
-def _relation(left: object, right: object) -> str:
-    """Return the relation of two arrays, such as a factor; "" if it is unknown or torch is not loaded."""
+def _describe_difference(left: object, right: object) -> str:
+    """Describe how two arrays differ, such as by a factor; "" if this is unknown or torch is not loaded."""
     if "torch" not in sys.modules:
         return ""
-    from pv.equations.causes import between
+    from pv.equations.causes import describe_difference
 
-    return between(left, right)
-
-
-def _largest_difference_position(left: object, right: object) -> str:
-    """Return the position where two arrays differ most."""
-    from pv.equations.causes import furthest
-
-    return furthest(left, right)
+    return describe_difference(left, right)
 
 
-def _equal_values(seen: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line for each expression whose values are all equal."""
+def _describe_largest_difference(left: object, right: object) -> str:
+    from pv.equations.causes import describe_largest_difference
+
+    return describe_largest_difference(left, right)
+
+
+def _repeated_values(seen: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each expression that had the same value in every evaluation."""
     values: dict[str, set[str]] = {}
     for part, value in seen:
         values.setdefault(part, set()).add(value)
@@ -106,8 +110,8 @@ def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, object
     while todo and count < MAX_VALUES:
         part = todo.pop(0)
         if isinstance(part, _EVALUATED):
-            value = _value(part, frame)
-            if not callable(value) and not _is_module(value):
+            value = _evaluate(part, frame)
+            if not callable(value) and not _is_namespace(value):
                 yield part, value
                 count += 1
         todo += _operands(part)
@@ -144,13 +148,13 @@ def _operands(part: ast.expr) -> list[ast.expr]:
     return []
 
 
-def _value(node: ast.expr, frame: FrameType) -> object:
+def _evaluate(node: ast.expr, frame: FrameType) -> object:
     """Evaluate an expression in a frame."""
     code = compile(ast.Expression(node), frame.f_code.co_filename, "eval")
     return eval(code, frame.f_globals, frame.f_locals)
 
 
-def _is_module(value: object) -> bool:
+def _is_namespace(value: object) -> bool:
     return type(value).__name__ in ("module", "SimpleNamespace")
 
 

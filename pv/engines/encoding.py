@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 if TYPE_CHECKING:
     from torch import Tensor
 
-MAX_ITEMS = 4096
-MAX_ELEMENTS = 32_768  # of a tensor: as JSON they fit into one record of evidence
-MAX_TEXT = 4096
+MAX_ITEMS = 4096  # of a list or tuple
+MAX_ELEMENTS = 32_768  # of a tensor, whose JSON must fit into one record of evidence
+MAX_TEXT = 4096  # characters
 MAX_DEPTH = 8
 MAX_DECIMAL_BITS = 10_000  # Python refuses to convert much longer integers to decimal
 
@@ -70,9 +70,9 @@ def _encode(value: object, depth: int) -> tuple[object, bool]:
 def _sequence(value: Sequence[object], depth: int) -> tuple[object, bool]:
     """Encode the first `MAX_ITEMS` items of a list or tuple."""
     items = [encode(item, depth + 1) for item in value[:MAX_ITEMS]]
-    plain = [item for item, _ in items]
-    exact = all(good for _, good in items) and len(value) <= MAX_ITEMS
-    return (plain if isinstance(value, list) else {"$tuple": plain}), exact
+    encoded = [item for item, _ in items]
+    exact = all(item_exact for _, item_exact in items) and len(value) <= MAX_ITEMS
+    return (encoded if isinstance(value, list) else {"$tuple": encoded}), exact
 
 
 class _Tensor(TypedDict):
@@ -174,7 +174,7 @@ _READERS: dict[str, Callable[[Any], object]] = {
 
 
 def show(value: object) -> str:
-    """Return an encoded value as text for people: `tensor([[0.0, 1.0]], float32)`."""
+    """Return the encoding of a value as text for people: `tensor([[0.0, 1.0]], float32)`."""
     if isinstance(value, list):
         return f"[{', '.join(show(item) for item in value)}]"
     if isinstance(value, float):

@@ -20,6 +20,7 @@ from pv.engines.stream import Record, Stream
 from pv.engines.trial import Trial, TrialStatus
 
 P = TypeVar("P")
+"""The type of the payload of an engine."""
 ENDED_EARLY = (TrialStatus.TIMEOUT, TrialStatus.OUT_OF_MEMORY, TrialStatus.CRASHED, TrialStatus.NO_RESULT)
 
 
@@ -101,7 +102,7 @@ class Engine(ABC, Generic[P]):
     payload_type: ClassVar[type]
     """The frozen dataclass that travels to the worker as JSON."""
     bound: ClassVar[bool] = True
-    """Whether its claims can be tried at all."""
+    """Whether its claims are bound to code and can be tried; False for claims in prose."""
     proves: ClassVar[bool] = False
     """Whether its claims are proofs. A complete search then means `proved`, not `held`, and a recorded proof counts if
     the search reaches its limit."""
@@ -165,11 +166,11 @@ class Engine(ABC, Generic[P]):
         return None
 
     def soft_limit_s(self, claim: Falsifier) -> float:
-        """Return the limit of the whole attack that the contract sets, in seconds of CPU time."""
+        """Return the limit that the contract sets for the whole attack, in seconds of CPU time."""
         return claim.limit_s
 
     def limit_s(self, contract: Contract, claim: Falsifier, conditions: Conditions) -> float:
-        """Return the limit in seconds of CPU time, or of waiting, after which the worker of the claim is killed."""
+        """Return the limit after which the worker of the claim is killed, in seconds of CPU time or of waiting."""
         return self.soft_limit_s(claim)
 
     def clause(self, claim: Falsifier) -> Mapping[str, Any]:
@@ -202,5 +203,5 @@ class Engine(ABC, Generic[P]):
         return f"{examples}{asked}{rejected}{self.sensitivity(trial)}, seed {trial.seed}, {trial.seconds:.2f} s"
 
     def sensitivity(self, trial: Trial) -> str:
-        """Return the evidence, besides mutants of the code, that the attack can fail, as text for people."""
+        """Return the evidence that the attack can fail, besides killed mutants of the code, as text for people."""
         return ""

@@ -10,7 +10,7 @@ from types import FrameType
 
 from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant, NotClaimed
-from pv.source.project import is_shipped, is_users
+from pv.source.project import is_shipped, is_user_code
 
 ASSERTION_LIBRARIES = {"testing", "_testing", "unittest", "_pytest", "pytest_mock"}
 """Parts of the names of modules, such as numpy.testing, whose assertions count as assertions of the caller.
@@ -102,7 +102,7 @@ class FailureClassifier:
         project_frames = [
             frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)
         ]
-        user_frames = [frame for frame in project_frames if is_users(frame.filename)]
+        user_frames = [frame for frame in project_frames if is_user_code(frame.filename)]
         last = project_frames[-3:]
         if user_frames and user_frames[-1] not in last:
             last[0] = user_frames[-1]
@@ -114,7 +114,7 @@ class FailureClassifier:
     def user_frame(self, error: BaseException) -> str:
         """Return the innermost frame outside of `pv` and of installed packages; "" if there is none."""
         for frame in reversed(traceback.extract_tb(error.__traceback__)):
-            if is_users(frame.filename):
+            if is_user_code(frame.filename):
                 return self._format(frame)
         return ""
 

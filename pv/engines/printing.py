@@ -1,4 +1,4 @@
-"""Capture the end of the standard output of an example, and still write all of it to the output of the worker."""
+"""Capture the end of the standard output of an example, which is still written completely to the worker's output."""
 
 import sys
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from io import StringIO
 from typing import TextIO, cast
 
 MAX_PRINTED = 4000
+"""Number of captured characters."""
 
 
 class _Tee:

@@ -9,7 +9,7 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
-from pv.contract.bounds import Box, box
+from pv.contract.bounds import Box, parse_box
 from pv.contract.model import Harness
 from pv.contract.wording import nearest
 from pv.engines.encoding import decode
@@ -65,7 +65,7 @@ def _unique_pairs(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 
 
 def point(replay: str) -> Mapping[str, object] | None:
-    """Return an example given as a JSON object; None for "", if nothing is replayed."""
+    """Return the values of an example that is written as a JSON object; None for "", if nothing is replayed."""
     return dict(json.loads(replay)) if replay else None
 
 
@@ -74,10 +74,10 @@ def refuse_point(replay: str, harness: Harness) -> None:
     if not replay.startswith("{"):
         raise UsageError(f"invalid example for {harness.id}: expected a point of its box as a JSON object")
     try:
-        space = box(harness.bounds, harness.requires)
+        box = parse_box(harness.bounds, harness.requires)
     except ValueError:
         return  # lint reports an invalid box
-    refuse_faults(_faults(json.loads(replay), space), replay, f"a point of the box of {harness.id} ({harness.box})")
+    refuse_faults(_point_faults(json.loads(replay), box), replay, f"a point of the box of {harness.id} ({harness.box})")
 
 
 def refuse_names(example: Mapping[str, object], notes: Mapping[str, str], replay: str, of: str) -> None:
@@ -108,24 +108,24 @@ def refuse_faults(faults: Iterable[str], replay: str, expected: str) -> None:
 
 
 def _unknown_names(example: Mapping[str, object], names: Sequence[str], noun: str) -> Iterator[str]:
-    """Return the faults that the names of an example are unknown; `noun` is the kind of a name."""
+    """Return a fault for each name of an example that is not in `names`; `noun` says what the names are names of."""
     return (f"unknown {noun} {short(name)}{_suggestion(name, names)}" for name in example if name not in names)
 
 
-def _faults(point: Mapping[str, object], space: Box) -> Iterator[str]:
+def _point_faults(point: Mapping[str, object], box: Box) -> Iterator[str]:
     """Yield the faults of single values; if there are none, the fault that `requires` does not hold."""
-    values = {name: _value(item) for name, item in point.items()}
-    names = list(space.bounds)
-    outside = [name for name in names if name in values and not space.bounds[name].contains(values[name])]
+    values = {name: _decode_or_keep(item) for name, item in point.items()}
+    names = list(box.bounds)
+    outside = [name for name in names if name in values and not box.bounds[name].contains(values[name])]
     # Evaluate `requires` only at a complete point within bounds, since it may raise otherwise.
     yield from (f"missing {name}" for name in names if name not in values)
-    yield from (f"{name} is {short(point[name])}, and its bound is {space.bounds[name]}" for name in outside)
+    yield from (f"{name} is {short(point[name])}, and its bound is {box.bounds[name]}" for name in outside)
     yield from _unknown_names(values, names, "bound")
     if set(values) == set(names) and not outside:
-        yield from _requires_faults(values, space)
+        yield from _requires_faults(values, box)
 
 
-def _value(item: object) -> object:
+def _decode_or_keep(item: object) -> object:
     """Decode a value; return it unchanged if this fails, so that it lies within no bound."""
     try:
         return decode(item)
@@ -138,10 +138,10 @@ def _suggestion(name: str, names: Sequence[str]) -> str:
     return f" (did you mean {near!r}?)" if near else ""
 
 
-def _requires_faults(values: Mapping[str, Any], space: Box) -> Iterator[str]:
+def _requires_faults(values: Mapping[str, Any], box: Box) -> Iterator[str]:
     """Yield the fault of a point at which the expression `requires` of the box does not hold."""
     try:
-        if not space.admits(values):
-            yield f"{space.requires} does not hold there"
-    except Exception as error:  # it divides by a bound that may be zero
-        yield f"{space.requires} raises {type(error).__name__} there"
+        if not box.admits(values):
+            yield f"{box.requires} does not hold there"
+    except Exception as error:  # such as a division by a bound that may be zero
+        yield f"{box.requires} raises {type(error).__name__} there"

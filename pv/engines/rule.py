@@ -63,11 +63,11 @@ def rules_of(*modules: ModuleType) -> tuple[Rule, ...]:
     return tuple(value for module in modules for value in vars(module).values() if isinstance(value, Rule))
 
 
-def unbound(codes: dict[str, str], location: Location, problem: Unbound, name: str) -> Finding:
+def unbound_finding(codes: dict[str, str], location: Location, problem: Unbound, name: str) -> Finding:
     """Return the finding for a name that cannot be resolved.
 
     Args:
-        codes: The code of the finding by kind of problem; `name` for all other kinds.
+        codes: The code of the finding by kind of problem; the code of `name` is for all other kinds.
         location: The location of the name.
         problem: The problem.
         name: The name, for a suggestion.

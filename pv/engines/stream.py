@@ -34,8 +34,13 @@ class Stream:
         self.fd = fd
         self._slot = _mapped(slot) if slot is not None else None
 
-    def calling(self, arguments: Mapping[str, object], *, exact: bool = True) -> None:
-        """Store the arguments of a call, encoded as JSON, until `returned`; replace values if they are too long."""
+    def begin_call(self, arguments: Mapping[str, object], *, exact: bool = True) -> None:
+        """Store the arguments of a call until `end_call`.
+
+        Args:
+            arguments: The arguments, encoded as JSON; if they are too long, only their names are stored.
+            exact: Whether the arguments can be decoded.
+        """
         if self._slot is None:
             return
         data = repr((arguments, exact)).encode()
@@ -45,7 +50,7 @@ class Stream:
         # tests.
         self._slot[: _LENGTH + len(data)] = len(data).to_bytes(_LENGTH, "little") + data
 
-    def returned(self) -> None:
+    def end_call(self) -> None:
         """Forget the arguments of the call that has ended."""
         if self._slot is not None:
             self._slot[:_LENGTH] = NOTHING
@@ -63,7 +68,7 @@ class Stream:
 
 
 class Silent(Stream):
-    """A stream that writes nothing, for premises: their counterexamples are none of the claim."""
+    """A stream that writes nothing, for premises: a counterexample of a premise is not one of the claim."""
 
     def __init__(self) -> None:
         super().__init__(-1)

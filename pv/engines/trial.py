@@ -43,7 +43,7 @@ class TrialStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Lines of code: a function, or one line that raised. The path has the form in which reports show it."""
+    """Lines of code: a function, or the line that raised; `end` is the last line. Reports show `path` as it is."""
 
     path: str
     line: int
@@ -68,7 +68,7 @@ class Counterexample:
         file: The file with the arguments, if they are too long for a command line.
         code: The code that the error is about, the closest first.
         explained: Whether the error names its cause.
-        right: The correction; "" if none is known.
+        right: The correct code or setting, as text; "" if none is known.
     """
 
     arguments: Mapping[str, Any]

@@ -13,7 +13,7 @@ MAX_ORDER = 64
 """Length of the longest axis whose order is compared."""
 CLOSE = 1e-5
 """Relative difference up to which numbers count as equal."""
-Named = Mapping[str, Tensor | None]
+NamedArrays = Mapping[str, Tensor | None]
 """Arrays by name, such as gradients; None for a missing one."""
 
 
@@ -31,11 +31,11 @@ def cause(actual: Tensor, expected: Tensor, allowed: Tensor, axes: Sequence[str]
     names = list(axes) or [f"axis {place}" for place in range(expected.dim())]
     # From the most to the least specific explanation: a factor explains all elements by one number.
     kinds = (_factor, _offset) if actual.isfinite().all() and expected.isfinite().all() else ()
-    texts = (text for explain in kinds if (text := explain(actual, expected, allowed)))
-    return next(texts, "") or _order(actual, expected, allowed, names) or _locations(actual, expected, allowed, names)
+    text = next(filter(None, (explain(actual, expected, allowed) for explain in kinds)), "")
+    return text or _order(actual, expected, allowed, names) or _locations(actual, expected, allowed, names)
 
 
-def between(left: object, right: object) -> str:
+def describe_difference(left: object, right: object) -> str:
     """Describe how a tensor, or a mapping of tensors, differs from another one; "" if there is no short description."""
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         return "; ".join(_differing_names(left, right))
@@ -47,14 +47,14 @@ def between(left: object, right: object) -> str:
     return cause(actual, expected, torch.full_like(expected, CLOSE * _largest(expected)))
 
 
-def furthest(left: object, right: object) -> str:
-    """Describe the elements of two tensors where they differ most; "" unless both are arrays of the same shape."""
+def describe_largest_difference(left: object, right: object) -> str:
+    """Describe the element at which two tensors differ most; "" unless both are real tensors of the same shape."""
     if not (_is_real(left) and _is_real(right)) or left.shape != right.shape or not left.dim() or not left.numel():
         return ""
     actual, expected = (tensor.detach().cpu().double() for tensor in (left, right))
     # A NaN on one side counts as the largest difference.
-    apart = (actual - expected).abs().nan_to_num(nan=math.inf).flatten()
-    place = [int(index) for index in torch.unravel_index(apart.argmax(), actual.shape)]
+    distances = (actual - expected).abs().nan_to_num(nan=math.inf).flatten()
+    place = [int(index) for index in torch.unravel_index(distances.argmax(), actual.shape)]
     return f"at {place} it is {actual[tuple(place)]:.7g}, expected {expected[tuple(place)]:.7g}"
 
 
@@ -75,35 +75,35 @@ def _differing_names(left: Mapping[str, object], right: Mapping[str, object]) ->
         for name, one in left.items()
         if isinstance(one, Tensor) and isinstance(other := right.get(name), Tensor)
     }
-    apart = {name: pair for name, pair in tensors.items() if not _equal(*pair)}
-    if apart:
-        causes = {between(*pair) for pair in apart.values()}
-        why = f": {causes.pop()}" if len(causes) == 1 and any(causes) else ""
-        yield f"{len(apart)} of {len(tensors)} differ: {listed([*apart])}{why}"
+    differing = {name: pair for name, pair in tensors.items() if not _equal(*pair)}
+    if differing:
+        causes = {describe_difference(*pair) for pair in differing.values()}
+        common = f": {causes.pop()}" if len(causes) == 1 and any(causes) else ""
+        yield f"{len(differing)} of {len(tensors)} differ: {listed([*differing])}{common}"
 
 
 def _equal(left: Tensor, right: Tensor) -> bool:
     return left.shape == right.shape and torch.allclose(left.double(), right.double(), rtol=CLOSE, atol=0.0)
 
 
-def difference(actual: Named, expected: Mapping[str, Tensor]) -> float:
+def difference(actual: NamedArrays, expected: Mapping[str, Tensor]) -> float:
     """Return the largest difference of named arrays, relative to the largest element of each array.
 
     Args:
         actual: The arrays by name; None and a missing name count as zeros.
         expected: The correct arrays by name.
     """
-    return max(_off(actual.get(name), array) for name, array in expected.items())
+    return max(_relative_difference(actual.get(name), array) for name, array in expected.items())
 
 
-def _off(actual: Tensor | None, expected: Tensor) -> float:
+def _relative_difference(actual: Tensor | None, expected: Tensor) -> float:
     actual = torch.zeros_like(expected) if actual is None else actual
     size = max(float(actual.abs().max()), float(expected.abs().max()))
     return float((actual - expected).abs().max()) / size if size else 0.0
 
 
-def ratio(actual: Named, expected: Mapping[str, Tensor], allowed: float) -> float | None:
-    """Return the factor by which all arrays are multiples of the expected ones; None if there is none.
+def ratio(actual: NamedArrays, expected: Mapping[str, Tensor], allowed: float) -> float | None:
+    """Return the factor such that all arrays are this multiple of the expected ones; None if there is none.
 
     Args:
         actual: The arrays by name; None counts as zeros.
@@ -112,16 +112,16 @@ def ratio(actual: Named, expected: Mapping[str, Tensor], allowed: float) -> floa
     """
     # The norms give the absolute value of the factor, so only its sign must be tried.
     size = _norm(expected)
-    by = _norm(actual) / size if size else 0.0
-    scaled = (
+    absolute = _norm(actual) / size if size else 0.0
+    factors = (
         factor
-        for factor in (by, -by)
+        for factor in (absolute, -absolute)
         if difference(actual, {name: array * factor for name, array in expected.items()}) < allowed
     )
-    return next(scaled, None)
+    return next(factors, None)
 
 
-def _norm(arrays: Named) -> float:
+def _norm(arrays: NamedArrays) -> float:
     return math.sqrt(sum(float(array.double().pow(2).sum()) for array in arrays.values() if array is not None))
 
 
@@ -134,21 +134,22 @@ def _factor(actual: Tensor, expected: Tensor, allowed: Tensor) -> str:
     """Describe the factor between two arrays; "" if there is none, or the expected array has too few elements."""
     if int((expected.abs() > allowed).sum()) < 2:
         return ""
-    # The least-squares factor: it minimises |actual - by * expected|.
-    by = float((actual * expected).sum() / expected.pow(2).sum())
-    if ((actual - by * expected).abs() > allowed * max(1.0, abs(by))).any():
+    # The least-squares factor: it minimises |actual - factor * expected|.
+    factor = float((actual * expected).sum() / expected.pow(2).sum())
+    if ((actual - factor * expected).abs() > allowed * max(1.0, abs(factor))).any():
         return ""
-    if ((actual.abs() <= allowed).all()) or by == 0:
+    if (actual.abs() <= allowed).all() or factor == 0:
         return "it is zero everywhere"
-    return "it has the opposite sign everywhere" if abs(by + 1) < CLOSE else f"it is {by:.5g} times that everywhere"
+    opposite = abs(factor + 1) < CLOSE
+    return "it has the opposite sign everywhere" if opposite else f"it is {factor:.5g} times that everywhere"
 
 
 def _offset(actual: Tensor, expected: Tensor, allowed: Tensor) -> str:
     """Describe the constant by which an array is larger or smaller everywhere; "" if there is none."""
-    by = float((actual - expected).mean())
-    if ((actual - expected - by).abs() > allowed).any():
+    offset = float((actual - expected).mean())
+    if ((actual - expected - offset).abs() > allowed).any():
         return ""
-    return f"it is {'larger' if by > 0 else 'smaller'} by {abs(by):.5g} everywhere"
+    return f"it is {'larger' if offset > 0 else 'smaller'} by {abs(offset):.5g} everywhere"
 
 
 def _order(actual: Tensor, expected: Tensor, allowed: Tensor, names: Sequence[str]) -> str:

@@ -45,6 +45,7 @@ _SIGNS: Mapping[type, tuple[int, str]] = {
 _COMPARISONS: Mapping[type, str] = {
     ast.Lt: "<", ast.LtE: r"\le", ast.Gt: ">", ast.GtE: r"\ge", ast.Eq: "=", ast.NotEq: r"\ne",
 }  # fmt: skip
+# Functions that are written as brackets, as an upright LaTeX command, and as a large operator.
 _DELIMITERS = {"abs": (r"\lvert", r"\rvert"), "floor": (r"\lfloor", r"\rfloor")}
 _PLAIN = frozenset({"exp", "log", "sin", "cos", "tanh"})
 _BIG = {"sum": r"\sum", "prod": r"\prod"}
@@ -52,19 +53,18 @@ _BIG = {"sum": r"\sum", "prod": r"\prod"}
 
 def latex(name: str, formula: Formula) -> str:
     """Return the formula as an `aligned` environment with one row per line; the last row defines `name`."""
-    # One row for each line; `&=` aligns them at the equals sign.
-    rows = [f"{_name(line.name or name)} &= {_lines(line.value)}" for line in formula.lines]
+    rows = [f"{_name(line.name or name)} &= {_with_commas(line.value)}" for line in formula.lines]
     return "\\begin{aligned}\n" + " \\\\\n".join(rows) + "\n\\end{aligned}"
 
 
-def _lines(node: ast.expr) -> str:
+def _with_commas(node: ast.expr) -> str:
+    """Return the parts of a tuple, or the single expression."""
     return r",\; ".join(_tex(part) for part in node.elts) if isinstance(node, ast.Tuple) else _tex(node)
 
 
 def _tex(node: ast.expr, least: int = OR) -> str:
     """Return one expression, in brackets if it binds less than `least`."""
     write: Callable[[ast.expr], tuple[int, str]] = _WRITERS[type(node)]
-    # Brackets only where the operator around would bind its operands differently.
     level, text = write(node)
     return text if level >= least else rf"\left({text}\right)"
 
@@ -143,7 +143,7 @@ def _cases(test: ast.expr, yes: ast.expr, no: ast.expr) -> tuple[int, str]:
 
 
 def _selection(node: ast.Subscript) -> tuple[int, str]:
-    return POWER, rf"{_tex(node.value, POWER)}\left[{_lines(node.slice)}\right]"
+    return POWER, rf"{_tex(node.value, POWER)}\left[{_with_commas(node.slice)}\right]"
 
 
 def _call(node: ast.Call) -> tuple[int, str]:
@@ -162,7 +162,7 @@ def _call(node: ast.Call) -> tuple[int, str]:
     if name in REDUCTIONS or name in ("softmax", "log_softmax", "cumsum", "cumprod", "argmax"):
         return POWER, rf"{_operator(name)}{_axes_and_condition(node)}\left({_tex(first)}\right)"
     if name in ("maximum", "minimum"):
-        name = name[:3]  # written like the reduction; its arguments are several
+        name = name[:3]  # `max` or `min`, written with several arguments
     arguments = r",\, ".join(_tex(argument) for argument in node.args)
     return POWER, rf"{_operator(name)}\left({arguments}\right)"
 

@@ -19,6 +19,7 @@ RUNS = 8
 """Number of perturbed evaluations, with different signs of the roundings."""
 
 _WHOLE_KINDS = (Kind.INT, Kind.INDEX, Kind.MASK, Kind.SIZE)
+# The functions whose result is a whole number if their arguments are whole numbers.
 _WHOLE_FUNCTIONS = frozenset(
     {"abs", "sign", "maximum", "minimum", "clip", "where", "sum", "prod", "max", "min", "count", "any", "all"}
 )
@@ -27,7 +28,9 @@ _WHOLE_FUNCTIONS = frozenset(
 def is_whole(equation: Definition) -> bool:
     """Return whether an equation computes whole numbers from whole numbers, without a rounding, and calls no other."""
     nodes = [node for line in equation.formula.lines for node in ast.walk(line.value)]
-    return all(variable.kind in _WHOLE_KINDS for variable in equation.variables.values()) and all(map(_is_whole, nodes))
+    return all(variable.kind in _WHOLE_KINDS for variable in equation.variables.values()) and all(
+        map(_keeps_whole, nodes)
+    )
 
 
 def evaluate(
@@ -67,7 +70,7 @@ def environment_of(variables: Mapping[str, Variable], example: Example) -> dict[
     return {name: variable_value(variables[name], array.unsqueeze(0)) for name, array in example.arrays.items()}
 
 
-def _is_whole(node: ast.AST) -> bool:
+def _keeps_whole(node: ast.AST) -> bool:
     """Return whether the operation of a node keeps whole numbers whole; its operands are checked separately."""
     match node:
         case ast.Constant(value=number):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 SMALLEST_FLOAT32 = 2.0**-149
 
 
-def _total(function: Callable[..., float]) -> Callable[..., float]:
-    """Return a function of `math` with infinity for an overflow, and NaN outside its domain."""
+def _without_errors(function: Callable[..., float]) -> Callable[..., float]:
+    """Return a function that gives infinity for an overflow, and NaN outside its domain, where `function` raises."""
 
-    def total(*arguments: float) -> float:
+    def never_raises(*arguments: float) -> float:
         try:
             return function(*arguments)
         except OverflowError:
@@ -18,12 +18,12 @@ def _total(function: Callable[..., float]) -> Callable[..., float]:
         except ValueError:
             return math.nan
 
-    return total
+    return never_raises
 
 
-exp, expm1, sqrt = _total(math.exp), _total(math.expm1), _total(math.sqrt)
-sin, cos = _total(math.sin), _total(math.cos)
-_log, _log1p, _fmod = _total(math.log), _total(math.log1p), _total(math.fmod)
+exp, expm1, sqrt = _without_errors(math.exp), _without_errors(math.expm1), _without_errors(math.sqrt)
+sin, cos = _without_errors(math.sin), _without_errors(math.cos)
+_log, _log1p, _fmod = _without_errors(math.log), _without_errors(math.log1p), _without_errors(math.fmod)
 
 
 def log(x: float) -> float:
@@ -47,6 +47,7 @@ def sign(x: float) -> float:
     return float((x > 0) - (x < 0))
 
 
+# `maximum` and `minimum` return NaN if an argument is NaN.
 def maximum(a: float, b: float) -> float:
     return b if a < b or math.isnan(b) else a
 
@@ -86,7 +87,7 @@ def power(a: float, b: float) -> float:
         return infinity if a == 0 else math.nan
 
 
-def rounded(x: float) -> float:
+def round_half_even(x: float) -> float:
     """Return the nearest whole number; of two, the even one."""
     return math.copysign(round(x), x) if math.isfinite(x) else x
 

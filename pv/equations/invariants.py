@@ -49,10 +49,11 @@ def _equal_up_to_rounding(equation: Definition, invariant: Formula, example: Exa
     if both is None or not isinstance(last, ast.Compare) or isinstance(last.ops[0], ast.NotEq):
         return nowhere
     left, right = values_of(equation, both, example)
+    # The spread of perturbed runs measures the rounding of each side, as for the tolerance of code.
     noisy_left, noisy_right = values_of(equation, both, example, FLOAT64)
     spread = (noisy_left - left).abs().amax(0) + (noisy_right - right).abs().amax(0)
-    apart = (left - right).abs()[0]
+    distance = (left - right).abs()[0]
     # A strict inequality of equal sides is false by definition: rounding does not explain it.
-    if isinstance(last.ops[0], ast.Lt | ast.Gt) and not apart.any():
+    if isinstance(last.ops[0], ast.Lt | ast.Gt) and not distance.any():
         return nowhere
-    return apart <= SLACK * (spread + FLOAT64 * (left.abs() + right.abs())[0])
+    return distance <= SLACK * (spread + FLOAT64 * (left.abs() + right.abs())[0])

@@ -13,8 +13,9 @@ from pv.contract.wording import cut
 from pv.equations.domain import Kind, axis_bounds
 from pv.equations.interpret import Axes, Callee
 from pv.equations.language import CONSTANTS, ELEMENTWISE, FUNCTIONS, Formula, Line, Refusal
-from pv.equations.parse import types
+from pv.equations.parse import infer_types
 
+# The replacement of each operator, comparison and function.
 _OPERATORS: Mapping[type, type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
     ast.FloorDiv: ast.Div, ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult,
@@ -31,6 +32,7 @@ _FUNCTIONS = {
     "all": "any", "softmax": "log_softmax", "log_softmax": "softmax", "cumsum": "cumprod", "cumprod": "cumsum",
 }  # fmt: skip
 MAX_SHOWN = 80
+"""Characters of an expression that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def _called_equations(name: str, callees: Mapping[str, Callee]) -> list[str]:
 def _passes_type_check(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...]) -> bool:
     """Return whether an equation passes the type check, with the given axes of its results."""
     try:
-        values = types(callees[name], callees[name].formula, callees=callees, calling=(name,))
+        values = infer_types(callees[name], callees[name].formula, callees=callees, calling=(name,))
     except Refusal:
         return False
     return [set(value.axes) for value in values] == [set(axes) for axes in results]

@@ -54,7 +54,7 @@ class Accuracy:
         return UNITS[self.computes_in or dtype]
 
 
-def accuracy(keys: Keys, inherited: Keys) -> Accuracy:
+def parse_accuracy(keys: Keys, inherited: Keys) -> Accuracy:
     """Return the accuracy that the keys of an equation claim; a derivative inherits `dtypes` and `precision`."""
     # The equation's own keys come last, so that they override inherited keys.
     claimed = {key: inherited[key] for key in ("dtypes", "precision") if key in inherited} | dict(keys)
@@ -94,19 +94,19 @@ class Checks:
     names: frozenset[Check] = frozenset()
     result_dtype: str = ""
 
-    def dtype(self, of_arrays: str) -> str:
-        """Return the required dtype of the result, for arrays of dtype `of_arrays`; "" for any."""
-        return of_arrays if self.result_dtype == "input" else self.result_dtype
+    def dtype(self, array_dtype: str) -> str:
+        """Return the required dtype of the result, for arrays of dtype `array_dtype`; "" for any."""
+        return array_dtype if self.result_dtype == "input" else self.result_dtype
 
 
-def checks(keys: Keys) -> Checks:
+def parse_checks(keys: Keys) -> Checks:
     """Return the checks that the keys of an equation claim."""
     return Checks(frozenset(map(Check, keys.get("checks", ()))), str(keys.get("result_dtype", "")))
 
 
 @dataclass(frozen=True, slots=True)
 class Derivative:
-    """A derivative: the equation that is differentiated, and the variable with respect to which."""
+    """The equation that a derivative differentiates, by name, and the variable that it is differentiated by."""
 
     equation: str
     variable: str
@@ -117,8 +117,15 @@ class Definition:
     """One executable equation of a contract.
 
     Attributes:
+        formula: The expression.
+        variables: The variables of the domain by name.
         results: The axes of each of its values, in the order of the code.
         callees: All equations of the contract by name, which may call each other.
+        requires: The condition that examples must satisfy; None for none.
+        invariants: Conditions that hold on every example.
+        call: The call of the code, from `implemented_by`; None if no code implements the equation.
+        returns: The part of the result of the call that is the value; None for the whole result.
+        derivative: The equation that this equation is a derivative of; None if it is no derivative.
     """
 
     name: str
@@ -136,6 +143,7 @@ class Definition:
 
     @property
     def callee(self) -> Callee:
+        """The equation as other equations call it."""
         return Callee(self.formula, self.variables)
 
     @property
@@ -146,6 +154,7 @@ class Definition:
             yield self.requires
 
 
+# One value of `result`, such as `real` or `real[B,T]`; the group has the axes.
 _RESULT = re.compile(r"(?:real|prob|logprob|positive)(?:\[([A-Z]\w*(?:\s*,\s*[A-Z]\w*)*)\])?")
 
 
@@ -200,13 +209,13 @@ def _definition(name: str, keys: Keys, raw: Mapping[str, Keys], callees: Mapping
         call=locate(name, Part.IMPLEMENTED_BY, lambda: parse_call(call, names)) if call else None,
         returns=None if returns is None else locate(name, Part.RETURNS, lambda: parse_returns(returns, len(results))),
         derivative=derivative,
-        accuracy=accuracy(keys, base),
-        checks=checks(keys),
+        accuracy=parse_accuracy(keys, base),
+        checks=parse_checks(keys),
     )
 
 
 def _derivative(keys: Keys, raw: Mapping[str, Keys]) -> Derivative | None:
-    """Return the derivative that the keys of an equation declare; None if it is no derivative. Raise `Refusal`."""
+    """Return what the keys of an equation declare as `derivative_of`; None for no such key. Raise `Refusal`."""
     if "derivative_of" not in keys:
         return None
     name, variable = keys["derivative_of"]["equation"], keys["derivative_of"]["with_respect_to"]
@@ -254,26 +263,27 @@ def check(equation: Definition, definitions: Mapping[str, Definition]) -> Iterat
 
 def _check(equation: Definition, definitions: Mapping[str, Definition]) -> None:
     """Check axes and types of the expression, the result, the condition and the invariants of an equation."""
-    name, of = equation.name, partial(types, equation.callee, callees=equation.callees)
-    values = locate(name, Part.EXPRESSION, lambda: of(equation.formula, calling=(name,)))
+    name, infer = equation.name, partial(infer_types, equation.callee, callees=equation.callees)
+    values = locate(name, Part.EXPRESSION, lambda: infer(equation.formula, calling=(name,)))
     locate(name, Part.RESULT, lambda: _check_results(equation, values))
     locate(name, Part.DERIVATIVE_OF, lambda: _check_derivative(equation, definitions))
     if (requires := equation.requires) is not None:
-        locate(name, Part.REQUIRES, lambda: _check_scalar(_condition(of(requires))))
+        locate(name, Part.REQUIRES, lambda: _check_scalar(_condition(infer(requires))))
     for place, invariant in enumerate(equation.invariants):
-        locate(name, Part.INVARIANTS, partial(lambda formula: _condition(of(formula)), invariant), str(place))
+        # `partial` binds the invariant of this round of the loop.
+        locate(name, Part.INVARIANTS, partial(lambda formula: _condition(infer(formula)), invariant), str(place))
 
 
-def types(
+def infer_types(
     equation: Callee, formula: Formula, *, callees: Mapping[str, Callee], calling: tuple[str, ...] = ()
 ) -> Values:
-    """Return the values of a formula over the variables of an equation, without content. Raise `Refusal`."""
+    """Return axes and type of each value of a formula over the variables of an equation. Raise `Refusal`."""
     environment = {n: variable_value(v, None) for n, v in equation.variables.items() if v.kind is not Kind.SIZE}
     return Interpreter(formula, environment, equation.largest_sizes, NoContent(), callees, calling).values()
 
 
 def locate(equation: str, part: Part, work: Callable[[], T], item: str = "") -> T:
-    """Return the result of `work`. Raise its `Refusal` as `InvalidEquation` of the given part."""
+    """Call `work` and return its result. Turn a `Refusal` into an `InvalidEquation` of this part of the equation."""
     try:
         return work()
     except Refusal as refusal:
@@ -300,17 +310,17 @@ def _check_derivative(equation: Definition, definitions: Mapping[str, Definition
     # The differentiated equation may have a problem of its own, which is reported there.
     if derivative is None or derivative.equation not in definitions:
         return
-    of = definitions[derivative.equation]
-    if of.results != ((),):
-        raise Refusal(f"{of.name} is not a single scalar, so it has no gradient")
-    variable = of.variables[derivative.variable]
+    base = definitions[derivative.equation]
+    if base.results != ((),):
+        raise Refusal(f"{base.name} is not a single scalar, so it has no gradient")
+    variable = base.variables[derivative.variable]
     if variable.kind not in DIFFERENTIABLE:
         message = f"cannot differentiate by {variable.name} of kind {variable.kind}"
         raise Refusal(message, hint=f"choose a variable of kind {', '.join(sorted(DIFFERENTIABLE))}")
     if equation.results != (variable.axes,):
         raise Refusal(f"`result` must have the axes of {variable.name}: real{format_axes(variable.axes)}")
-    if list(equation.variables) != list(of.variables):
-        raise Refusal(f"`domain` differs from the domain of {of.name}", hint="remove `domain`; it is inherited")
+    if list(equation.variables) != list(base.variables):
+        raise Refusal(f"`domain` differs from the domain of {base.name}", hint="remove `domain`; it is inherited")
 
 
 def _condition(values: Values) -> Value[None]:

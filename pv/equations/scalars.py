@@ -79,7 +79,7 @@ class Tensor:
     __and__, __or__ = _lift(operator.and_, _bool), _lift(operator.or_, _bool)
     __eq__: Any = _lift(operator.eq, _bool)
     __ne__: Any = _lift(operator.ne, _bool)
-    abs, sign, round = _lift(math.fabs), _lift(floats.sign), _lift(floats.rounded)
+    abs, sign, round = _lift(math.fabs), _lift(floats.sign), _lift(floats.round_half_even)
     isnan, isinf, isfinite = _lift(math.isnan, _bool), _lift(math.isinf, _bool), _lift(math.isfinite, _bool)
 
     # With `*`, a tensor that has several numbers raises TypeError.

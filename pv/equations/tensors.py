@@ -16,7 +16,7 @@ F64 = torch.float64
 
 
 class _Context(Protocol):
-    """What autograd keeps between the forward and the backward of a function."""
+    """The object in which autograd stores data between the forward and the backward pass of a function."""
 
     saved_tensors: tuple[Tensor, ...]
     slope: Callable[[Tensor, Tensor], Tensor]
@@ -57,8 +57,8 @@ class _Product(torch.autograd.Function):
         a, b = ctx.saved_tensors
         # As in `_Smooth`: the other factor may be infinite where the branch is masked.
         masked = gradient == 0
-        to_a = torch.where(masked, 0.0, gradient * b).sum_to_size(a.shape)
-        return to_a, torch.where(masked, 0.0, gradient * a).sum_to_size(b.shape)
+        to_a, to_b = torch.where(masked, 0.0, gradient * b), torch.where(masked, 0.0, gradient * a)
+        return to_a.sum_to_size(a.shape), to_b.sum_to_size(b.shape)  # the inverse of broadcasting
 
 
 def _apply(function: type[torch.autograd.Function], *arguments: object) -> Tensor:
@@ -93,6 +93,7 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
     return _multiply(a, _reciprocal(b)) if a.requires_grad or b.requires_grad else a / b
 
 
+# Functions whose results are perturbed by a rounding error, and functions whose results are not.
 ROUNDED: Mapping[str, Callable[..., Tensor]] = {
     "add": torch.add,
     "subtract": torch.sub,
@@ -135,8 +136,8 @@ EXACT: Mapping[str, Callable[..., Tensor]] = {
 }
 
 
-def reduced(name: str, content: Tensor, dims: list[int], where: Tensor | None) -> Tensor:
-    """Return a content reduced over some dimensions.
+def reduce_content(name: str, content: Tensor, dims: list[int], where: Tensor | None) -> Tensor:
+    """Return a content reduced over some dimensions, without rounding errors.
 
     Args:
         name: The name of the reduction, such as `sum`.
@@ -146,8 +147,8 @@ def reduced(name: str, content: Tensor, dims: list[int], where: Tensor | None) -
     """
 
     # Elements that do not count become the neutral element of the reduction, so that shapes stay the same.
-    def fill(other: float) -> Tensor:
-        return content if where is None else torch.where(where, content, torch.tensor(other, dtype=content.dtype))
+    def fill(neutral: float) -> Tensor:
+        return content if where is None else torch.where(where, content, torch.tensor(neutral, dtype=content.dtype))
 
     match name:
         case "sum":
@@ -179,7 +180,7 @@ _EXACT_REDUCTIONS = frozenset({"max", "min", "count", "any", "all"})
 
 
 class Tensors:
-    """The algebra of float64 tensors on the CPU.
+    """The algebra of float64 tensors on the CPU; `pv.equations.interpret.Algebra` describes the methods.
 
     Args:
         sizes: The size of each axis.
@@ -240,9 +241,9 @@ class Tensors:
             shape = broadcast(content.shape, where.shape)
             content, where = content.expand(shape), where.expand(shape)
         if name in _EXACT_REDUCTIONS:
-            return reduced(name, content, dims, where)
+            return reduce_content(name, content, dims, where)
         # Round every term of a sum too, not only the total.
-        return self._perturb(reduced(name, self._perturb(content), dims, where))
+        return self._perturb(reduce_content(name, self._perturb(content), dims, where))
 
     def along(self, name: str, content: Tensor, place: int) -> Tensor:
         dim = 1 + place

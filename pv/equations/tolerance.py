@@ -31,21 +31,21 @@ class Limits:
         """Return the allowed error of another equation for the value at `place`, computed in float64."""
         return self._measured_limits(FLOAT64)[place]
 
-    def of_code(self, place: int, returned: torch.dtype) -> Tensor:
+    def of_code(self, place: int, result_dtype: torch.dtype) -> Tensor:
         """Return the allowed error of code for the value at `place`.
 
-        A result of dtype `returned` is rounded to it once, whatever the code computes in.
+        It includes one rounding of the result to `result_dtype`, whatever dtype the code computes in.
         """
         override, value = self.equation.accuracy.tolerance, self.values[place]
         # A tolerance of the contract replaces the measured one, with the reason that it states.
         if override is not None:
             return override.relative * _magnitude(value) + override.absolute
-        return self._measured_limits(self.unit(returned))[place] + _rounding(value, returned)
+        return self._measured_limits(self.unit(result_dtype))[place] + _rounding(value, result_dtype)
 
-    def unit(self, returned: torch.dtype) -> float:
-        """Return the unit roundoff of operations that is allowed to code with a result of dtype `returned`."""
+    def unit(self, result_dtype: torch.dtype) -> float:
+        """Return the unit roundoff that is allowed to the operations of code with a result of this dtype."""
         # An integer result of an equation of whole numbers must be exact, so only the rounding of float64 is allowed.
-        floating = returned.is_floating_point or not is_whole(self.equation)
+        floating = result_dtype.is_floating_point or not is_whole(self.equation)
         return self.equation.accuracy.unit(self.example.dtype) if floating else FLOAT64
 
     def _measured_limits(self, unit: float) -> tuple[Tensor, ...]:
@@ -61,6 +61,9 @@ class Limits:
 def allowed(runs: Tensor, value: Tensor, unit: float) -> Tensor:
     """Return the allowed error of each element of a value.
 
+    An infinite value allows no error, and does not loosen the limits of other elements. If rounding alone may give no
+    finite number, as in the logarithm of a difference that cancels, any result is allowed.
+
     Args:
         runs: The value in runs with perturbed operations, [runs, *axes].
         value: The exact value, [*axes].
@@ -68,9 +71,6 @@ def allowed(runs: Tensor, value: Tensor, unit: float) -> Tensor:
 
     Returns:
         The allowed absolute errors, [*axes].
-
-    An infinite value allows no error, and does not loosen the limits of other elements. If rounding alone may give no
-    finite number, as in the logarithm of a difference that cancels, any result is allowed.
     """
     # The difference of equal infinities is NaN, so equal elements are set to 0 first.
     spread = torch.where(runs == value, 0.0, (runs - value).abs()).nan_to_num(nan=torch.inf, posinf=torch.inf).amax(0)

@@ -34,7 +34,7 @@ class Attempt:
         run: The attempt whose record the claim reads; it is executed first.
         executes: The run that this attempt executes; None if it tries the claim.
         small: Whether the run has its `small` arguments, which mutants are judged with.
-        first: The trial whose counterexample this attempt replays; None for a search.
+        replayed: The trial whose counterexample this attempt replays; None for a search.
     """
 
     contract: Contract
@@ -48,7 +48,7 @@ class Attempt:
     run: "Attempt | None" = None
     executes: Run | None = None
     small: bool = False
-    first: Trial | None = None
+    replayed: Trial | None = None
 
     @property
     def device(self) -> str:
@@ -106,7 +106,7 @@ class Attempts:
         Args:
             contract: The contract of the claim.
             claim: A falsifier or a run.
-            of_contract: Ignore a requested subject: declared mutants are faults of the contract's own subject.
+            of_contract: Ignore a requested subject, since declared mutants are faults of the contract's own subject.
         """
         other = None if of_contract else self.subjects.get(contract.id)
         return other or contract.subject_of(claim)
@@ -141,11 +141,12 @@ class Attempts:
         # A generated mutant may do anything, so it must not write to the project. The author of a declared mutant has
         # read it.
         conditions = replace(self._search("cpu"), mutant=mutant, guarded=not claim.kills)
-        attempt = self.alone(contract, claim, conditions, of_contract=bool(claim.kills))
-        limited = clean_limit_s is not None and engine_of(claim).timeout_kills
-        return replace(attempt, limit_s=min(attempt.limit_s, clean_limit_s or 0.0)) if limited else attempt
+        attempt = self.in_one_worker(contract, claim, conditions, of_contract=bool(claim.kills))
+        if clean_limit_s is None or not engine_of(claim).timeout_kills:
+            return attempt
+        return replace(attempt, limit_s=min(attempt.limit_s, clean_limit_s))
 
-    def alone(
+    def in_one_worker(
         self, contract: Contract, claim: Falsifier, conditions: Conditions, *, of_contract: bool = False
     ) -> Attempt:
         """Return the attempt of a claim whose worker executes the run of the claim itself, with its `small` arguments.
@@ -162,14 +163,14 @@ class Attempts:
             conditions = replace(conditions, examples=None, seed=0, execute=execute)
         return self._attempt(contract, claim, conditions, of_contract=of_contract)
 
-    def confirmation(self, attempt: Attempt, first: Trial) -> Attempt:
-        """Return the attempt that replays the counterexample of a search in a fresh worker."""
-        assert first.counterexample is not None
-        replay = json.dumps(dict(first.counterexample.arguments))
+    def confirmation(self, attempt: Attempt, trial: Trial) -> Attempt:
+        """Return the attempt that replays the counterexample of a trial of a search in a fresh worker."""
+        assert trial.counterexample is not None
+        replay = json.dumps(dict(trial.counterexample.arguments))
         conditions = replace(attempt.conditions, replay=replay)
         of_contract = attempt.mutant is not None and bool(attempt.claim.kills)
-        again = self._attempt(attempt.contract, attempt.claim, conditions, of_contract=of_contract)
-        return replace(again, first=first, limit_s=attempt.limit_s)
+        confirmation = self._attempt(attempt.contract, attempt.claim, conditions, of_contract=of_contract)
+        return replace(confirmation, replayed=trial, limit_s=attempt.limit_s)
 
     def run(self, contract: Contract, claim: Falsifier, device: str, *, small: bool = False) -> Attempt | None:
         """Return the attempt that executes the run of a claim; None if the claim reads no run.

@@ -42,7 +42,7 @@ class Journal:
         return None if trial is None else replace(trial, falsifier=attempt.claim.id, mutant=mutant)
 
     def order(self, attempt: Attempt) -> tuple[int, float]:
-        """Return the sort key of an attempt in a search for the first failure."""
+        """Return the sort key of an attempt with --fail-fast: attempts that are likely to fail come first."""
         return self._cache.priority(attempt.claim.id)
 
     def __call__(self, event: Event) -> None:
@@ -67,10 +67,10 @@ class Journal:
             return
         trials = [finished.trial] if run is None else [finished.trial, run]
         source = source_of(attempt.body, attempt.claim, trials)
-        # Runs, and runs that claims of a suite share, may have been executed by earlier workers.
+        # A run, also one that claims of a suite share, may have been executed by an earlier worker.
         since = 0 if run is not None or source.depends_on is Depends.SHARED else since
         # Only clean trials are stored under a name, since `pv why` explains claims, not mutants.
-        name = attempt.claim.id if attempt.is_clean and attempt.first is None else ""
+        name = attempt.claim.id if attempt.is_clean and attempt.replayed is None else ""
         key = self._cache.key(attempt.task)
         self._cache.store(key, name, replace(finished.combined_trial, reads=None), source, since)
 
@@ -156,6 +156,6 @@ class EvidenceWriter:
         if device == CPU and not (engine_of(claim).proves and trial.status is TrialStatus.HELD and trial.reached):
             return
         fingerprint = store.fingerprint(self._project, attempt.contract, claim, attempt.subject)
-        where = PROOFS if device == CPU else device
-        trials, prints = {claim.id: trial}, {claim.id: fingerprint}
-        store.write(self._project, attempt.contract, where, self._devices[device], trials, prints, commit=self._commit)
+        file_name, hardware = PROOFS if device == CPU else device, self._devices[device]
+        trials, fingerprints = {claim.id: trial}, {claim.id: fingerprint}
+        store.write(self._project, attempt.contract, file_name, hardware, trials, fingerprints, commit=self._commit)

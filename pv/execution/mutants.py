@@ -164,7 +164,7 @@ class MutantTrials:
             statements=mutant is None,
             guarded=True,
         )
-        return self._attempts.alone(self._owners[falsifier.id], falsifier, conditions)
+        return self._attempts.in_one_worker(self._owners[falsifier.id], falsifier, conditions)
 
     def _judges(self) -> list[Falsifier]:
         """Return the falsifiers that held on the clean code; only these can judge mutants."""

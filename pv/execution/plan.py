@@ -31,7 +31,7 @@ class Finished:
     Attributes:
         attempt: The attempt.
         trial: Its trial.
-        reused: Whether the trial was measured for an earlier attempt, not by a worker of this one.
+        reused: Whether the trial was measured for an earlier attempt, so that no worker has run this one.
         run: The trial of the run whose record the claim read; None if it read none, or if the trial is reused.
         directory: The directory of the record that a run wrote; None for other attempts.
     """
@@ -101,7 +101,7 @@ Order = Callable[[Attempt], tuple[int, float]]
 
 
 class AttemptPlan(Protocol):
-    """The attempts of a command: the first ones, and the steps that follow from the end of each attempt."""
+    """The attempts of a command: the first steps, and the steps that follow from the end of each attempt."""
 
     def start(self) -> Iterable[Step]:
         """Return the first steps."""

@@ -116,8 +116,8 @@ class Validation:
         else:
             trial = name_limit(attempt.claim, event.trial)
             # A symbolic engine may report a counterexample that is wrong for the code, so replay it in a new worker.
-            if attempt.first is not None:
-                yield from self._record_end(attempt, corrected_by_replay(attempt.first, trial))
+            if attempt.replayed is not None:
+                yield from self._record_end(attempt, corrected_by_replay(attempt.replayed, trial))
             elif must_replay(trial) and not attempt.conditions.replay:
                 yield self._attempts.confirmation(attempt, trial)
             else:

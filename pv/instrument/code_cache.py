@@ -15,23 +15,24 @@ from pathlib import Path
 from types import CodeType
 
 UNFINISHED = "."
+"""The first character of the names of files that are being written."""
 _inherited: dict[str, CodeType] = {}
 """The code objects that a fork server has read, by name of their file; its forks inherit them."""
 
 
-def load_or_compile(folder: str, key: tuple[object, ...], source: bytes, compiled: Callable[[], CodeType]) -> CodeType:
+def load_or_compile(folder: str, key: tuple[object, ...], source: bytes, compile_: Callable[[], CodeType]) -> CodeType:
     """Return the code object of a source from the cache, or compile and store it.
 
     If a file of the cache cannot be read or written, the source is compiled and the error ignored.
 
     Args:
         folder: The folder of the cache; "" to compile without a cache.
-        key: The further data that the code object depends on.
+        key: The data, besides the source, that the code object depends on.
         source: The source.
-        compiled: Compiles the source.
+        compile_: Compiles the source.
     """
     if not folder:
-        return compiled()
+        return compile_()
     name = hashlib.sha256(repr(key).encode() + b"\0" + source).hexdigest()
     if name in _inherited:
         return _inherited[name]
@@ -39,20 +40,20 @@ def load_or_compile(folder: str, key: tuple[object, ...], source: bytes, compile
     try:
         return _read(file)
     except (OSError, EOFError, ValueError, TypeError):
-        code = compiled()
+        code = compile_()
         with contextlib.suppress(OSError):
             _write(file, marshal.dumps(code))
         return code
 
 
-def hold(folder: Path) -> None:
+def preload(folder: Path) -> None:
     """Read the code objects that workers have stored since the last call; forks of this process inherit them."""
     with contextlib.suppress(OSError):
-        _hold(folder, folder.stat().st_mtime_ns)
+        _preload(folder, folder.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=1)
-def _hold(folder: Path, _changed: int) -> None:
+def _preload(folder: Path, _changed: int) -> None:
     # `_changed` is only a key of `lru_cache`: the folder is read again after a change.
     for file in folder.iterdir():
         if file.name not in _inherited and not file.name.startswith(UNFINISHED):
@@ -60,8 +61,8 @@ def _hold(folder: Path, _changed: int) -> None:
                 _inherited[file.name] = _read(file)
 
 
-def keep_dataclasses(folder: str) -> None:
-    """Also cache the methods that `dataclasses` generates as text and compiles, until `leave_dataclasses`."""
+def cache_dataclasses(folder: str) -> None:
+    """Also cache the methods that `dataclasses` generates as text and compiles, until `stop_caching_dataclasses`."""
 
     def execute(source: str, *namespaces: dict[str, object]) -> None:
         text = source.encode()
@@ -70,7 +71,7 @@ def keep_dataclasses(folder: str) -> None:
     vars(dataclasses)["exec"] = execute  # shadows the builtin `exec` in this module
 
 
-def leave_dataclasses() -> None:
+def stop_caching_dataclasses() -> None:
     """Stop caching the methods of dataclasses."""
     vars(dataclasses).pop("exec", None)
 

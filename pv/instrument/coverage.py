@@ -32,17 +32,18 @@ def instrument(tree: ast.Module, module: str, *, covered: bool, statements: bool
             if statements:
                 _instrument_statements(node, f"{module}:{name}")
             insert(node.body, f"__pv_seen__.add({f'{module}:{name}'!r})")
-    # An import, not a global set from outside: `python -m` runs the code in a namespace that we never see.
+    # The module imports the set itself: it cannot be added to the namespace of the module from outside, since
+    # `python -m` runs the code in a namespace of its own.
     insert(tree.body, f"from {__name__} import {'seen' if covered else 'ran'} as __pv_seen__")
 
 
 def _instrument_statements(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> None:
     """Add a record before each statement of a function, except in functions and classes that it defines."""
     for number, (block, node) in enumerate(list(syntax.statements(function.body))):
-        note = ast.parse(f"__pv_seen__.add({f'{name}@{number}'!r})").body[0]
-        for part in ast.walk(note):
+        record = ast.parse(f"__pv_seen__.add({f'{name}@{number}'!r})").body[0]
+        for part in ast.walk(record):
             ast.copy_location(part, node)
-        block.insert(block.index(node), note)
+        block.insert(block.index(node), record)
 
 
 def insert(body: list[ast.stmt], code: str) -> None:

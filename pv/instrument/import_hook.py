@@ -24,7 +24,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from pv.errors import BrokenMutant, MutantProblem
-from pv.instrument.code_cache import keep_dataclasses, load_or_compile
+from pv.instrument.code_cache import cache_dataclasses, load_or_compile
 from pv.instrument.coverage import insert, instrument, ran, seen
 from pv.instrument.swap import swap
 from pv.instrument.write_guard import WriteGuard
@@ -40,7 +40,7 @@ class Plan:
     Attributes:
         covered: The modules that are instrumented for coverage.
         statements: Also record every statement that runs, as `module:name@number of the statement`.
-        guarded: Code may remove files only below the parent of the folder of the log, and may not write to the project.
+        guarded: Refuse to remove files outside of the parent of the folder of the log, and to write to the project.
         packages: The packages that are imported from `roots` before any other folder (`RootsFirst`).
         root: The folder of the project.
         log: The file to which child processes write their traces.
@@ -87,7 +87,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
         self.broken = ""
         """The reason why the mutant could not be applied; "" if it was applied or does not exist."""
         self.asked = set[str]()
-        """The modules of the project's packages whose import was tried, whether or not they exist."""
+        """The modules of the project that an import tried to load, whether or not they exist."""
         self.loaded: dict[str, str] = {}
         """The file of every module whose functions are recorded."""
 
@@ -106,10 +106,14 @@ class ImportHook(importlib.abc.MetaPathFinder):
         return None
 
     def script_finder(self, path: str) -> "ScriptFinder":
-        """Return the finder of a script of the project, as a hook in `sys.path_hooks`. Raise ImportError otherwise.
+        """Return the finder of a script of the project; a hook in `sys.path_hooks`.
 
-        Before Python runs a file, it calls these hooks to find out whether the file is an archive, and lets the finder
-        load it. So a script is recorded and mutated like a module, also if `multiprocessing` runs it again.
+        Before Python runs a file, it calls these hooks to find out whether the file is an archive; if a hook returns a
+        finder, the finder loads the file. So a script is recorded and mutated like a module, also if `multiprocessing`
+        runs it again.
+
+        Raises:
+            ImportError: The path is no script of the project.
         """
         if path.endswith(".py") and os.path.isfile(path):  # noqa: PTH113  (Path.is_file raises for an invalid path)
             real = Path(path).resolve()
@@ -121,14 +125,16 @@ class ImportHook(importlib.abc.MetaPathFinder):
         raise ImportError(path)
 
     def covers(self, name: str) -> bool:
+        """Return whether a module, or a package around it, is instrumented for coverage."""
         return any(name == module or name.startswith(f"{module}.") for module in self.plan.covered)
 
     def is_own(self, name: str) -> bool:
         """Return whether a name is a module of the packages of the project."""
         return name.partition(".")[0] in self.plan.packages
 
-    def mutated(self) -> str:
-        """Return the name under which coverage records the mutated function."""
+    @property
+    def mutated_name(self) -> str:
+        """The name by which coverage records the mutated function."""
         return self.plan.swap_with or f"{self.plan.module}:{self.plan.name}"
 
 
@@ -146,27 +152,28 @@ class Loader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         path, plan = self.path, self.hook.plan
         if self.is_script:
-            fullname = self._as_script()
+            fullname = self._prepare_script()
         data = self.get_data(path)
         self.hook.loaded[fullname] = os.path.abspath(path)  # noqa: PTH100  (Path.resolve would follow links)
         if fullname == plan.module and plan.find is not None:
-            return self._compiled(fullname, path, self._patched(path, importlib.util.decode_source(data)))
+            return self._compile(fullname, path, self._mutate(path, importlib.util.decode_source(data)))
         key = (fullname, path, self.hook.covers(fullname), plan.statements, self.is_script)
         return load_or_compile(
-            plan.cache, key, data, lambda: self._compiled(fullname, path, importlib.util.decode_source(data))
+            plan.cache, key, data, lambda: self._compile(fullname, path, importlib.util.decode_source(data))
         )
 
-    def _as_script(self) -> str:
+    def _prepare_script(self) -> str:
         """Put the folder of a script first on `sys.path`, as Python does; return its name as a module."""
         if sys.path and sys.path[0] == self.path:
             sys.path[0] = os.path.dirname(os.path.abspath(self.path))  # noqa: PTH100, PTH120  (Path.resolve would follow links)
         if self.name == self.hook.plan.module and self.hook.plan.swap_with:
             self.hook.broken = f"{self.path} runs as a script, in which nothing can be swapped: use an `edit`"
         self.hook.asked.add(self.name)
+        # A script has run if its top-level code has, which coverage records as a function without a name.
         (seen if self.hook.covers(self.name) else ran).add(f"{self.name}:")
         return self.name
 
-    def _patched(self, path: str, source: str) -> str:
+    def _mutate(self, path: str, source: str) -> str:
         """Return the mutated source of a module."""
         plan = self.hook.plan
         with self._planting():
@@ -175,7 +182,7 @@ class Loader(importlib.machinery.SourceFileLoader):
         linecache.cache[path] = (len(source), None, list(io.StringIO(source)), path)
         return source
 
-    def _compiled(self, fullname: str, path: str, source: str) -> CodeType:
+    def _compile(self, fullname: str, path: str, source: str) -> CodeType:
         """Return the code object of a module, instrumented for coverage."""
         tree, covered = ast.parse(source, filename=path), self.hook.covers(fullname)
         instrument(tree, fullname, covered=covered, statements=covered and self.hook.plan.statements)
@@ -188,11 +195,11 @@ class Loader(importlib.machinery.SourceFileLoader):
         super().exec_module(module)
         if module.__name__ == self.hook.plan.module and self.hook.plan.swap_with:
             with self._planting():
-                swap(module, self.hook.plan.name, _replacement(self.hook.plan))
+                swap(module, self.hook.plan.name, _load_replacement(self.hook.plan))
 
     @contextmanager
     def _planting(self) -> Iterator[None]:
-        """Record whether the mutant was planted: in a child, a falsifier may take the error for a detected fault."""
+        """Record whether the mutant was planted, since a falsifier may catch the error of a child process."""
         try:
             yield
         except BrokenMutant as error:
@@ -202,7 +209,7 @@ class Loader(importlib.machinery.SourceFileLoader):
 
 
 class ScriptFinder:
-    """Finds only `__main__`, and loads it with the given loader."""
+    """Finds only the module `__main__`, which `loader` loads."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
@@ -228,7 +235,8 @@ class RootsFirst(importlib.abc.MetaPathFinder):
         return importlib.machinery.PathFinder.find_spec(name, self.roots) if name in self.packages else None
 
 
-def _replacement(plan: Plan) -> object:
+def _load_replacement(plan: Plan) -> object:
+    """Return the replacement of a swap. Raise BrokenMutant if it cannot be loaded."""
     source, _, attribute = plan.swap_with.partition(":")
     try:
         return operator.attrgetter(attribute)(importlib.import_module(source))
@@ -243,7 +251,7 @@ def install(plan: Plan) -> ImportHook:
         raise BrokenMutant(MutantProblem.NOT_LOADED, message)
     hook = ImportHook(plan)
     if plan.cache:
-        keep_dataclasses(plan.cache)
+        cache_dataclasses(plan.cache)
     sys.meta_path[:0] = [hook, RootsFirst(set(plan.packages), list(plan.roots))]
     sys.path_hooks.insert(0, hook.script_finder)
     os.environ[VARIABLE] = plan.to_json()

@@ -8,12 +8,12 @@ from types import CodeType
 from pv.source.project import is_installed
 
 PACKAGE = Path(__file__).resolve().parents[1]
-DECIDING = ("engines", "instrument", "workers")
 LIBRARY = str(Path(os.__file__).parent)
 METADATA = f"{LIBRARY}/importlib/metadata/"
 """The files of `importlib.metadata`, which lists every folder of `sys.path` and reads only metadata of packages."""
 IMPORTING = "<frozen importlib"
-QUIET = (f"{LIBRARY}/traceback.py", f"{LIBRARY}/warnings.py", IMPORTING, *(f"{PACKAGE}/{r}/" for r in DECIDING))
+_OWN = tuple(f"{PACKAGE}/{folder}/" for folder in ("engines", "instrument", "workers"))
+QUIET = (f"{LIBRARY}/traceback.py", f"{LIBRARY}/warnings.py", IMPORTING, *_OWN)
 """Code that reads source only to load or to print it: no result depends on the text that was read."""
 BETWEEN = (
     *(f"{LIBRARY}/{name}" for name in ("linecache.py", "tokenize.py", "inspect.py", "pathlib", "contextlib.py")),
@@ -40,5 +40,5 @@ def _is_between(code: CodeType) -> bool:
 
 
 def is_quiet(reader: str) -> bool:
-    """Return whether the code in the file `reader` reads source only to load or to print it: `QUIET`, Hypothesis."""
+    """Return whether the code in the file `reader` is in `QUIET` or in Hypothesis."""
     return reader.startswith(QUIET) or ("/hypothesis/" in reader and is_installed(reader))

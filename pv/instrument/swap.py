@@ -10,15 +10,15 @@ from typing import Any
 from pv.errors import BrokenMutant, MutantProblem
 
 ORIGINAL = "original"
-"""A replacement whose first parameter has this name gets the replaced function as that argument."""
+"""The name of the first parameter of a replacement that gets the replaced function as its first argument."""
 
 
 def swap(module: ModuleType, name: str, new: object) -> None:
     """Set `name`, a dotted path in the module, to `new`.
 
     Raises:
-        BrokenMutant: There is no such object, or `new` does not accept its arguments. The TypeError of a call would
-            count as a killed mutant otherwise.
+        BrokenMutant: There is no such object, or `new` does not accept its arguments. Without this check, the
+            TypeError of a call would count as a killed mutant.
     """
     path, _, last = name.rpartition(".")
     try:
@@ -27,22 +27,22 @@ def swap(module: ModuleType, name: str, new: object) -> None:
     except AttributeError:
         raise BrokenMutant(MutantProblem.NO_DEFINITION, f"{module.__name__} has no {name!r}") from None
     raw = _raw(holder, last)
-    swapped = _around(raw, new) if callable(new) and _takes_original(new) else new
+    replacement = _wrap(raw, new) if callable(new) and _takes_original(new) else new
     _check_parameters(getattr(raw, "__func__", raw), new)
-    setattr(holder, last, swapped)
+    setattr(holder, last, replacement)
 
 
 def _check_parameters(original: object, new: object) -> None:
     """Raise BrokenMutant unless `new` accepts a call of `original` with its required, and with all, arguments."""
     if not (inspect.isfunction(original) and inspect.isfunction(new)):
         return
-    taken, first = inspect.signature(new), (None,) * _takes_original(new)
+    signature, first = inspect.signature(new), (None,) * _takes_original(new)
     parameters = inspect.signature(original).parameters.values()
-    for arguments in ([part for part in parameters if part.default is part.empty], parameters):
-        places = [None for part in arguments if part.kind in (part.POSITIONAL_ONLY, part.POSITIONAL_OR_KEYWORD)]
-        names = {part.name: None for part in arguments if part.kind is part.KEYWORD_ONLY}
+    for arguments in ([p for p in parameters if p.default is p.empty], parameters):
+        positional = [None for p in arguments if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        named = {p.name: None for p in arguments if p.kind is p.KEYWORD_ONLY}
         try:
-            taken.bind(*first, *places, **names)
+            signature.bind(*first, *positional, **named)
         except TypeError as error:
             message = f"{new.__name__} does not take the arguments of {original.__name__}: {error}"
             raise BrokenMutant(MutantProblem.INVALID_REPLACEMENT, message) from None
@@ -61,17 +61,17 @@ def _raw(holder: object, name: str) -> object:
     return getattr(holder, name)
 
 
-def _around(original: Any, new: Callable[..., object]) -> object:
+def _wrap(original: Any, new: Callable[..., object]) -> object:
     """Return an object of the same kind as `original` that calls `new` with the original function first."""
     if isinstance(original, property):
         assert original.fget is not None
-        return property(_bound(original.fget, new))
+        return property(_pass_original(original.fget, new))
     if isinstance(original, staticmethod | classmethod):
-        return type(original)(_bound(original.__func__, new))
-    return _bound(original, new)
+        return type(original)(_pass_original(original.__func__, new))
+    return _pass_original(original, new)
 
 
-def _bound(original: Callable[..., object], new: Callable[..., object]) -> Callable[..., object]:
+def _pass_original(original: Callable[..., object], new: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(original)
     def call(*args: object, **kwargs: object) -> object:
         return new(original, *args, **kwargs)

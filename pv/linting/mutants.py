@@ -18,7 +18,7 @@ from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, Location, error
 from pv.contract.model import Edit, Mutant, Name, Swap, Target
 from pv.contract.wording import did_you_mean
-from pv.engines.rule import Context, rule, unbound
+from pv.engines.rule import Context, rule, unbound_finding
 from pv.errors import BrokenMutant, MutantProblem
 from pv.source import resolve, syntax
 from pv.source.patch import patch, read
@@ -87,7 +87,7 @@ def _check_edit(find_file: FindFile, mutant: Mutant, edit: Edit) -> Iterator[Fin
         patch(source, edit.function.attribute, edit.find, edit.replace)  # only to check that the edit applies
     except Unbound as problem:
         unresolved = edit.function.module if problem.kind == "file" else edit.function.attribute
-        yield unbound(CODES, mutant.location, problem, unresolved)
+        yield unbound_finding(CODES, mutant.location, problem, unresolved)
     except BrokenMutant as broken:
         message = f"{mutant.id}: {broken}"
         if broken.problem is MutantProblem.NO_DEFINITION:
@@ -152,7 +152,7 @@ def _scope_module(context: Context, name: Name, subjects: frozenset[Path]) -> It
         path = resolve.module_file(context.project, module)
         resolve.parse(path)
     except Unbound as problem:
-        yield unbound({"name": "PV138"}, name.location, problem, module)
+        yield unbound_finding({"name": "PV138"}, name.location, problem, module)
         return
     if subjects and not _contains_any(path, subjects):
         yield error("PV138", name.location, f"no subject of this contract or its judges imports {module}")
@@ -169,7 +169,7 @@ def _check_swap(find_file: FindFile, mutant: Mutant, swap: Swap) -> Iterator[Fin
             find_file(target)
         except Unbound as problem:
             unresolved = target.module if problem.kind == "file" else target.attribute
-            yield unbound(CODES, mutant.location, problem, unresolved)
+            yield unbound_finding(CODES, mutant.location, problem, unresolved)
 
 
 @rule(Code("PV146", PRIVATE, Stops.NOTHING))
@@ -196,7 +196,7 @@ def _swap_names(project: Project, location: Location, owner: str, target: Target
     except Unbound:
         return  # another rule reports missing modules
     # A swap of an imported name fails after the import is moved, but a name in `__all__` is part of the module.
-    if name in resolve.exported(path) and name not in {*syntax.names(tree), *syntax.public(tree)}:
+    if name in resolve.exported(path) and name not in {*syntax.names(tree), *syntax.exported_names(tree)}:
         yield _finding(location, f"{owner}: {target.module} only imports {name!r}", DEFINED_HINT)
 
 

@@ -17,7 +17,7 @@ from pv.contract.wording import did_you_mean
 from pv.engines.harness.names import Definition, Names, module_of
 from pv.engines.harness.rules import reachable
 from pv.engines.registry import engine_of
-from pv.engines.rule import Context, rule, unbound
+from pv.engines.rule import Context, rule, unbound_finding
 from pv.source import resolve, syntax
 from pv.source.resolve import Unbound
 from pv.source.syntax import name_of
@@ -172,7 +172,7 @@ def waivers(context: Context) -> Iterator[Finding]:
     contract = context.contract
     names = [claim.id for claim in contract.claims] + [mutant.id for mutant in contract.mutants]
     names += [run.name for run in contract.runs] + [subject.name for subject in contract.subjects]
-    names += [*sharing.executable(contract), *CLAUSES_WITHOUT_ID]
+    names += [*sharing.executable_equations(contract), *CLAUSES_WITHOUT_ID]
     # Lint does not report an expired waiver, since findings must not depend on the date. The comparison with a base
     # does.
     for waiver in context.contract.waivers:
@@ -248,7 +248,7 @@ def _function(
         context.imports.closure([function.path])  # raises Unbound for an imported file that is not Python
     except Unbound as problem:
         unresolved = bound.file if problem.kind == "file" else bound.name
-        yield unbound(TEST_CODES, location, problem, unresolved)
+        yield unbound_finding(TEST_CODES, location, problem, unresolved)
         return
     missing = [name for name in needed if name not in function.parameters]
     if missing and not function.takes_any:
@@ -382,7 +382,7 @@ def _unsupplied(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
     if drawn is None or any(name_of(decorator) == "parametrize" for decorator in node.decorator_list):
         return
     supplied = {*engine_of(falsifier).parameters(falsifier), "subject", "device", *drawn}
-    for name in syntax.required(node):
+    for name in syntax.required_parameters(node):
         if name not in supplied:
             message = f"{falsifier.id}: {falsifier.test} has the parameter `{name}`, which nothing supplies"
             hint = FOLDER_HINT if name in FOLDER_FIXTURES else FIXTURE_HINT
@@ -411,7 +411,7 @@ def _drawn_parameters(node: Node) -> set[str] | None:
 
 def _returned_value(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
     """Yield a finding for the first `return` with a value, outside of nested functions."""
-    for child in syntax.inside(node.body):
+    for child in syntax.nodes_inside(node.body):
         if isinstance(child, ast.Return) and child.value is not None and ast.unparse(child.value) != "None":
             message = f"{falsifier.id}: {falsifier.test} returns a value, which is ignored"
             yield error("PV115", falsifier.at("test"), message, f"write `assert {ast.unparse(child.value)[:60]}`")

@@ -7,10 +7,10 @@ from pv.contract.model import Contract
 from pv.mutation.generate import GeneratedMutant
 from pv.results.trial import Trial, TrialStatus
 
-LEAST_LIMIT_S = 5.0
-SLOWER = 5.0
+MIN_LIMIT_S = 5.0
+"""The smallest limit of a falsifier on a mutant, in seconds."""
+LIMIT_FACTOR = 5.0
 """Limit of a falsifier on a mutant, as a multiple of its time on the clean code."""
-LIMITS = {TrialStatus.TIMEOUT}
 ERRORS = {
     TrialStatus.ERROR,
     TrialStatus.FLAKY,
@@ -72,7 +72,7 @@ class MutationResult:
         judged: The mutants that were tried.
         unfit: Trials of falsifiers that do not hold on the clean code and were therefore not used.
         unused: Declared equivalents that match no generated mutant.
-        idle: Modules in `mutation_scope` from which no falsifier executes any code.
+        idle: Modules in `mutation_scope` of which no falsifier executes any code.
         scope: The modules that `mutation_scope` names.
         files: The project files that were read.
         restricted: Whether the falsifiers or modules were selected, so that the result is not the contract's score.
@@ -110,7 +110,7 @@ def limit_on_mutant(clean: Trial) -> float:
         clean: The trial of the falsifier on the clean code.
     """
     # The larger of two times: several processes use more CPU time than wall time, a falsifier that waits uses less.
-    return max(LEAST_LIMIT_S, SLOWER * max(clean.seconds, clean.cpu_s))
+    return max(MIN_LIMIT_S, LIMIT_FACTOR * max(clean.seconds, clean.cpu_s))
 
 
 def status(trial: Trial) -> MutantStatus | None:
@@ -122,9 +122,9 @@ def status(trial: Trial) -> MutantStatus | None:
     if trial.status in (TrialStatus.REFUTED, TrialStatus.RAISED):
         return MutantStatus.KILLED
     # Evidence is streamed: a counterexample that was found before a limit or a crash kills the mutant.
-    if trial.counterexample is not None and trial.status in {*LIMITS, *ERRORS} - {TrialStatus.ERROR}:
+    if trial.counterexample is not None and trial.status in {TrialStatus.TIMEOUT, *ERRORS} - {TrialStatus.ERROR}:
         return MutantStatus.KILLED
-    if trial.status in LIMITS:
+    if trial.status is TrialStatus.TIMEOUT:
         return MutantStatus.TIMEOUT
     # An error before the first example means that the import failed.
     never_ran = trial.status is TrialStatus.ERROR and not (trial.valid or trial.asked)

@@ -21,7 +21,7 @@ from pv.source.project import Project
 FORMAT = "pv-mutants/1"
 
 
-def of(result: MutationResult) -> MutationScore:
+def compute(result: MutationResult) -> MutationScore:
     """Return the score of a result."""
     return MutationScore(
         total=result.total,
@@ -38,15 +38,16 @@ def of(result: MutationResult) -> MutationScore:
     )
 
 
-def most_equivalent(score: MutationScore, share: float) -> int:
+def max_equivalent(score: MutationScore, share: float) -> int:
     """Return the maximum number of mutants that may be declared equivalent: a share of all, but at least one."""
     return max(1, math.floor(share * (score.judged + score.equivalent)))
 
 
 def fingerprint(project: Project, contract: Contract) -> Fingerprint:
-    """Return the fingerprint of a contract's score, without the mutation scope that it names. Raise Unbound.
+    """Return the fingerprint of a contract's score. Raise Unbound.
 
-    It covers the clauses and the code of the contract's own claims and of its judges'.
+    It covers the clauses and the code of the claims of the contract and of its judges, but not `mutation_scope`, whose
+    names are compared separately.
     """
     owner = scope.owners(contract)
     claims = [(f, owner[f.id].subject_of(f)) for f in scope.judging(contract) if engine_of(f).bound]
@@ -55,15 +56,16 @@ def fingerprint(project: Project, contract: Contract) -> Fingerprint:
     small = {f"{c.id} {run.name}": dict(run.small or {}) for c in (contract, *contract.judges) for run in c.runs}
     paths = [path for f, subject in claims for path in store.paths(project, owner[f.id], f, subject)]
     # Without `mutation_scope`, the modules follow from the subjects, so they belong to the fingerprint.
-    named, falsifiers = contract.mutation_scope.modules, [f for f, _ in claims]
-    within = [] if named else [module.name for module in scope.default(project, contract, falsifiers)]
-    clause_digest = digest_data({"clauses": clauses, "equivalents": declared, "small": small, "scope": within})
+    falsifiers = [f for f, _ in claims]
+    default_scope = [] if contract.mutation_scope.modules else scope.default(project, contract, falsifiers)
+    modules = [module.name for module in default_scope]
+    clause_digest = digest_data({"clauses": clauses, "equivalents": declared, "small": small, "scope": modules})
     return Fingerprint(clause_digest, store.digests(project, list(dict.fromkeys(paths))))
 
 
 def write(project: Project, result: MutationResult, seed: int) -> Path:
     """Write the score file of a contract atomically, and return its path."""
-    contract, score, rests = result.contract, of(result), fingerprint(project, result.contract)
+    contract, score, current = result.contract, compute(result), fingerprint(project, result.contract)
     path = store.record_path(project, contract, "mutants")
     sample = f" --sample {score.sampled} --seed {seed}" if score.sample else ""
     content = {
@@ -81,8 +83,8 @@ def write(project: Project, result: MutationResult, seed: int) -> Path:
             for j in result.judged
             if j.status in UNDETECTED
         ],
-        "clause": rests.clause,
-        "files": {**store.digests_of(project, result.files), **rests.files},
+        "clause": current.clause,
+        "files": {**store.digests_of(project, result.files), **current.files},
     }
     store.write_atomically(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return path
@@ -92,7 +94,7 @@ COUNTS = ("total", "sampled", "judged", "killed", "by_timeout", "by_error", "no_
 
 
 def read(project: Project, contract: Contract) -> tuple[MutationScore | None, list[Finding]]:
-    """Return the recorded score of a contract, with what changed since. An invalid file is a finding."""
+    """Return the recorded score of a contract, with the changes since it was recorded, and findings on its file."""
     path, renew = store.record_path(project, contract, "mutants"), f"pv mutate {contract.id} --record"
     content, problems = store.load(path, "mutants", renew)
     if content is None:
@@ -103,15 +105,14 @@ def read(project: Project, contract: Contract) -> tuple[MutationScore | None, li
 
 
 def _score(project: Project, contract: Contract, content: Data) -> MutationScore:
-    measured, judges = tuple(content["mutation_scope"]), tuple(content["judges"])
-    now = contract.mutation_scope
+    scope_names, judges = tuple(content["mutation_scope"]), tuple(content["judges"])
     # A score of another scope or with other judges is stale, even if no file has changed.
-    same = (measured, judges) == (now.names, now.judge_ids)
+    same = (scope_names, judges) == (contract.mutation_scope.names, contract.mutation_scope.judge_ids)
     return MutationScore(
         **{name: content[name] for name in COUNTS},
         when=content["when"],
         commit=content["commit"],
-        scope=measured,
+        scope=scope_names,
         judges=judges,
         changed=(
             *([] if same else ["the contract's `mutation_scope`"]),

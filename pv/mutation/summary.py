@@ -18,8 +18,8 @@ def problems(result: MutationResult) -> list[str]:
 
 
 def objections(result: MutationResult) -> list[str]:
-    """Return the problems that prevent a result from being recorded as the contract's score."""
-    measured = score.of(result)
+    """Return the problems because of which a result is not recorded as the contract's score."""
+    measured = score.compute(result)
     texts = [f"{t.falsifier} does not hold on the code itself: {t.detail or t.status.value}" for t in result.unfit]
     # A declared equivalent that a falsifier kills is not equivalent: the declaration is wrong.
     texts += [
@@ -27,9 +27,9 @@ def objections(result: MutationResult) -> list[str]:
         for j in _of(result, MutantStatus.NOT_EQUIVALENT)
     ]
     share = result.contract.gate.equivalents
-    if result.whole and measured.equivalent > (most := score.most_equivalent(measured, share)):
+    if result.whole and measured.equivalent > (limit := score.max_equivalent(measured, share)):
         texts.append(
-            f"{measured.equivalent} mutants declared equivalent, at most {most} allowed "
+            f"{measured.equivalent} mutants declared equivalent, at most {limit} allowed "
             f"(`equivalents` of the gate: {share * 100:g} % of all mutants): "
             "write a falsifier that tells them apart, or simpler code"
         )
@@ -38,15 +38,15 @@ def objections(result: MutationResult) -> list[str]:
 
 
 def _below_gate(result: MutationResult) -> list[str]:
-    """Return the problem that the score is below the contract's gate. A partial run is not compared with the gate."""
-    measured, least = score.of(result), result.contract.gate.mutation_score
+    """Return the problem that the score is below the contract's gate, if it is."""
+    measured, required = score.compute(result), result.contract.gate.mutation_score
     # A score of a part of the mutants, or without some of the falsifiers, is not comparable with the gate.
-    if least is None or result.restricted or result.unfit:
+    if required is None or result.restricted or result.unfit:
         return []
-    if measured.value is not None and measured.value >= least:
+    if measured.value is not None and measured.value >= required:
         return []
     return [
-        f"the mutation score is {measured.percent}, the contract's gate requires {least * 100:g} %; "
+        f"the mutation score is {measured.percent}, the contract's gate requires {required * 100:g} %; "
         "survivors are listed above"
     ]
 
@@ -55,7 +55,7 @@ def exit_code(results: Sequence[MutationResult]) -> int:
     """Return 1 if a result has a problem, 2 if there was nothing to judge, else 0."""
     if any(problems(result) for result in results):
         return 1
-    return 0 if results and all(score.of(result).judged for result in results) else 2
+    return 0 if results and all(score.compute(result).judged for result in results) else 2
 
 
 def _of(result: MutationResult, *statuses: MutantStatus) -> list[Judged]:
@@ -66,7 +66,7 @@ def summary(result: MutationResult) -> str:
     """Return the score of a result with its denominators as text, or the reason why there is none."""
     if result.elsewhere:
         return f"nothing to judge: {result.elsewhere}"
-    measured = score.of(result)
+    measured = score.compute(result)
     parts = [f"{measured.killed} of {measured.judged} killed"]
     parts += [f"{measured.by_timeout} of them by timeout"] if measured.by_timeout else []
     parts += [f"{measured.by_error} of them by error"] if measured.by_error else []
@@ -121,7 +121,7 @@ def data(results: Sequence[MutationResult], seconds: float) -> str:
 
 
 def _contract(result: MutationResult) -> dict[str, object]:
-    measured = score.of(result)
+    measured = score.compute(result)
     return {
         "id": result.contract.id,
         "falsifiers": list(result.falsifiers),

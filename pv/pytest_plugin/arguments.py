@@ -94,14 +94,14 @@ class RunRequest:
         from pv.source import resolve
 
         run = self.contract.run(self.name)
-        record = reference_run.Record(directory, self.device, run.arguments)
+        folder = reference_run.RunFolder(directory, self.device, run.arguments)
         if run.callable is None:
-            reference_run.execute_command(run.command, run.environment, record)
+            reference_run.execute_command(run.command, run.environment, folder)
             return
         module = resolve.module_name(self.project, resolve.function(self.project, run.callable).path)
         callable_ = getattr(importlib.import_module(module), run.callable.name)
         with one_thread():
-            reference_run.execute(callable_, self.subject, record)
+            reference_run.execute(callable_, self.subject, folder)
 
 
 class Rows:
@@ -222,9 +222,9 @@ def _try_box(predicate: Callable[..., object], subject: object, harness: "Harnes
 
     Fail if the box is empty; skip as undecided if the box is so large that only its first points were tried.
     """
-    from pv.contract.bounds import ENUMERABLE, box
+    from pv.contract.bounds import ENUMERABLE, parse_box
 
-    space, points_tried = box(harness.bounds, harness.requires), 0
+    space, points_tried = parse_box(harness.bounds, harness.requires), 0
     most = None if space.size <= ENUMERABLE else POINTS_OF_A_LARGE_BOX
     for point in filter(space.admits, islice(space.points(), most)):
         points_tried += 1

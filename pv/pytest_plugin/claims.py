@@ -43,7 +43,7 @@ class Workers:
 
         subjects = {contract.id: self.subject} if self.subject is not None else {}
         conditions = Conditions(device=device, mutant=mutant or self.mutant)
-        attempt = Attempts(self.project, subjects).alone(contract, claim, conditions)
+        attempt = Attempts(self.project, subjects).in_one_worker(contract, claim, conditions)
         try:
             (trial,) = Executor(self._started(contract)).trials([attempt])
         except BaseException:

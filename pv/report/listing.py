@@ -89,7 +89,7 @@ def render_formulas(contracts: Sequence[Contract], form: str) -> str:
 
 
 def _formulas(contract: Contract, *, as_latex: bool) -> Iterator[str]:
-    definitions, _ = parse_equations(sharing.executable(contract))
+    definitions, _ = parse_equations(sharing.executable_equations(contract))
     units = {equation.name: equation.unit for equation in contract.equations}
     definitions = {name: definition for name, definition in definitions.items() if name in units}
     if definitions:

@@ -32,7 +32,7 @@ def definitions(contract: Contract) -> dict[str, Any]:
         "subject": _text(contract.subject),
         "subjects": {other.name: {"target": str(other.target)} for other in contract.subjects},
         "claims": {claim.id: {"subject": _text(claim.subject), **claim.options} for claim in contract.claims},
-        "equations": {name: dict(keys) for name, keys in sharing.executable(contract).items()},
+        "equations": {name: dict(keys) for name, keys in sharing.executable_equations(contract).items()},
         "runs": {run.name: _run(run) for run in contract.runs},
         "places": {path: {"line": at.line, "column": at.column} for path, at in _places(contract)},
     }

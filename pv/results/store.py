@@ -73,7 +73,7 @@ def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
     keys: Json = {
         "test": str(falsifier.test)
         if falsifier.test is not None
-        else [falsifier.equation, sharing.executable(contract)],
+        else [falsifier.equation, sharing.executable_equations(contract)],
         "subject": str(subject),
         "examples": falsifier.examples,
         "rule": falsifier.rule,

@@ -1,8 +1,9 @@
 """Digests of source code by its syntax tree, without comments, docstrings and layout.
 
-Digests are made from a text of our own rather than `ast.dump`, whose text differs between Python versions: fields that
-are empty or None are left out, so a field that a newer Python adds does not change the digest of code without it. This
-module imports nothing of `pv`, so that a test can run it alone in other versions of Python.
+The digest of a tree is the digest of a text that this module writes, since the text of `ast.dump` differs between
+Python versions. Fields that are empty or None are left out, so a field that a newer Python adds does not change the
+digest of code without it. This module imports nothing of `pv`, so that a test can run it alone in other versions of
+Python.
 """
 
 import ast

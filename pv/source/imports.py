@@ -57,17 +57,17 @@ def _statements(path: Path, _: tuple[int, int]) -> tuple[ast.Import | ast.Import
 
 
 class Imports:
-    """The imports of the files of a project, each file read once. The files must not change meanwhile."""
+    """The imports of the files of a project. Every file is read once, so the files must not change meanwhile."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
         self._find = cache(partial(resolve.find_module, project))
         # Whether a top-level name belongs to the project, even if the module that is imported from it is missing.
-        self._inside = cache(lambda top: self._find(top) is not None or _is_folder(project, top))
-        self._of = cache(self._read)
+        self._in_project = cache(lambda top: self._find(top) is not None or _is_folder(project, top))
+        self._imports_of = cache(self._read)
 
     def closure(self, paths: Iterable[Path]) -> tuple[frozenset[Path], frozenset[str]]:
-        """Follow imports from some files to all files and libraries that they consist of.
+        """Follow imports from some files to all files and libraries that the files import, directly or not.
 
         The `__init__.py` of a package belongs to every module in it, since Python runs it.
 
@@ -87,10 +87,10 @@ class Imports:
         todo = {*paths}
         while todo:
             files |= todo
-            imported = [self._of(path) for path in todo]
-            libraries.update(*(names for _, names in imported))
+            imported = [self._imports_of(path) for path in todo]
+            libraries.update(*(libraries_ for _, libraries_ in imported))
             todo = {path for paths_, _ in imported for path in paths_} - files
-        # A package with a file in the project is no library, even if the module that is imported from it is missing.
+        # A package with a file in the project is not a library, even if the module that is imported from it is missing.
         packages = {resolve.module_name(self._project, path).partition(".")[0] for path in files}
         return frozenset(files), frozenset(libraries - packages)
 
@@ -101,15 +101,15 @@ class Imports:
         module = resolve.module_name(self._project, path)
         for name in {*_parents(module), *names(path, module)}:
             top = name.partition(".")[0]
-            paths = _files_of(self._find, name) if self._inside(top) or self._find(name) is not None else []
+            paths = _files_of(self._find, name) if self._in_project(top) or self._find(name) is not None else []
             files.update(paths)
-            if not paths and not (self._inside(top) and _is_folder(self._project, name)):
+            if not paths and not (self._in_project(top) and _is_folder(self._project, name)):
                 libraries.add(top)
         return frozenset(files), frozenset(libraries)
 
 
 def closure(project: Project, paths: Iterable[Path]) -> tuple[frozenset[Path], frozenset[str]]:
-    """Return the files and libraries that files consist of; see `Imports.closure`."""
+    """Return the files and libraries that files import, directly or not; see `Imports.closure`."""
     return Imports(project).closure(paths)
 
 

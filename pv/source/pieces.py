@@ -48,9 +48,9 @@ def pieces(source: str) -> Pieces:
     shown = {name: doc for name, (doc, is_shown) in docs.items() if is_shown}
     # Last, since it removes the bodies from the tree.
     split = _Split()
-    outside = split.visit(tree)
+    without_bodies = split.visit(tree)
     return Pieces(
-        at_import=digest_tree(outside),
+        at_import=digest_tree(without_bodies),
         functions={name: digest_data(digests) for name, digests in split.functions.items()},
         docs=digest_data({name: doc for name, (doc, _) in docs.items()}),
         shown_docs=digest_data(shown),
@@ -62,8 +62,8 @@ def pieces(source: str) -> Pieces:
 def outermost(name: str, functions: Mapping[str, str]) -> str:
     """Return the function of `functions` that is or contains the function `name`; "" if there is none."""
     parts = name.split(".")
-    heads = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
-    return next((head for head in heads if head in functions), "")
+    prefixes = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+    return next((prefix for prefix in prefixes if prefix in functions), "")
 
 
 class _Split(ast.NodeTransformer):
@@ -93,7 +93,7 @@ class _Split(ast.NodeTransformer):
             return node  # a compiler reads its source at import
         digests = self.functions.setdefault(self._prefix + node.name, [])
         digests.append(digest_tree(undocumented(node.body)))
-        node.body = [ast.Expr(ast.Name("yield" if syntax.yields(node.body) else "return"))]
+        node.body = [ast.Expr(ast.Name("yield" if syntax.is_generator(node.body) else "return"))]
         return node
 
 
@@ -110,5 +110,6 @@ def _docs(tree: ast.Module) -> Iterator[tuple[str, tuple[str | None, bool]]]:
 
 def _may_read_docstring(readers: list[ast.expr]) -> bool:
     """Return whether one of these decorators and base classes may read the docstring."""
-    heads = (node.value if isinstance(node, ast.Subscript) else node for node in readers)
-    return any(syntax.name_of(node) not in READ_NO_DOCSTRING for node in heads)
+    # The base class of `Sequence[int]` is `Sequence`.
+    unsubscripted = (node.value if isinstance(node, ast.Subscript) else node for node in readers)
+    return any(syntax.name_of(node) not in READ_NO_DOCSTRING for node in unsubscripted)

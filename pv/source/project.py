@@ -78,7 +78,7 @@ def is_shipped(path: Path) -> bool:
     return any(path.is_relative_to(folder) for _, folder in suite_homes())
 
 
-def is_users(file: str) -> bool:
+def is_user_code(file: str) -> bool:
     """Return whether a file of code belongs to the user: not to `pv`, to Python, or to an installed package."""
     # Code without a file has a name such as `<string>`.
     return file[:1] != "<" and not is_installed(file) and not Path(file).is_relative_to(HOME / "pv")
@@ -137,9 +137,12 @@ def _inside(folder: Path, file: Path, key: str, item: object) -> Path:
         raise ProjectError(_invalid(file, key, item, "a folder"))
     try:
         path = (folder / item).resolve()
-    except (OSError, RuntimeError) as error:  # before Python 3.13 a link to itself is a RuntimeError
+        is_broken = (folder / item).is_symlink() and not path.exists()
+    except RuntimeError as error:  # a link to itself, before Python 3.13
         raise ProjectError(f"{folder / item}: circular symbolic link") from error
-    if (folder / item).is_symlink() and not path.exists():
+    except (OSError, ValueError) as error:  # a name that is too long, or has a NUL
+        raise ProjectError(_invalid(file, key, item, "a folder")) from error
+    if is_broken:
         raise ProjectError(f"{folder / item}: broken symbolic link to {path}")
     if not path.is_relative_to(folder):
         raise ProjectError(_invalid(file, key, item, "a folder inside the project"))

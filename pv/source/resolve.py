@@ -72,7 +72,7 @@ class Function:
         """Return whether calling it does not run its body: a coroutine or a generator."""
         if isinstance(self.node, ast.AsyncFunctionDef):
             return True
-        return "yield" in source(self.path) and syntax.yields(self.node.body)
+        return "yield" in source(self.path) and syntax.is_generator(self.node.body)
 
 
 def function(project: Project, binding: Binding) -> Function:
@@ -334,9 +334,9 @@ def returns_nothing(function: ast.FunctionDef) -> bool:
     is_empty = all(isinstance(statement, ast.Pass) or syntax.is_text(statement) for statement in function.body)
     if is_empty or isinstance(function.body[-1], ast.Raise):
         return False  # a stub, which a derived class implements
-    if syntax.yields(function.body):
+    if syntax.is_generator(function.body):
         return False
-    returned = [node.value for node in syntax.inside(function.body) if isinstance(node, ast.Return)]
+    returned = [node.value for node in syntax.nodes_inside(function.body) if isinstance(node, ast.Return)]
     return all(value is None or (isinstance(value, ast.Constant) and value.value is None) for value in returned)
 
 
@@ -369,7 +369,7 @@ def _parameters(node: FunctionNode, *, method: bool) -> Parameters | None:
         positional=tuple(positional[skipped:]),
         positional_only=max(0, len(arguments.posonlyargs) - skipped),
         keyword=tuple(parameter.arg for parameter in arguments.kwonlyargs),
-        required=frozenset({*syntax.required(node)} - {*positional[:skipped]}),
+        required=frozenset({*syntax.required_parameters(node)} - {*positional[:skipped]}),
         any_positional=arguments.vararg is not None,
         any_keyword=arguments.kwarg is not None,
     )

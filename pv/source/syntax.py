@@ -19,7 +19,7 @@ def names(tree: ast.Module) -> list[str]:
     return [name for name, _ in walk(tree.body)]
 
 
-def public(tree: ast.Module) -> list[str]:
+def exported_names(tree: ast.Module) -> list[str]:
     """Return the names in the `__all__` of a module, if it is a literal list or tuple."""
     values = [node.value for name, node in walk(tree.body) if name == "__all__" and isinstance(node, ast.Assign)]
     items = [item for value in values if isinstance(value, (ast.List, ast.Tuple)) for item in value.elts]
@@ -61,12 +61,12 @@ def imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
             todo.extend(ast.iter_child_nodes(node))
 
 
-def yields(body: Sequence[ast.AST]) -> bool:
+def is_generator(body: Sequence[ast.AST]) -> bool:
     """Return whether a function with this body is a generator: functions inside it do not count."""
-    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in inside(body))
+    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in nodes_inside(body))
 
 
-def inside(body: Iterable[ast.AST], *closed: type[ast.AST]) -> Iterator[ast.AST]:
+def nodes_inside(body: Iterable[ast.AST], *closed: type[ast.AST]) -> Iterator[ast.AST]:
     """Yield the nodes of a block in the order of the source, without the nodes inside its functions and classes.
 
     Args:
@@ -82,8 +82,8 @@ def inside(body: Iterable[ast.AST], *closed: type[ast.AST]) -> Iterator[ast.AST]
             todo += [*ast.iter_child_nodes(node)][::-1]
 
 
-def required(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """Return the names of the parameters without a default."""
+def required_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """Return the names of the parameters that have no default."""
     arguments = function.args
     # `ast` has the defaults of the last positional parameters, and one entry for every keyword-only parameter.
     positional = [parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args)]
@@ -107,6 +107,7 @@ def blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
     """Yield the blocks of statements directly inside a statement; none for a definition, which does not run them."""
     if isinstance(node, DEFINITIONS):
         return
+    # The handlers of a `try` and the cases of a `match` are no statements, but have a block.
     owners = [node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())]
     owned = [getattr(owner, name, None) for owner in owners for name in ("body", "orelse", "finalbody")]
     yield from (block for block in owned if block)

@@ -79,7 +79,7 @@ class Server:
         if "kill" in request:
             tree.kill_all(pid for pid, task in self.tasks.items() if task == request["kill"])
             return
-        code_cache.hold(Path(self.work, worker.CODE))
+        code_cache.preload(Path(self.work, worker.CODE))
         pid = os.fork()
         if pid == 0:
             self._become_worker(request, fds)
@@ -202,7 +202,7 @@ def _warm_up_hypothesis() -> None:
 
     from pv.engines.property import constants
 
-    constants.only_from()
+    constants.draw_from()
     drawn = st.tuples(st.lists(st.integers()), st.floats(), st.text(), st.booleans() | st.sampled_from("ab"))
     test = given(drawn, st.data())(lambda value, data: None)
     settings(database=None, max_examples=2, deadline=None, derandomize=True)(test)()

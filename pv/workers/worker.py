@@ -164,7 +164,7 @@ def _reads(trace: ProcessTrace, root: Path) -> Record:
 
 def _reach(planted: import_hook.ImportHook, trace: ProcessTrace, status: str) -> Record:
     """Return the functions that ran, whether the mutant did, and the status of a mutant that was not planted."""
-    reach: Record = {"reached": sorted(trace.seen), "mutant_reached": planted.mutated() in trace.seen}
+    reach: Record = {"reached": sorted(trace.seen), "mutant_reached": planted.mutated_name in trace.seen}
     if trace.broken:
         return reach | {"status": TrialStatus.INVALID_MUTANT.value, "detail": trace.broken}
     # An error may be the reason why the module was not imported, so report the error.
@@ -201,7 +201,7 @@ class _Services:
 
     def ready(self) -> None:
         """Separate the coverage of the imports from the coverage of the attack, which starts now."""
-        code_cache.leave_dataclasses()
+        code_cache.stop_caching_dataclasses()
         coverage.imported()
 
 

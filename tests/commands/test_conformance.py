@@ -144,7 +144,7 @@ def test_script_that_exits_on_import_gets_a_hint(project: Project) -> None:
     parses = "import argparse\nargs = argparse.ArgumentParser().parse_args(['--lr'])\n"
     write(project("trainers"), {"script.py": f"{parses}\ndef train(model): ...\n"})
     text = pv.render(pv.check("script:train", only=["TL-DATA-001"]))
-    assert "the subject cannot be loaded: SystemExit: 2; put what a script does into a function" in text
+    assert "the subject cannot be loaded: SystemExit: 2; a subject is imported" in text
 
 
 def test_topic_selects_its_claims_and_another_name_is_answered_with_the_commands_of_the_suite(project: Project) -> None:

@@ -139,7 +139,7 @@ def test_steps_before_the_failure_of_a_command_in_a_contract_are_judged(
 ) -> None:
     shutil.copytree(faulty[0] / "trace", tmp_path / reference_run.OBSERVED)
     (tmp_path / reference_run.TRACE).touch()
-    reference_run.Record(tmp_path, "cpu", {}).end({"output": ""}, "it ended with status 1")
+    reference_run.RunFolder(tmp_path, "cpu", {}).end({"output": ""}, "it ended with status 1")
     worker: Any = SimpleNamespace(failures=FailureClassifier(tmp_path, []))
     payloads = {
         id_: RunPayload(directory=str(tmp_path), arguments={}, observed=id_) for id_ in ("TR-GRAD-001", "TR-GRAD-002")

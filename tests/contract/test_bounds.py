@@ -2,7 +2,7 @@
 
 import pytest
 
-from pv.contract.bounds import Bound, bound, box
+from pv.contract.bounds import Bound, parse_bound, parse_box
 
 
 @pytest.mark.parametrize(
@@ -17,9 +17,9 @@ from pv.contract.bounds import Bound, bound, box
     ],
 )
 def test_values_of_a_bound_start_nearest_to_zero_and_match_its_size(text: str, values: list[object]) -> None:
-    assert list(bound(text).values()) == values
-    assert bound(text).size == len(values)
-    assert all(bound(text).contains(value) for value in values)
+    assert list(parse_bound(text).values()) == values
+    assert parse_bound(text).size == len(values)
+    assert all(parse_bound(text).contains(value) for value in values)
 
 
 @pytest.mark.parametrize("value", [-1, 10, 3.0, True, "3", None, [3]])
@@ -30,11 +30,11 @@ def test_a_bound_admits_nothing_of_another_type_or_size(value: object) -> None:
 @pytest.mark.parametrize("text", ["", "0..", "0...9", "int 0..9x", "list of 0..9", "0..9, at most 3"])
 def test_invalid_bound_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="invalid bound"):
-        bound(text)
+        parse_bound(text)
 
 
 def test_a_box_is_the_product_of_its_bounds_and_requires_leaves_points_out() -> None:
-    small = box({"a": "0..2", "b": "bool", "c": "list of int 0..1, at most 1"}, "a > 0 and (b or len(c) == 1)")
+    small = parse_box({"a": "0..2", "b": "bool", "c": "list of int 0..1, at most 1"}, "a > 0 and (b or len(c) == 1)")
     points = list(small.points())
     assert small.size == len(points) == 18
     assert points[:4] == [
@@ -62,4 +62,4 @@ def test_a_box_is_the_product_of_its_bounds_and_requires_leaves_points_out() -> 
 def test_a_precondition_compares_bounds_and_does_nothing_else(requires: str) -> None:
     refused = r"unknown bound|unsupported syntax|unknown function|invalid condition|too long"
     with pytest.raises(ValueError, match=refused):
-        box({"a": "0..9"}, requires)
+        parse_box({"a": "0..9"}, requires)

@@ -54,6 +54,10 @@ def spoilt(old: str, new: str) -> str:
 # In addition to the files of tests/bad_contracts.
 TEXTS: dict[str, tuple[str | bytes, str]] = {
     "binary": (bytes(range(256)), "2:118 PV001 invalid UTF-8: byte 0x80; save the file as UTF-8"),
+    "byte order mark": (
+        b"\xef\xbb\xbf" + "é".encode() + b"\xff",
+        "1:2 PV001 invalid UTF-8: byte 0xff; save the file as UTF-8",
+    ),
     "latin-1": ("a: é\nb: ü".encode("latin-1"), "1:4 PV001 invalid UTF-8: byte 0xe9; save the file as UTF-8"),
     "huge": (b"a: " + b"x" * (1 << 20), "1:1 PV003 file too large: expected at most 1 MiB; split the contract"),
     "deep block": (

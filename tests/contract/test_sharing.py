@@ -25,7 +25,7 @@ def loaded(folder: Path, **contracts: str) -> dict[str, Contract]:
 
 
 def test_references_are_replaced_by_domains_and_constants(tmp_path: Path) -> None:
-    keys = sharing.executable(loaded(tmp_path, base=BASE)["base"])
+    keys = sharing.executable_equations(loaded(tmp_path, base=BASE)["base"])
     assert keys["scaled"]["domain"] == {"x": "logits[V]", "tau": "real 0.5..8"}
     assert keys["scaled"]["expression"] == "part = weight(tau)\nsum(x) / part - (-100)  \n"
     assert keys["scaled"]["tolerance"]["why"] == "costs $5"
@@ -34,9 +34,9 @@ def test_references_are_replaced_by_domains_and_constants(tmp_path: Path) -> Non
 def test_used_equation_brings_those_that_it_calls(tmp_path: Path) -> None:
     user = "use: [base.scaled]\nequations: {own: {domain: {x: real}, expression: x}}\n"
     contracts = loaded(tmp_path, base=BASE, user=user)
-    equations = sharing.executable(contracts["user"])
+    equations = sharing.executable_equations(contracts["user"])
     assert list(equations) == ["own", "scaled", "weight"]
-    assert equations["scaled"] == sharing.executable(contracts["base"])["scaled"]
+    assert equations["scaled"] == sharing.executable_equations(contracts["base"])["scaled"]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_used_equation_brings_those_that_it_calls(tmp_path: Path) -> None:
 )
 def test_unknown_references_are_reported_with_their_position(tmp_path: Path, text: str, unknown: Any) -> None:
     contract = loaded(tmp_path, base=f"constants: {{most: 8}}\nequations: {{e: {{{text}}}}}\n")["base"]
-    assert list(sharing.unknown(contract)) == unknown
+    assert list(sharing.unknown_references(contract)) == unknown
 
 
 @pytest.mark.parametrize("name", sorted(adapter_suites()))

@@ -42,8 +42,8 @@ def test_position_inside_a_scalar_is_that_in_the_file(scalar: str, tmp_path: Pat
     text = f"a:\n  b: {scalar}\n"
     (tmp_path / "x.yaml").write_text(text)
     root, _ = parse(tmp_path / "x.yaml", Path("x.yaml"))
-    inside = root.value["a"].value["b"].inside
-    assert inside is not None
-    place = inside.place(1, len("x + z"))
+    position = root.value["a"].value["b"].text_position
+    assert position is not None
+    place = position.locate(1, len("x + z"))
     row = text.split("\n")[place.line - 1]
     assert row[place.column - 1 :].startswith("zz")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pv.equations.causes import between, cause, ratio
+from pv.equations.causes import cause, describe_difference, ratio
 
 X = torch.arange(1.0, 13.0, dtype=torch.float64).reshape(3, 4) ** 1.5
 HOLE, LAST = X.clone(), X.clone()
@@ -39,9 +39,9 @@ def test_named_arrays_say_which_differ_and_how_and_have_one_ratio() -> None:
     wanted = {"weight": X, "bias": X[0], "scale": X[1]}
     found = {"weight": 3 * X, "bias": 3 * X[0], "scale": X[1], "extra": X}
     says = "only in the first: extra; 2 of 3 differ: weight, bias: it is 3 times that everywhere"
-    assert between(found, wanted) == says
-    assert between(X, X[0]) == "shapes [3, 4] and [4]"
-    assert between(X, 1.0) == between(wanted, wanted) == ""
+    assert describe_difference(found, wanted) == says
+    assert describe_difference(X, X[0]) == "shapes [3, 4] and [4]"
+    assert describe_difference(X, 1.0) == describe_difference(wanted, wanted) == ""
     wanted = {"weight": X, "bias": X[0]}
     assert ratio({"weight": -2 * X, "bias": -2 * X[0]}, wanted, 1e-6) == pytest.approx(-2)
     assert ratio({"weight": 2 * X, "bias": X[0]}, wanted, 1e-6) is None

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pv.equations.domain import parse_domain
-from pv.equations.examples import Drawer, Shrinker
+from pv.equations.examples import Drawer, Example, Shrinker
 
 DOMAIN = {
     "N": "size 1..5",
@@ -104,3 +104,17 @@ def test_index_is_renumbered_when_slices_are_removed_and_a_size_without_array_be
     assert sorted(smallest.arrays["s"].tolist()) == [0.0, 4.0]
     smallest, _ = shrunk({"K": "size 1..9", "x": "real[N]"}, lambda example: example.sizes["K"] > 2)
     assert (smallest.sizes, lists(smallest)) == ({"K": 3, "N": 1}, {"x": [0.0]})
+
+
+def test_shrunk_distribution_still_sums_to_one_if_only_outcomes_without_probability_are_left() -> None:
+    tried = []
+
+    def fails(example):
+        tried.append(example.arrays["p"])
+        return bool((example.arrays["p"] > 0).all())
+
+    example = Example({"p": torch.tensor([0.5, 0.5, 0.0, 0.0], dtype=torch.float64)}, {"V": 4})
+    assert Shrinker(parse_domain({"p": "prob[V]"}), fails).smallest(example).arrays["p"].tolist() == [0.5, 0.5]
+    tried.clear()
+    Shrinker(parse_domain({"p": "prob[V]"}), lambda example: tried.append(example.arrays["p"])).smallest(example)
+    assert all(float(array.sum()) == 1 for array in tried), tried

@@ -8,7 +8,8 @@ import torch
 import yaml
 
 from pv.equations.language import ELEMENTWISE
-from pv.equations.tensors import F64, ROUNDED, reduced
+from pv.equations.tensors import F64, ROUNDED
+from pv.equations.tensors import reduce_content as reduced
 from tests.equations import implementations
 
 NAMES = list(yaml.safe_load(Path(__file__).with_name("formulas.yaml").read_text(encoding="utf-8")))
@@ -36,7 +37,11 @@ def test_reductions_of_nothing_are_those_of_the_empty_set() -> None:
     assert empty == {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf, "logsumexp": -math.inf}
     assert reduced("mean", content, [1], nowhere).isnan().all()
     conditions = torch.ones(1, 2, dtype=torch.bool)
-    assert [reduced(name, conditions, [1], nowhere).item() for name in ("count", "any", "all")] == [0.0, False, True]
+    assert [reduced(name, conditions, [1], nowhere).item() for name in ("count", "any", "all")] == [
+        0.0,
+        False,
+        True,
+    ]
 
 
 # The others have the names that they have in `math`.

@@ -63,7 +63,7 @@ def test_a_swap_is_probed_under_its_own_name(folder: Path) -> None:
     value(plan, folder, "import subject\nshow(subject.double(2))")
     found, applied = log_of(folder, plan)
     assert ("other:triple" in found, "subject:double" in found, applied) == (True, False, True)
-    assert ImportHook(plan).mutated() == "other:triple"
+    assert ImportHook(plan).mutated_name == "other:triple"
 
 
 START = "import os, subprocess, sys, subject\n{code}\nif __name__ == '__main__':\n    show(0)"

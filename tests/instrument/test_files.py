@@ -1,6 +1,7 @@
 """Which files a worker says that it has read, each case in a process of its own, and which it may not write."""
 
 import json
+import os
 import py_compile
 from contextlib import nullcontext
 from pathlib import Path
@@ -119,6 +120,9 @@ def test_pipe_that_is_open_is_no_folder(root: Path) -> None:
         ("shutil.rmtree", ("/", None), True),
         ("os.rename", ("/own/a", "/project/a", -1, -1), True),
         ("open", ("/project/sub/../a.py", "rb+", 0), True),
+        ("open", ("/project/a.py", None, os.O_CREAT | os.O_WRONLY), True),  # os.open, as in Path.touch
+        ("open", ("/project/a.py", None, os.O_RDONLY | os.O_CLOEXEC), False),
+        ("open", ("a.py", None, os.O_CREAT | os.O_WRONLY), False),  # may be below an open folder
         ("os.remove", ("/own/t1/a", -1), False),
         ("os.remove", ("a", 7), False),  # below an open folder
         ("shutil.rmtree", ("/own/t1", None), False),

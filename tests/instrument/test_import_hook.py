@@ -185,9 +185,9 @@ def test_another_key_or_source_or_a_damaged_file_is_compiled(
 
 
 def test_code_that_a_fork_server_holds_is_not_read_again(tmp_path: Path) -> None:
-    code_cache.hold(tmp_path / "missing")
+    code_cache.preload(tmp_path / "missing")
     first = load_or_compile(str(tmp_path), ("held",), SOURCE, lambda: compile(SOURCE, "held.py", "exec"))
-    code_cache.hold(tmp_path)
+    code_cache.preload(tmp_path)
     next(tmp_path.iterdir()).unlink()
     assert load_or_compile(str(tmp_path), ("held",), SOURCE, lambda: pytest.fail("compiled again")) == first
 
@@ -198,11 +198,11 @@ def test_methods_of_dataclasses_are_kept_at_import_alone(tmp_path: Path) -> None
         assert made(1) == made(1) and repr(made(1)) == f"{name}(number=1)"
         return len(list(tmp_path.iterdir()))
 
-    code_cache.keep_dataclasses(str(tmp_path))
+    code_cache.cache_dataclasses(str(tmp_path))
     try:
         kept = define("Kept")
     finally:
-        code_cache.leave_dataclasses()
+        code_cache.stop_caching_dataclasses()
     assert 0 < kept == define("Left")
 
 

@@ -85,7 +85,7 @@ def test_detected_mutant_is_not_equivalent_and_its_limit_follows_from_the_longer
 
 
 def test_endless_mutant_is_killed_by_its_limit_and_counted_apart(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge, "LEAST_LIMIT_S", 0.5)
+    monkeypatch.setattr(judge, "MIN_LIMIT_S", 0.5)
     shop.add("S-COUNTDOWN", "falsify_countdown")
     result = shop.mutate("S-COUNTDOWN")
     assert shop.fates(result)["countdown: seconds -= 1 -> seconds += 1"] is MutantStatus.TIMEOUT

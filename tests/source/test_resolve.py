@@ -78,6 +78,8 @@ MALFORMED = {
     "[tool.pv]\nroots = []\n": "for 'roots' in .*: expected a non-empty list of folders",
     "[tool.pv]\nroots = [1]\n": "invalid value 1 for 'roots' in .*: expected a folder",
     "[tool.pv]\nevidence = '../elsewhere'\n": "expected a folder inside the project",
+    '[tool.pv]\nevidence = "a\\u0000b"\n': "for 'evidence' in .*: expected a folder",
+    f"[tool.pv]\ncontracts = ['{'a' * 300}']\n": "for 'contracts' in .*: expected a folder",
     "[tool.pv\n": "cannot read",
 }
 

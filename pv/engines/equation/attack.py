@@ -276,11 +276,11 @@ class _Attack:
         """Return the comparisons of an example. Raise `Refuted`, `NoValue`, or what the code raises."""
         values, exact = self._encode_arguments(example)
         # If the code kills the worker, the parent reports these arguments.
-        self.stream.calling(values, exact=exact)
+        self.stream.begin_call(values, exact=exact)
         try:
             return self._comparisons(example)
         finally:
-            self.stream.returned()
+            self.stream.end_call()
 
     def _comparisons(self, example: Example) -> list[Comparison]:
         """Return the comparisons of an example. Raise as `_check`."""

@@ -60,7 +60,7 @@ class EquationEngine(Engine[EquationPayload]):
     ) -> EquationPayload:
         return EquationPayload(
             equation=claim.equation or "",
-            equations=sharing.executable(contract),
+            equations=sharing.executable_equations(contract),
             examples=conditions.examples or claim.examples,
             seed=seed_of(claim.id, conditions.seed),
             replay=conditions.replay,
@@ -84,7 +84,7 @@ class EquationEngine(Engine[EquationPayload]):
 
     def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
         modules = ("pv.engines.equation.attack",)
-        if _part_without_torch(claim.equation or "", sharing.executable(contract)):
+        if _part_without_torch(claim.equation or "", sharing.executable_equations(contract)):
             # Preload torch although it is missing, so that the failed import is reported.
             return ("torch", *modules)
         return modules
@@ -96,7 +96,7 @@ class EquationEngine(Engine[EquationPayload]):
         """Check names, sizes and domains. The worker checks `requires`, and lint reports an invalid equation."""
         if not replay.startswith("{"):
             raise UsageError(f"invalid example for {claim.id}: expected the arguments of the equation as a JSON object")
-        definitions, _ = parse_equations(sharing.executable(contract))
+        definitions, _ = parse_equations(sharing.executable_equations(contract))
         if claim.equation not in definitions:
             return
         variables = definitions[claim.equation].variables

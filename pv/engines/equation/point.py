@@ -90,17 +90,17 @@ def _shape_faults(variable: Variable, array: Array, sizes: dict[str, tuple[int, 
         yield f"{name} has the shape {list(array.shape)}, its axes are [{','.join(variable.axes)}]"
         return
     for axis, size in zip(variable.axes, array.shape, strict=True):
-        known_size, of = sizes.setdefault(axis, (size, name))
-        if known_size != size:
-            yield f"axis {axis} has size {known_size} in {of} and {size} in {name}"
+        first_size, first_name = sizes.setdefault(axis, (size, name))
+        if first_size != size:
+            yield f"axis {axis} has size {first_size} in {first_name} and {size} in {name}"
 
 
 def _size_faults(variables: Mapping[str, Variable], sizes: Mapping[str, tuple[int, str]]) -> Iterator[str]:
     """Yield the faults of axes whose size is outside of its declared domain."""
-    for axis, (size, of) in sizes.items():
+    for axis, (size, name) in sizes.items():
         declared = variables.get(axis)
         if declared is not None and not float(declared.low) <= size <= float(declared.high):
-            yield f"axis {axis} has size {size} in {of}, its domain is {declared.low:g}..{declared.high:g}"
+            yield f"axis {axis} has size {size} in {name}, its domain is {declared.low:g}..{declared.high:g}"
 
 
 def _value_faults(
@@ -135,7 +135,7 @@ def _is_in_domain(variable: Variable, number: float, low: float, high: float, ro
     """Return whether a number is in the domain of a variable, up to one rounding."""
     if variable.extra is not None and number == variable.extra:
         return True
-    is_integer = number == math.floor(number) if math.isfinite(number) else False
+    is_integer = math.isfinite(number) and number == math.floor(number)
     if variable.kind in (Kind.INT, Kind.INDEX, Kind.MASK, Kind.SIZE) and not is_integer:
         return False
     # An example that was printed in its dtype may be one rounding outside of a bound.
@@ -148,5 +148,5 @@ def _sums_to_one(variable: Variable, array: Array) -> bool:
     """Return whether the probabilities along the last axis sum to 1, up to `SUM_ERROR`."""
     size = array.shape[-1]
     rows = (array.numbers[start : start + size] for start in range(0, len(array.numbers), size)) if size else ()
-    exps = (map(math.exp, row) if variable.kind is Kind.LOGPROB else row for row in rows)
-    return all(abs(math.fsum(row) - 1) <= SUM_ERROR for row in exps)
+    distributions = (map(math.exp, row) if variable.kind is Kind.LOGPROB else row for row in rows)
+    return all(abs(math.fsum(distribution) - 1) <= SUM_ERROR for distribution in distributions)

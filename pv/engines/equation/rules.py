@@ -15,6 +15,7 @@ from pv.equations.parse import Definition, parse_equations
 from pv.source import resolve
 from pv.source.resolve import Unbound
 
+# The code of a finding by the part of the equation that is invalid.
 CODES = {
     Part.NAME: "PV180",
     Part.EXPRESSION: "PV180",
@@ -49,7 +50,7 @@ def equations(context: Context) -> Iterator[Finding]:
     unknown = list(_unknown_names(contract))
     yield from (finding for _, finding in unknown)
     yield from _import_faults(contract)
-    definitions, problems = parse_equations(sharing.executable(contract))
+    definitions, problems = parse_equations(sharing.executable_equations(contract))
     incomplete = {name for name, _ in unknown}
     for problem in problems:
         # Problems of equations that `use` imports are reported in their own contracts.
@@ -60,49 +61,47 @@ def equations(context: Context) -> Iterator[Finding]:
             keys = ", ".join(repr(key) for key in equation.executable)
             hint = f"required with {keys}"
             yield error("PV180", equation.location, f"{equation.name}: missing key 'expression'", hint)
-    yield from _use_faults(context, definitions)
+    yield from _usage_faults(context, definitions)
 
 
 def _unknown_names(contract: Contract) -> Iterator[tuple[str, Finding]]:
     """Yield a finding for each unknown `$name`, with the name of its equation."""
-    by_name, equations = (
-        {equation.name: equation for equation in contract.equations},
-        list(sharing.shared_values(contract)),
-    )
-    for equation, key, name, place in sharing.unknown(contract):
+    by_name = {equation.name: equation for equation in contract.equations}
+    shared_names = list(sharing.shared_values(contract))
+    for equation, key, name, position in sharing.unknown_references(contract):
         text = by_name[equation].texts.get(key)
-        location = text(*place) if text is not None else by_name[equation].location
-        yield (
-            equation,
-            error("PV187", location, f"{key} of {equation}: unknown '${name}'", did_you_mean(name, equations)),
-        )
+        location = text(*position) if text is not None else by_name[equation].location
+        message = f"{key} of {equation}: unknown '${name}'"
+        yield equation, error("PV187", location, message, did_you_mean(name, shared_names))
 
 
 def _import_faults(contract: Contract) -> Iterator[Finding]:
     """Yield a finding for each entry of `use` that cannot be resolved, or that imports an existing name."""
     for name in sorted(set(contract.domains) & set(contract.constants)):
         yield error("PV187", contract.location, f"{name!r} is both a domain and a constant", "rename one")
-    circle = sharing.circle(contract)
-    taken_names: dict[str, object] = {equation.name: None for equation in contract.equations}
+    cycle = sharing.find_cycle(contract)
+    # The keys of imported equations by name; None for equations of the contract, which no import may redefine.
+    defined: dict[str, object] = {equation.name: None for equation in contract.equations}
     for used in contract.use:
-        id_, name = sharing.split(used)
+        id_, name = sharing.split_entry(used)
         if id_ == contract.id or id_ not in contract.known:
             other_ids = [other for other in contract.known if other != contract.id]
             yield error("PV187", used.location, f"unknown contract {id_!r} in 'use'", did_you_mean(id_, other_ids))
             continue
-        if id_ in circle[1:2]:
-            message, hint = f"circular 'use': {' -> '.join(circle)}", "move the equation to one of them"
+        # The cycle starts at the contract, so its second id is in the entry of `use` to report.
+        if id_ in cycle[1:2]:
+            message, hint = f"circular 'use': {' -> '.join(cycle)}", "move the equation to one of them"
             yield error("PV187", used.location, message, hint)
             continue
-        theirs = sharing.executable(contract.known[id_])
-        if name not in theirs:
+        equations_there = sharing.executable_equations(contract.known[id_])
+        if name not in equations_there:
             message = f"unknown executable equation {name!r} of {id_}"
-            yield error("PV187", used.location, message, did_you_mean(name, theirs))
-        for imported, keys in sharing.brought(contract, used).items():
-            if imported in taken_names and taken_names[imported] != keys:
-                message = f"duplicate equation {imported!r}: {used.text} brings another one"
+            yield error("PV187", used.location, message, did_you_mean(name, equations_there))
+        for equation, keys in sharing.imported(contract, used).items():
+            if equation in defined and defined[equation] != keys:
+                message = f"duplicate equation {equation!r}: {used.text} brings another one"
                 yield error("PV187", used.location, message, "rename one of the two")
-            taken_names.setdefault(imported, keys)
+            defined.setdefault(equation, keys)
 
 
 def _finding(equation: Equation, problem: InvalidEquation) -> Finding:
@@ -117,15 +116,15 @@ def _finding(equation: Equation, problem: InvalidEquation) -> Finding:
     return error(code, location, f"{problem.key} of {equation.name}: {refusal.message}", refusal.hint)
 
 
-def _use_faults(context: Context, definitions: dict[str, Definition]) -> Iterator[Finding]:
-    """Check that equation falsifiers have an executable equation, and that every executable equation is used."""
+def _usage_faults(context: Context, definitions: dict[str, Definition]) -> Iterator[Finding]:
+    """Yield findings for falsifiers whose equation cannot be evaluated, and for equations that nothing uses."""
     contract, used = context.contract, set[str]()
     for falsifier in contract.falsifiers:
         if falsifier.equation is None or not is_compared(falsifier):
             continue
         name = falsifier.equation
         used.add(name)
-        if name not in sharing.executable(contract) and name in {e.name for e in contract.equations}:
+        if name not in sharing.executable_equations(contract) and name in {e.name for e in contract.equations}:
             hint = "add an `expression` to the equation, or a `test` to the falsifier"
             message = f"{falsifier.id}: equation {name!r} is not executable"
             yield error("PV184", falsifier.at("equation"), message, hint)
@@ -133,7 +132,7 @@ def _use_faults(context: Context, definitions: dict[str, Definition]) -> Iterato
             message = f"{falsifier.id}: equation {name!r} is not compared with any code"
             yield error("PV184", falsifier.at("equation"), message, "add `implemented_by` to the equation")
     for other in contract.known.values():
-        used |= {name for id_, name in map(sharing.split, other.use) if id_ == contract.id}
+        used |= {name for id_, name in map(sharing.split_entry, other.use) if id_ == contract.id}
     for definition in definitions.values():
         used |= {name for formula in definition.formulas for name in formula.called}
         used |= {definition.derivative.equation} if definition.derivative else set()
@@ -146,8 +145,8 @@ def _use_faults(context: Context, definitions: dict[str, Definition]) -> Iterato
 def _compares_code(definitions: dict[str, Definition], name: str) -> bool:
     """Return whether the equation, or the equation that it differentiates, has an implementation."""
     derivative = definitions[name].derivative
-    of = definitions.get(derivative.equation) if derivative is not None else None
-    return definitions[name].call is not None or (of is not None and of.call is not None)
+    base = definitions.get(derivative.equation) if derivative is not None else None
+    return definitions[name].call is not None or (base is not None and base.call is not None)
 
 
 @rule(
@@ -158,14 +157,14 @@ def _compares_code(definitions: dict[str, Definition], name: str) -> bool:
 def implemented(context: Context) -> Iterator[Finding]:
     """Check that every subject with which an equation is compared has a function that accepts the call."""
     contract = context.contract
-    parsed, _ = parse_equations(sharing.executable(contract))
+    parsed, _ = parse_equations(sharing.executable_equations(contract))
     declared = {equation.name for equation in contract.equations}
     # Several falsifiers may compare the same equation with the same subject: report it once.
     seen: set[tuple[str, Target]] = set()
     for falsifier in contract.falsifiers:
         equation = parsed.get(falsifier.equation or "") if is_compared(falsifier) else None
         if equation is None or equation.name not in declared or equation.call is None or context.subject is not None:
-            continue
+            continue  # a trial reports it if a subject from the command line does not accept the call
         try:
             subject = contract.subject_of(falsifier)
         except LookupError:
@@ -188,15 +187,11 @@ def _call_faults(context: Context, equation: Definition, subject: Target) -> Ite
                 hint = did_you_mean(path, problem.known)
                 yield error("PV186", text(1, 1), f"implemented_by of {equation.name}: {problem}", hint)
                 return
-        refused = _refusal(context, Target(subject.module, path), call)
-        if refused:
-            place = text(1, call.col_offset + 1) if equation.call.text.isascii() else text(1, 1)
-            yield error(
-                "PV189",
-                place,
-                f"implemented_by of {equation.name}: {name} {refused}",
-                _signature(context, subject, path),
-            )
+        if mismatch := _mismatch(context, Target(subject.module, path), call):
+            # `ast` counts columns in bytes, so the column in characters is only known for ASCII.
+            location = text(1, call.col_offset + 1) if equation.call.text.isascii() else text(1, 1)
+            message = f"implemented_by of {equation.name}: {name} {mismatch}"
+            yield error("PV189", location, message, _signature(context, subject, path))
     target = Target(subject.module, ".".join(part for part in (subject.attribute, equation.call.function) if part))
     if not _names_an_argument(equation) and _returns_nothing(context, target):
         message = f"implemented_by of {equation.name}: {equation.call.function} returns nothing"
@@ -232,7 +227,7 @@ def _returns_nothing(context: Context, target: Target) -> bool:
 
 
 def _missing_name(context: Context, target: Target) -> Unbound | None:
-    """Return the problem that a subject does not have a name; None if it has it, or another problem is in the way."""
+    """Return the error if a subject lacks a name; None if it has the name, or cannot be resolved for another reason."""
     try:
         resolve.target_file(context.project, target)
     except Unbound as problem:
@@ -240,32 +235,32 @@ def _missing_name(context: Context, target: Target) -> Unbound | None:
     return None
 
 
-def _refusal(context: Context, target: Target, call: ast.Call) -> str:
+def _mismatch(context: Context, target: Target, call: ast.Call) -> str:
     """Return why a function does not accept the arguments of a call; "" if it does, or if this is unknown."""
     try:
-        accepted = resolve.parameters(context.project, target)
+        parameters = resolve.parameters(context.project, target)
     except Unbound:
         return ""  # a file that cannot be read is reported elsewhere
     keywords = [str(keyword.arg) for keyword in call.keywords]
-    return accepted.problem(len(call.args), keywords) if accepted is not None else ""
+    return parameters.problem(len(call.args), keywords) if parameters is not None else ""
 
 
 def _signature(context: Context, subject: Target, path: str) -> str:
     """Describe the parameters of a function, for a hint."""
-    accepted = resolve.parameters(context.project, Target(subject.module, path))
-    named = [*accepted.positional, *accepted.keyword] if accepted is not None else []
-    return f"its parameters are {', '.join(named)}" if named else "it has no parameters"
+    parameters = resolve.parameters(context.project, Target(subject.module, path))
+    names = [*parameters.positional, *parameters.keyword] if parameters is not None else []
+    return f"its parameters are {', '.join(names)}" if names else "it has no parameters"
 
 
 @rule(Code("PV188", "a variable of an equation's domain that nothing uses", Stops.NOTHING))
 def variables(context: Context) -> Iterator[Finding]:
     """Check that every variable is used, since an unused variable is usually a forgotten argument."""
-    parsed, _ = parse_equations(sharing.executable(context.contract))
+    parsed, _ = parse_equations(sharing.executable_equations(context.contract))
     for equation in context.contract.equations:
-        definition, written = parsed.get(equation.name), equation.executable.get("domain")
-        for name in (
-            _unused_variables(definition, parsed) if definition is not None and isinstance(written, dict) else ()
-        ):
+        definition = parsed.get(equation.name)
+        if definition is None or not isinstance(equation.executable.get("domain"), dict):
+            continue  # invalid, or a derivative that inherits its domain
+        for name in _unused_variables(definition, parsed):
             text = equation.texts.get(f"domain/{name}")
             location = text(1, 1) if text is not None else equation.location
             message = f"{equation.name} does not use its variable {name!r}"

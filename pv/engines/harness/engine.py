@@ -52,7 +52,7 @@ class HarnessEngine(Engine[HarnessPayload]):
         self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions
     ) -> HarnessPayload:
         harness = _harness(claim)
-        box = bounds.box(harness.bounds, harness.requires)
+        box = bounds.parse_box(harness.bounds, harness.requires)
         return HarnessPayload(
             test=code.test(harness),
             bounds=dict(harness.bounds),
@@ -63,16 +63,16 @@ class HarnessEngine(Engine[HarnessPayload]):
         )
 
     def attack(self, payload: HarnessPayload, worker: Worker) -> dict[str, object]:
-        from pv.engines.harness import prove as engine
+        from pv.engines.harness import prove as prover
         from pv.engines.harness.point import Claim
 
         subject = worker.subject()
         claim = Claim(worker.function(payload.test), subject, worker.failures, worker.stream)
         worker.ready()
         if payload.replay is not None:
-            return engine.replay(claim, payload.replay)
-        space = bounds.box(payload.bounds, payload.requires)
-        return engine.prove(claim, space, payload.engines, payload.limit_s, worker.stream)
+            return prover.replay(claim, payload.replay)
+        box = bounds.parse_box(payload.bounds, payload.requires)
+        return prover.prove(claim, box, payload.engines, payload.limit_s, worker.stream)
 
     def parameters(self, claim: Falsifier) -> tuple[str, ...]:
         return ("subject", *_harness(claim).bounds)

@@ -71,7 +71,7 @@ def _locals(function: Function, body: Iterable[ast.AST]) -> dict[str, ast.expr |
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     bound: dict[str, ast.expr | None] = {parameter.arg: instance_of(parameter.annotation) for parameter in named}
     bound |= {parameter.arg: None for parameter in (arguments.vararg, arguments.kwarg) if parameter is not None}
-    nodes = list(syntax.inside(body, *COMPREHENSIONS))
+    nodes = list(syntax.nodes_inside(body, *COMPREHENSIONS))
     values: dict[ast.expr, ast.expr | None] = {}
     for node in nodes:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:

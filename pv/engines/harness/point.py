@@ -32,15 +32,15 @@ class Claim:
         """Return the record of the refutation of the predicate at `point`; None if the predicate holds."""
         if self.stream is not None:
             # Report the point to the parent process first, in case the call kills the worker.
-            self.stream.calling(point)
+            self.stream.begin_call(point)
         try:
             # Pass copies of lists: points share their lists, and the predicate may change one.
             answer = self._answer({n: list(value) if type(value) is list else value for n, value in point.items()})
         except BaseException as error:
-            return self._record(point, self.failures.status(error), _text(error), self.failures.frames(error))
+            return self._record(point, self.failures.status(error), _describe(error), self.failures.frames(error))
         finally:
             if self.stream is not None:
-                self.stream.returned()
+                self.stream.end_call()
         return None if answer else self._record(point, TrialStatus.REFUTED, "the predicate returned False", [])
 
     def _answer(self, point: Point) -> bool:
@@ -70,7 +70,7 @@ def _is_numpy_bool(answer: object) -> bool:
     return type(answer).__module__ == "numpy" and type(answer).__name__ in ("bool", "bool_")
 
 
-def _text(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     explanation = explain(error)
     return f"{type(error).__name__}: {explanation}" if explanation else describe_error(error)
 

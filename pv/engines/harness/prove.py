@@ -11,7 +11,7 @@ from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 
 # Number of points between two checks of the time limit: few enough to stop in time, and enough to make checks cheap.
-LOOK_EVERY = 256
+POINTS_PER_CHECK = 256
 
 
 def enumerate_box(claim: Claim, box: Box, limit_s: float) -> dict[str, object]:
@@ -27,7 +27,7 @@ def enumerate_box(claim: Claim, box: Box, limit_s: float) -> dict[str, object]:
     """
     start, tried, outside = time.process_time(), 0, 0
     for number, point in enumerate(box.points()):
-        seconds = time.process_time() - start if number % LOOK_EVERY == 0 else 0.0
+        seconds = time.process_time() - start if number % POINTS_PER_CHECK == 0 else 0.0
         if seconds > limit_s:
             detail = (
                 f"exhaustive: at its limit of {limit_s:g} s of CPU time, {number:,} of {box.size:,} points were tried"
@@ -53,13 +53,14 @@ def _complete(tried: int, outside: int, seconds: float, box: Box) -> dict[str, o
     return {"status": TrialStatus.NO_EXAMPLES.value, "detail": f"the box is empty: {why}", **counts}
 
 
+# The answers of engines by status. Two engines contradict each other if their answers differ.
 REFUTING = (TrialStatus.REFUTED.value, TrialStatus.RAISED.value)
 ANSWERS = {
     TrialStatus.HELD.value: "it holds",
     TrialStatus.NO_EXAMPLES.value: "no point",
     **dict.fromkeys(REFUTING, "refuted"),
 }
-NO_ANSWER = (TrialStatus.TIMEOUT.value, TrialStatus.INCONCLUSIVE.value, TrialStatus.SKIPPED.value)
+UNDECIDED = (TrialStatus.TIMEOUT.value, TrialStatus.INCONCLUSIVE.value, TrialStatus.SKIPPED.value)
 
 
 def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream: Stream) -> dict[str, object]:
@@ -69,13 +70,12 @@ def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream
     """
     records: dict[str, dict[str, object]] = {}
     # Enumeration first: it runs the code itself, so its counterexample needs no confirmation.
-    for engine in sorted(engines, key="exhaustive".__ne__):
-        if engine == "exhaustive":
-            records[engine] = enumerate_box(claim, box, limit_s)
-            if records[engine]["status"] in REFUTING:
-                return records[engine]
-        else:
-            records[engine] = symbolic.prove(claim, box, limit_s, stream)
+    if "exhaustive" in engines:
+        records["exhaustive"] = enumerate_box(claim, box, limit_s)
+        if records["exhaustive"]["status"] in REFUTING:
+            return records["exhaustive"]
+    if "symbolic" in engines:
+        records["symbolic"] = symbolic.prove(claim, box, limit_s, stream)
     return next(iter(records.values())) if len(records) == 1 else combine(records)
 
 
@@ -90,17 +90,17 @@ def combine(records: Mapping[str, dict[str, object]]) -> dict[str, object]:
     details = "; ".join(str(record["detail"] or f"{engine}: {record['status']}") for engine, record in records.items())
     outcomes = list(records.values())
     answers = [record for record in outcomes if record["status"] in ANSWERS]
-    silent = [record for record in outcomes if record["status"] in NO_ANSWER]
-    broken = next((record for record in outcomes if record not in (*answers, *silent)), None)
-    if broken is not None:
-        return {**broken, "detail": details}
-    # An undecided engine neither supports nor contradicts the other one.
-    first = min(answers or silent, key=lambda record: record["status"] not in REFUTING)
+    undecided = [record for record in outcomes if record["status"] in UNDECIDED]
+    failed = next((record for record in outcomes if record not in (*answers, *undecided)), None)
+    if failed is not None:
+        return {**failed, "detail": details}
+    # A refutation, if there is one; an undecided engine neither supports nor contradicts another engine.
+    first = min(answers or undecided, key=lambda record: record["status"] not in REFUTING)
     if len({ANSWERS[str(record["status"])] for record in answers}) > 1:
         return {**first, "status": TrialStatus.ERROR.value, "detail": f"the engines disagree: {details}"}
     if first["status"] in REFUTING:
         return first
-    return {**(silent[0] if silent else first), "detail": details}
+    return {**(undecided[0] if undecided else first), "detail": details}
 
 
 def replay(claim: Claim, point: Mapping[str, object]) -> dict[str, object]:

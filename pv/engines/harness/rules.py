@@ -64,9 +64,9 @@ def _possible(names: Names, certain: Iterable[Definition]) -> Iterator[Definitio
     return _closure(certain, lambda definition: [*names.references(definition), *names.possible_references(definition)])
 
 
-def _closure(start: Iterable[Definition], onward: Callable[[Definition], Iterable[Definition]]) -> Iterator[Definition]:
-    """Yield the definitions that are reachable from `start`, each once."""
-    # A depth-first closure; definitions are compared by identity.
+def _closure(start: Iterable[Definition], refers: Callable[[Definition], Iterable[Definition]]) -> Iterator[Definition]:
+    """Yield the definitions that are reachable from `start` by references, each once."""
+    # Depth-first search; definitions are compared by identity.
     reached: set[Definition] = set()
     todo = list(start)
     while todo:
@@ -74,13 +74,14 @@ def _closure(start: Iterable[Definition], onward: Callable[[Definition], Iterabl
         if definition not in reached:
             reached.add(definition)
             yield definition
-            todo += onward(definition)
+            todo += refers(definition)
 
 
 def _in_order(definitions: Iterable[Definition]) -> tuple[Definition, ...]:
     return tuple(sorted(definitions, key=lambda d: (str(d.module.path), d.line)))
 
 
+# Decorators that store results, and expressions whose value can be changed.
 CACHES = {"cache", "lru_cache", "cached_property", "singledispatch"}
 MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.Call)
 # Methods that change their object. They are compared by name alone, since the class of the object is unknown.
@@ -113,8 +114,8 @@ def _state_of_function(
         if syntax.name_of(decorator) in CACHES:
             yield f"keeps its results in a {ast.unparse(decorator).partition('(')[0]}"
     # Names whose objects are shared between calls: names of the module, imports and mutable defaults, no local names.
-    shared = (definition.module.names | set(definition.module.imports)) - _names_of_call(function) | _defaults(function)
-    shared |= {"subject"}  # the module under contract
+    shared = (definition.module.names | set(definition.module.imports)) - _local_names(function)
+    shared |= _mutable_defaults(function) | {"subject"}  # the module under contract
     for node in ast.walk(function):
         if isinstance(node, ast.Global):
             yield f"assigns the global {node.names[0]!r}"
@@ -146,18 +147,19 @@ def _root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _names_of_call(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+def _local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     """Return the local names of a function: its parameters, and the names bound in its body."""
     nodes = list(ast.walk(function))
     bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     return bound | {node.arg for node in nodes if isinstance(node, ast.arg)}
 
 
-def _defaults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+def _mutable_defaults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     """Return the parameters with a mutable default value, which all calls share."""
     arguments = function.args
-    named = [*arguments.posonlyargs, *arguments.args]
-    pairs = list(zip(named[len(named) - len(arguments.defaults) :], arguments.defaults, strict=True))
+    positional = [*arguments.posonlyargs, *arguments.args]
+    # `ast` has the defaults of the last positional parameters, and one entry for every keyword-only parameter.
+    pairs = list(zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True))
     pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
     return {argument.arg for argument, default in pairs if isinstance(default, MUTABLE)}
 
@@ -168,25 +170,18 @@ FILES = {"io", "os", "pathlib", "shutil", "tempfile", "glob", "fileinput", "mmap
 CLOCK = {"time", "datetime", "calendar"}
 RANDOMNESS = {"random", "secrets", "uuid", "hypothesis"}
 PROCESSES = {
-    "subprocess",
-    "multiprocessing",
-    "threading",
-    "concurrent",
-    "asyncio",
-    "signal",
-    "socket",
-    "urllib",
-    "http",
+    *("subprocess", "multiprocessing", "threading", "concurrent", "asyncio", "signal", "socket", "urllib", "http")
 }
-PYTHON = {"sys", "importlib", "builtins", "gc", "inspect", "weakref"}
-WHY = {
+INTERPRETER = {"sys", "importlib", "builtins", "gc", "inspect", "weakref"}
+IMPURE = {
     **dict.fromkeys(NO_SOLVER, "no solver can follow it"),
     **dict.fromkeys(FILES, "it reads or writes files"),
     **dict.fromkeys(CLOCK, "its value depends on the clock"),
     **dict.fromkeys(RANDOMNESS, "its value is random"),
-    **dict.fromkeys(PYTHON, "its value depends on the interpreter's state"),
+    **dict.fromkeys(INTERPRETER, "its value depends on the interpreter's state"),
     **dict.fromkeys(PROCESSES, "a proof covers no other process or thread"),
 }
+"""Why a harness may not use a module, by top-level package."""
 HINTS = {
     "PV192": "prove a pure function of numbers, and move this to its caller",
     "PV193": "return the new value instead of keeping it",
@@ -203,11 +198,11 @@ def boxes(context: Context) -> Iterator[Finding]:
     """Check that the bounds of harnesses admit values, and that `requires` is an expression over them."""
     for harness in context.contract.harnesses:
         for name, text in harness.bounds.items():
-            if bounds.bound(text).empty:
+            if bounds.parse_bound(text).empty:
                 hint = "write the lower end first"
                 yield error("PV190", harness.at(f"bounds/{name}"), f"{harness.id}: {name} {text} admits no value", hint)
         try:
-            bounds.precondition(harness.requires, tuple(harness.bounds))
+            bounds.parse_condition(harness.requires, tuple(harness.bounds))
         except ValueError as problem:
             hint = f"compare the bounds {', '.join(harness.bounds)} with numbers or each other"
             yield error("PV191", harness.at("requires"), f"{harness.id}: {problem}", hint)
@@ -230,14 +225,10 @@ def predicates(context: Context) -> Iterator[Finding]:
 def _unbounded_parameters(context: Context, harness: Harness) -> Iterator[Finding]:
     """Yield a finding for each required parameter of the predicate that has no bound."""
     assert harness.test is not None
-    arguments = resolve.function(context.project, harness.test).node.args
-    named = [*arguments.posonlyargs, *arguments.args]
-    optional = [a.arg for a in named[len(named) - len(arguments.defaults) :]]
-    optional += [a.arg for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default]
-    for argument in (*named, *arguments.kwonlyargs):
-        if argument.arg not in ("subject", *harness.bounds, *optional):
-            message = f"{harness.id}: {harness.test} has the parameter `{argument.arg}`, which has no bound"
-            yield error("PV112", harness.at("test"), message, f"add it to `bounds`, for example {argument.arg}: 0..8")
+    for name in syntax.required_parameters(resolve.function(context.project, harness.test).node):
+        if name not in ("subject", *harness.bounds):
+            message = f"{harness.id}: {harness.test} has the parameter `{name}`, which has no bound"
+            yield error("PV112", harness.at("test"), message, f"add it to `bounds`, for example {name}: 0..8")
 
 
 def _cannot_fail(context: Context, harness: Harness) -> Iterator[Finding]:
@@ -263,21 +254,23 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
     def is_module(name: str) -> bool:
         if name == "subject":
             return not subject.attribute
+        # A name without a dot comes from `import name`.
         return "." not in name or resolve.find_module(context.project, name) is not None
 
     names = Names(modules, str(subject).replace(":", "."))
     reach = reach_of(names, predicate.path, harness.test.name)
     for definition in reach.certain:
-        for code, why in _faults(definition, names, is_module):
+        for code, why in _first_faults(definition, names, is_module):
             message = f"{harness.id} reaches {_place(context, definition)}, which {why}"
             yield error(code, harness.at("test"), message, HINTS[code])
-    possible = [(d, fault) for d in reach.possible for fault in _faults(d, names, is_module)]
-    for definition, (code, why) in possible[:1]:
+    # One notice is enough, since the predicate may reach none of these definitions.
+    possible = ((d, fault) for d in reach.possible for fault in _first_faults(d, names, is_module))
+    for definition, (code, why) in islice(possible, 1):
         message = f"{harness.id} may reach {_place(context, definition)}, which {why}"
         yield notice(code, harness.at("test"), message, UNSURE)
 
 
-def _faults(definition: Definition, names: Names, is_module: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+def _first_faults(definition: Definition, names: Names, is_module: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     """Yield code and text of the first impure operation of a definition, and of the first state that it keeps."""
     impure = (("PV192", f"uses {name}: {why}") for name, why in _impure_names(definition, names))
     states = (("PV193", why) for why in find_kept_state(definition, is_module))
@@ -288,15 +281,14 @@ def _impure_names(definition: Definition, names: Names) -> Iterator[tuple[str, s
     """Yield the names that have effects outside of the call or that a solver cannot follow, each with the reason."""
     for node in ast.walk(definition.node):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            names_used = (
-                [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            )
-            yield from ((name, WHY[name.partition(".")[0]]) for name in names_used if name.partition(".")[0] in WHY)
+            aliases = [alias.name for alias in node.names]
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else aliases
+            yield from ((name, IMPURE[top]) for name in modules if (top := name.partition(".")[0]) in IMPURE)
     for name in names.external_names(definition):
         if name in BUILTINS:
             yield f"{name}()", "it acts outside its arguments"
-        elif name.partition(".")[0] in WHY:
-            yield name, WHY[name.partition(".")[0]]
+        elif (top := name.partition(".")[0]) in IMPURE:
+            yield name, IMPURE[top]
 
 
 def _place(context: Context, definition: Definition) -> str:

@@ -26,12 +26,13 @@ from pv.engines.trial import TrialStatus
 
 MISSING = "CrossHair is not installed; install the extra `symbolic` of pv-contracts"
 MODULE = "pv_symbolic_harness"
-# Largest number of points to try, and to search for points that fulfil `requires`. They are enough to detect most state
-# that is kept between calls, and cost less than an enumeration.
-CONCRETE_POINTS, LOOKED_AT = 200, 10_000
+# Largest number of points to try concretely, and of points to search for points that fulfil `requires`. They are enough
+# to detect most state that is kept between calls, and cost less than an enumeration.
+CONCRETE_POINTS, SEARCHED_POINTS = 200, 10_000
 # Shrinking takes at most 2 s of CPU time, and first tries all points made of the 4 smallest values of every bound.
 CORNER, SHRINK_S = 4, 2.0
 FAILED = {"POST_FAIL", "EXEC_ERR", "POST_ERR"}
+"""The states of CrossHair's messages that have a counterexample."""
 
 
 def prove(claim: Claim, box: Box, limit_s: float, stream: Stream) -> dict[str, object]:
@@ -129,7 +130,7 @@ def _confirmation_record(claim: Claim, box: Box, paths: int, seconds: float) -> 
 
 def _points_in_box(box: Box) -> Iterator[Point]:
     """Yield the first points of the box that fulfil `requires`, at most `CONCRETE_POINTS`."""
-    return islice(filter(box.admits, islice(box.points(), LOOKED_AT)), CONCRETE_POINTS)
+    return islice(filter(box.admits, islice(box.points(), SEARCHED_POINTS)), CONCRETE_POINTS)
 
 
 def _empty_box_record(box: Box) -> dict[str, object]:
@@ -208,24 +209,25 @@ def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Value] | None:
 def _shrink(claim: Claim, box: Box, point: Point, status: object) -> dict[str, Value]:
     """Return a smaller point that also refutes the claim with `status`.
 
-    If the time suffices, no point with one value nearer to zero refutes it so.
+    If the time suffices, no point with one of the `_simpler_values` of a bound refutes the claim with `status`.
     """
     deadline = time.process_time() + SHRINK_S
 
-    def same(candidate: Point) -> bool:
+    def refutes(candidate: Point) -> bool:
         return box.admits(candidate) and (claim.refutation(candidate) or {}).get("status") == status
 
-    best = next((small for small in box.corner(CORNER) if time.process_time() < deadline and same(small)), dict(point))
-    better = True
-    while better:
-        better = False
+    corner = (small for small in box.corner(CORNER) if time.process_time() < deadline and refutes(small))
+    best = next(corner, dict(point))
+    improved = True
+    while improved:
+        improved = False
         for name, bound in box.bounds.items():
             for value in _simpler_values(bound, best[name]):
                 if time.process_time() > deadline:
                     return best
                 candidate = {**best, name: value}
-                if same(candidate):
-                    best, better = candidate, True
+                if refutes(candidate):
+                    best, improved = candidate, True
                     break
     return best
 
@@ -233,17 +235,18 @@ def _shrink(claim: Claim, box: Box, point: Point, status: object) -> dict[str, V
 def _simpler_values(bound: Bound, value: Any) -> Iterator[Any]:
     """Yield simpler values of a bound than `value`.
 
-    For a number: the value nearest to zero, the value halfway to it, and the next value towards it. For a list: the
-    list without one item, and with one simpler item.
+    For a number: the allowed value nearest to zero, the value halfway to it, and the next value towards it. For a list:
+    the list without one of its items, and with one of its items simpler.
     """
     if bound.most is not None:
         yield from (value[:place] + value[place + 1 :] for place in range(len(value)))
-        one = Bound(bound.low, bound.high, bound.boolean)
+        item_bound = Bound(bound.low, bound.high, bound.boolean)
         for place, item in enumerate(value):
-            yield from ([*value[:place], less, *value[place + 1 :]] for less in _simpler_values(one, item))
+            simpler_items = _simpler_values(item_bound, item)
+            yield from ([*value[:place], simpler, *value[place + 1 :]] for simpler in simpler_items)
         return
-    least = min(max(0, bound.low), bound.high)
-    distance = int(value) - least
-    for part in dict.fromkeys((0, distance // 2, distance - (1 if distance > 0 else -1))):
-        if abs(part) < abs(distance):
-            yield bool(least + part) if bound.boolean else least + part
+    nearest = min(max(0, bound.low), bound.high)
+    distance = int(value) - nearest
+    for shorter in dict.fromkeys((0, distance // 2, distance - (1 if distance > 0 else -1))):
+        if abs(shorter) < abs(distance):
+            yield bool(nearest + shorter) if bound.boolean else nearest + shorter

@@ -216,7 +216,7 @@ class _Search:
             try:
                 self._try(args, arguments)
             finally:
-                self.stream.returned()
+                self.stream.end_call()
                 self.printed = output.getvalue()
 
     def _try(self, args: tuple[object, ...], arguments: Mapping[str, object]) -> None:
@@ -263,7 +263,7 @@ class _Search:
     def _stream_arguments(self) -> None:
         """Write the current arguments to the stream."""
         values, exact = self._encode_arguments()
-        self.stream.calling(values, exact=exact)
+        self.stream.begin_call(values, exact=exact)
 
     def _encode_arguments(self) -> tuple[dict[str, object], bool]:
         """Return the arguments as JSON, and whether they can be replayed: values drawn from `st.data()` cannot."""

@@ -11,10 +11,11 @@ from typing import Any
 
 from hypothesis.internal.conjecture import providers
 
+# The private names of Hypothesis that are replaced or used here.
 PARTS = ("_get_local_constants", "_local_constants", "constants_from_module", "CONSTANTS_CACHE")
 
 
-def only_from(*modules: str) -> None:
+def draw_from(*modules: str) -> None:
     """Let Hypothesis draw the constants of these loaded modules, and of no other module.
 
     This also saves memory: by default, Hypothesis inspects every loaded module, which in a fork copies much of the
@@ -23,11 +24,11 @@ def only_from(*modules: str) -> None:
     # There is no public setting, so replace a private function.
     if not all(hasattr(providers, part) for part in PARTS):
         return
-    _, none, read, cached = (getattr(providers, part) for part in PARTS)
+    _, no_constants, read, drawn_cache = (getattr(providers, part) for part in PARTS)
 
     @cache
     def constants() -> Any:
-        return reduce(or_, (read(sys.modules[name]) for name in modules), none)
+        return reduce(or_, (read(sys.modules[name]) for name in modules), no_constants)
 
     providers._get_local_constants = constants
-    cached.cache.clear()
+    drawn_cache.cache.clear()

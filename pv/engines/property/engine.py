@@ -43,14 +43,15 @@ class PropertyEngine(Engine[PropertyPayload]):
         from pv.engines.property import constants
         from pv.engines.property.attack import Settings, attack, load_profile
 
-        constants.only_from()  # a module may draw examples when it is imported
+        constants.draw_from()  # no module, since a module may draw examples when it is imported
         load_profile(payload.examples, shrink=not worker.mutated)
         subject, test = worker.subject(), worker.function(payload.test)
-        constants.only_from(worker.subject_module)
+        constants.draw_from(worker.subject_module)
         worker.ready()
-        fixed = {"subject": subject, "device": worker.device}
-        expected = {name: value for name, value in fixed.items() if name in payload.test.parameters}
+        # Hypothesis draws the other parameters of the test.
+        services = {"subject": subject, "device": worker.device}
+        fixed = {name: value for name, value in services.items() if name in payload.test.parameters}
         settings = Settings(
             examples=payload.examples, seed=payload.seed, stop_at_first=worker.mutated, replay=payload.replay
         )
-        return attack(test, expected, settings, worker.failures, worker.stream)
+        return attack(test, fixed, settings, worker.failures, worker.stream)

@@ -102,15 +102,15 @@ class RunEngine(Engine[RunPayload]):
         """Execute the run; return the fields of the trial if the run raised an exception, None if it finished."""
         from pv.engines.run import reference_run
 
-        record = reference_run.Record(Path(payload.directory), worker.device, payload.arguments)
+        folder = reference_run.RunFolder(Path(payload.directory), worker.device, payload.arguments)
         if payload.callable is not None:
             subject = worker.subject()
-            execute = partial(reference_run.execute, worker.function(payload.callable), subject, record)
+            execute = partial(reference_run.execute, worker.function(payload.callable), subject, folder)
         else:
             # The subject of a command is not imported: it may be a script, which an import would run.
-            execute = partial(reference_run.execute_command, payload.command, payload.environment, record)
+            execute = partial(reference_run.execute_command, payload.command, payload.environment, folder)
         worker.ready()
-        worker.stream.calling(dict(payload.arguments))
+        worker.stream.begin_call(dict(payload.arguments))
         try:
             execute()
         except BaseException as error:
@@ -124,7 +124,7 @@ class RunEngine(Engine[RunPayload]):
                 "valid": 1,
             }
         finally:
-            worker.stream.returned()
+            worker.stream.end_call()
         return None
 
     def binding(self, claim: Falsifier) -> str:

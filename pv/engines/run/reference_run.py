@@ -14,9 +14,8 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-RESULT, TRACE = "result.json", "trace.jsonl"
-OBSERVED = "observed"
-"""The folder of the traces that the observers of a command have written."""
+# In the folder of a run: the files of the result and of the trace, and the folder of the traces of an observed command.
+RESULT, TRACE, OBSERVED = "result.json", "trace.jsonl", "observed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +28,8 @@ class RunRecord:
         directory: The folder for files of the run.
         result: The result, as JSON.
         trace: The traced events, in order.
+        observed: The `pv.suites.training_run.run.Run` that is built from the traces of a command; None for a function.
+        failure: Why the command failed; "" if it did not.
     """
 
     arguments: Mapping[str, Any]
@@ -36,15 +37,13 @@ class RunRecord:
     directory: Path
     result: Any
     trace: tuple[Mapping[str, Any], ...]
-    # The `pv.suites.training_run.run.Run` that is built from the traces of a command; None for a function.
     observed: Any = None
-    # Why the command failed; "" if it did not.
     failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """The folder of a run's record, its device and its arguments."""
+class RunFolder:
+    """The folder in which a run is recorded, with the device and the arguments of the run."""
 
     directory: Path
     device: str
@@ -62,57 +61,57 @@ class Record:
         self.files.mkdir(parents=True)
 
     def end(self, result: object, failure: str = "") -> None:
-        """Write the result, and why a command failed. Raise TypeError if the result is not JSON."""
+        """Write the result, and why a command failed ("" if it did not). Raise TypeError if the result is not JSON."""
         content = {"arguments": dict(self.arguments), "device": self.device, "result": result, "failure": failure}
         # The result is written last: a record without it is incomplete.
         (self.directory / RESULT).write_text(_json(content, result, "result"), encoding="utf-8")
 
 
-def execute(callable_: Callable[..., object], subject: object, record: Record) -> None:
+def execute(callable_: Callable[..., object], subject: object, folder: RunFolder) -> None:
     """Call the configured function of a run, and record its result and trace.
 
     Args:
         callable_: Called as `callable_(subject, device=, directory=, trace=, **arguments)`.
         subject: The subject of the contract.
-        record: The folder, device and arguments.
+        folder: The folder in which the run is recorded.
 
     Raises:
         TypeError: The result or an event is not JSON.
     """
-    record.begin()
-    with _trace(record.directory / TRACE) as trace:
+    folder.begin()
+    with _trace(folder.directory / TRACE) as trace:
         # A copy: the run may change its arguments.
-        arguments = copy.deepcopy(dict(record.arguments))
-        result = callable_(subject, device=record.device, directory=record.files, trace=trace, **arguments)
-    record.end(result)
+        arguments = copy.deepcopy(dict(folder.arguments))
+        result = callable_(subject, device=folder.device, directory=folder.files, trace=trace, **arguments)
+    folder.end(result)
 
 
-def execute_command(command: Sequence[str], environment: Mapping[str, str], record: Record) -> None:
-    """Run a training command, observed, and record its traces, its output, and an event for each optimizer step.
+def execute_command(command: Sequence[str], environment: Mapping[str, str], folder: RunFolder) -> None:
+    """Run a training command under observation; record its traces, its output, and an event for each optimizer step.
 
     If it fails, the reason is recorded, and the traces until then can be judged.
 
     Args:
-        command: The words of the command; `{name}` stands for an argument, `{directory}` for the folder of files.
+        command: The words of the command; `{name}` is replaced by an argument, `{directory}` by the folder of files.
         environment: Environment variables in addition to the variables of this process.
-        record: The folder in which the run is recorded.
+        folder: The folder in which the run is recorded.
     """
     from pv.observe import launch
     from pv.suites.training_run.run import read_folder, steps_of
 
-    record.begin()
-    (record.directory / OBSERVED).mkdir()
+    folder.begin()
+    (folder.directory / OBSERVED).mkdir()
     # Word by word, without a shell: a value with spaces stays one argument.
-    words = [filled(word, {**record.arguments, "directory": str(record.files)}) for word in command]
+    words = [fill_placeholders(word, {**folder.arguments, "directory": str(folder.files)}) for word in command]
     variables = {**os.environ, **environment}
-    variables |= launch.environment(record.directory / OBSERVED, inherited=variables)
+    variables |= launch.environment(folder.directory / OBSERVED, inherited=variables)
     # `python` in a command is this interpreter, even if its virtual environment is not activated.
     variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
-    with (record.directory / "output").open("w+", encoding="utf-8", errors="replace") as file:
+    with (folder.directory / "output").open("w+", encoding="utf-8", errors="replace") as file:
         try:
             status = subprocess.run(words, env=variables, stdin=subprocess.DEVNULL, stdout=file, stderr=file).returncode
         except OSError as error:
-            record.end({"output": ""}, f"cannot run {words[0]}: {error.strerror}")
+            folder.end({"output": ""}, f"cannot run {words[0]}: {error.strerror}")
             return
         file.seek(0)
         output = file.read()
@@ -120,14 +119,14 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], reco
     # The last line of a traceback is the exception.
     last = (output.strip().splitlines() or ["it printed nothing"])[-1]
     failure = f"`{shlex.join(words)}` ended with status {status}: {last}" if status else ""
-    with _trace(record.directory / TRACE) as trace:
-        for process in read_folder(record.directory / OBSERVED, complete=True).processes:
+    with _trace(folder.directory / TRACE) as trace:
+        for process in read_folder(folder.directory / OBSERVED, complete=True).processes:
             for step in steps_of(process):
                 trace({"event": "step", **step})
-    record.end({"output": output}, failure)
+    folder.end({"output": output}, failure)
 
 
-def filled(word: str, arguments: Mapping[str, object]) -> str:
+def fill_placeholders(word: str, arguments: Mapping[str, object]) -> str:
     """Return a word of a command with the value of an argument in place of each `{name}`; other braces stay."""
 
     def value(match: re.Match[str]) -> str:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pv.suites.bench import SuiteBench
 
 FAILED = (TrialStatus.REFUTED, TrialStatus.RAISED)
-LOADED = "the subject cannot be loaded"
-SCRIPT = "; put what a script does into a function: it is imported"
+CANNOT_LOAD = "the subject cannot be loaded"
+SCRIPT_HINT = "; a subject is imported, so move the code of a script into a function"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +84,8 @@ class SuiteEngine(Engine[SuitePayload]):
         from pv.engines.property.attack import Settings, attack, load_profile, with_examples
 
         load_profile(payload.main.examples, shrink=not worker.mutated)
-        parts = {**payload.premises, payload.claim: payload.main}
-        tests = {id_: with_examples(worker.function(part.test), part.examples) for id_, part in parts.items()}
+        suite_tests = {**payload.premises, payload.claim: payload.main}
+        functions = {id_: with_examples(worker.function(t.test), t.examples) for id_, t in suite_tests.items()}
         bench: SuiteBench | None = None
         try:
             bench = _bench(payload, worker)
@@ -93,30 +93,31 @@ class SuiteEngine(Engine[SuitePayload]):
             if reason := bench.missing(payload.claim, payload.main.needs):
                 return {"status": TrialStatus.NOT_CLAIMED.value, "detail": reason}
             _warm_up(bench, payload.main.needs, worker)
-        except PvError as error:  # the subject cannot be tried; the text is the reason, or what to write
-            record = {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
+        except PvError as error:  # the subject cannot be tried; the text says why, or how to correct the adapter
+            record: Record = {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
+            # With `independent_features`, other claims that need none of them get this status without being tried.
             independent = sorted(getattr(bench, "independent_features", ()))
-            return record | (
-                {} if {*independent}.intersection(payload.main.needs) else {"independent_features": independent}
-            )
+            if not {*independent}.intersection(payload.main.needs):
+                record["independent_features"] = independent
+            return record
 
         def try_claim(id_: str, stream: Stream, replay: str = "") -> Record:
-            examples, seed = parts[id_].examples, parts[id_].seed
+            examples, seed = suite_tests[id_].examples, suite_tests[id_].seed
             options = Settings(
                 examples=examples, seed=seed, stop_at_first=worker.mutated, replay=replay, skips_examples=True
             )
-            return attack(tests[id_], {"bench": bench}, options, worker.failures, stream)
+            return attack(functions[id_], {"bench": bench}, options, worker.failures, stream)
 
         # If a premise fails, the claim is likely to fail too: report the fault once, under the premise. Not on a
         # mutant, whose fault may break a premise as well.
         for id_, premise in () if worker.mutated else payload.premises.items():
-            reason, declared = bench.missing(_id_in_suite(id_), premise.needs), _id_in_suite(id_) in bench.not_claimed
-            if reason and not declared:
+            reason = bench.missing(_id_in_suite(id_), premise.needs)
+            if reason and _id_in_suite(id_) not in bench.not_claimed:
                 continue  # a premise about a missing feature is skipped
             result = try_claim(id_, Silent())
             status = TrialStatus(result["status"])
             if status is TrialStatus.SKIPPED and not reason:
-                return {"status": status.value, "detail": result["detail"]}  # a report shows a reason once
+                return {"status": status.value, "detail": result["detail"]}  # a report shows equal details once
             if status in FAILED and reason:
                 detail = f"its premise {id_} is not claimed: {reason}"
                 return {"status": TrialStatus.NOT_CLAIMED.value, "detail": detail}
@@ -151,7 +152,7 @@ class CannotRun(PvError):
 
 def _bench(payload: SuitePayload, worker: Worker) -> "SuiteBench":
     """Create the bench of the subject. Raise PvError with the reason if that is impossible."""
-    with _cannot_run_on_error(LOADED, worker):
+    with _cannot_run_on_error(CANNOT_LOAD, worker):
         bench: SuiteBench = worker.function(payload.bench)(worker.subject(), worker.shared)
     refuse_unknown(bench.not_claimed, payload.ids)
     return bench
@@ -166,23 +167,22 @@ def refuse_unknown(not_claimed: Iterable[str], ids: Sequence[str]) -> None:
 
 
 def _warm_up(bench: "SuiteBench", needs: Sequence[str], worker: Worker) -> None:
-    """Run the simplest job of a bench that has one, but not on a mutant: there the exception kills it.
+    """Run the simplest job of a bench that has one, but not on a mutant, which an exception must kill.
 
     A failure is stored in the shared folder, so that the workers of other claims do not run the job again.
     """
     if not hasattr(bench, "warm_up") or worker.mutated:
         return
-    record = (
-        worker.shared / "cannot-run" if worker.shared and not bench.independent_features.intersection(needs) else None
-    )
-    if record and record.exists():
-        raise CannotRun(record.read_text())
+    shared = None if bench.independent_features.intersection(needs) else worker.shared
+    failure = shared / "cannot-run" if shared else None
+    if failure and failure.exists():
+        raise CannotRun(failure.read_text())
     try:
         with _cannot_run_on_error(bench.warm_up_failure, worker):
             bench.warm_up(needs)
     except CannotRun as error:
-        if record:
-            _publish(record, str(error))
+        if failure:
+            _publish(failure, str(error))
         raise
 
 
@@ -208,9 +208,9 @@ def _cannot_run_on_error(action: str, worker: Worker) -> Iterator[None]:
         yield
     except (Exception, SystemExit) as error:
         place = worker.failures.user_frame(error)
-        if worker.mutated or isinstance(error, PvError) or (action == LOADED and not place):
+        if worker.mutated or isinstance(error, PvError) or (action == CANNOT_LOAD and not place):
             raise
-        hint = SCRIPT if action == LOADED and isinstance(error, SystemExit) else ""
+        hint = SCRIPT_HINT if action == CANNOT_LOAD and isinstance(error, SystemExit) else ""
         raise CannotRun(f"{action}: {describe_error(error)}{hint}" + (f"\nat {place}" if place else "")) from error
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import pytest
 
-from pv.contract.bounds import box
+from pv.contract.bounds import parse_box
 from pv.engines.failures import FailureClassifier
 from pv.engines.harness.point import Claim
 from pv.engines.harness.prove import combine, symbolic
@@ -39,7 +39,7 @@ def test_broken_then_disagreement_then_a_counterexample_then_no_answer(one: str,
         assert "A; B" in record["detail"]
 
 
-SPACE = box({"a": "0..9", "b": "bool", "c": "list of int 0..3, at most 2"}, "a > 0 or\n b")
+SPACE = parse_box({"a": "0..9", "b": "bool", "c": "list of int 0..3, at most 2"}, "a > 0 or\n b")
 
 
 @pytest.mark.parametrize(

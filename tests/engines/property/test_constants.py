@@ -13,7 +13,7 @@ from pv.engines.property import constants
 import loaded_before
 {prepare}
 import loaded_beside, subject
-constants.only_from("subject")
+constants.draw_from("subject")
 from hypothesis import given, seed, settings, strategies as st
 
 drawn = set()
@@ -29,7 +29,7 @@ print(sorted(drawn & {{123454321, 234565432, 345676543}}))
 """
 
 
-@pytest.mark.parametrize("prepare", ["", "constants.only_from()"], ids=["spawned", "forked"])
+@pytest.mark.parametrize("prepare", ["", "constants.draw_from()"], ids=["spawned", "forked"])
 def test_constants_of_the_subject_alone_are_drawn(tmp_path: Path, prepare: str) -> None:
     for name, number in {"subject": 123454321, "loaded_before": 234565432, "loaded_beside": 345676543}.items():
         (tmp_path / f"{name}.py").write_text(f"def limit():\n    return {number}\n")

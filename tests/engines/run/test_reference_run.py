@@ -7,19 +7,19 @@ import pytest
 import torch
 
 from pv.engines.run import reference_run
-from pv.engines.run.reference_run import Record
+from pv.engines.run.reference_run import RunFolder
 
 
 def test_second_attempt_starts_with_an_empty_directory(tmp_path: Path) -> None:
     stale = tmp_path / "run" / "files" / "stale.bin"
     stale.parent.mkdir(parents=True)
     stale.write_bytes(b"s")
-    reference_run.execute(lambda *_, **__: {}, "s", Record(tmp_path / "run", "cpu", {"steps": 0}))
+    reference_run.execute(lambda *_, **__: {}, "s", RunFolder(tmp_path / "run", "cpu", {"steps": 0}))
     assert not stale.exists()
 
 
 def test_a_run_that_changes_its_arguments_changes_no_recorded_ones(tmp_path: Path) -> None:
-    record = Record(tmp_path / "run", "cpu", {"sizes": [4, 8]})
+    record = RunFolder(tmp_path / "run", "cpu", {"sizes": [4, 8]})
     reference_run.execute(lambda *_, sizes, **__: sizes.pop(), "s", record)
     assert reference_run.read(tmp_path / "run").arguments == record.arguments == {"sizes": [4, 8]}
 
@@ -38,7 +38,7 @@ NOT_JSON = {
 def test_result_that_is_not_json_is_refused_with_a_conversion(tmp_path: Path, says: str) -> None:
     result = NOT_JSON[says]
     with pytest.raises(TypeError, match=re.escape(says)):
-        reference_run.execute(lambda *_, **__: result, "s", Record(tmp_path / "run", "cpu", {}))
+        reference_run.execute(lambda *_, **__: result, "s", RunFolder(tmp_path / "run", "cpu", {}))
     assert not (tmp_path / "run" / reference_run.RESULT).exists()
 
 
@@ -46,7 +46,7 @@ def test_command_that_fails_leaves_its_output_and_the_reason(tmp_path: Path) -> 
     # The script prints its variable and arguments, then fails with a message that looks like a placeholder.
     script = "import os, sys; print(os.environ['A'], *sys.argv[1:]); sys.exit('no {x}')"
     command = ["python", "-c", script, "{n}", "{text}", "{unknown}", "{directory}"]
-    record = Record(tmp_path, "cpu", {"n": 3, "text": "a b"})
+    record = RunFolder(tmp_path, "cpu", {"n": 3, "text": "a b"})
     reference_run.execute_command(command, {"A": "1"}, record)
     run = reference_run.read(tmp_path)
     assert run.result == {"output": f"1 3 a b {{unknown}} {run.directory}\nno {{x}}\n"}
