@@ -86,7 +86,7 @@ def test_claims_behind_one_failed_premise_are_one_line(form: str) -> None:
         claim = replace(base.falsifier, id=id_, options={"premises": (premise,)})
         results.append(replace(base, falsifier=claim, reason=f"its premise {premise} does not hold"))
     shown = render(replace(PLAIN, contracts=(replace(verdict, results=tuple(results)),)), form, width=200)
-    line = "3 claims say nothing because F-A does not hold: F-B, F-C, F-D"
+    line = "3 claims were not tried because F-A does not hold: F-B, F-C, F-D"
     assert shown.replace("`", "").count(line) == 1
     assert "because F-B" not in shown and "### vacuous" not in shown
 
