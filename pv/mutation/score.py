@@ -50,15 +50,15 @@ def fingerprint(project: Project, contract: Contract) -> Fingerprint:
     """
     owner = scope.owners(contract)
     claims = [(f, owner[f.id].subject_of(f)) for f in scope.judging(contract) if engine_of(f).bound]
-    clauses = {f.id: store.clause(owner[f.id], f, subject) for f, subject in claims}
+    clauses = {f.id: store.clause_digest(owner[f.id], f, subject) for f, subject in claims}
     declared = [[str(e.change.function), e.change.find, e.change.replace] for e in contract.equivalents]
     small = {f"{c.id} {run.name}": dict(run.small or {}) for c in (contract, *contract.judges) for run in c.runs}
-    paths = [path for f, subject in claims for path in store.paths(project, owner[f.id], f, subject)]
+    paths = [path for f, subject in claims for path in store.code_files(project, owner[f.id], f, subject)]
     # Without `mutation_scope`, the modules follow from the subjects, so they belong to the fingerprint.
     named, falsifiers = contract.mutation_scope.modules, [f for f, _ in claims]
     within = [] if named else [module.name for module in scope.default(project, contract, falsifiers)]
     clause_digest = digest_data({"clauses": clauses, "equivalents": declared, "small": small, "scope": within})
-    return Fingerprint(clause_digest, store.digests(project, list(dict.fromkeys(paths))))
+    return Fingerprint(clause_digest, store.digests_with_imports(project, list(dict.fromkeys(paths))))
 
 
 def write(project: Project, result: MutationResult, seed: int) -> Path:
@@ -82,7 +82,7 @@ def write(project: Project, result: MutationResult, seed: int) -> Path:
             if j.status in UNDETECTED
         ],
         "clause": rests.clause,
-        "files": {**store.digests_of(project, result.files), **rests.files},
+        "files": {**store.dependency_digests(project, result.files), **rests.files},
     }
     store.write_atomically(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return path
@@ -98,7 +98,7 @@ def read(project: Project, contract: Contract) -> tuple[MutationScore | None, li
     if content is None:
         return None, problems
     if content["contract"] != contract.id:
-        return None, [store.broken(path, f"it is the score of {content['contract']}", renew)]
+        return None, [store.damaged(path, f"it is the score of {content['contract']}", renew)]
     return _score(project, contract, content), []
 
 

@@ -8,6 +8,7 @@ from pv.results.outcome import Outcome, Result
 from pv.results.verdict import FAILING, ContractVerdict, Report, Status
 
 NOTHING_MEASURED = "nothing that the gate requires was measured"
+INTERRUPTED = "interrupted: claims that had not run are undecided"
 
 
 def unmet_requirements(verdict: ContractVerdict) -> tuple[str, ...]:
@@ -75,7 +76,7 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
 
 def unmet_by_report(report: Report) -> tuple[str, ...]:
     """Return the reasons why a validation does not pass, except the reasons of single contracts."""
-    reasons = ["interrupted: claims that had not run are undecided"] if report.interrupted else []
+    reasons = [INTERRUPTED] if report.interrupted else []
     reasons += [f"shard {shard} is in none of the reports" for shard in report.missing]
     if not report.contracts and not report.shards:
         reasons.append("nothing was measured: no contract was tried")

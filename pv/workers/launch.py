@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pv.errors import WorkerLost
-from pv.results.reuse.environment import inherited
+from pv.results.reuse.environment import worker_variables
 from pv.workers import tree
 
 POOL_VARIABLE = "PV_POOL"
@@ -71,7 +71,8 @@ def environment(pool_id: str) -> dict[str, str]:
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if PACKAGE_HOME.name not in ("site-packages", "dist-packages"):
         entries.append(str(PACKAGE_HOME))
-    return {**inherited(os.environ), **ONE_THREAD, POOL_VARIABLE: pool_id, "PYTHONPATH": os.pathsep.join(entries)}
+    path = os.pathsep.join(entries)
+    return {**worker_variables(os.environ), **ONE_THREAD, POOL_VARIABLE: pool_id, "PYTHONPATH": path}
 
 
 def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> "Launcher":

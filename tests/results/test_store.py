@@ -97,10 +97,10 @@ def test_every_key_that_decides_a_result_makes_a_record_stale() -> None:
     claims = [CLAIM, *(replace(CLAIM, **{key: "x"}) for key in ("rule", "prediction")), replace(CLAIM, examples=7)]
     claims += [replace(CLAIM, test=TEST), OBSERVED, replace(OBSERVED, options={**OBSERVED.options, "must_reach": True})]
     boxes = [BOX, replace(BOX, bounds={"n": "0..5"}), replace(BOX, requires="n"), replace(BOX, engine="exhaustive")]
-    clauses = [store.clause(handmade(CLAIM, runs=(run,)), CLAIM, Target("tiny")) for run in runs]
-    clauses += [store.clause(handmade(claim, runs=(RUN,)), claim, Target("tiny")) for claim in (*claims[1:], *boxes)]
-    clauses.append(store.clause(handmade(CLAIM, runs=(RUN,)), CLAIM, Target("other")))
-    assert len({*clauses}) == len(clauses) == 16
+    changed = [(CLAIM, run) for run in runs] + [(claim, RUN) for claim in (*claims[1:], *boxes)]
+    digests = [store.clause_digest(handmade(claim, runs=(run,)), claim, Target("tiny")) for claim, run in changed]
+    digests.append(store.clause_digest(handmade(CLAIM, runs=(RUN,)), CLAIM, Target("other")))
+    assert len({*digests}) == len(digests) == 16
 
 
 def test_a_record_that_names_a_report_of_pv_is_not_stale_because_of_it() -> None:
@@ -108,7 +108,7 @@ def test_a_record_that_names_a_report_of_pv_is_not_stale_because_of_it() -> None
     now = store.Fingerprint("clause", {})
     then = {"clause": "clause", "files": {"pv/report/text.py": "old", "pv/engines/property.py": "old"}}
     assert store.changed_files(project, then, now) == ["pv/engines/property.py"]
-    digests = store.digests_of(project, ["pv/report/text.py", "pv/errors.py", "pyproject.toml"])
+    digests = store.dependency_digests(project, ["pv/report/text.py", "pv/errors.py", "pyproject.toml"])
     assert list(digests) == ["pyproject.toml"]
 
 

@@ -177,45 +177,45 @@ def tree(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def found(tree: Path) -> Iterator[OpenedFilesLog]:
-    with closing(OpenedFilesLog(find_project(tree))) as opened:
-        yield opened
+def log(tree: Path) -> Iterator[OpenedFilesLog]:
+    with closing(OpenedFilesLog(find_project(tree))) as log:
+        yield log
 
 
-def test_file_that_was_only_written_is_not_named(tree: Path, found: OpenedFilesLog) -> None:
+def test_file_that_was_only_written_is_not_named(tree: Path, log: OpenedFilesLog) -> None:
     with (tree / "three.txt").open("a") as file:
         file.write("2\n")
     (tree / "data/new.txt").write_text("2\n")
-    assert found.names() == set()
+    assert log.opened_since() == set()
 
 
-def test_file_counts_for_the_tasks_that_ran_when_it_was_opened(tree: Path, found: OpenedFilesLog) -> None:
+def test_file_counts_for_the_tasks_that_ran_when_it_was_opened(tree: Path, log: OpenedFilesLog) -> None:
     (tree / "three.txt").read_text()  # no task runs: libraries of all tasks may have read it
-    found.begin("first")
-    found.begin("beside")
+    log.begin("first")
+    log.begin("beside")
     (tree / "data/one.txt").read_text()
-    first = found.names(found.end("first"))
-    found.begin("last")
+    first = log.opened_since(log.end("first"))
+    log.begin("last")
     (tree / "data/two.txt").read_text()
-    last, beside = found.names(found.end("last")), found.names(found.end("beside"))
+    last, beside = log.opened_since(log.end("last")), log.opened_since(log.end("beside"))
     assert first == {"three.txt", "data/one.txt"}
     assert last == {"three.txt", "data/two.txt"}
-    assert beside == found.names() == {"three.txt", "data/one.txt", "data/two.txt"}
+    assert beside == log.opened_since() == {"three.txt", "data/one.txt", "data/two.txt"}
 
 
-def test_file_counts_for_all_tasks_once_one_begins_again(tree: Path, found: OpenedFilesLog) -> None:
-    found.begin("lost")
+def test_file_counts_for_all_tasks_once_one_begins_again(tree: Path, log: OpenedFilesLog) -> None:
+    log.begin("lost")
     (tree / "data/one.txt").read_text()
-    found.begin("lost")
-    found.end("lost")
-    found.begin("next")
-    assert found.names(found.end("next")) == {"data/one.txt"}
+    log.begin("lost")
+    log.end("lost")
+    log.begin("next")
+    assert log.opened_since(log.end("next")) == {"data/one.txt"}
 
 
 def test_every_file_counts_where_the_kernel_cannot_tell(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opened_files._libc, "inotify_init1", lambda flags: -1)
     log = OpenedFilesLog(find_project(tree))
-    assert log.names() == {
+    assert log.opened_since() == {
         ".hidden/four.txt",
         "data/one.txt",
         "data/two.txt",
