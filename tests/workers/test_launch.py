@@ -25,7 +25,7 @@ from tests.support.projects import Project
 
 
 def test_tasks_are_spawned_where_the_fork_server_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "supported", lambda: False)
+    monkeypatch.setattr(tree, "supports_fork_server", lambda: False)
     launcher = launch.launcher([], tmp_path).ready()
     assert isinstance(launcher, SpawnLauncher)
     assert launcher.note == "tasks are spawned: this system has no subreapers or no /proc"
