@@ -92,6 +92,7 @@ class RunRequest:
         return self.record
 
     def _execute(self, directory: Path) -> None:
+        """Execute the callable or the command of the run, which writes its record to `directory`."""
         from pv.engines.run import reference_run
         from pv.source import resolve
 
@@ -115,6 +116,7 @@ class Rows:
 
     @cached_property
     def _directory(self) -> "TemporaryDirectory[str]":
+        """The folder of all runs, which is created for the first run."""
         return TemporaryDirectory(prefix="pv-")
 
     def close(self) -> None:
@@ -136,11 +138,11 @@ class Rows:
         target = self.workers.subject or clause.contract.subject_of(clause.claim)
         id_ = f"{clause.claim.id}-{device}"
         if reason := self.workers.why_absent(device):
-            return skipped(wanted, reason, id_)
+            return skipped_row(wanted, reason, id_)
         subject = target.inside(importlib.import_module(target.module))
         # pytest may have put another folder first in sys.path: then a module of the same name was imported.
         if reason := self._imported_from_elsewhere(target):
-            return skipped(wanted, reason, id_)
+            return skipped_row(wanted, reason, id_)
         # The arguments that the clause adds to ARGUMENTS are the variables of a predicate.
         values: dict[str, object] = dict.fromkeys(clause.arguments, WholeBox(cast("Harness", clause.claim)))
         values |= {"device": device, "subject": subject, "run": self._run(clause, device, target, subject)}
@@ -163,7 +165,7 @@ class Rows:
         return self._runs.setdefault((clause.contract.id, name, device, target), fresh)
 
 
-def skipped(wanted: Iterable[str], reason: str, id_: str) -> object:
+def skipped_row(wanted: Iterable[str], reason: str, id_: str) -> object:
     """Return a row of a test that is skipped."""
     return pytest.param(*(None for _ in wanted), marks=pytest.mark.skip(reason=reason), id=id_)
 

@@ -19,7 +19,7 @@ import pytest
 
 from pv.instrument.import_hook import RootsFirst
 from pv.pytest_plugin import arguments
-from pv.pytest_plugin.arguments import ARGUMENTS, Clause, Rows, clauses_of, skipped
+from pv.pytest_plugin.arguments import ARGUMENTS, Clause, Rows, clauses_of, skipped_row
 from pv.pytest_plugin.claims import PREFIXES, ClaimItem, ContractFile, MissingProject, UncollectedClaims, Workers
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _project(config: pytest.Config) -> "Project":
+    """Return the project of the tests. Raise `UsageError` of pytest if its configuration is invalid."""
     from pv.errors import ProjectError
     from pv.source.project import find_project
 
@@ -59,7 +60,7 @@ def _project(config: pytest.Config) -> "Project":
 
 
 def _has_contracts(project: "Project") -> bool:
-    """Return whether a file below the contracts' folders names our format, without loading any."""
+    """Return whether a file below the folders of contracts mentions the format `pv/1`, without parsing any."""
     return any(_names_format(file) for folder in project.contracts for file in folder.rglob("*.y*ml"))
 
 
@@ -200,7 +201,7 @@ class FalsifierPlugin:
         elif wanted and _is_falsifier(metafunc):
             refusals = f"; {self.refusal_text}" if self.refusal_text else ""
             reason = f"no contract binds {metafunc.function.__name__}{refusals}"
-            metafunc.parametrize(wanted, [skipped(wanted, reason, "unbound")])
+            metafunc.parametrize(wanted, [skipped_row(wanted, reason, "unbound")])
 
     def _binding(self, metafunc: pytest.Metafunc) -> list[Clause]:
         """Return the clauses that bind a test function; [] for a method."""
@@ -210,8 +211,9 @@ class FalsifierPlugin:
 
 
 def _is_falsifier(metafunc: pytest.Metafunc) -> bool:
-    is_named = metafunc.function.__name__.startswith(PREFIXES)
-    return is_named and metafunc.definition.getparent(FalsifierModule) is not None
+    """Return whether a function is a falsifier by its name and its module."""
+    has_prefix = metafunc.function.__name__.startswith(PREFIXES)
+    return has_prefix and metafunc.definition.getparent(FalsifierModule) is not None
 
 
 class FalsifierModule(pytest.Module):

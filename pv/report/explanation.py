@@ -34,6 +34,7 @@ def code(name: str, meaning: str, explanation: Explanation | None) -> str:
 
 
 def _example(label: str, explanation: Explanation, text: str) -> Iterator[str]:
+    """Yield the lines of an example of a code; a text "" means that the file does not exist."""
     place = f" ({explanation.file})" if explanation.file else ""
     yield f"{label}{place}:" if text else f"{label}: no such file{place}"
     yield from (f"    {line}".rstrip() for line in text.splitlines())
@@ -117,6 +118,7 @@ def _run(run: Run) -> str:
 
 
 def _mutants(contract: Contract, claim: Falsifier) -> Rows:
+    """Yield the mutants that a claim must kill."""
     declared = {mutant.id: mutant for mutant in contract.mutants}
     for id_ in claim.kills:
         yield "kills", f"{id_}: {declared[id_].fault} ({declared[id_].location})" if id_ in declared else id_
@@ -125,6 +127,7 @@ def _mutants(contract: Contract, claim: Falsifier) -> Rows:
 
 
 def _record(recorded: Recorded) -> str:
+    """Return a recorded result as text: device, status, effort, machine, date, and the files that changed since."""
     machine = f" on {recorded.hardware.name}" if recorded.hardware.name else ""
     effort = recorded.detail or f"{recorded.valid} valid examples"
     stale = f"; stale, changed: {', '.join(recorded.changed)}" if recorded.changed else ""
@@ -132,6 +135,7 @@ def _record(recorded: Recorded) -> str:
 
 
 def _last_result(started: str, result: Result) -> Iterator[str]:
+    """Yield the lines of a result in a saved report: outcome, reason, example, and the results on mutants."""
     trial = result.trial
     effort = f", {trial.valid} valid examples, seed {trial.seed}, {trial.seconds:.2f} s" if trial else ""
     yield f"{result.device}: {result.outcome.value}{effort}, {started}"

@@ -33,6 +33,7 @@ def is_of_script(verdict: ContractVerdict) -> bool:
 
 
 def devices(verdict: ContractVerdict) -> list[str]:
+    """Return the devices on which falsifiers have results, by name."""
     return sorted({result.device for result in verdict.attacks})
 
 
@@ -43,6 +44,7 @@ def claimed_results(verdict: ContractVerdict, device: str) -> list[Result]:
 
 
 def count_held(results: Sequence[Result]) -> int:
+    """Return the number of claims that held or were proved."""
     return sum(result.outcome in GOOD for result in results)
 
 
@@ -91,7 +93,7 @@ def on_device(result: Result) -> str:
 
 
 def outcome_text(result: Result) -> str:
-    """Return the outcome of a result as text; of a script, a claim that is not claimed is called "not reached"."""
+    """Return the outcome of a result as text; for a script, "not reached" in place of "not claimed"."""
     not_reached = result.outcome is Outcome.NOT_CLAIMED and result.falsifier.is_of_script
     return "not reached" if not_reached else result.outcome.value
 

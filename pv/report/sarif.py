@@ -39,6 +39,7 @@ def render(report: Report, view: View) -> str:
 
 
 def _invocation(report: Report, view: View) -> dict[str, object]:
+    """Return the exit code of the command, with unmet requirements and notes."""
     notes = [{"level": "note", "message": {"text": plain(note)}} for note in phrases.notes(report) if note]
     unmet = [{"level": "warning", "message": {"text": plain(text)}} for text in gates.unmet_by_report(report)]
     return {
@@ -64,6 +65,7 @@ def _findings(report: Report) -> Iterator[RuleResult]:
 
 
 def _failures(report: Report, view: View) -> Iterator[RuleResult]:
+    """Yield a result for each failure and each required claim that is undecided, worst first."""
     for outcome in phrases.DETAILED:
         for verdict in report.contracts:
             for result in verdict.results:

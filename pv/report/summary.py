@@ -114,13 +114,13 @@ def contract_lines(verdicts: Sequence[ContractVerdict]) -> list[str]:
 
 def aligned(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Return one line for every row, with aligned cells and without empty columns."""
-    # Devices other than the CPU come between the score and the remarks, by name.
     columns = sorted({column for row in rows for column in row if row[column]}, key=_column_order)
     widths = {column: max(len(row.get(column, "")) for row in rows) for column in columns}
     return [GAP.join(f"{row.get(column, ''):<{widths[column]}}" for column in columns).rstrip() for row in rows]
 
 
 def _column_order(column: str) -> tuple[int, str]:
+    """Return the sort key of a column: known columns in their order, then other devices, then remarks."""
     first = ("cpu", "proved", "mutants", "score")
     return (first.index(column) if column in first else len(first) + (column == REMARKS), column)
 
@@ -162,6 +162,7 @@ def _score_cell(score: MutationScore, least: float | None) -> str:
 
 
 def _line_remarks(verdict: ContractVerdict) -> Iterator[str]:
+    """Yield the remarks of a contract's line: whatever keeps its figures from being complete."""
     if errors := phrases.count_lint_errors(verdict):
         yield count(errors, "lint error")
     if not all(engine_of(result.falsifier).bound for result in verdict.results):

@@ -36,10 +36,12 @@ class Column:
 
     @property
     def verdict(self) -> ContractVerdict | None:
+        """Return the verdict on the subject; None if it could not be tried."""
         return self.report.contracts[0] if self.report is not None and self.report.contracts else None
 
     @property
     def results(self) -> tuple[Result, ...]:
+        """Return the results of the subject; () if it could not be tried."""
         return self.verdict.results if self.verdict is not None else ()
 
     def outcome(self, falsifier: Falsifier) -> Outcome:
@@ -48,6 +50,7 @@ class Column:
         return next(outcomes, Outcome.UNDECIDED)
 
     def count(self, outcome: Outcome) -> int:
+        """Return the number of claims with this outcome."""
         return sum(result.outcome is outcome for result in self.results)
 
 

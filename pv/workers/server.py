@@ -146,6 +146,7 @@ class Server:
             tree.kill_all(orphans)
 
     def _send(self, message: Message) -> None:
+        """Send a message to the client; leave if it is gone."""
         try:
             self.sock.send(json.dumps(message).encode())
         except (BrokenPipeError, ConnectionResetError):

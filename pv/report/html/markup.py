@@ -44,6 +44,7 @@ def escaped(text: str) -> Html:
 
 
 def _attribute(key: str, value: Attribute) -> str:
+    """Return an attribute as markup; "" for None and False, the name alone for True."""
     if value is None or value is False:
         return ""
     name = key.rstrip("_").replace("_", "-")

@@ -134,6 +134,7 @@ def _by_contract(reports: Mapping[str, Report]) -> list[list[ContractVerdict]]:
 
 
 def _clauses(contract: Contract) -> tuple[object, ...]:
+    """Return the parts of a contract that must be equal in all reports."""
     return contract.version, contract.falsifiers, contract.harnesses, contract.mutants, contract.gate
 
 
