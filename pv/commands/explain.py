@@ -101,9 +101,9 @@ def _explanations(
                 claim=claim,
                 test=_test(project, claim),
                 recorded=_recorded(project, contract, claim),
-                last=tuple((started, item) for started, item in results if item.falsifier.id == claim.id),
-                same=same,
-                judged=tuple(_script_rows(claim.id)) if contract.id == OBSERVED else (),
+                last_results=tuple((started, item) for started, item in results if item.falsifier.id == claim.id),
+                same_claims=same,
+                script_rows=tuple(_script_rows(claim.id)) if contract.id == OBSERVED else (),
                 findings=tuple(claim_findings),
             )
         for mutant in contract.mutants:

@@ -32,7 +32,7 @@ Fields = list[tuple[ast.arg, ast.expr | None]]
 
 
 def _imported(body: list[ast.stmt]) -> list[str]:
-    """Return the names that `from` imports in a block bind."""
+    """Return the names that the `from ... import` statements of a block define."""
     return [name.asname or name.name for node in body if isinstance(node, ast.ImportFrom) for name in node.names]
 
 
@@ -45,14 +45,15 @@ def find_makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
         name: function
         for name, function in syntax.walk(tree.body)
         if isinstance(function, ast.FunctionDef)
-        and (MAKER.fullmatch(function.name) or _parses(function))
+        and (MAKER.fullmatch(function.name) or _returns_parsed_arguments(function))
         and any(default_fields(function))
+        # No required argument, except that of a class method.
         and {argument.arg for argument, value in with_defaults(function) if value is None} <= {"cls"}
     }
 
 
-def _parses(function: ast.FunctionDef) -> bool:
-    """Return whether a function returns parsed command-line arguments."""
+def _returns_parsed_arguments(function: ast.FunctionDef) -> bool:
+    """Return whether a function returns parsed command-line arguments, directly or by a variable."""
     nodes = list(ast.walk(function))
     calls = {ast.unparse(node) for node in nodes if isinstance(node, ast.Call)}
     parsed = {text for text in calls if ".parse_args(" in text or ".parse_known_args(" in text}
@@ -65,7 +66,8 @@ def _parses(function: ast.FunctionDef) -> bool:
 def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr | None]]:
     """Yield the fields of the settings that a function returns, as parameters with defaults.
 
-    Fields are attributes that it assigns and options of `add_argument`; a required option has no default.
+    Fields are the attributes that it assigns to its return value, and the options that it declares with `add_argument`;
+    a required option has no default.
     """
     nodes = list(ast.walk(maker))
     returned = {ast.unparse(node.value) for node in nodes if isinstance(node, ast.Return) and node.value}
@@ -81,7 +83,7 @@ def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr |
             if name := next((option for option in options if option[:1] != "-" or option.startswith("--")), ""):
                 is_positional = not name.startswith("-") and "nargs" not in keywords
                 is_required = getattr(keywords.get("required"), "value", is_positional)
-                # The default may be computed, so the call stands for it: only its presence matters.
+                # Only the presence of a default matters, and it may be computed: yield the call in its place.
                 yield ast.arg(name.lstrip("-").replace("-", "_"), keywords.get("type")), None if is_required else node
 
 
@@ -111,7 +113,7 @@ def settings_of(parameter: ast.arg, default: ast.expr | None, loop: "Loop") -> t
         return name, _fields_of(loop.classes[name])
     if not is_usual or parameter.annotation is not None:
         return "", []
-    candidates = {name: _fields_of(kind) for name, kind in loop.classes.items() if CLASS.fullmatch(name)}
+    candidates = {name: _fields_of(class_) for name, class_ in loop.classes.items() if CLASS.fullmatch(name)}
     if len(loop.makers) == 1:
         candidates |= {name: list(default_fields(maker)) for name, maker in loop.makers.items()}
     read = _attributes_read(parameter.arg, loop)
@@ -125,10 +127,10 @@ def settings_of(parameter: ast.arg, default: ast.expr | None, loop: "Loop") -> t
     return (best[0], candidates[best[0]]) if len(best) == 1 else ("", [])
 
 
-def _fields_of(kind: ast.ClassDef) -> Fields:
+def _fields_of(class_: ast.ClassDef) -> Fields:
     """Return the arguments of the constructor of a settings class, with defaults."""
-    init = _signature(kind)
-    return list(class_fields(kind)) if init is None else with_defaults(init, 1)
+    init = _signature(class_)
+    return list(class_fields(class_)) if init is None else with_defaults(init, 1)
 
 
 def _signature(node: ast.ClassDef | ast.FunctionDef) -> ast.FunctionDef | None:
@@ -147,7 +149,7 @@ def _parameters(node: ast.FunctionDef | None) -> Fields:
 
 
 def _class_names(node: ast.expr | None, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
-    """Yield the names of classes in an annotation, which may be a string or a union."""
+    """Yield the names of the classes that an annotation names; it may be a string or a union."""
     for part in ast.walk(node) if node is not None else ():
         if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.isidentifier():
             part = ast.Name(part.value)
@@ -156,8 +158,9 @@ def _class_names(node: ast.expr | None, classes: Mapping[str, ast.ClassDef]) -> 
 
 
 MAX_LINE = 90
+"""Length of a call above which its arguments are written on several lines."""
 NOT_SUMMED = ("loss", "norm")
-"""Numbers of the last step; an attribute that accumulates a sum does not hold them."""
+"""Numbers that belong to one step: an attribute to which the loop adds with `+=` is no such number."""
 WARMUP_OF_ONE = "warm-up of 1"
 """The setting of a warm-up parameter that is 1 in every job, because the loop divides by it."""
 
@@ -168,9 +171,9 @@ class Loop:
 
     Attributes:
         node: The class or function.
-        classes: The classes that its module can name.
-        makers: Functions that return default settings.
-        annotated: The definitions of the names that are imported only under `TYPE_CHECKING`, for annotations.
+        classes: The classes that its module defines or imports, by name.
+        makers: Functions that return default settings, by dotted name.
+        annotated: Where the names are defined that the module imports only under `TYPE_CHECKING`, for annotations.
         divides_by_warmup: Whether the loop divides by its warm-up, so that the warm-up cannot be 0.
     """
 
@@ -192,23 +195,23 @@ class Loop:
         return {node.attr for node in nodes if isinstance(node.ctx, ast.Store) and _is_self(node.value)}
 
     def method(self, role: str) -> ast.FunctionDef | None:
-        """Return the method with a role, such as "update"; of several, the one with the fewest required parameters."""
+        """Return the method with a role, such as "update"; of several, one with the fewest required parameters."""
 
         def required(method: ast.FunctionDef) -> int:
             return sum(default is None for _, default in _parameters(method))
 
-        return min(self.named(role), key=required, default=None)
+        return min(self.methods(role), key=required, default=None)
 
-    def named(self, role: str) -> list[ast.FunctionDef]:
+    def methods(self, role: str) -> list[ast.FunctionDef]:
         """Return the methods with a usual name for a role, except methods that another of these methods calls."""
-        # If `train` calls `_train_epoch`, only `train` has the role.
+        # If `train` calls `_train_epoch`, only `train` has the role. If all call one another, all have it.
         methods = (statement for statement in self.node.body if isinstance(statement, ast.FunctionDef))
-        named = [method for method in methods if re.fullmatch(ROLES[role], method.name)]
-        inner = {name for method in named for name in _called_on_self(method) if name != method.name}
-        return [method for method in named if method.name not in inner] or named
+        usual = [method for method in methods if re.fullmatch(ROLES[role], method.name)]
+        inner = {name for method in usual for name in _called_on_self(method) if name != method.name}
+        return [method for method in usual if method.name not in inner] or usual
 
     def numbers(self) -> list[str]:
-        """Return the expressions of the numbers, such as the loss, for which one attribute alone has a usual name."""
+        """Return the expressions of the numbers, such as the loss, for which exactly one attribute has a usual name."""
         matching = ([name for name in self.assigned if re.fullmatch(usual, name)] for usual in NUMBERS.values())
         return [f"self.loop.{names[0]}" for names in matching if len(names) == 1]
 
@@ -231,7 +234,7 @@ class Call:
 
 
 def read_loop(project: Project, target: Target) -> Loop:
-    """Read a class or function. Raise UsageError if it does not exist or has no parameter for a model."""
+    """Read the class or function of a loop. Raise UsageError if it does not exist or has no parameter for a model."""
     if not target.attribute or "." in target.attribute:
         raise UsageError(f"invalid trainer '{target}': expected module:function or module:Class")
     if hint := hyphen_hint(str(target)):
@@ -241,11 +244,11 @@ def read_loop(project: Project, target: Target) -> Loop:
     except Unbound as problem:
         hint = did_you_mean(target.module, problem.known) if problem.known else ""
         raise UsageError(f"{problem}; {hint}" if hint else str(problem)) from problem
-    definitions = {item.name: item for item in tree.body if isinstance(item, ast.ClassDef | ast.FunctionDef)}
+    definitions = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     if target.attribute not in definitions:
         hint = did_you_mean(target.attribute, definitions)
         if any(isinstance(statement, ast.For | ast.While) for statement in tree.body):
-            hint = f"{hint}; a loop at the level of the module has to be in a function that takes its model"
+            hint = f"{hint}; move a loop at module level into a function with a parameter `model`"
         raise UsageError(f"unknown class or function {target.attribute!r} in {target.module}; {hint}")
     node = definitions[target.attribute]
     parameters = [item.arg for item, _ in _parameters(_signature(node))]
@@ -255,11 +258,11 @@ def read_loop(project: Project, target: Target) -> Loop:
         if isinstance(node, ast.ClassDef) and node.bases:
             hint = f"; begin with `pv check {target}` if its base is one of transformers, trl or lightning"
         raise UsageError(
-            f"{target} takes no model ({signature}), so its own cannot be replaced by the one that the suite watches; "
-            "give it a parameter `model`, and the data another, or write an adapter that patches the class of its "
+            f"{target} has no parameter for a model ({signature}), so the suite cannot pass it an instrumented model; "
+            "add a parameter `model`, and another for the data, or write an adapter that patches the class of its "
             f"model, as in docs/adapters.md{hint}"
         )
-    # At runtime the module of the loop lacks names under `TYPE_CHECKING`: the adapter imports them from their modules.
+    # The module of the loop has no names under `TYPE_CHECKING` at runtime: the adapter imports them from elsewhere.
     guarded = [
         name
         for statement in tree.body
@@ -269,7 +272,7 @@ def read_loop(project: Project, target: Target) -> Loop:
     imported = {name: definition(project, Target(target.module, name)) for name in (*_imported(tree.body), *guarded)}
     return Loop(
         node,
-        {name: item for name, item in {**imported, **definitions}.items() if isinstance(item, ast.ClassDef)},
+        {name: node for name, node in {**imported, **definitions}.items() if isinstance(node, ast.ClassDef)},
         find_makers(tree),
         {name: follow_imports(project, Target(target.module, name)) for name in guarded},
         divides_by_warmup(tree),
@@ -281,8 +284,8 @@ def call_of(loop: Loop, name: str, expressions: Mapping[str, str], method: ast.F
 
     Args:
         loop: The loop.
-        name: The name to call.
-        expressions: The expressions for "job", "model", and optionally "first", the first required argument.
+        name: The expression to call.
+        expressions: The expressions of "job", of "model", and optionally of "first", the first required argument.
         method: The method; None to call the loop itself.
     """
     node = method or _signature(loop.node)
@@ -304,7 +307,7 @@ def call_of(loop: Loop, name: str, expressions: Mapping[str, str], method: ast.F
 
 
 def _wrapped(name: str, arguments: list[str], indent: str = 8 * " ") -> str:
-    """Return a call, on several lines if it is long."""
+    """Return the text of a call, on several lines if it is long."""
     line = f"{name}({', '.join(arguments)})"
     if len(line) <= MAX_LINE:
         return line
@@ -321,7 +324,7 @@ def attributes(loop: Loop) -> dict[str, str]:
         for name in sorted(assigned - sums if number in NOT_SUMMED else assigned):
             if re.fullmatch(pattern, name):
                 expressions.setdefault(number, f"self.loop.{name}")
-    # With a scheduler the optimizer may already hold the rate of the next step.
+    # If the loop has a scheduler, the optimizer may already have the rate of the next step.
     if "optimizer" in assigned and not any("sched" in name for name in assigned):
         expressions.setdefault("rate", 'self.loop.optimizer.param_groups[0]["lr"]')
     return expressions
@@ -348,7 +351,7 @@ def _attributes_read(parameter: str, loop: Loop) -> set[str]:
 
 
 def _targets_with_values(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
-    """Return the targets of an assignment, each with its value; `a, b = c, d` has two of them."""
+    """Return the targets of an assignment with their values: two pairs for `a, b = c, d`, and for `a = b = c`."""
     target = node.targets[0]
     if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
         return list(zip(target.elts, node.value.elts, strict=False))
@@ -398,7 +401,8 @@ def _settings(parameter: ast.arg, default: ast.expr | None, loop: Loop, job: str
 
 LOGGED = ("loss", "rate", "norm")
 """Numbers of a step that the adapter logs, in this order."""
-_LAST_LOSS = """    not_claimed = dict.fromkeys(  # delete it if the loss is the mean over all tokens since the last log
+# The following texts are parts of the written adapter.
+_LAST_LOSS = """    not_claimed = dict.fromkeys(  # delete this if the loss is the mean of all tokens since the last log
         ("TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), "the logged loss is the loss of the last step"
     )
 """
@@ -418,7 +422,7 @@ _TO_ADD = """\
         # pv.suites.training_loop.adapters.usual.
         # "masks": "every token is scored", "gaps": "tokens that are not scored come first, as a prompt",
         # "lengths": "all rows have one length", "sequences": "an example has one label, as in a classifier",
-        # "epochs": "it counts only steps", "short_windows": "windows go on over the end of an epoch",
+        # "epochs": "it counts only steps", "short_windows": "windows continue over the end of an epoch",
 """
 _METHODS = {
     "windows": "windows(self) -> Iterable[Any]:\n        return {}",
@@ -433,9 +437,9 @@ _REPORTED = {
     "evaluate": """report.evaluations = fill_in("pairs of step and loss; see `logged`") if job.eval_every else []""",
     "save": """report.checkpoints = fill_in("paths by step; see `copies`") if job.save_every else {}""",
 }
-"""Lines of the adapter for a class with one method that trains, by the role of its other methods."""
+"""Lines of the adapter for a class that trains in one method call, by the role of its other methods."""
 _FEATURES_BY_SETTING = {"clip": "clip", "warmup": "schedule"}
-"""The features that a loop has if it takes a setting, by setting."""
+"""The feature that a loop has if it takes a setting, by setting."""
 
 
 def new_adapter(trainer: str, *, trace: Path | None = None) -> WrittenFiles:
@@ -446,10 +450,10 @@ def new_adapter(trainer: str, *, trace: Path | None = None) -> WrittenFiles:
         trace: Folder with the traces of a run of the loop; the advice then lists the claims that the run passed.
 
     Raises:
-        UsageError: The name cannot be resolved, has no parameter for a model, the folder has no traces, or the file
-            exists.
+        UsageError: The class or function does not exist or has no parameter for a model, the folder has no traces, or
+            the file of the adapter exists.
     """
-    shown = _claims_passed(check_run(trace=trace)) if trace is not None else []
+    advice = _claims_passed(check_run(trace=trace)) if trace is not None else []
     project = find_project(Path.cwd())
     target = follow_imports(project, Target.parse(trainer))
     loop = read_loop(project, target)
@@ -464,19 +468,19 @@ def new_adapter(trainer: str, *, trace: Path | None = None) -> WrittenFiles:
     blanks = [
         f"  {shown_path(path)}:{number}  {name}"
         for number, line in enumerate(text.splitlines(), 1)
-        for name in re.findall(r'fill_in\("(.+?)"\)', line)
+        for name in re.findall(r'fill_in\("(.+?)"', line)
     ]
     if blanks:
-        shown.append("fill in what the source does not tell; until then the claims that need it are undecided:")
+        advice.append("fill in what the source does not show; until then, the claims that need it are undecided:")
     return WrittenFiles(
         files=(shown_path(path),),
-        advice=(*shown, *blanks),
+        advice=(*advice, *blanks),
         commands=(f"pv check {module_name(project, path)}:Adapter",),
     )
 
 
 def _claims_passed(run: ObservedRun) -> list[str]:
-    """Return the claims that a run passed, as advice, each with the claims of the adapter of the same meaning."""
+    """Return advice that lists the claims that a run passed, each with the adapter's claims of the same meaning."""
     same_ids = same_claims()
 
     def listed_ids(ids: Iterable[str]) -> str:
@@ -486,7 +490,7 @@ def _claims_passed(run: ObservedRun) -> list[str]:
         f"this run of {run.run.steps} steps has passed, and the adapter tries on more jobs: {listed_ids(run.held)}"
     ]
     if run.falsified:
-        lines.append(f"it is falsified already, so mend this first (pv check --trace): {listed_ids(run.falsified)}")
+        lines.append(f"the run falsifies these claims, so fix it first (pv check --trace): {listed_ids(run.falsified)}")
     return lines
 
 
@@ -513,8 +517,8 @@ def _in_one_call(target: Target, loop: Loop) -> str:
     missing = [role for role in _REPORTED if role not in reported]
     if not has_blank_settings:
         missing += [name for setting, name in _FEATURES_BY_SETTING.items() if setting not in call.taken]
-    missing += _missing_ends(call)
-    if _missing_ends(call) and "accumulate" not in call.taken:
+    missing += _missing_limits(call)
+    if _missing_limits(call) and "accumulate" not in call.taken:
         missing.append("accumulate")
     steps = attributes(loop).get("steps", "").removeprefix("self.") if loop.is_class else ""
     report = f"Report(model=model, final_step={steps})" if steps else "Report(model=model)"
@@ -530,11 +534,10 @@ def _in_one_call(target: Target, loop: Loop) -> str:
 
 
 def _imports_of_call(target: Target, loop: Loop, call: Call) -> str:
-    """Return the imports that a call needs: from the module of the loop, or from where an annotation is defined."""
-    names, for_annotations = {*call.names} - loop.annotated.keys(), {*call.names} & loop.annotated.keys()
-    lines = [
-        f"from {loop.annotated[n].module} import {loop.annotated[n].attribute} as {n}" for n in sorted(for_annotations)
-    ]
+    """Return the imports that a call needs, from the module of the loop or from the modules in `loop.annotated`."""
+    names = {*call.names} - loop.annotated.keys()
+    sources = {name: loop.annotated[name] for name in sorted({*call.names} - names)}
+    lines = [f"from {source.module} import {source.attribute} as {name}" for name, source in sources.items()]
     return "\n".join([f"from {target.module} import {', '.join(sorted(names))}", *lines])
 
 
@@ -543,7 +546,7 @@ def _in_parts(target: Target, loop: Loop) -> str:
     build = _with_epochs_of_job(call_of(loop, loop.node.name, {"job": "job", "model": "model"}))
     expressions = attributes(loop)
     features: dict[str, bool | str] = {name: True for name in LOGGED if name in expressions}
-    features |= {name: _REASONS[name] for name in _missing_ends(build)}
+    features |= {name: _REASONS[name] for name in _missing_limits(build)}
     if loop.divides_by_warmup:
         features["schedule"] = _DIVIDES
     return _filled(
@@ -560,7 +563,8 @@ def _in_parts(target: Target, loop: Loop) -> str:
 
 
 def _filled(name: str, **parts: str) -> str:
-    """Return the text of a template, with the imports of the usual names that occur in it."""
+    """Return the text of a template, with imports of the names that it uses."""
+    # The imports depend on the text, so `$imports` is replaced last.
     text = Template(template(name)).safe_substitute(parts)
     used = {module: [name for name in names if re.search(rf"\b{name}\b", text)] for module, names in _IMPORTS.items()}
     lines = [f"from {module} import {', '.join(names)}" for module, names in used.items() if names]
@@ -580,15 +584,15 @@ def _with_epochs_of_job(call: Call) -> Call:
     return replace(call, text=call.text.replace(VALUES["epochs"], "job.epochs"))
 
 
-def _missing_ends(call: Call) -> list[str]:
-    """Return `epochs` or `max_steps` if a loop takes only the other one; [] if it takes both or neither."""
+def _missing_limits(call: Call) -> list[str]:
+    """Return `epochs` or `max_steps` if a loop takes only the other of them; [] if it takes both or neither."""
     missing = [name for name in ("epochs", "max_steps") if name not in call.taken]
     return missing if len(missing) == 1 else []
 
 
 def _overridden(loop: Loop, expressions: Mapping[str, str]) -> dict[str, str]:
-    """Return the bodies of the adapter's methods that must be written because the inherited one does not fit."""
-    steps = expressions.get("steps", 'fill_in("how many steps were taken before the checkpoint")')
+    """Return the bodies of the adapter's methods, except those that do the same as the inherited methods."""
+    steps = expressions.get("steps", 'fill_in("the number of steps taken before the checkpoint")')
     bodies = {
         "windows": _part(loop, "windows").text,
         "update": _part(loop, "update", "window").text,
@@ -610,9 +614,9 @@ def _overridden(loop: Loop, expressions: Mapping[str, str]) -> dict[str, str]:
 
 
 def _inherited_call(loop: Loop, role: str, call: str) -> str:
-    """Return the call that the inherited method makes; "" if the loop has no method with this role, or several."""
-    names = loop.named(role)
-    return call.format(f"self.loop.{names[0].name}") if len(names) == 1 else ""
+    """Return the call in the inherited method; "" if not exactly one method has the role, since it then raises."""
+    methods = loop.methods(role)
+    return call.format(f"self.loop.{methods[0].name}") if len(methods) == 1 else ""
 
 
 def _part(loop: Loop, role: str, first: str = "") -> Call:
@@ -631,11 +635,12 @@ def _with_path(call: Call) -> str:
 
 
 def _evaluate(call: Call) -> str:
+    """Return the body of `evaluate`; the loss is left to fill in unless the method of the loop returns a float."""
     call = replace(call, text=call.text.replace("self.job.batch", "self.job.eval_batch"))
     if call.returns == "float" or call.text.startswith("fill_in("):
         return f"return {call.text}"
-    description = "the loss over job.evaluated, in batches of job.eval_batch, of what was found: "
-    return f'found = {call.text}\n        return fill_in("{description}", found)'
+    description = "the loss over job.evaluated, in batches of job.eval_batch, from this result"
+    return f'result = {call.text}\n        return fill_in("{description}", result)'
 
 
 def _features(features: Mapping[str, bool | str]) -> str:

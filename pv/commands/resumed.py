@@ -221,7 +221,7 @@ class Comparing:
                 # The workers of torchrun have separate sessions, and the workers of a data loader outlive their parent.
                 tree.kill_tree(process.pid)
                 if Path("/proc/self/environ").exists():
-                    tree.kill_all(tree.marked(f"PV_OBSERVE_TRACE={variables['PV_OBSERVE_TRACE']}"))
+                    tree.kill_all(tree.find_marked(f"PV_OBSERVE_TRACE={variables['PV_OBSERVE_TRACE']}"))
                 process.wait()
 
 

@@ -51,16 +51,16 @@ def fingerprint(project: Project, contract: Contract) -> Fingerprint:
     """
     owner = scope.owners(contract)
     claims = [(f, owner[f.id].subject_of(f)) for f in scope.judging(contract) if engine_of(f).bound]
-    clauses = {f.id: store.clause(owner[f.id], f, subject) for f, subject in claims}
+    clauses = {f.id: store.clause_digest(owner[f.id], f, subject) for f, subject in claims}
     declared = [[str(e.change.function), e.change.find, e.change.replace] for e in contract.equivalents]
     small = {f"{c.id} {run.name}": dict(run.small or {}) for c in (contract, *contract.judges) for run in c.runs}
-    paths = [path for f, subject in claims for path in store.paths(project, owner[f.id], f, subject)]
+    paths = [path for f, subject in claims for path in store.code_files(project, owner[f.id], f, subject)]
     # Without `mutation_scope`, the modules follow from the subjects, so they belong to the fingerprint.
     falsifiers = [f for f, _ in claims]
     default_scope = [] if contract.mutation_scope.modules else scope.default(project, contract, falsifiers)
     modules = [module.name for module in default_scope]
     clause_digest = digest_data({"clauses": clauses, "equivalents": declared, "small": small, "scope": modules})
-    return Fingerprint(clause_digest, store.digests(project, list(dict.fromkeys(paths))))
+    return Fingerprint(clause_digest, store.digests_with_imports(project, list(dict.fromkeys(paths))))
 
 
 def write(project: Project, result: MutationResult, seed: int) -> Path:
@@ -84,7 +84,7 @@ def write(project: Project, result: MutationResult, seed: int) -> Path:
             if j.status in UNDETECTED
         ],
         "clause": current.clause,
-        "files": {**store.digests_of(project, result.files), **current.files},
+        "files": {**store.dependency_digests(project, result.files), **current.files},
     }
     store.write_atomically(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return path
@@ -100,7 +100,7 @@ def read(project: Project, contract: Contract) -> tuple[MutationScore | None, li
     if content is None:
         return None, problems
     if content["contract"] != contract.id:
-        return None, [store.broken(path, f"it is the score of {content['contract']}", renew)]
+        return None, [store.damaged(path, f"it is the score of {content['contract']}", renew)]
     return _score(project, contract, content), []
 
 

@@ -1,4 +1,4 @@
-"""The arguments of bound test functions: rows of subject and device, records of reference runs, boxes of predicates."""
+"""Supply the arguments of bound test functions: subject and device, records of reference runs, points of boxes."""
 
 import contextlib
 import importlib
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 ARGUMENTS = ("subject", "device", "run")
+"""The arguments that any bound function can take."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,14 @@ class CommandFailed(Exception):
 
 @dataclass(eq=False)
 class RunRequest:
-    """A run on a device, which is executed below `folder` when the first predicate needs its record.
+    """A run on a device. It is executed when the first predicate needs its record.
 
     Attributes:
         name: The name of the run in the contract.
         subject: The imported subject.
-        record: The record, once the run was executed.
-        error: The exception of the run, which every later predicate gets too.
+        folder: The folder below which the run writes its files.
+        record: The record; None before the run was executed.
+        error: The exception of the run, which `read` raises for every predicate.
     """
 
     project: "Project"
@@ -71,7 +73,7 @@ class RunRequest:
     error: Exception | None = None
 
     def read(self) -> "RunRecord":
-        """Return the record of the run, executed in this process with its full arguments."""
+        """Return the record of the run; execute it in this process, with its full arguments, in the first call."""
         from pv.engines.run import reference_run
 
         if self.error is not None:
@@ -90,6 +92,7 @@ class RunRequest:
         return self.record
 
     def _execute(self, directory: Path) -> None:
+        """Execute the callable or the command of the run, which writes its record to `directory`."""
         from pv.engines.run import reference_run
         from pv.source import resolve
 
@@ -113,6 +116,7 @@ class Rows:
 
     @cached_property
     def _directory(self) -> "TemporaryDirectory[str]":
+        """The folder of all runs, which is created for the first run."""
         return TemporaryDirectory(prefix="pv-")
 
     def close(self) -> None:
@@ -133,17 +137,19 @@ class Rows:
         """
         target = self.workers.subject or clause.contract.subject_of(clause.claim)
         id_ = f"{clause.claim.id}-{device}"
-        if absent := self.workers.absent(device):
-            return skipped(wanted, absent, id_)
+        if reason := self.workers.why_absent(device):
+            return skipped_row(wanted, reason, id_)
         subject = target.inside(importlib.import_module(target.module))
         # pytest may have put another folder first in sys.path: then a module of the same name was imported.
-        if elsewhere := self._elsewhere(target):
-            return skipped(wanted, elsewhere, id_)
+        if reason := self._imported_from_elsewhere(target):
+            return skipped_row(wanted, reason, id_)
+        # The arguments that the clause adds to ARGUMENTS are the variables of a predicate.
         values: dict[str, object] = dict.fromkeys(clause.arguments, WholeBox(cast("Harness", clause.claim)))
         values |= {"device": device, "subject": subject, "run": self._run(clause, device, target, subject)}
         return pytest.param(*(values[name] for name in wanted), id=id_)
 
-    def _elsewhere(self, target: "Target") -> str:
+    def _imported_from_elsewhere(self, target: "Target") -> str:
+        """Return the reason why the imported module of a target is not the project's; "" if it is."""
         from pv.source.resolve import Unbound, module_file
 
         with contextlib.suppress(Unbound):
@@ -151,7 +157,7 @@ class Rows:
         return ""
 
     def _run(self, clause: Clause, device: str, target: "Target", subject: object) -> RunRequest | None:
-        """Return the request for a run; predicates with the same run, device and subject get the same request."""
+        """Return the request for the run of a claim; claims with the same run, device and subject share it."""
         name = clause.claim.run
         if name is None:
             return None
@@ -159,7 +165,7 @@ class Rows:
         return self._runs.setdefault((clause.contract.id, name, device, target), fresh)
 
 
-def skipped(wanted: Iterable[str], reason: str, id_: str) -> object:
+def skipped_row(wanted: Iterable[str], reason: str, id_: str) -> object:
     """Return a row of a test that is skipped."""
     return pytest.param(*(None for _ in wanted), marks=pytest.mark.skip(reason=reason), id=id_)
 
@@ -167,7 +173,7 @@ def skipped(wanted: Iterable[str], reason: str, id_: str) -> object:
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Replace a `RunRequest` by its record."""
-    # A fixture called `run` would hide fixtures of that name in other plugins.
+    # This is no fixture `run`, which would hide fixtures of that name in other plugins.
     arguments: dict[str, object] = getattr(item, "funcargs", {})
     for name, value in arguments.items():
         if isinstance(value, RunRequest):
@@ -176,7 +182,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit torch to one thread, as in a worker: on a busy machine, small operations on many threads are slower."""
+    """Limit torch to one thread, as in a worker: on a busy machine, small operations are slower on many threads."""
     torch = sys.modules.get("torch")
     if torch is None:
         yield
@@ -190,7 +196,7 @@ def one_thread() -> Iterator[None]:
 
 
 def imported_from_elsewhere(name: str, expected: Path) -> str:
-    """Return the reason why an imported module is not the project's; "" if it is."""
+    """Return the reason why a module was not imported from the expected file; "" if it was."""
     file = getattr(sys.modules[name], "__file__", None)
     if file is None or Path(file).resolve() == expected.resolve():
         return ""
@@ -198,11 +204,12 @@ def imported_from_elsewhere(name: str, expected: Path) -> str:
 
 
 POINTS_OF_A_LARGE_BOX = 10_000
+"""Number of points that are tried in a box that is too large to be searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeBox:
-    """Placeholder for the bounds of a predicate; the hook below replaces it by the points of the harness's box."""
+    """Placeholder for the variables of a predicate; the hook below tries the points of the harness's box instead."""
 
     harness: "Harness"
 
@@ -229,8 +236,8 @@ def _try_box(predicate: Callable[..., object], subject: object, harness: "Harnes
     for point in filter(space.admits, islice(space.points(), most)):
         points_tried += 1
         try:
-            answer = predicate(subject, **point)
-            assert answer is None or answer, f"the predicate returned {answer!r}"
+            value = predicate(subject, **point)
+            assert value is None or value, f"the predicate returned {value!r}"
         except BaseException as error:
             error.add_note(f"{harness.id} at {point}")
             raise

@@ -1,6 +1,6 @@
-"""Claims without a test function and mutants as items of pytest, which are tried in workers.
+"""Collect two kinds of pytest items that are tried in workers: claims without a test function, and mutants.
 
-At the end of a session a report names the claims that pytest did not collect.
+At the end of a session, report the claims that pytest did not collect.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ class Workers:
     _pool: "Pool | None" = None
 
     def trial(self, contract: "Contract", claim: "Falsifier", device: str, mutant: "Mutant | None") -> "Trial":
-        """Return the trial of a claim on the subject, or on a mutant of it. Raise `Unbound`, `UsageError`."""
+        """Try a claim on the subject, or on a mutant of it, and return the trial. Raise `Unbound`, `UsageError`."""
         from pv.engines.engine import Conditions
         from pv.execution.attempt import Attempts
         from pv.execution.executor import Executor
@@ -45,14 +45,14 @@ class Workers:
         conditions = Conditions(device=device, mutant=mutant or self.mutant)
         attempt = Attempts(self.project, subjects).in_one_worker(contract, claim, conditions)
         try:
-            (trial,) = Executor(self._started(contract)).trials([attempt])
+            (trial,) = Executor(self._pool_for(contract)).trials([attempt])
         except BaseException:
-            # After a time limit of pytest or Ctrl-C, a worker still runs this claim: end it.
+            # After a time limit of pytest or Ctrl-C, a worker still runs this claim: kill it.
             self.close()
             raise
         return trial
 
-    def absent(self, device: str) -> str:
+    def why_absent(self, device: str) -> str:
         """Return the reason why a device cannot be used; "" if it can."""
         if device == "cpu":
             return ""
@@ -68,7 +68,8 @@ class Workers:
             self._pool.__exit__()
             self._pool = None
 
-    def _started(self, contract: "Contract") -> "Pool":
+    def _pool_for(self, contract: "Contract") -> "Pool":
+        """Return the pool of this session; start it with the libraries of the first contract that needs it."""
         from pv.workers import tasks
         from pv.workers.pool import Pool
 
@@ -79,6 +80,7 @@ class Workers:
 
 
 PREFIXES = ("falsify_", "prove_")
+"""Beginnings of the names of test functions and their files."""
 
 
 class ClaimFailed(Exception):
@@ -86,27 +88,33 @@ class ClaimFailed(Exception):
 
 
 class ContractFile(pytest.File):
-    """The collector of one contract; `contract` is None if the file is refused, for the reason `refused`."""
+    """The collector of one contract file.
+
+    Attributes:
+        contract: The contract; None if the file is refused.
+        workers: The workers that try its claims.
+        refusal: The reason why the file is refused.
+    """
 
     contract: "Contract | None"
     workers: "Workers"
-    refused: str
+    refusal: str
 
     @classmethod
     def of(
-        cls, parent: pytest.Collector, contract: "Contract | None", workers: "Workers", refused: str, path: Path
+        cls, parent: pytest.Collector, contract: "Contract | None", workers: "Workers", refusal: str, path: Path
     ) -> "ContractFile":
         """Return the collector of one file."""
         file: ContractFile = cls.from_parent(parent, path=path)
-        file.contract, file.workers, file.refused = contract, workers, refused
+        file.contract, file.workers, file.refusal = contract, workers, refusal
         return file
 
     def collect(self) -> Iterator[pytest.Item]:
         if self.contract is None:
-            yield RefusedItem.of(self, self.refused)
+            yield RefusedItem.of(self, self.refusal)
             return
         for claim in self.contract.claims:
-            for device in claim.devices if has_no_function(claim) else ():
+            for device in claim.devices if needs_item(claim) else ():
                 yield ClaimItem.of(self, self.contract, claim, device)
             for name in claim.kills if self.config.getoption("--pv-mutants") else ():
                 yield ClaimItem.of(self, self.contract, claim, "cpu", self.contract.mutant(name))
@@ -115,17 +123,17 @@ class ContractFile(pytest.File):
 class RefusedItem(pytest.Item):
     """A refused contract as a failing test, because a collection error would stop all other tests."""
 
-    why: str
+    refusal: str
 
     @classmethod
-    def of(cls, parent: ContractFile, why: str) -> "RefusedItem":
+    def of(cls, parent: ContractFile, refusal: str) -> "RefusedItem":
         """Return the item of a refused contract."""
         item: RefusedItem = cls.from_parent(parent, name="contract")
-        item.why = why
+        item.refusal = refusal
         return item
 
     def runtest(self) -> None:
-        raise ClaimFailed(self.why)
+        raise ClaimFailed(self.refusal)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
         return str(excinfo.value)
@@ -154,9 +162,8 @@ class ClaimItem(pytest.Item):
 
         parent = self.parent
         assert isinstance(parent, ContractFile)
-        absent = parent.workers.absent(self.device)
-        if absent:
-            pytest.skip(absent)
+        if reason := parent.workers.why_absent(self.device):
+            pytest.skip(reason)
         trial: Trial = parent.workers.trial(self.contract, self.claim, self.device, self.mutant)
         if self.mutant is not None:
             _must_be_killed(trial, self.mutant)
@@ -176,22 +183,23 @@ class ClaimItem(pytest.Item):
         return self.path, self.claim.location.line - 1, self.name
 
 
-def has_no_function(claim: "Falsifier") -> bool:
-    """Return whether a claim needs an item: pytest collects no function for it, and a worker can try it."""
+def needs_item(claim: "Falsifier") -> bool:
+    """Return whether a claim becomes an item: pytest collects no function for it, and a worker can try it."""
     from pv.engines.registry import engine_of
 
-    kind = engine_of(claim).name
-    return kind in ("equation", "suite", "observed") or (kind == "property" and not is_named(claim))
+    engine = engine_of(claim).name
+    return engine in ("equation", "suite", "observed") or (engine == "property" and not has_collected_names(claim))
 
 
-def is_named(claim: "Falsifier") -> bool:
-    """Return whether file and function of the claim have names that pytest collects."""
+def has_collected_names(claim: "Falsifier") -> bool:
+    """Return whether the file and the function of a claim have names that pytest collects."""
     if claim.test is None:
         return False
     return all(part.startswith(PREFIXES) for part in (claim.test.file.rpartition("/")[2], claim.test.name))
 
 
 def _must_be_killed(trial: "Trial", mutant: "Mutant") -> None:
+    """Raise `ClaimFailed` unless the trial killed the mutant."""
     from pv.engines.trial import TrialStatus
     from pv.results.outcome import killed
 
@@ -204,11 +212,11 @@ def _must_hold(trial: "Trial", claim: "Falsifier") -> None:
     """Raise `ClaimFailed` unless the claim held and its trial could have failed."""
     from pv.engines.trial import TrialStatus
 
-    mutants = trial.equation_mutants
     if trial.status is not TrialStatus.HELD:
         raise ClaimFailed("\n".join(_lines(trial, claim)))
     if not trial.reached:
         raise ClaimFailed(f"{claim.id} is vacuous: no function of the subject ran")
+    mutants = trial.equation_mutants
     if mutants is not None and mutants.total and not mutants.killed:
         raise ClaimFailed(f"{claim.id} is vacuous: it kills none of {mutants.total} mutants of its equation")
 
@@ -231,40 +239,47 @@ def _lines(trial: "Trial", claim: "Falsifier") -> Iterator[str]:
 
 
 def _labelled(label: str, texts: Sequence[str]) -> Iterator[str]:
-    for place, text in enumerate(filter(None, texts)):
-        yield f"  {label if not place else '':<8}{text}"
+    """Yield the texts that are not empty as indented lines; only the first has the label."""
+    for index, text in enumerate(filter(None, texts)):
+        yield f"  {label if index == 0 else '':<8}{text}"
 
 
 MAX_LINES = 8
+"""Maximum number of lines about claims that were not collected."""
 
 
 @dataclass(eq=False)
 class UncollectedClaims:
-    """Records which claims became items of this session, and reports the claims that did not."""
+    """Records which claims became items of this session, and reports the claims that did not.
+
+    Attributes:
+        collected: The ids of the claims that became items.
+        has_collected: Whether this process has collected; the controller of pytest-xdist leaves that to its workers.
+    """
 
     config: pytest.Config
     project: "Project"
     contracts: tuple["Contract", ...]
     collected: set[str] = field(default_factory=set)
-    finished: bool = False
+    has_collected: bool = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Note the claims of all items, before any is deselected."""
-        self.finished = True  # a controller of pytest-xdist collects nothing itself
+        self.has_collected = True
         self.collected |= {item.claim.id for item in items if isinstance(item, ClaimItem) and item.mutant is None}
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        claims = [(c, f) for c in self.contracts for f in c.claims if c.strict]
-        missing = [(c, f) for c, f in claims if f.id not in self.collected]
-        if not missing or not self.finished or not self._asked_for_all():
+        claims = [(contract, claim) for contract in self.contracts for claim in contract.claims if contract.strict]
+        missing = [(contract, claim) for contract, claim in claims if claim.id not in self.collected]
+        if not missing or not self.has_collected or not self._expects_claims():
             return
         terminalreporter.write_line(f"pv: {len(missing)} of {len(claims)} claims were not collected", yellow=True)
         for line in self._lines(missing):
             terminalreporter.write_line(f"  {line}")
 
-    def _asked_for_all(self) -> bool:
-        """Return whether the user could expect claims: no arguments, or a folder with claims or contracts."""
+    def _expects_claims(self) -> bool:
+        """Return whether the user expects claims: pytest has no arguments, or a folder with claims or contracts."""
         if self.config.args_source is not pytest.Config.ArgsSource.ARGS:
             return True
         folders = [Path(argument).resolve() for argument in self.config.args if Path(argument).is_dir()]
@@ -272,6 +287,7 @@ class UncollectedClaims:
         return any(self.collected or any(c.is_relative_to(folder) for c in contracts) for folder in folders)
 
     def _lines(self, missing: Iterable[tuple["Contract", "Falsifier"]]) -> Iterator[str]:
+        """Yield a line for each reason, with the claims that were not collected for it."""
         grouped: dict[str, list[str]] = {}
         for contract, claim in missing:
             grouped.setdefault(self._reason(contract, claim), []).append(claim.id)
@@ -281,9 +297,10 @@ class UncollectedClaims:
             yield count(len(grouped) - MAX_LINES, "more file")
 
     def _reason(self, contract: "Contract", claim: "Falsifier") -> str:
-        if has_no_function(claim):
+        """Return how to collect a claim, or why pytest cannot collect it."""
+        if needs_item(claim):
             return f"run `pytest {contract.location.path}`"
-        if not is_named(claim):
+        if not has_collected_names(claim):
             return f"{claim.test} is not collected by pytest: names start with {' or '.join(PREFIXES)}"
         assert claim.test is not None
         path = self.project.root / claim.test.file
@@ -293,19 +310,24 @@ class UncollectedClaims:
 
 @dataclass(eq=False)
 class MissingProject:
-    """Reports why files of falsifiers were not collected if the project has no contract."""
+    """Reports the files of falsifiers that were not collected because the project has no contract.
+
+    Attributes:
+        folder: The root of the project.
+        files: The files of falsifiers.
+    """
 
     folder: Path
-    seen: list[Path] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
 
     def pytest_collect_file(self, file_path: Path) -> None:
         if file_path.suffix == ".py" and file_path.name.startswith(PREFIXES):
-            self.seen.append(file_path)
+            self.files.append(file_path)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self.seen:
-            files = listed([path.name for path in self.seen], 1)
-            terminalreporter.write_line(f"pv: {files} not collected: no contract was found", yellow=True)
+        if self.files:
+            names = listed([path.name for path in self.files], 1)
+            terminalreporter.write_line(f"pv: {names} not collected: no contract was found", yellow=True)
             folder = self.folder / "contracts"
             expected = f"a `schema: pv/1` file below {folder}, or a [tool.pv] table in pyproject.toml"
             terminalreporter.write_line(f"  expected {expected}")

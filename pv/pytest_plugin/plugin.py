@@ -1,9 +1,10 @@
 """Run the claims of contracts under pytest, so that an author can debug one in an editor. The gate is `pv validate`.
 
 The plugin is active in a project with contracts or a `[tool.pv]` table. It collects contracts, the functions that they
-bind, and functions `falsify_*` of files `falsify_*.py`; other tests and their fixtures are not affected. A falsifier is
-parametrized with the subject and device of every clause that binds it, and not given fixtures: Hypothesis rejects
-fixtures that are created once for all examples.
+bind, and the functions `falsify_*` in files `falsify_*.py`; other tests and their fixtures are not affected.
+
+A falsifier is parametrized with the subject and the device of every clause that binds it. Subject and device are no
+fixtures, since Hypothesis rejects fixtures that are created once for all examples.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ import pytest
 
 from pv.instrument.import_hook import RootsFirst
 from pv.pytest_plugin import arguments
-from pv.pytest_plugin.arguments import ARGUMENTS, Clause, Rows, clauses_of, skipped
+from pv.pytest_plugin.arguments import ARGUMENTS, Clause, Rows, clauses_of, skipped_row
 from pv.pytest_plugin.claims import PREFIXES, ClaimItem, ContractFile, MissingProject, UncollectedClaims, Workers
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _project(config: pytest.Config) -> "Project":
+    """Return the project of the tests. Raise `UsageError` of pytest if its configuration is invalid."""
     from pv.errors import ProjectError
     from pv.source.project import find_project
 
@@ -58,7 +60,7 @@ def _project(config: pytest.Config) -> "Project":
 
 
 def _has_contracts(project: "Project") -> bool:
-    """Return whether a file below the contracts' folders names our format, without loading any."""
+    """Return whether a file below the folders of contracts mentions the format `pv/1`, without parsing any."""
     return any(_names_format(file) for folder in project.contracts for file in folder.rglob("*.y*ml"))
 
 
@@ -84,10 +86,10 @@ class FalsifierPlugin:
         loaded = load(path for path in self.project.contracts if path.exists())
         contracts = loaded.contracts
         refusals = [finding for finding in loaded.findings if finding.severity is Severity.REFUSAL]
-        self.refused = "; ".join(map(str, refusals))
+        self.refusal_text = "; ".join(map(str, refusals))
         self.refusals = [(finding.location.path.resolve(), str(finding)) for finding in refusals]
         self.clauses = clauses_of(self.project, contracts)
-        self.bound = {clause.file for clause in self.clauses}
+        self.bound_files = {clause.file for clause in self.clauses}
         self.contracts = {contract.location.path.resolve(): contract for contract in contracts}
         self.uncollected = UncollectedClaims(self.config, self.project, contracts)
         self.config.pluginmanager.register(self.uncollected, "pv-left-out")
@@ -104,7 +106,7 @@ class FalsifierPlugin:
         from pv.source.resolve import Unbound, module_name
 
         names = set[str]()
-        for file in filter(Path.is_file, self.bound):
+        for file in filter(Path.is_file, self.bound_files):
             with contextlib.suppress(Unbound):
                 names.add(module_name(self.project, file))
         return sorted(names)
@@ -120,15 +122,15 @@ class FalsifierPlugin:
         matching = [name for name, mutant in mutants.items() if wanted in (name, mutant.id)]
         if len(matching) != 1:
             names = ", ".join(sorted(matching or mutants))
-            many = "ambiguous mutant" if matching else "unknown mutant"
-            raise pytest.UsageError(f"{many} {wanted!r}; known: {names or 'none'}")
+            problem = "ambiguous mutant" if matching else "unknown mutant"
+            raise pytest.UsageError(f"{problem} {wanted!r}; known: {names or 'none'}")
         plan: Plan = plan_mutant(self.project, mutants[matching[0]])[0]
         install(plan)
         return mutants[matching[0]]
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
         if file_path.suffix in (".yaml", ".yml") and any(map(file_path.is_relative_to, self.project.contracts)):
-            return self._contract(file_path, parent)
+            return self._contract_file(file_path, parent)
         if not self._holds_falsifiers(file_path, parent) or is_collected_by_pytest(file_path, parent.session):
             return None
         module: pytest.Module = FalsifierModule.from_parent(parent, path=file_path)
@@ -141,14 +143,15 @@ class FalsifierPlugin:
         return module
 
     def _holds_falsifiers(self, path: Path, parent: pytest.Collector) -> bool:
-        return holds_falsifiers(path, self.bound, parent.session)
+        return holds_falsifiers(path, self.bound_files, parent.session)
 
-    def _contract(self, path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    def _contract_file(self, path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        """Return the collector of a file; None if it has no contract, or one whose falsifiers are prose."""
         contract = self.contracts.get(path.resolve())
-        refused = "\n".join(text for place, text in self.refusals if place == path.resolve())
-        if (contract is None and not refused) or (contract is not None and not contract.strict):
+        refusal = "\n".join(text for refused, text in self.refusals if refused == path.resolve())
+        if not refusal and (contract is None or not contract.strict):
             return None
-        file: pytest.Collector = ContractFile.of(parent, contract, self.workers, refused, path=path)
+        file: pytest.Collector = ContractFile.of(parent, contract, self.workers, refusal, path=path)
         return file
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -176,7 +179,7 @@ class FalsifierPlugin:
 
         from pv.engines.property.attack import load_profile
 
-        # Hypothesis takes the profile at decoration, that is, while the module is imported.
+        # `@given` reads the profile when it decorates a test, that is, while the module is imported.
         before = settings.get_current_profile_name()
         numbers = [clause.claim.examples for clause in self.clauses if clause.file == collector.path.resolve()]
         load_profile(max(numbers, default=100), shrink=True)
@@ -196,19 +199,21 @@ class FalsifierPlugin:
             # Hypothesis refuses parameters of function scope; parameters of session scope would reorder the tests.
             metafunc.parametrize(wanted, rows, scope="module")
         elif wanted and _is_falsifier(metafunc):
-            reason = f"no contract binds {metafunc.function.__name__}" + (f"; {self.refused}" if self.refused else "")
-            metafunc.parametrize(wanted, [skipped(wanted, reason, "unbound")])
+            refusals = f"; {self.refusal_text}" if self.refusal_text else ""
+            reason = f"no contract binds {metafunc.function.__name__}{refusals}"
+            metafunc.parametrize(wanted, [skipped_row(wanted, reason, "unbound")])
 
     def _binding(self, metafunc: pytest.Metafunc) -> list[Clause]:
-        """Return the clauses that bind a test function, [] for a method."""
+        """Return the clauses that bind a test function; [] for a method."""
         path, name = Path(str(metafunc.module.__file__)).resolve(), metafunc.function.__name__
         # Names first: a comparison of paths takes longer, and pytest calls this for every test.
         return [c for c in self.clauses if c.name == name and c.file == path and metafunc.cls is None]
 
 
 def _is_falsifier(metafunc: pytest.Metafunc) -> bool:
-    is_named = metafunc.function.__name__.startswith(PREFIXES)
-    return is_named and metafunc.definition.getparent(FalsifierModule) is not None
+    """Return whether a function is a falsifier by its name and its module."""
+    has_prefix = metafunc.function.__name__.startswith(PREFIXES)
+    return has_prefix and metafunc.definition.getparent(FalsifierModule) is not None
 
 
 class FalsifierModule(pytest.Module):
@@ -219,7 +224,7 @@ class FalsifierModule(pytest.Module):
 
 
 def holds_falsifiers(path: Path, bound: Iterable[Path], session: pytest.Session) -> bool:
-    """Return whether a file has falsifiers: `falsify_*.py`, or `prove_*.py` that is bound or named to pytest."""
+    """Return whether a file has falsifiers: `falsify_*.py`, or `prove_*.py` if bound or an argument of pytest."""
     if path.suffix != ".py" or not path.name.startswith(PREFIXES):
         return False
     return path.name.startswith("falsify_") or path.resolve() in bound or session.isinitpath(path)
@@ -228,6 +233,7 @@ def holds_falsifiers(path: Path, bound: Iterable[Path], session: pytest.Session)
 def is_collected_by_pytest(path: Path, session: pytest.Session) -> bool:
     """Return whether pytest itself collects a Python file."""
     patterns: list[str] = session.config.getini("python_files")
+    # As in `_pytest.pathlib.fnmatch_ex`: a pattern without a slash matches the name, others match the end of the path.
     return session.isinitpath(path) or any(
         fnmatch.fnmatch(str(path) if "/" in pattern else path.name, f"*/{pattern}" if "/" in pattern else pattern)
         for pattern in patterns
@@ -237,19 +243,18 @@ def is_collected_by_pytest(path: Path, session: pytest.Session) -> bool:
 class Imports:
     """Makes modules importable from the roots of a project until `close`.
 
-    The roots come last, so that every other test imports what it would import without them, except that the top-level
-    packages of `modules`, which hold falsifiers, come from the roots.
+    The roots are added to the end of `sys.path`, so that other tests import the same modules as without the plugin.
+    Only the top-level packages of `modules`, which have falsifiers, are imported from the roots first.
     """
 
     def __init__(self, modules: Iterable[str], roots: Iterable[Path]) -> None:
         names = [str(root) for root in roots]
         self._added = [name for name in names if name not in sys.path]
         self._finder = RootsFirst({module.partition(".")[0] for module in modules}, names)
-        # At the end of sys.path, so that other tests import what they would import without the plugin.
         sys.path += self._added
-        # Behind pytest's own finder, which rewrites the assertions of these modules and finds them in the roots too.
-        behind = next((i for i, finder in enumerate(sys.meta_path, 1) if "_pytest" in type(finder).__module__), 0)
-        sys.meta_path.insert(behind, self._finder)
+        # After pytest's own finder, which rewrites the assertions of these modules and also finds them in the roots.
+        index = next((i for i, finder in enumerate(sys.meta_path, 1) if "_pytest" in type(finder).__module__), 0)
+        sys.meta_path.insert(index, self._finder)
 
     def close(self) -> None:
         """Restore the import system."""
@@ -261,5 +266,7 @@ class Imports:
 
 def rewrite_assertions(modules: Iterable[str]) -> None:
     """Let pytest rewrite the assertions of these modules; modules that are already imported are left out."""
-    names = {*modules, *(last for name in modules if (last := name.rpartition(".")[2]).startswith(PREFIXES))}
+    # pytest imports a file under its last name if its folder is no package.
+    last_names = {name.rpartition(".")[2] for name in modules}
+    names = {*modules, *(name for name in last_names if name.startswith(PREFIXES))}
     pytest.register_assert_rewrite(*sorted(names - sys.modules.keys()))

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPARISON_FORMATS", "FORMATS", "MAX_BYTES", "View", "formats", "render"]
 
-# Each format, and the module here whose `render(report, view)` writes it. The module is imported on use, so that the
-# command line can offer the formats without loading any.
+# The module in this package whose `render(report, view)` writes a format, by name of the format. It is imported on use,
+# so that the command line can list the formats without loading any.
 FORMATS = {
     "text": "text",
     "json": "json_",
@@ -22,7 +22,7 @@ FORMATS = {
     "sarif": "sarif",
     "html": "html.page",
 }
-MAX_BYTES = 1 << 20  # of the job summary of one step on GitHub
+MAX_BYTES = 1 << 20  # the limit of GitHub for the job summary of one step
 COMPARISON_FORMATS = ("text", "json", "markdown")
 
 

@@ -21,13 +21,13 @@ from pv.results.verdict import ContractVerdict
 
 def claim_location(result: Result, *, verbose: bool = False) -> str:
     """Return the location of a claim in its contract; "" for a claim of an installed suite, unless `verbose`."""
-    place = result.falsifier.location
-    return "" if is_installed(result) and not verbose else str(place)
+    return "" if is_installed(result) and not verbose else str(result.falsifier.location)
 
 
 def is_installed(result: Result) -> bool:
     """Return whether the claim of a result is in an installed suite, so in no file of the user's project."""
     path = result.falsifier.location.path
+    # A path that begins with "pv" is relative to the working directory, which is then a clone of pv.
     return in_suite(str(path)) and path.parts[:1] != ("pv",)
 
 
@@ -44,27 +44,28 @@ def result_location(result: Result, view: View) -> Location | None:
 
 
 def further_locations(result: Result) -> Iterator[Location]:
-    """Yield the other places of a finding about a script."""
+    """Yield the locations of a finding about a script, except the first."""
     example = result.counterexample
     if example is not None and result.falsifier.is_of_script:
         yield from (Location(Path(span.path), span.line) for span in example.code[1:])
 
 
 def code_location(result: Result, view: View) -> Location | None:
-    """Return the code that a failure is about: its first line that changed since the base, else its first location."""
-    # Annotations outside the changed lines are folded away on GitHub, so a changed line is preferred.
+    """Return the location of the code that a failure is about: a line that changed since the base if there is one."""
+    # GitHub hides annotations outside the changed lines.
     example = result.counterexample
     if example is None or not example.code:
         return None
     first = example.code[0]
-    return next(_changed(result, view), Location(Path(first.path), first.line))
+    return next(_changed_lines(result, view), Location(Path(first.path), first.line))
 
 
-def _changed(result: Result, view: View) -> Iterator[Location]:
-    changed_hunks = view.compared.hunks if view.compared is not None else {}
+def _changed_lines(result: Result, view: View) -> Iterator[Location]:
+    """Yield the lines of the code of a failure that changed since the base."""
+    hunks = view.compared.hunks if view.compared is not None else {}
     example = result.counterexample
     for span in example.code if example is not None else ():
-        for line in changes.changed_lines(changed_hunks, span.path, span.line, span.end):
+        for line in changes.changed_lines(hunks, span.path, span.line, span.end):
             yield Location(Path(span.path), line)
 
 
@@ -91,16 +92,15 @@ def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) ->
         verdict: The verdict of its contract.
         verbose: Also show locations inside the suites of `pv`, and all printed lines.
     """
-    kind = engine_of(result.falsifier)
+    engine = engine_of(result.falsifier)
     yield "claim", result.falsifier.rule
     if result.falsifier.prediction and not names_cause(result):
         yield "predicted", result.falsifier.prediction
-    if scope := kind.scope(result.falsifier):
+    if scope := engine.scope(result.falsifier):
         yield "over", scope
     if result.reason:
         yield "because", result.reason
-    trial = result.trial
-    example = result.example
+    trial, example = result.trial, result.example
     if example is not None:
         yield from _counterexample_lines(example, result.reason, verbose)
     if result.outcome is Outcome.FALSIFIED and (text := guess(result)):
@@ -110,7 +110,7 @@ def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) ->
         yield from (("survivor", text) for text in list(survivors(result, verdict))[:MAX_SURVIVORS])
     if trial is None:
         return
-    yield "tried", kind.effort(trial)
+    yield "tried", engine.effort(trial)
     if result.outcome is Outcome.ERROR and trial.output.text.strip():
         yield "printed", trial.output.text.strip()[-MAX_PRINTED:]
     yield "rerun", command(result, verdict)
@@ -120,21 +120,21 @@ def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) ->
 
 
 def guess(result: Result) -> str:
-    """Return the author's guess at the cause; "" without one, or if the failure names its cause."""
+    """Return the author's guess at the cause; "" if there is none, or if the failure itself names the cause."""
     return "" if names_cause(result) else result.falsifier.guess
 
 
 def names_cause(result: Result) -> bool:
-    """Return whether the failure names a computed cause, which the guess of the author may contradict."""
+    """Return whether the failure names a computed cause; the author's guess might contradict it."""
     return result.counterexample is not None and result.counterexample.explained
 
 
 def _replay_argument(result: Result, counterexample: Counterexample) -> str:
-    """Return the counterexample as `--replay` takes it: its arguments or Hypothesis's blob; "" if neither is exact."""
-    kind = engine_of(result.falsifier)
-    if not kind.replays:
+    """Return a counterexample as value of `--replay`: its arguments or Hypothesis's blob; "" if neither is exact."""
+    engine = engine_of(result.falsifier)
+    if not engine.replays:
         return ""
-    if counterexample.blob and not kind.replays_arguments:
+    if counterexample.blob and not engine.replays_arguments:
         return f"{counterexample.hypothesis}:{counterexample.blob}"
     if counterexample.file:
         return f"@{counterexample.file}"
@@ -143,14 +143,14 @@ def _replay_argument(result: Result, counterexample: Counterexample) -> str:
 
 def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
     """Yield the mutants that a vacuous falsifier did not kill or that could not be judged, as label and text."""
-    if not result.falsifier.kills:
-        shown = result.mutants if result.outcome in (Outcome.VACUOUS, Outcome.ERROR) else ()
-        yield from (
-            ("mutant", f"{trial.mutant}: {trial.detail or trial.status.value}") for trial in shown[:MAX_MUTANTS]
-        )
+    if result.outcome not in (Outcome.VACUOUS, Outcome.ERROR):
+        return
+    if not result.falsifier.kills:  # these are generated mutants, which the contract does not describe
+        for trial in result.mutants[:MAX_MUTANTS]:
+            yield "mutant", f"{trial.mutant}: {trial.detail or trial.status.value}"
         return
     declared = {mutant.id: mutant for mutant in verdict.contract.mutants}
-    for trial in result.mutants if result.outcome in (Outcome.VACUOUS, Outcome.ERROR) else ():
+    for trial in result.mutants:
         mutant = declared[trial.mutant or ""]
         if result.outcome is Outcome.VACUOUS and trial.status is TrialStatus.HELD:
             reach = "its code was reached" if trial.mutant_reached else "its code was never reached"
@@ -163,11 +163,11 @@ def survivors(result: Result, verdict: ContractVerdict) -> Iterator[str]:
     """Yield the surviving equation mutants of a falsifier, with their locations in the contract."""
     mutants = result.trial.equation_mutants if result.trial is not None else None
     for mutant in mutants.survivors if mutants is not None else ():
-        location = place(mutant, verdict) or result.falsifier.location
+        location = mutant_location(mutant, verdict) or result.falsifier.location
         yield f"{location} {mutant.equation}: {mutant.after} for {mutant.before}"
 
 
-def place(mutant: EquationMutant, verdict: ContractVerdict) -> Location | None:
+def mutant_location(mutant: EquationMutant, verdict: ContractVerdict) -> Location | None:
     """Return the location of an equation mutant in the contract; None if its equation is in another contract."""
     equation = next((item for item in verdict.contract.equations if item.name == mutant.equation), None)
     find = equation.texts.get("expression") if equation is not None else None
@@ -195,13 +195,14 @@ def _printed(text: str, verbose: bool) -> str:
     # A loop prints the same line for every example; the last distinct lines are closest to the failure.
     lines_printed = text.splitlines()
     shown = lines_printed if verbose else list(dict.fromkeys(lines_printed))[-MAX_LINES:]
-    left = len(lines_printed) - len(shown)
-    note = [f"({left} repeated or earlier lines are left out; -v shows them)"] if left else []
+    omitted = len(lines_printed) - len(shown)
+    note = [f"({omitted} repeated or earlier lines are left out; -v shows them)"] if omitted else []
     return "\n".join([*note, *shown])
 
 
 def command(result: Result, verdict: ContractVerdict) -> str:
     """Return the command that repeats a result; an observed run is repeated as a whole."""
+    # The command of an observed run has `-- COMMAND`, or `--trace FOLDER` for a recorded run.
     if any(word.startswith(("--trace", "-- ")) for word in verdict.repeat):
         return " ".join(verdict.repeat)
     device = [f"--device {result.device}"] if result.device != "cpu" else []

@@ -14,7 +14,9 @@ from pv.results.outcome import Result, killed
 from pv.results.trial import Recorded
 
 INDENT = 14
+"""The column in which the texts of a table begin."""
 Rows = Iterator[tuple[str, str]]
+"""Label and text of each row; a row without a label continues the row above."""
 
 
 def code(name: str, meaning: str, explanation: Explanation | None) -> str:
@@ -32,6 +34,7 @@ def code(name: str, meaning: str, explanation: Explanation | None) -> str:
 
 
 def _example(label: str, explanation: Explanation, text: str) -> Iterator[str]:
+    """Yield the lines of an example of a code; a text "" means that the file does not exist."""
     place = f" ({explanation.file})" if explanation.file else ""
     yield f"{label}{place}:" if text else f"{label}: no such file{place}"
     yield from (f"    {line}".rstrip() for line in text.splitlines())
@@ -66,37 +69,41 @@ def _claim(explained: Explained, claim: Falsifier) -> Rows:
     if claim.obligation:
         yield "obligation", f"{claim.obligation}: {statements.get(claim.obligation, 'not declared')}"
     yield "contract", f"{contract.id} {contract.version}: {contract.description}"
-    if explained.same:
+    if explained.same_claims:
         other = "every job of a loop with an adapter" if contract.id == OBSERVED else "one run of a script"
-        yield "same as", f"{', '.join(explained.same)}, about {other}"
-    yield from explained.judged
+        yield "same as", f"{', '.join(explained.same_claims)}, about {other}"
+    yield from explained.script_rows
     yield from _tried(contract, claim, explained.test)
     yield from _mutants(contract, claim)
     yield from (("recorded", _record(record)) for record in explained.recorded)
-    for started, result in explained.last:
-        yield from (("last result", text) for text in _last(started, result))
+    for started, result in explained.last_results:
+        yield from (("last result", text) for text in _last_result(started, result))
     yield from (("lint", str(finding)) for finding in explained.findings)
-    again = f"pv check --suite {contract.id} SUBJECT --only {claim.id}" if is_suite(contract) else ""
     if contract.id == OBSERVED:
-        again = "pv check -- python train.py"
-    yield "next", again or f"pv validate {claim.id}"
+        yield "next", "pv check -- python train.py"
+    elif is_suite(contract):
+        yield "next", f"pv check --suite {contract.id} SUBJECT --only {claim.id}"
+    else:
+        yield "next", f"pv validate {claim.id}"
 
 
 def _present(rows: Mapping[str, str]) -> Rows:
+    """Yield the rows that have a text."""
     yield from ((label, text) for label, text in rows.items() if text)
 
 
 def _tried(contract: Contract, claim: Falsifier, test: tuple[Location, str] | None) -> Rows:
-    kind = engine_of(claim)
+    """Yield the rows about the trial of a claim: subject, engine, test, inputs, run, effort and devices."""
+    engine = engine_of(claim)
     yield "subject", str(claim.subject or contract.subject or "none")
-    yield "tried by", f"{kind.name}: {kind.binding(claim)}"
+    yield "tried by", f"{engine.name}: {engine.binding(claim)}"
     if test is not None:
-        place, says = test
-        yield "", f"{place.path}:{place.line}" + (f"  {says}" if says else "")
-    yield from _present({"over": kind.scope(claim)})
+        place, docstring = test
+        yield "", f"{place.path}:{place.line}" + (f"  {docstring}" if docstring else "")
+    yield from _present({"over": engine.scope(claim)})
     yield from (("run", _run(run)) for run in contract.runs if run.name == claim.run)
-    if kind.bound:
-        effort = "every point of its bounds" if kind.proves else count(claim.examples, "example")
+    if engine.bound:
+        effort = "every point of its bounds" if engine.proves else count(claim.examples, "example")
         # A claim that reads a run has the time limit of the run.
         limit_s = claim.limit_s
         for run in contract.runs:
@@ -111,6 +118,7 @@ def _run(run: Run) -> str:
 
 
 def _mutants(contract: Contract, claim: Falsifier) -> Rows:
+    """Yield the mutants that a claim must kill."""
     declared = {mutant.id: mutant for mutant in contract.mutants}
     for id_ in claim.kills:
         yield "kills", f"{id_}: {declared[id_].fault} ({declared[id_].location})" if id_ in declared else id_
@@ -119,17 +127,20 @@ def _mutants(contract: Contract, claim: Falsifier) -> Rows:
 
 
 def _record(recorded: Recorded) -> str:
+    """Return a recorded result as text: device, status, effort, machine, date, and the files that changed since."""
     machine = f" on {recorded.hardware.name}" if recorded.hardware.name else ""
     effort = recorded.detail or f"{recorded.valid} valid examples"
     stale = f"; stale, changed: {', '.join(recorded.changed)}" if recorded.changed else ""
     return f"{recorded.device}: {recorded.status.value}, {effort}{machine}, {recorded.when}{stale}"
 
 
-def _last(started: str, result: Result) -> Iterator[str]:
+def _last_result(started: str, result: Result) -> Iterator[str]:
+    """Yield the lines of a result in a saved report: outcome, reason, example, and the results on mutants."""
     trial = result.trial
     effort = f", {trial.valid} valid examples, seed {trial.seed}, {trial.seconds:.2f} s" if trial else ""
     yield f"{result.device}: {result.outcome.value}{effort}, {started}"
-    yield from ([result.reason] if result.reason else [])
+    if result.reason:
+        yield result.reason
     example = result.example
     yield from (f"with {name} = {value}" for name, value in (example.arguments if example else {}).items())
     for mutant_trial in result.mutants:
@@ -156,13 +167,10 @@ def _contract(explained: Explained) -> Rows:
     yield "about", contract.description
     yield "subject", str(contract.subject or "none")
     yield from (("reference", text) for text in contract.references)
-    executable = [item for item in contract.equations if item.executable]
-    yield from (("equation", f"{item.name}: {item.formula or 'executable'}") for item in executable)
-    yield from (
-        ("statement", f"{equation.name}: {equation.formula}")
-        for equation in contract.equations
-        if not equation.executable
-    )
+    # First the equations that can be evaluated, then those that only state a formula.
+    for equation in sorted(contract.equations, key=lambda equation: not equation.executable):
+        label = "equation" if equation.executable else "statement"
+        yield label, f"{equation.name}: {equation.formula or 'executable'}"
     yield from (("claim", f"{item.id}: {item.rule}") for item in contract.claims)
     yield from (("mutant", f"{item.id}: {item.fault}") for item in contract.mutants)
     if score is not None:

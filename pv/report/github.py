@@ -11,7 +11,7 @@ from pv.report.text import plain
 from pv.results import gates
 from pv.results.outcome import Outcome
 from pv.results.saved.changes import BaseComparison, ChangeKind
-from pv.results.verdict import ContractVerdict, Report, Status
+from pv.results.verdict import FAILING, ContractVerdict, Report, Status
 
 MAX_ANNOTATIONS = 10  # GitHub shows no more of one kind from one step
 MAX_MESSAGE = 4000
@@ -27,20 +27,21 @@ class Annotation:
     location: Location | None = None
 
     def line(self, folder: str) -> str:
-        """Return the workflow command; paths are relative to `folder`."""
-        place = self.location
-        path = _property((PurePath(folder) / place.path).as_posix()) if place is not None else ""
-        file = f"file={path},line={place.line},col={place.column}," if place is not None else ""
+        """Return the workflow command. Its path starts at the root of the repository, of which `folder` is a folder."""
+        at, file = self.location, ""
+        if at is not None:
+            path = (PurePath(folder) / at.path).as_posix()
+            file = f"file={_property(path)},line={at.line},col={at.column},"
         return f"::{self.level} {file}title={_property(self.title)}::{_data(self.message)}"
 
 
 def render(report: Report, view: View) -> str:
-    """Return at most `MAX_ANNOTATIONS` annotations, worst first, then a plain line that counts the others."""
+    """Return at most `MAX_ANNOTATIONS` annotations, worst first, then a plain line that counts the omitted ones."""
     all_annotations = list(annotations(report, view))
     number_omitted = len(all_annotations) - MAX_ANNOTATIONS
     omitted = f"{count(number_omitted, 'more annotation')} not shown; " if number_omitted > 0 else ""
     lines = [annotation.line(view.folder) for annotation in all_annotations[:MAX_ANNOTATIONS]]
-    return "".join(f"{line}\n" for line in [*lines, f"pv: {omitted}{_data(phrases.closing(report, view))}"])
+    return "".join(f"{line}\n" for line in [*lines, f"pv: {omitted}{_data(phrases.closing_line(report, view))}"])
 
 
 def annotations(report: Report, view: View) -> Iterator[Annotation]:
@@ -48,17 +49,17 @@ def annotations(report: Report, view: View) -> Iterator[Annotation]:
     for finding in phrases.refusals_and_errors(report):
         message = f"{finding.message}; {finding.hint}" if finding.hint else finding.message
         yield Annotation(level="error", title=finding.code, message=message, location=finding.location)
-    for outcome in (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS):
+    for outcome in FAILING:
         for verdict in report.contracts:
             yield from _failures(verdict, outcome, view)
     if view.compared is not None:
         yield from _changes(view.compared, view)
     for verdict in report.contracts:
-        if verdict.status is Status.UNDECIDED and not phrases.is_unjudged(verdict):
-            title = f"undecided: {phrases.title(verdict)}"
+        if verdict.status is Status.UNDECIDED and not phrases.is_unfinished(verdict):
+            title = f"undecided: {phrases.contract_title(verdict)}"
             message = "; ".join(gates.unmet_requirements(verdict))
             yield Annotation(level="warning", title=title, message=message, location=verdict.contract.location)
-    ended_early = [phrases.unfinished_sentence(*group) for group in phrases.unfinished_claims(report)]
+    ended_early = [phrases.unfinished_sentence(*group) for group in phrases.group_unfinished(report)]
     for text in (*ended_early, *gates.unmet_by_report(report)):
         yield Annotation(level="warning", title="pv", message=text)
 
@@ -77,6 +78,7 @@ def _changes(compared: BaseComparison, view: View) -> Iterator[Annotation]:
 
 
 def _failures(verdict: ContractVerdict, outcome: Outcome, view: View) -> Iterator[Annotation]:
+    """Yield an annotation for every result of a contract with this outcome."""
     for result in verdict.results:
         if result.outcome is outcome:
             shown_lines = [f"{label}: {text}" for label, text in details.lines(result, verdict)]

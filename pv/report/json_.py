@@ -3,7 +3,7 @@
 import json
 
 from pv.report import View, details
-from pv.report.phrases import set_tolerances
+from pv.report.phrases import declared_tolerances
 from pv.report.summary import sentence
 from pv.results.saved.report import Json, to_json
 from pv.results.trial import EquationMutant
@@ -11,15 +11,15 @@ from pv.results.verdict import ContractVerdict, Report
 
 
 def render(report: Report, view: View) -> str:
-    """Return one JSON object, which `pv schema report` describes. A view does not change it."""
+    """Return one JSON object, which `pv schema report` describes. The options in `view` do not change it."""
     return json.dumps(data(report), indent=1, ensure_ascii=False) + "\n"
 
 
 def data(report: Report) -> dict[str, object]:
-    """Return the report as a JSON object: the fields that `pv report` reads, and fields only for readers."""
+    """Return the report as a JSON object: the fields that `pv report` reads, and derived fields for other programs."""
     saved = to_json(report)
     for contract, verdict in zip(saved["contracts"], report.contracts, strict=True):
-        contract |= {"summary": sentence(verdict), "tolerances": list(set_tolerances(verdict))}
+        contract |= {"summary": sentence(verdict), "tolerances": list(declared_tolerances(verdict))}
         for item, result in zip(contract["results"], verdict.results, strict=True):
             item["repeat"] = details.command(result, verdict)
             for trial in filter(None, (item["trial"], *item["mutants"])):
@@ -28,7 +28,7 @@ def data(report: Report) -> dict[str, object]:
 
 
 def _locate_survivors(trial: Json, verdict: ContractVerdict) -> None:
-    """Add the location in the contract to every surviving equation mutant of a trial, None if it has none."""
+    """Add its location in the contract, or None, to every surviving equation mutant of a trial."""
     for survivor in trial["equation_mutants"]["survivors"] if trial["equation_mutants"] else ():
-        place = details.place(EquationMutant(**survivor), verdict)
-        survivor["location"] = to_json(place) if place is not None else None
+        location = details.mutant_location(EquationMutant(**survivor), verdict)
+        survivor["location"] = to_json(location) if location is not None else None

@@ -38,7 +38,7 @@ def render(report: Report, view: View) -> str:
     for verdict in report.contracts:
         cases = [_case(result, verdict, view) for result in verdict.results]
         seconds = sum(result.trial.seconds for result in verdict.results if result.trial is not None)
-        _suite(root, phrases.name(verdict), [*cases, _gate(verdict, cases)], seconds)
+        _suite(root, phrases.contract_name(verdict), [*cases, _gate(verdict, cases)], seconds)
     if view.compared is not None and view.compared.failing:
         _suite(root, "baseline", [_weaker(change) for change in view.compared.failing], 0.0)
     if unmet := gates.unmet_by_report(report):
@@ -70,7 +70,8 @@ def _case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
     location: Location | None = claim.location
     if claim.is_of_script:  # the user has no contract: show the line of the script
         name, location = claim.id, details.result_location(result, view)
-    case = ET.Element("testcase", classname=clean(phrases.name(verdict)), name=clean(name), time=f"{seconds:.3f}")
+    class_name = clean(phrases.contract_name(verdict))
+    case = ET.Element("testcase", classname=class_name, name=clean(name), time=f"{seconds:.3f}")
     _set_location(case, location)
     if (code := details.code_location(result, view)) is not None:
         properties = ET.SubElement(case, "properties")
@@ -78,7 +79,7 @@ def _case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
     if tag := _tag(result):
         counterexample = result.counterexample
         message = counterexample.error if counterexample is not None else result.reason
-        element = ET.SubElement(case, tag, message=clean(message), type=phrases.outcome(result))
+        element = ET.SubElement(case, tag, message=clean(message), type=phrases.outcome_text(result))
         element.text = clean("\n".join(f"{label}: {text}" for label, text in details.lines(result, verdict)))
     elif engine_of(claim).proves:
         ET.SubElement(case, "system-out").text = clean(result.reason)
@@ -102,12 +103,12 @@ def _gate(verdict: ContractVerdict, cases: Sequence[ET.Element]) -> ET.Element:
     gate = verdict.contract.gate
     name = f"gate {gate.id}".strip()
     reasons = gates.unmet_requirements(verdict)
-    case = ET.Element("testcase", classname=clean(phrases.name(verdict)), name=clean(name), time="0.000")
+    case = ET.Element("testcase", classname=clean(phrases.contract_name(verdict)), name=clean(name), time="0.000")
     case_failed = any(case.find("failure") is not None or case.find("error") is not None for case in cases)
     if reasons and case_failed and not gates.unmet_by_contract(verdict):
         ET.SubElement(case, "skipped", message=clean("; ".join(reasons)), type=verdict.status.value)
     elif reasons:
-        case = _failed(phrases.name(verdict), name, "; ".join(reasons), verdict.status.value)
+        case = _failed(phrases.contract_name(verdict), name, "; ".join(reasons), verdict.status.value)
     if caveats := "; ".join(phrases.caveats(verdict)):
         ET.SubElement(case, "system-out").text = clean(caveats)
     return case

@@ -37,9 +37,9 @@ def _text(contract: Contract, verbose: bool) -> Iterator[str]:
         yield f"  {contract.description}"
     for claim in contract.claims:
         yield f"  {claim.id}  [{', '.join(claim.devices)}]  {claim.rule}"
-        kind = engine_of(claim)
-        over = f"  over {scope}" if (scope := kind.scope(claim)) else ""
-        yield f"      {kind.binding(claim)}{over}" + (f"  kills {', '.join(claim.kills)}" if claim.kills else "")
+        engine = engine_of(claim)
+        over = f"  over {scope}" if (scope := engine.scope(claim)) else ""
+        yield f"      {engine.binding(claim)}{over}" + (f"  kills {', '.join(claim.kills)}" if claim.kills else "")
         if verbose:
             yield f"      predicted {claim.prediction}" if claim.prediction else f"      at {claim.location}"
             yield from [f"      author {claim.guess}"] if claim.guess else []
@@ -110,25 +110,27 @@ def dry_run_text(result: DryRun) -> str:
     width = max(map(len, result.tasks), default=0)
     lines = [f"{id_:{width}}  {_figures(result, id_)}" for id_ in result.tasks]
     number = count(sum(map(len, result.tasks.values())), "task")
-    where = " and ".join(result.devices)
-    last = f"{number} for {where} in {count(len(result.tasks), 'contract')}, none was run; exit {result.exit_code}"
+    devices = " and ".join(result.devices)
+    last = f"{number} for {devices} in {count(len(result.tasks), 'contract')}, none was run; exit {result.exit_code}"
     return "\n".join([*lines, *result.problems, last, ""])
 
 
 def _figures(result: DryRun, id_: str) -> str:
+    """Return the number of tasks of a contract on each device, and the number of its mutants, as text."""
     tasks = result.tasks[id_]
     parts = []
     for device in result.devices:
         kinds = Counter(task.kind for task in tasks if task.device == device and not task.mutant)
         counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "nothing"
         parts.append(f"{device}: {counts}")
-    declared = len({task.mutant for task in tasks if task.mutant})
-    parts.append(f"{count(declared, 'declared mutant')}, {count(result.automatic[id_], 'claim')} on generated mutants")
-    return "; ".join(parts if "cpu" in result.devices else parts[:-1])
+    if "cpu" in result.devices:  # mutants are tried on the CPU only
+        declared, generated = len({task.mutant for task in tasks if task.mutant}), result.automatic[id_]
+        parts.append(f"{count(declared, 'declared mutant')}, {count(generated, 'claim')} on generated mutants")
+    return "; ".join(parts)
 
 
 def dry_run_json(result: DryRun) -> str:
-    """Return the result as a JSON object, with every task."""
+    """Return the result of a dry run as a JSON object, with every task."""
     contracts = [
         {"id": id_, "automatic": result.automatic[id_], "tasks": [*map(asdict, result.tasks[id_])]}
         for id_ in result.tasks

@@ -28,28 +28,32 @@ def render(report: Report, view: View) -> str:
 
     Parts that do not fit into `view.max_bytes` are left out and counted.
     """
-    end = ["", *(f"> {escape(note)}" for note in phrases.notes(report)), escape(phrases.closing(report, view)), ""]
+    end = ["", *(f"> {escape(note)}" for note in phrases.notes(report)), escape(phrases.closing_line(report, view)), ""]
     max_bytes = view.max_bytes - _size(end) - REMARK_BYTES
     return "\n".join([*_fitting(_parts(report, view), max_bytes), *end])
 
 
 def _parts(report: Report, view: View) -> Iterator[list[str]]:
     """Yield the parts of the report, each as its lines; a part is shown completely or not at all."""
-    yield [f"## {phrases.title_of(report)}", ""]
-    judged = [verdict for verdict in report.contracts if not phrases.is_unjudged(verdict)]
-    if judged:
+    yield [f"## {phrases.report_title(report)}", ""]
+    finished = [verdict for verdict in report.contracts if not phrases.is_unfinished(verdict)]
+    if finished:
         yield ["| | contract | verdict | evidence |", "|---|---|---|---|"]
-    for verdict in judged:
+    for verdict in finished:
         yield [_row(verdict)]
     yield [""]
-    for reason, verdicts in phrases.unfinished_claims(report):
+    for reason, verdicts in phrases.group_unfinished(report):
         text = escape(phrases.unfinished_sentence(reason, verdicts))
         yield [f"**undecided**: {text}. The JSON report lists them.", ""]
     if view.compared is not None:
         yield _changes(view.compared)
     for finding in phrases.refusals_and_errors(report):
         yield [f"- {escape(str(finding))}"]
-    failures = [(group, verdict) for verdict in report.contracts for group in phrases.repeated(phrases.blocks(verdict))]
+    failures = [
+        (group, verdict)
+        for verdict in report.contracts
+        for group in phrases.group_by_exception(phrases.detailed_results(verdict))
+    ]
     for (first, *same_exception), verdict in failures[:MAX_BLOCKS]:
         lines = ["", *_block(first, verdict, view)]
         if same_exception:
@@ -60,7 +64,7 @@ def _parts(report: Report, view: View) -> Iterator[list[str]]:
         yield ["", f"The full report shows {len(failures) - MAX_BLOCKS} more."]
     for title, rows in steps.groups(report.steps):
         yield ["", *_steps(title, rows)]
-    for verdict in judged:
+    for verdict in finished:
         yield from _remarks(verdict)
         if verdict.results:
             yield ["", *_table(verdict)]
@@ -86,16 +90,16 @@ def _changes(compared: BaseComparison) -> list[str]:
     lines.append("")
     if len(changes) > MAX_CHANGES:
         lines += [f"{count(len(changes) - MAX_CHANGES, 'more change')}.", ""]
-    notes = (*compared.notes, phrases.weakened(compared))
+    notes = (*compared.notes, phrases.weakening_text(compared))
     return [*lines, *(f"> {escape(note)}" for note in notes if note), ""]
 
 
 def _remarks(verdict: ContractVerdict) -> Iterator[list[str]]:
-    for result, reason in phrases.close_to_their_limit(verdict):
+    for result, reason in phrases.proofs_near_limit(verdict):
         yield ["", f"**proved**: {code(result.falsifier.id)}: {escape(reason)}"]
-    for reason, results in phrases.unfounded(verdict):
+    for reason, results in phrases.group_by_premise(verdict):
         yield ["", f"**vacuous**: {escape(reason)}: {_names(results)}"]
-    for reason, results in phrases.undecided(verdict).items():
+    for reason, results in phrases.group_undecided(verdict).items():
         if reason not in UNFINISHED:  # one line for all contracts
             yield ["", f"**undecided**: {_names(results)}: {escape(reason)}"]
 
@@ -200,7 +204,8 @@ def _table(verdict: ContractVerdict) -> list[str]:
     for result in results:
         effort = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else escape(result.reason)
         device = [] if of_script else [result.device]
-        cells = [code(result.falsifier.id), *device, phrases.outcome(result), effort, escape(result.falsifier.rule)]
+        claim, outcome = result.falsifier, phrases.outcome_text(result)
+        cells = [code(claim.id), *device, outcome, effort, escape(claim.rule)]
         lines.append(f"| {' | '.join(cells)} |")
     for result in results:
         survivors = [f"- {escape(text)}" for text in details.survivors(result, verdict)]

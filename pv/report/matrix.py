@@ -10,11 +10,13 @@ from pv.errors import UsageError
 from pv.report import COMPARISON_FORMATS, details, json_, phrases, writable
 from pv.report.markdown import code, escape, fenced
 from pv.report.text import INDENT, plain
-from pv.results.comparison import BROKEN, Column, Comparison
+from pv.results.comparison import Column, Comparison
 from pv.results.outcome import Outcome
+from pv.results.verdict import FAILING
 
 FORMAT = "pv-comparison/1"
 GAP = 2
+"""Number of spaces between two columns of the table."""
 
 
 def render(comparison: Comparison, form: str = "text", *, width: int = 100) -> str:
@@ -32,7 +34,7 @@ def render(comparison: Comparison, form: str = "text", *, width: int = 100) -> s
 
 
 def data(comparison: Comparison) -> dict[str, object]:
-    """Return the comparison as a JSON object; every column has a report in the format of `pv validate`."""
+    """Return the comparison as a JSON object; the report of a column has the format of `pv validate`."""
     return {
         "format": FORMAT,
         "exit_code": comparison.exit_code,
@@ -58,7 +60,7 @@ def _text(comparison: Comparison, width: int) -> Iterator[str]:
     yield _title(comparison)
     for column in comparison.columns:
         yield plain(f"  {column.name}: {_summary(column)}")
-    for columns in _fitting(comparison, width):
+    for columns in _column_groups(comparison, width):
         yield ""
         yield from _table(comparison.rows, columns)
     for column, result in comparison.refuted():
@@ -83,8 +85,9 @@ def _markdown(comparison: Comparison) -> Iterator[str]:
     yield "| claim | " + " | ".join(code(column.name) for column in comparison.columns) + " |"
     yield "|---" * (len(comparison.columns) + 1) + "|"
     for falsifier in comparison.rows:
-        results = (_marked(column.outcome(falsifier)) for column in comparison.columns)
-        yield f"| {code(falsifier.id)} {escape(falsifier.rule)} | " + " | ".join(results) + " |"
+        outcomes = (column.outcome(falsifier) for column in comparison.columns)
+        cells = (f"**{outcome.value}**" if outcome in FAILING else outcome.value for outcome in outcomes)
+        yield f"| {code(falsifier.id)} {escape(falsifier.rule)} | " + " | ".join(cells) + " |"
     for column, result in comparison.refuted():
         yield ""
         yield f"### {result.outcome.value}: {code(result.falsifier.id)} by {code(column.name)}"
@@ -111,6 +114,7 @@ def _title(comparison: Comparison) -> str:
 
 
 def _summary(column: Column) -> str:
+    """Return the distribution, the target and the outcomes of a column as text."""
     counts = [f"{column.count(outcome)} {outcome.value}" for outcome in Outcome if column.count(outcome)]
     figures = f"undecided: {column.missing}" if column.missing else ", ".join(counts) or "undecided: nothing was run"
     if column.own:
@@ -119,7 +123,7 @@ def _summary(column: Column) -> str:
     return ": ".join(filter(None, [" ".join(filter(None, [column.package, target])), figures]))
 
 
-def _fitting(comparison: Comparison, width: int) -> Iterator[list[Column]]:
+def _column_groups(comparison: Comparison, width: int) -> Iterator[list[Column]]:
     """Yield groups of columns that fit into the width; a group has at least one column."""
     group: list[Column] = []
     used = start = max((len(f.id) for f in comparison.rows), default=0)
@@ -137,26 +141,19 @@ def _width(column: Column) -> int:
 
 
 def _table(rows: tuple[Falsifier, ...], columns: list[Column]) -> Iterator[str]:
-    first = max((len(f.id) for f in rows), default=0)
+    first = max((len(claim.id) for claim in rows), default=0)
     gap = " " * GAP
     yield (" " * first + "".join(f"{gap}{column.name:<{_width(column)}}" for column in columns)).rstrip()
-    for f in rows:
-        results = (f"{gap}{_outcome_text(column.outcome(f)):<{_width(column)}}" for column in columns)
-        yield (f"{f.id:<{first}}" + "".join(results)).rstrip()
-
-
-def _outcome_text(outcome: Outcome) -> str:
-    name: str = outcome.value
-    return name.upper() if outcome in (Outcome.FALSIFIED, *BROKEN) else name
-
-
-def _marked(outcome: Outcome) -> str:
-    return f"**{outcome.value}**" if _outcome_text(outcome).isupper() else outcome.value
+    for claim in rows:
+        outcomes = [column.outcome(claim) for column in columns]
+        words = [outcome.value.upper() if outcome in FAILING else outcome.value for outcome in outcomes]
+        cells = (f"{gap}{word:<{_width(column)}}" for word, column in zip(words, columns, strict=True))
+        yield (f"{claim.id:<{first}}" + "".join(cells)).rstrip()
 
 
 def _detail_lines(column: Column, falsifier: Falsifier) -> Iterator[tuple[str, str]]:
     """Yield the details of a result as a report of `pv validate` shows them."""
-    if column.verdict is None or column.report is None:
+    if column.verdict is None:
         return
     result = next(result for result in column.results if result.falsifier.id == falsifier.id)
     yield from details.lines(result, column.verdict)

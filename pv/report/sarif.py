@@ -7,6 +7,7 @@ from pathlib import PurePath
 from urllib.parse import quote
 
 from pv.contract.finding import Location
+from pv.errors import ExitCode
 from pv.report import View, details, phrases
 from pv.report.text import plain
 from pv.results import gates
@@ -15,15 +16,15 @@ from pv.results.saved.changes import ChangeKind
 from pv.results.verdict import ContractVerdict, Report, Status
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-SHOWN = (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED)
-RuleResult = tuple[dict[str, object], dict[str, object], Location | None]  # rule, result, place
+RuleResult = tuple[dict[str, object], dict[str, object], Location | None]
+"""A rule (SARIF's reportingDescriptor), a result of the rule, and the location of the result."""
 MAX_RESULTS = 5000  # GitHub's code scanning shows no more, and takes at most 25,000
 
 
 def render(report: Report, view: View) -> str:
     """Return one SARIF log, worst result first. Claims that hold are left out: a viewer would list them as alerts."""
     results = list(_results(report, view))
-    # SARIF results refer to rules by index, and several results may share a rule.
+    # A SARIF result refers to its rule by index, and several results may share a rule.
     rules = {rule["id"]: rule for rule, _ in results}
     indices = {id_: index for index, id_ in enumerate(rules)}
     shown = [result | {"ruleIndex": indices[result["ruleId"]]} for _, result in results]
@@ -38,12 +39,13 @@ def render(report: Report, view: View) -> str:
 
 
 def _invocation(report: Report, view: View) -> dict[str, object]:
+    """Return the exit code of the command, with unmet requirements and notes."""
     notes = [{"level": "note", "message": {"text": plain(note)}} for note in phrases.notes(report) if note]
-    failed = [{"level": "warning", "message": {"text": plain(text)}} for text in gates.unmet_by_report(report)]
+    unmet = [{"level": "warning", "message": {"text": plain(text)}} for text in gates.unmet_by_report(report)]
     return {
-        "executionSuccessful": report.exit_code in (0, 1, 2),
+        "executionSuccessful": report.exit_code in (ExitCode.PASSED, ExitCode.FAILED, ExitCode.UNDECIDED),
         "exitCode": view.exit_code(report),
-        "toolExecutionNotifications": [*failed, *notes],
+        "toolExecutionNotifications": [*unmet, *notes],
     }
 
 
@@ -51,41 +53,44 @@ def _results(report: Report, view: View) -> Iterator[tuple[dict[str, object], di
     """Yield a rule and a result for each finding, failure and unmet gate, at most `MAX_RESULTS`."""
     all_results = [*_findings(report), *_failures(report, view), *_weaker(view), *_gates(report)]
     for rule, result, location in all_results[:MAX_RESULTS]:
-        places_of_result = [] if location is None else [{"physicalLocation": _place(location, view.folder)}]
-        yield rule, result | {"locations": places_of_result}
+        locations = [] if location is None else [{"physicalLocation": _physical_location(location, view.folder)}]
+        yield rule, result | {"locations": locations}
 
 
 def _findings(report: Report) -> Iterator[RuleResult]:
     for finding in phrases.refusals_and_errors(report):
-        rule = _make_rule(finding.code, f"{finding.code}, which `pv lint --codes` describes")
+        rule = _rule(finding.code, f"{finding.code}, which `pv lint --codes` describes")
         message = f"{finding.message}; {finding.hint}" if finding.hint else finding.message
         yield rule, _result(finding.code, "error", message, {"finding": str(finding)}), finding.location
 
 
 def _failures(report: Report, view: View) -> Iterator[RuleResult]:
-    for outcome in SHOWN:
+    """Yield a result for each failure and each required claim that is undecided, worst first."""
+    for outcome in phrases.DETAILED:
         for verdict in report.contracts:
             for result in verdict.results:
                 if result.outcome is outcome and (outcome is not Outcome.UNDECIDED or result.required):
                     failure = _failure(result, verdict, view.folder)
-                    yield _rule(result, verdict), failure, details.result_location(result, view)
+                    yield _claim_rule(result, verdict), failure, details.result_location(result, view)
 
 
-def _rule(result: Result, verdict: ContractVerdict) -> dict[str, object]:
+def _claim_rule(result: Result, verdict: ContractVerdict) -> dict[str, object]:
+    """Return the rule of a claim, with its prediction and the author's guess at a cause."""
     claim = result.falsifier
     explained = f"`pv explain {claim.id}` says what it looks for." if claim.is_of_script else ""
     parts = (claim.rule, claim.prediction and f"Predicted: {claim.prediction}", details.guess(result), explained)
     text = "\n\n".join(part for part in parts if part)
-    return _make_rule(f"{verdict.contract.id}/{claim.id}", claim.rule or claim.id, text)
+    return _rule(f"{verdict.contract.id}/{claim.id}", claim.rule or claim.id, text)
 
 
-def _make_rule(id_: str, short: str, text: str = "") -> dict[str, object]:
+def _rule(id_: str, short: str, text: str = "") -> dict[str, object]:
     """Return a rule with the descriptions that GitHub requires."""
     full = _message(text or short)
     return {"id": id_, "shortDescription": _message(short), "fullDescription": full, "help": full}
 
 
 def _failure(result: Result, verdict: ContractVerdict, folder: str) -> dict[str, object]:
+    """Return the SARIF result of a failure, with its further locations and the commands that repeat it."""
     level = "error" if result.outcome is not Outcome.UNDECIDED and gates.blocks_gate(result) else "warning"
     lines = [f"{result.outcome.value}{phrases.on_device(result)}"]
     lines += [f"{label}: {text}" for label, text in details.lines(result, verdict)]
@@ -95,20 +100,22 @@ def _failure(result: Result, verdict: ContractVerdict, folder: str) -> dict[str,
     related = [(place, "also here") for place in details.further_locations(result)]
     if not result.falsifier.is_of_script:
         related.append((result.falsifier.location, "the claim"))
-    shown = [{"physicalLocation": _place(place, folder), "message": {"text": text}} for place, text in related]
+    shown = [
+        {"physicalLocation": _physical_location(place, folder), "message": {"text": text}} for place, text in related
+    ]
     commands = {label: text for label, text in details.lines(result, verdict) if label in ("rerun", "replay")}
     return _result(id_, level, "\n".join(lines), names) | {"relatedLocations": shown, "properties": commands}
 
 
 def _weaker(view: View) -> Iterator[RuleResult]:
-    """Yield a result for each requirement that is weaker than in the base, also where a waiver accepts it."""
+    """Yield a result for each requirement that is weaker than in the base, even if a waiver accepts it."""
     for change in view.compared.changes if view.compared is not None else ():
         if change.kind in (ChangeKind.WEAKER, ChangeKind.WAIVED) and change.location is not None and view.compared:
             level = "error" if change in view.compared.failing else "warning"
             id_ = f"{change.contract}/weaker"
             names = {"contract": change.contract, "weaker": change.name, "text": change.text}
             message = f"{change.kind.value}: {change.claim or change.name} ({change.place}): {change.text}"
-            rule = _make_rule(id_, f"The contract {change.contract} asks for as much as in the base")
+            rule = _rule(id_, f"The contract {change.contract} asks for as much as in the base")
             yield rule, _result(id_, level, message, names), details.change_location(change, view) or change.location
 
 
@@ -119,9 +126,9 @@ def _gates(report: Report) -> Iterator[RuleResult]:
             gate, contract = verdict.contract.gate, verdict.contract
             level = "error" if verdict.status is Status.FAIL else "warning"
             id_ = f"{contract.id}/gate"
-            message = f"{phrases.title(verdict)}: {verdict.status.value}: {'; '.join(reasons)}"
+            message = f"{phrases.contract_title(verdict)}: {verdict.status.value}: {'; '.join(reasons)}"
             names = {"gate": contract.id, "subject": verdict.subject}
-            rule = _make_rule(id_, f"The gate of {contract.id} {gate.name}".strip())
+            rule = _rule(id_, f"The gate of {contract.id} {gate.name}".strip())
             yield rule, _result(id_, level, message, names), gate.location or contract.location
 
 
@@ -132,7 +139,8 @@ def _result(rule: str, level: str, text: str, names: Mapping[str, str]) -> dict[
     return {"ruleId": rule, "level": level, "message": _message(text), "partialFingerprints": {"pv/v1": digest}}
 
 
-def _place(location: Location, folder: str) -> dict[str, object]:
+def _physical_location(location: Location, folder: str) -> dict[str, object]:
+    """Return a location; `folder` is the working directory, relative to the root of the repository."""
     path = PurePath(folder) / location.path
     uri = quote(path.as_posix().encode("utf-8", "backslashreplace"))
     # A relative path is resolved against the root of the repository, an absolute one is a file outside of it.

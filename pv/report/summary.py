@@ -5,27 +5,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from pv.contract.wording import FEW, count, listed
 from pv.engines.registry import engine_of
 from pv.report import phrases
-from pv.report.phrases import claimed_on, count_held, devices, is_of_script, lint_errors, proved, ran, selected, stated
 from pv.results.outcome import Outcome, Result, killed
 from pv.results.trial import MutationScore
 from pv.results.verdict import ContractVerdict, Status
 
 
 def sentence(verdict: ContractVerdict) -> str:
-    """Return one sentence with the numbers of claims that held, proofs and killed mutants, by device."""
+    """Return one sentence with the numbers of claims that held (by device), of proofs, and of killed mutants."""
     return ", ".join(_counts(verdict))
 
 
 def _counts(verdict: ContractVerdict) -> Iterator[str]:
-    errors = lint_errors(verdict)
+    errors = phrases.count_lint_errors(verdict)
     if errors:
-        yield count(errors, "lint error") + ("" if ran(verdict) else ", so nothing was run")
-    if errors and not ran(verdict):
+        yield count(errors, "lint error") + ("" if phrases.was_run(verdict) else ", so nothing was run")
+    if errors and not phrases.was_run(verdict):
         return
     if not all(engine_of(result.falsifier).bound for result in verdict.results):
-        yield f"{stated(verdict)}: their tests are prose"
+        yield f"{phrases.describe_claims(verdict)}: their tests are prose"
         return
-    yield from (_device(verdict, device) for device in devices(verdict))
+    yield from (_device(verdict, device) for device in phrases.devices(verdict))
     yield from _searches(verdict)
     claimed = [result.falsifier for result in verdict.results if result.outcome is not Outcome.NOT_CLAIMED]
     if faults := {fault for claim in claimed for fault in claim.options.get("faults", ())}:
@@ -37,47 +36,47 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
     yield from phrases.caveats(verdict)
     if verdict.partial:
         kinds = "falsifiers and harnesses" if verdict.contract.harnesses else "falsifiers"
-        kinds = "claims" if is_of_script(verdict) else kinds
-        yield f"{selected(verdict)} of {len(verdict.contract.claims)} {kinds} selected"
+        kinds = "claims" if phrases.is_of_script(verdict) else kinds
+        yield f"{phrases.count_selected(verdict)} of {len(verdict.contract.claims)} {kinds} selected"
 
 
 def _searches(verdict: ContractVerdict) -> Iterator[str]:
-    """Yield the counts of proofs, declared mutants, equation mutants, and falsifiers that killed a generated mutant."""
+    """Yield counts of proofs, killed declared mutants, killed equation mutants, and killers of generated mutants."""
     if verdict.proofs:
         recorded = sum(result.recorded is not None for result in verdict.proofs if result.outcome is Outcome.PROVED)
-        of_records = f" ({recorded} recorded)" if recorded else ""
-        number, outcome = proved(verdict)
-        yield f"{number} of {len(verdict.proofs)} {outcome}{of_records}"
+        remark = f" ({recorded} recorded)" if recorded else ""
+        number, outcome = phrases.count_proved(verdict)
+        yield f"{number} of {len(verdict.proofs)} {outcome}{remark}"
     if verdict.claimed:
         untried = f" ({verdict.untried} not tried)" if verdict.untried else ""
         yield f"{len(verdict.killed)} of {len(verdict.claimed)} mutants killed{untried}"
     trials = [result.trial for result in verdict.results if result.trial is not None]
-    of_equations = [trial.equation_mutants for trial in trials if trial.equation_mutants]
-    if of_equations:
-        yield f"{sum(e.killed for e in of_equations)} of {sum(e.total for e in of_equations)} equation mutants killed"
+    equations = [trial.equation_mutants for trial in trials if trial.equation_mutants]
+    if equations:
+        yield f"{sum(e.killed for e in equations)} of {sum(e.total for e in equations)} equation mutants killed"
     judged = [result for result in verdict.results if result.mutants and not result.falsifier.kills]
     if judged:
-        sharp = sum(any(map(killed, result.mutants)) for result in judged)
-        yield f"{sharp} of {count(len(judged), 'falsifier')} without a declared mutant killed a generated one"
+        killers = sum(any(map(killed, result.mutants)) for result in judged)
+        yield f"{killers} of {count(len(judged), 'falsifier')} without a declared mutant killed a generated one"
 
 
 def _device(verdict: ContractVerdict, device: str) -> str:
     """Return the number of claims that held on one device, measured now or recorded."""
-    results = claimed_on(verdict, device)
+    results = phrases.claimed_results(verdict, device)
     unclaimed = verdict.total(device) - len(results)
-    not_claimed = "not reached" if is_of_script(verdict) else Outcome.NOT_CLAIMED.value
+    not_claimed = "not reached" if phrases.is_of_script(verdict) else Outcome.NOT_CLAIMED.value
     if not results:
         return f"{unclaimed} {not_claimed}"
-    figure = f"{count_held(results)} of {len(results)}"
+    figure = f"{phrases.count_held(results)} of {len(results)}"
     if any(result.trial for result in results):
-        beside = f" ({unclaimed} {not_claimed})" if unclaimed else ""
-        noun = "claims" if is_of_script(verdict) else "falsifiers"
-        return f"{figure} {noun} held{'' if device == 'cpu' else f' on {device}'}{beside}"
+        remark = f" ({unclaimed} {not_claimed})" if unclaimed else ""
+        noun = "claims" if phrases.is_of_script(verdict) else "falsifiers"
+        return f"{figure} {noun} held{'' if device == 'cpu' else f' on {device}'}{remark}"
     return f"{device.upper()} {figure} ({_source(results)})"
 
 
 def _source(results: Sequence[Result]) -> str:
-    """Return where results without a trial come from: fresh or stale records, or the reason why there is no record."""
+    """Return the source of results without a trial: their records, or the reason why there is no record."""
     records = [result.recorded for result in results if result.recorded is not None]
     stale = sum(bool(record.changed) for record in records)
     if stale:
@@ -103,7 +102,8 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
     yield f"mutation score {score.percent} ({', '.join(parts)}; recorded {score.when}, {fresh}{requirement})"
 
 
-LAST = "remarks"
+REMARKS = "remarks"
+"""The name of the last column."""
 GAP = "  "
 
 
@@ -114,37 +114,37 @@ def contract_lines(verdicts: Sequence[ContractVerdict]) -> list[str]:
 
 def aligned(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Return one line for every row, with aligned cells and without empty columns."""
-    # Devices other than the CPU come between the score and the remarks, by name.
     columns = sorted({column for row in rows for column in row if row[column]}, key=_column_order)
     widths = {column: max(len(row.get(column, "")) for row in rows) for column in columns}
     return [GAP.join(f"{row.get(column, ''):<{widths[column]}}" for column in columns).rstrip() for row in rows]
 
 
 def _column_order(column: str) -> tuple[int, str]:
-    order = ("cpu", "proved", "mutants", "score")
-    return (order.index(column) if column in order else len(order) + (column == LAST), column)
+    """Return the sort key of a column: known columns in their order, then other devices, then remarks."""
+    first = ("cpu", "proved", "mutants", "score")
+    return (first.index(column) if column in first else len(first) + (column == REMARKS), column)
 
 
 def line_cells(verdict: ContractVerdict) -> dict[str, str]:
     """Return the cells of a contract's line, by column; figures that the verdict does not have are left out."""
-    if not ran(verdict) and lint_errors(verdict):
-        return {LAST: f"{count(lint_errors(verdict), 'lint error')}, nothing was run"}
-    cells = {device: _device_cell(verdict, device) for device in devices(verdict)}
+    if not phrases.was_run(verdict) and phrases.count_lint_errors(verdict):
+        return {REMARKS: f"{count(phrases.count_lint_errors(verdict), 'lint error')}, nothing was run"}
+    cells = {device: _device_cell(verdict, device) for device in phrases.devices(verdict)}
     if verdict.proofs:
-        number, outcome = proved(verdict)
+        number, outcome = phrases.count_proved(verdict)
         cells["proved"] = f"{outcome} {number}/{len(verdict.proofs)}"
     if verdict.claimed:
         cells["mutants"] = f"mutants {len(verdict.killed)}/{len(verdict.claimed)}"
     if verdict.score is not None:
         cells["score"] = _score_cell(verdict.score, verdict.contract.gate.mutation_score)
-    return {**cells, LAST: ", ".join(_line_remarks(verdict))}
+    return {**cells, REMARKS: ", ".join(_line_remarks(verdict))}
 
 
 def _device_cell(verdict: ContractVerdict, device: str) -> str:
-    results = claimed_on(verdict, device)
-    figure = f"{count_held(results)}/{len(results)}"
+    results = phrases.claimed_results(verdict, device)
+    figure = f"{phrases.count_held(results)}/{len(results)}"
     if device == "cpu":
-        return f"{'claims' if is_of_script(verdict) else 'falsifiers'} {figure}"
+        return f"{'claims' if phrases.is_of_script(verdict) else 'falsifiers'} {figure}"
     if any(result.trial for result in results):
         return f"{device} {figure}"
     records = [result.recorded for result in results if result.recorded is not None]
@@ -162,15 +162,16 @@ def _score_cell(score: MutationScore, least: float | None) -> str:
 
 
 def _line_remarks(verdict: ContractVerdict) -> Iterator[str]:
-    if errors := lint_errors(verdict):
+    """Yield the remarks of a contract's line: whatever keeps its figures from being complete."""
+    if errors := phrases.count_lint_errors(verdict):
         yield count(errors, "lint error")
     if not all(engine_of(result.falsifier).bound for result in verdict.results):
-        yield stated(verdict)
+        yield phrases.describe_claims(verdict)
     if not verdict.results:
         yield verdict.absent or "no falsifier for the devices asked for"
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)
     if unclaimed := sum(result.outcome is Outcome.NOT_CLAIMED for result in verdict.attacks):
-        yield f"{unclaimed} {'not reached' if is_of_script(verdict) else 'not claimed'}"
+        yield f"{unclaimed} {'not reached' if phrases.is_of_script(verdict) else 'not claimed'}"
     undecided = sum(result.outcome is Outcome.UNDECIDED and result.trial is not None for result in verdict.attacks)
     if undecided and verdict.status is Status.FAIL:
         yield f"{undecided} undecided"
@@ -178,4 +179,4 @@ def _line_remarks(verdict: ContractVerdict) -> Iterator[str]:
         yield f"no mutation score recorded: pv mutate {verdict.contract.id} --record"
     yield from phrases.caveats(verdict)
     if verdict.partial:
-        yield f"{selected(verdict)} of {len(verdict.contract.claims)} selected"
+        yield f"{phrases.count_selected(verdict)} of {len(verdict.contract.claims)} selected"

@@ -11,7 +11,7 @@ from rich.text import Text
 from pv.contract.wording import MAX_NAMES, listed
 from pv.report import View, details, phrases
 from pv.report.summary import contract_lines, sentence
-from pv.report.wrapping import parts
+from pv.report.wrapping import wrap_styled
 from pv.results.outcome import Result
 from pv.results.saved.changes import BaseComparison
 from pv.results.trial import UNFINISHED
@@ -50,7 +50,7 @@ def render(report: Report, view: View) -> str:
     )
     # Blocks begin with an empty line. A report that begins with a block starts without it.
     for line in dropwhile(lambda line: not line, _lines(report, view)):
-        for part in parts(line, console, INDENT) if view.color else [line]:
+        for part in wrap_styled(line, console, INDENT) if view.color else [line]:
             console.print(part)
     return out.getvalue()
 
@@ -65,10 +65,10 @@ def _lines(report: Report, view: View) -> Iterator[Text]:
         for result, remark in phrases.few_examples(verdict):
             yield from _folded("held", [result], remark)
         if view.verbose:
-            for result, remark in phrases.close_to_their_limit(verdict):
+            for result, remark in phrases.proofs_near_limit(verdict):
                 yield from _folded("proved", [result], remark)
-            for reason, results in phrases.not_claimed(verdict).items():
-                yield from _folded(phrases.outcome(results[0]), results, reason, len(results))
+            for reason, results in phrases.group_not_claimed(verdict).items():
+                yield from _folded(phrases.outcome_text(results[0]), results, reason, len(results))
     yield from _not_run(report, view.verbose)
     if report.contracts:
         yield Text()
@@ -76,7 +76,7 @@ def _lines(report: Report, view: View) -> Iterator[Text]:
         yield from _changes(view.compared)
     notes = phrases.notes(report) if view.verbose else report.notes
     yield from (Text(plain(f"note: {note}")) for note in notes)
-    yield Text(phrases.closing(report, view))
+    yield Text(phrases.closing_line(report, view))
 
 
 def _changes(compared: BaseComparison) -> Iterator[Text]:
@@ -87,7 +87,7 @@ def _changes(compared: BaseComparison) -> Iterator[Text]:
         yield _headed(change.kind.value.upper(), style, plain(f"{name}: {change.text}"))
     yield from (Text(plain(f"note: {note}")) for note in compared.notes)
     if compared.failing:
-        yield Text(phrases.weakened(compared))
+        yield Text(phrases.weakening_text(compared))
     yield Text()
 
 
@@ -96,21 +96,21 @@ def _contracts(report: Report, view: View) -> Iterator[Text]:
 
     Without `view.verbose`, contracts that were not tried because the validation ended early are left out.
     """
-    verdicts = [verdict for verdict in report.contracts if view.verbose or not phrases.is_unjudged(verdict)]
+    verdicts = [verdict for verdict in report.contracts if view.verbose or not phrases.is_unfinished(verdict)]
     status_width = max((len(verdict.status.value) for verdict in verdicts), default=0)
-    name_width = max((len(plain(phrases.name(verdict))) for verdict in verdicts), default=0)
+    name_width = max((len(plain(phrases.contract_name(verdict))) for verdict in verdicts), default=0)
     for verdict, figures in zip(verdicts, contract_lines(verdicts), strict=True):
         status = verdict.status.value
         head = (f"{status.upper():<{status_width}}  ", STYLES[status])
-        name = (f"{plain(phrases.name(verdict)):<{name_width}}", "bold")
+        name = (f"{plain(phrases.contract_name(verdict)):<{name_width}}", "bold")
         yield Text.assemble(head, name, plain(f"  {figures}".rstrip()))
         if view.verbose:
-            yield Text(" " * (status_width + 2) + plain(f"{phrases.title(verdict)}: {sentence(verdict)}"))
+            yield Text(" " * (status_width + 2) + plain(f"{phrases.contract_title(verdict)}: {sentence(verdict)}"))
 
 
 def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
     """Yield a block for every failure of a contract, then its vacuous and undecided claims by reason."""
-    groups = phrases.repeated(phrases.blocks(verdict))
+    groups = phrases.group_by_exception(phrases.detailed_results(verdict))
     for first, *same_exception in groups[:MAX_BLOCKS]:
         yield Text()
         yield from _block(first, verdict, verbose)
@@ -119,14 +119,14 @@ def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
     if len(groups) > MAX_BLOCKS:
         rest = [result for group in groups[MAX_BLOCKS:] for result in group]
         yield from _folded(f"{len(rest)} more", rest, "like these; the JSON report has them all")
-    for reason, results in phrases.unfounded(verdict):
+    for reason, results in phrases.group_by_premise(verdict):
         names = ", ".join(result.falsifier.id for result in results)
         yield Text()
         yield _headed("VACUOUS", STYLES["vacuous"], plain(f"{reason}: {names}"))
-    for reason, results in phrases.undecided(verdict).items():
+    for reason, results in phrases.group_undecided(verdict).items():
         if reason in UNFINISHED:
             continue  # `_not_run` yields one line for all contracts
-        if phrases.all_of(verdict, results):
+        if phrases.is_whole_contract(verdict, results):
             yield Text()
             yield _headed("UNDECIDED", STYLES["undecided"], _indented(f"every claim: {reason}"))
         else:
@@ -135,13 +135,13 @@ def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
 
 def _not_run(report: Report, verbose: bool) -> Iterator[Text]:
     """Yield a line for every reason of an early end; with `verbose` also the claims that were not run."""
-    for reason, unfinished in phrases.unfinished_claims(report):
+    for reason, unfinished in phrases.group_unfinished(report):
         remark = phrases.unfinished_sentence(reason, unfinished) + ("" if verbose else " (-v lists them)")
         yield Text()
         yield _headed("UNDECIDED", STYLES["undecided"], remark)
         for verdict, results in unfinished if verbose else ():
             names = ", ".join(f"{result.falsifier.id} on {result.device}" for result in results)
-            yield Text(" " * INDENT + plain(f"{phrases.name(verdict)}: {names}"))
+            yield Text(" " * INDENT + plain(f"{phrases.contract_name(verdict)}: {names}"))
 
 
 def _folded(label: str, results: list[Result], remark: str, max_names: int = MAX_NAMES) -> Iterator[Text]:

@@ -12,19 +12,20 @@ if TYPE_CHECKING:
 
 
 NARROWEST = 40
+"""Width in columns below which lines are not wrapped."""
 COMMANDS = ("rerun", "replay")
 """Labels of lines that are not wrapped, because users copy them into a shell."""
 
 
 def hanging(line: str, width: int, indent: int = 4) -> str:
-    """Wrap a line that is longer than `width`; the following lines are indented by `indent` more than the first."""
+    """Wrap a line that is longer than `width`; its further lines are indented by `indent` more than the first."""
     if width < NARROWEST or len(line) <= width:
         return line
     margin = " " * (len(line) - len(line.lstrip()) + indent)
     return textwrap.fill(line, width, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False)
 
 
-def parts(text: "Text", console: "Console", indent: int) -> "Iterator[Text]":
+def wrap_styled(text: "Text", console: "Console", indent: int) -> "Iterator[Text]":
     """Yield the lines of a styled text, wrapped to the width of the console; wrapped lines are indented by `indent`."""
     for line in text.split("\n", allow_blank=True):
         short = line.cell_len <= console.width or console.width < NARROWEST

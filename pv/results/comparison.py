@@ -1,14 +1,16 @@
-"""The result of `pv compare`: the claims of one contract, with one column for each subject."""
+"""The result of `pv compare`: the claims of one contract as rows, and one column for each subject."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pv.contract.finding import Severity
 from pv.contract.model import Contract, Falsifier
 from pv.errors import ExitCode
 from pv.results.outcome import Outcome, Result
-from pv.results.verdict import ContractVerdict, Report, Status
+from pv.results.verdict import FAILING, ContractVerdict, Report, Status
 
 BROKEN = (Outcome.ERROR, Outcome.VACUOUS)
+"""The outcomes that fail a comparison for any subject."""
 MEASURED = (Outcome.HELD, Outcome.PROVED, Outcome.FALSIFIED)
 
 
@@ -19,10 +21,10 @@ class Column:
     Attributes:
         name: The name in the table.
         target: The subject as `module` or `module:attribute`.
-        own: Whether it is the contract's own subject.
+        own: Whether the subject is the contract's own subject.
         package: The distribution that the subject needs, with the installed version.
         report: The report; None if the subject could not be tried.
-        missing: The reason why it could not be tried.
+        missing: The reason why the subject could not be tried; "" if it was.
     """
 
     name: str
@@ -34,10 +36,12 @@ class Column:
 
     @property
     def verdict(self) -> ContractVerdict | None:
+        """Return the verdict on the subject; None if it could not be tried."""
         return self.report.contracts[0] if self.report is not None and self.report.contracts else None
 
     @property
     def results(self) -> tuple[Result, ...]:
+        """Return the results of the subject; () if it could not be tried."""
         return self.verdict.results if self.verdict is not None else ()
 
     def outcome(self, falsifier: Falsifier) -> Outcome:
@@ -46,6 +50,7 @@ class Column:
         return next(outcomes, Outcome.UNDECIDED)
 
     def count(self, outcome: Outcome) -> int:
+        """Return the number of claims with this outcome."""
         return sum(result.outcome is outcome for result in self.results)
 
 
@@ -70,9 +75,9 @@ class Comparison:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return the worst code that a subject gives.
+        """Return the worst code of the subjects.
 
-        The comparison is undecided unless the contract's own subject passes and at least one claim was decided.
+        A comparison is undecided if the contract's own subject does not pass, or if no claim was decided.
         """
         reports = [column.report for column in self.columns if column.report is not None]
         own_verdicts = [column.verdict for column in self.columns if column.own]
@@ -86,15 +91,18 @@ class Comparison:
         )
 
     def _fails(self, column: Column) -> bool:
-        """Return whether a column fails: a broken result, or a refuted claim of the own subject."""
-        failing = (Outcome.FALSIFIED,) if column.own or self.strict else ()
-        linted = column.verdict is not None and any(f.severity.value == "error" for f in column.verdict.findings)
-        return linted or any(column.count(outcome) for outcome in (*BROKEN, *failing))
+        """Return whether a column has a lint error, a broken result, or a refuted claim.
+
+        A refuted claim counts only for the contract's own subject, or if the comparison is strict.
+        """
+        findings = column.verdict.findings if column.verdict is not None else ()
+        failing = FAILING if column.own or self.strict else BROKEN
+        return any(finding.severity is Severity.ERROR for finding in findings) or any(map(column.count, failing))
 
     def refuted(self) -> Iterator[tuple[Column, Result]]:
-        """Yield the refuted and the broken results, column by column."""
+        """Yield the results that are falsified, errors or vacuous, column by column."""
         for column in self.columns:
-            yield from ((column, result) for result in column.results if result.outcome in (Outcome.FALSIFIED, *BROKEN))
+            yield from ((column, result) for result in column.results if result.outcome in FAILING)
 
     def unclaimed(self) -> Iterator[tuple[Column, str, list[str]]]:
         """Yield a column, a reason, and the ids of the claims that the subject does not make for this reason."""

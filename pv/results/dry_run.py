@@ -12,7 +12,10 @@ class PlannedTask:
     """One task that a validation would run.
 
     Attributes:
+        device: The device to run on.
         kind: The engine of the claim, or "reference run".
+        claim: The id of the claim, or the name of the run.
+        mutant: The id of the mutant; "" for the clean code.
         problem: The reason why the task cannot be built; "" if it can.
     """
 
@@ -31,8 +34,8 @@ class DryRun:
     """The tasks that a validation would run.
 
     Attributes:
-        findings: The findings that keep a task from being built.
-        devices: The devices of the request.
+        findings: The lint findings; tasks of a contract with a finding other than a notice cannot be built.
+        devices: The requested devices.
         tasks: The tasks by id of the contract.
         automatic: The number of claims judged by generated mutants, by id of the contract.
     """
@@ -44,10 +47,10 @@ class DryRun:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Return the findings of lint that are not notices, and every task that could not be built."""
+        """Return the findings that are not notices, and the tasks that could not be built, as text."""
         findings = [f"{f.severity.value}: {f}" for f in self.findings if f.severity is not Severity.NOTICE]
-        built = (task for of_contract in self.tasks.values() for task in of_contract)
-        return (*findings, *(f"error: {task}: {task.problem}" for task in built if task.problem))
+        all_tasks = (task for tasks in self.tasks.values() for task in tasks)
+        return (*findings, *(f"error: {task}: {task.problem}" for task in all_tasks if task.problem))
 
     @property
     def exit_code(self) -> ExitCode:

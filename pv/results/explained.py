@@ -1,4 +1,4 @@
-"""What is known about a claim, a mutant or a contract, for `pv explain`."""
+"""The information about a claim, a mutant or a contract that `pv explain` prints."""
 
 from dataclasses import dataclass
 
@@ -14,15 +14,16 @@ class Explained:
 
     Attributes:
         contract: The contract.
-        claim: The claim.
-        mutant: The mutant.
-        test: Location and first line of the docstring of the claim's function.
+        claim: The claim; None in an explanation of a mutant or of a contract.
+        mutant: The mutant; None in an explanation of a claim or of a contract.
+        test: Location of the claim's function, and the first line of its docstring.
         recorded: Results of the claim in the evidence folder.
-        last: Start time of the validation of a saved report, and the result of the claim in that report.
+        last_results: Results of the claim in a saved report, each with the start time of its validation.
         score: The recorded mutation score of the contract.
         findings: Lint findings.
-        same: Ids of claims of another suite with the same meaning.
-        judged: Rows of label and text for a claim about a script: the fault it looks for, and when it is not reached.
+        same_claims: Ids of the claims of another suite with the same meaning.
+        script_rows: For a claim about a script, rows of label and text: the fault that the claim looks for, and when
+            the claim is not reached.
     """
 
     contract: Contract
@@ -30,8 +31,8 @@ class Explained:
     mutant: Mutant | None = None
     test: tuple[Location, str] | None = None
     recorded: tuple[Recorded, ...] = ()
-    last: tuple[tuple[str, Result], ...] = ()
+    last_results: tuple[tuple[str, Result], ...] = ()
     score: MutationScore | None = None
     findings: tuple[Finding, ...] = ()
-    same: tuple[str, ...] = ()
-    judged: tuple[tuple[str, str], ...] = ()
+    same_claims: tuple[str, ...] = ()
+    script_rows: tuple[tuple[str, str], ...] = ()

@@ -8,6 +8,7 @@ from pv.results.outcome import Outcome, Result
 from pv.results.verdict import FAILING, ContractVerdict, Report, Status
 
 NOTHING_MEASURED = "nothing that the gate requires was measured"
+INTERRUPTED = "interrupted: claims that had not run are undecided"
 
 
 def unmet_requirements(verdict: ContractVerdict) -> tuple[str, ...]:
@@ -18,9 +19,9 @@ def unmet_requirements(verdict: ContractVerdict) -> tuple[str, ...]:
 
 
 def unmet_by_contract(verdict: ContractVerdict) -> tuple[str, ...]:
-    """Return the reasons why a contract does not pass, without its results and findings.
+    """Return the reasons why a contract does not pass, except its results and findings.
 
-    Formats that list every result and every finding use this function, so that no fault is listed twice.
+    It is for formats that list every result and every finding, so that no fault is listed twice.
     """
     if verdict.status is Status.PASS or any(_result_reasons(verdict)):
         return tuple(_contract_reasons(verdict))
@@ -32,7 +33,7 @@ def _result_reasons(verdict: ContractVerdict) -> Iterator[str]:
     errors = sum(finding.severity is not Severity.NOTICE for finding in verdict.findings)
     if errors:
         yield count(errors, "lint error")
-    for outcome in (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED):
+    for outcome in (*FAILING, Outcome.UNDECIDED):
         blocking = [r for r in verdict.results if r.outcome is outcome and blocks_gate(r)]
         names = [r.falsifier.id if r.falsifier.is_of_script else f"{r.falsifier.id} on {r.device}" for r in blocking]
         if names:
@@ -50,10 +51,11 @@ def _contract_reasons(verdict: ContractVerdict) -> Iterator[str]:
 def blocks_gate(result: Result) -> bool:
     """Return whether a result keeps its contract from passing.
 
-    A refuted claim always does, also one that the gate does not require.
+    A refuted claim always does, even if the gate does not require the claim.
     """
-    failing = result.outcome in FAILING or result.outcome is Outcome.UNDECIDED
-    return result.outcome is Outcome.FALSIFIED or (failing and result.required)
+    if result.outcome is Outcome.FALSIFIED:
+        return True
+    return result.required and result.outcome in (*FAILING, Outcome.UNDECIDED)
 
 
 def _score(verdict: ContractVerdict) -> Iterator[str]:
@@ -73,8 +75,8 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
 
 
 def unmet_by_report(report: Report) -> tuple[str, ...]:
-    """Return the reasons why a validation does not pass, without the reasons of single contracts."""
-    reasons = ["interrupted: what had not run is undecided"] if report.interrupted else []
+    """Return the reasons why a validation does not pass, except the reasons of single contracts."""
+    reasons = [INTERRUPTED] if report.interrupted else []
     reasons += [f"shard {shard} is in none of the reports" for shard in report.missing]
     if not report.contracts and not report.shards:
         reasons.append("nothing was measured: no contract was tried")

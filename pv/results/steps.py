@@ -1,4 +1,4 @@
-"""The optimizer steps of an observed run, and the cells of their table for text, Markdown and HTML."""
+"""The optimizer steps of an observed run, and the cells of their table in reports."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ class ObservedStep:
     Attributes:
         rank: The rank of the process.
         optimizer: The number of the optimizer in its process.
+        step: The number of the step of this optimizer.
         micro_batches: Number of backward passes whose gradients are summed.
         examples: Number of rows in the micro-batches.
         scored: Number of elements that the losses score.
@@ -58,25 +59,22 @@ COLUMNS = (
 
 
 def groups(steps: Iterable[ObservedStep]) -> list[tuple[str, list[ObservedStep]]]:
-    """Group the steps by optimizer and rank; a title names both where there are several."""
+    """Return titles and steps, grouped by optimizer and rank; a title names only what distinguishes the groups."""
     rows_by_optimizer: dict[tuple[int, int], list[ObservedStep]] = {}
     for step in steps:
         rows_by_optimizer.setdefault((step.rank, step.optimizer), []).append(step)
     ranks = len({rank for rank, _ in rows_by_optimizer})
+    if len(rows_by_optimizer) == 1:
+        return [("Steps", rows) for rows in rows_by_optimizer.values()]
     return [
-        (
-            f"Steps of optimizer {number}{f' on rank {rank}' if ranks > 1 else ''}"
-            if len(rows_by_optimizer) > 1
-            else "Steps",
-            rows,
-        )
+        (f"Steps of optimizer {number}{f' on rank {rank}' if ranks > 1 else ''}", rows)
         for (rank, number), rows in rows_by_optimizer.items()
     ]
 
 
 def cells(step: ObservedStep) -> tuple[str, ...]:
     """Return the cells of one row of the table; "-" for an unknown value."""
-    # Weights within 0.5 % of one another print alike, so that a constant weight does not look like a range.
+    # Weights that differ by at most 0.5 % are shown as one number, so that rounding errors do not look like a range.
     low, high = step.lowest_weight, step.highest_weight
     if low is None or high is None:
         weights = "-"
@@ -102,5 +100,5 @@ def _number(value: float | None, form: str) -> str:
 
 
 def remaining_steps(rows: Sequence[ObservedStep], shown: int) -> str:
-    """Return a remark that counts the steps left out of a table of `shown` rows; "" if there are none."""
+    """Return a remark with the number of steps that a table of `shown` rows leaves out; "" if it has all."""
     return f"{count(len(rows) - shown, 'more step')}, which the JSON report lists" if len(rows) > shown else ""

@@ -48,32 +48,31 @@ def record_path(project: Project, contract: Contract, device: str) -> Path:
 
 def fingerprint(project: Project, contract: Contract, falsifier: Falsifier, subject: Target) -> Fingerprint:
     """Return the current fingerprint of a falsifier on a subject. Raise `Unbound` if its code cannot be resolved."""
-    return Fingerprint(
-        clause(contract, falsifier, subject), digests(project, paths(project, contract, falsifier, subject))
-    )
+    files = code_files(project, contract, falsifier, subject)
+    return Fingerprint(clause_digest(contract, falsifier, subject), digests_with_imports(project, files))
 
 
-def paths(project: Project, contract: Contract, falsifier: Falsifier, subject: Target) -> list[Path]:
+def code_files(project: Project, contract: Contract, falsifier: Falsifier, subject: Target) -> list[Path]:
     """Return the files of a falsifier's test, run and subject. Raise `Unbound`."""
     run = engine_of(falsifier).run_of(contract, falsifier)
-    bound = [binding for binding in (falsifier.test, run.callable if run is not None else None) if binding is not None]
-    return [*(resolve.function(project, b).path for b in bound), resolve.target_file(project, subject)]
+    bindings = (falsifier.test, run.callable if run is not None else None)
+    files = [resolve.function(project, binding).path for binding in bindings if binding is not None]
+    return [*files, resolve.target_file(project, subject)]
 
 
-def digests(project: Project, paths: Sequence[Path]) -> dict[str, str]:
+def digests_with_imports(project: Project, paths: Sequence[Path]) -> dict[str, str]:
     """Return the digests of files and of every project file that they import, by path below the root."""
     files, _ = imports.closure(project, list(paths))
     project_files = sorted(path for path in files if path.is_relative_to(project.root))
     return {path.relative_to(project.root).as_posix(): digest_file(path) for path in project_files}
 
 
-def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
-    """Return the digest of a falsifier's clause in the contract."""
+def clause_digest(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
+    """Return the digest of the keys of a falsifier that decide its result."""
     run = engine_of(falsifier).run_of(contract, falsifier)
+    test = falsifier.test
     keys: Json = {
-        "test": str(falsifier.test)
-        if falsifier.test is not None
-        else [falsifier.equation, sharing.executable_equations(contract)],
+        "test": str(test) if test is not None else [falsifier.equation, sharing.executable_equations(contract)],
         "subject": str(subject),
         "examples": falsifier.examples,
         "rule": falsifier.rule,
@@ -93,9 +92,9 @@ def write(
     *,
     commit: str | None = None,
 ) -> Path:
-    """Write the evidence file of one contract and device atomically.
+    """Write the evidence file of one contract and device atomically, and return its path.
 
-    Results of claims that were not measured now are kept, with their own hardware and date.
+    Results of claims that were not measured now are kept, with the hardware and the date of their measurement.
 
     Args:
         project: The project whose evidence folder is written.
@@ -115,16 +114,15 @@ def write(
         "when": datetime.now(UTC).date().isoformat(),
         "commit": commit,
     }
-    claims = {falsifier.id for falsifier in contract.claims} - trials.keys()
+    unmeasured = {falsifier.id for falsifier in contract.claims} - trials.keys()
     content, _ = load(path, "evidence")
-    results: list[dict[str, object]] = []
-    for result in content["results"] if content is not None else ():
-        if result["falsifier"] in claims:
-            # A result has only the values of its measurement that differ from those in the head of the file.
-            full_result = {**_head(content or {}), **result}
-            results.append(
-                {name: value for name, value in full_result.items() if name not in measured or value != measured[name]}
-            )
+    old_results = [{**_head(content), **result} for result in content["results"]] if content is not None else []
+    # A result has only the values of its measurement that differ from the head of the file.
+    results: list[dict[str, object]] = [
+        {name: value for name, value in result.items() if name not in measured or value != measured[name]}
+        for result in old_results
+        if result["falsifier"] in unmeasured
+    ]
     results += [_result(project, trial, fingerprints[name]) for name, trial in trials.items()]
     evidence: Json = {
         "format": FORMAT,
@@ -140,8 +138,9 @@ def write(
 
 def _result(project: Project, trial: Trial, fingerprint: Fingerprint) -> dict[str, object]:
     """Return a result as JSON, with the digests of the files that its code imports or that its trial read."""
-    # Static imports miss data files, and files that were read miss modules that were already loaded: record both.
-    read = digests_of(project, trial.files)
+    # The imports in the code do not include data files, and the files that the trial read do not include modules that
+    # were loaded before: record both.
+    read = dependency_digests(project, trial.files)
     return {
         "falsifier": trial.falsifier,
         "status": trial.status.value,
@@ -153,8 +152,8 @@ def _result(project: Project, trial: Trial, fingerprint: Fingerprint) -> dict[st
     }
 
 
-def digests_of(project: Project, names: Iterable[str]) -> dict[str, str]:
-    """Return the digests of the existing files that a result depends on, by path below the root."""
+def dependency_digests(project: Project, names: Iterable[str]) -> dict[str, str]:
+    """Return the digests of those of the named files that exist and that a result can depend on, by path."""
     dependencies = sorted(name for name in names if is_dependency(project.root / name))
     return {name: digest for name in dependencies if (digest := _digest(project, name))}
 
@@ -166,14 +165,14 @@ def _digest(project: Project, name: str) -> str:
 
 
 def _head(content: Mapping[str, object]) -> dict[str, object]:
-    """Return hardware, versions, date and commit in the head of an evidence file: the defaults of its results."""
+    """Return hardware, versions, date and commit in the head of an evidence file, which are defaults of its results."""
     return {name: content[name] for name in ("hardware", "torch", "python", "when", "commit")}
 
 
 def refuse_unwritable(project: Project) -> None:
     """Raise `UsageError` if no file can be written to the evidence folder.
 
-    It is called before a long measurement. A folder that it creates is removed, since there may be nothing to record.
+    Call it before a long measurement. It leaves no folder behind, since there may be nothing to record.
     """
     probe = project.evidence / f".tmp{os.getpid()}"
     created = [folder for folder in (project.evidence, *project.evidence.parents) if not folder.exists()]
@@ -189,7 +188,7 @@ def refuse_unwritable(project: Project) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file atomically. Raise OSError with the name of the file, which the error of a full disk lacks."""
+    """Write a file atomically. Raise OSError with the name of the file, even if the disk is full."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Write beside the target, flush to the disk, then rename: a reader sees the old file or the new one.
     temporary = path.with_suffix(f".tmp{os.getpid()}")
@@ -221,31 +220,35 @@ def read(
     if content is None:
         return {}, problems
     if (content["contract"], content["device"]) != (contract.id, device):
-        return {}, [broken(path, f"it is evidence of {content['contract']} on {content['device']}")]
+        return {}, [damaged(path, f"it is evidence of {content['contract']} on {content['device']}")]
     return dict(_recorded(project, content, fingerprints())), []
 
 
 def load(path: Path, form: str, renew: str = "--record") -> tuple[Json | None, list[Finding]]:
-    """Return the content of a file in the evidence folder; None if it is missing, or, with a finding, if it is damaged.
+    """Read a file in the evidence folder.
 
     Args:
         path: The file.
         form: The name of its JSON schema.
         renew: The command or option that writes the file again.
+
+    Returns:
+        The content, or None if the file is missing or damaged; and a finding if it is damaged.
     """
     try:
         content: Json = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None, []
     except (OSError, ValueError) as error:
-        return None, [broken(path, str(error), renew)]
+        return None, [damaged(path, str(error), renew)]
     problem = next(Draft202012Validator(schema(form)).iter_errors(content), None)
     if problem is None:
         return content, []
-    return None, [broken(path, f"{problem.json_path}: {problem.message[:200]}", renew)]
+    return None, [damaged(path, f"{problem.json_path}: {problem.message[:200]}", renew)]
 
 
-def broken(path: Path, why: str, renew: str = "--record") -> Finding:
+def damaged(path: Path, why: str, renew: str = "--record") -> Finding:
+    """Return the finding about an evidence file that cannot be used."""
     hint = f"delete it, or write it again with {renew}"
     return error("PV170", Location(path), f"the evidence file cannot be used: {why}", hint)
 
@@ -253,32 +256,39 @@ def broken(path: Path, why: str, renew: str = "--record") -> Finding:
 def _recorded(
     project: Project, content: Data, fingerprints: Mapping[str, Fingerprint]
 ) -> Iterator[tuple[tuple[str, str], Recorded]]:
-    for result in content["results"]:
-        measured = {**_head(content), **result}
-        now = fingerprints.get(result["falsifier"])
-        if now is not None:
-            key = (result["falsifier"], content["device"])
-            yield (
-                key,
-                Recorded(
-                    falsifier=result["falsifier"],
-                    device=content["device"],
-                    status=TrialStatus(result["status"]),
-                    valid=result["valid"],
-                    detail=result["detail"],
-                    when=measured["when"],
-                    hardware=DeviceInfo(name=measured["hardware"], torch=measured["torch"]),
-                    commit=measured["commit"],
-                    reached=result["reached"],
-                    changed=tuple(changed_files(project, result, now)),
-                ),
+    """Yield the key and the record of every result of an evidence file whose claim still exists."""
+    for item in content["results"]:
+        result = {**_head(content), **item}
+        fingerprint = fingerprints.get(result["falsifier"])
+        if fingerprint is not None:
+            record = Recorded(
+                falsifier=result["falsifier"],
+                device=content["device"],
+                status=TrialStatus(result["status"]),
+                valid=result["valid"],
+                detail=result["detail"],
+                when=result["when"],
+                hardware=DeviceInfo(name=result["hardware"], torch=result["torch"]),
+                commit=result["commit"],
+                reached=result["reached"],
+                changed=tuple(changed_files(project, result, fingerprint)),
             )
+            yield (record.falsifier, record.device), record
 
 
-def changed_files(project: Project, result: Data, now: Fingerprint) -> list[str]:
-    """Return the files that changed since a record, and first "the contract's clause" if that changed."""
+def changed_files(project: Project, result: Data, fingerprint: Fingerprint) -> list[str]:
+    """Return the files that changed since a result was recorded.
+
+    The first item is "the contract's clause" if the clause of the claim changed.
+
+    Args:
+        project: The project.
+        result: The recorded result as JSON.
+        fingerprint: The current fingerprint of the claim.
+    """
     # Compare the files of both sides: an added or a removed import can change the result as much as an edit.
-    then = {name: digest for name, digest in result["files"].items() if is_dependency(project.root / name)}
-    today = {name: now.files.get(name) or _digest(project, name) for name in {*then, *now.files}}
-    files = sorted(name for name, digest in today.items() if then.get(name) != digest)
-    return files if result["clause"] == now.clause else ["the contract's clause", *files]
+    recorded = {name: digest for name, digest in result["files"].items() if is_dependency(project.root / name)}
+    names = {*recorded, *fingerprint.files}
+    current = {name: fingerprint.files.get(name) or _digest(project, name) for name in names}
+    files = sorted(name for name, digest in current.items() if recorded.get(name) != digest)
+    return files if result["clause"] == fingerprint.clause else ["the contract's clause", *files]

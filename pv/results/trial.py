@@ -14,19 +14,20 @@ from pv.engines.trial import Output as Output
 from pv.engines.trial import Trial as Trial
 from pv.engines.trial import TrialStatus as TrialStatus
 
-# Proofs are recorded under this name in place of a device: they are the same on every machine.
 PROOFS = "proofs"
+"""The name under which proofs are recorded, in place of a device: they are the same on every machine."""
 
 STOPPED = "not run: --fail-fast stopped at the first failure"
 """The detail of a cancelled trial, and the reason of a claim that is undecided because of it."""
 INTERRUPTED = "not run: interrupted"
 """The reason of a claim that is undecided because Ctrl-C prevented its trial."""
 UNFINISHED = (STOPPED, INTERRUPTED)
+"""The reasons of claims that are undecided because a validation ended early."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInfo:
-    """A device as the evidence names it. `name` is "" for the CPU."""
+    """The name of a device, "" for the CPU, and the version of torch on it, "" without torch."""
 
     name: str = ""
     torch: str = ""
@@ -68,10 +69,16 @@ class MutationScore:
     Attributes:
         total: Number of generated mutants.
         judged: Number of mutants that were tried and are neither equivalent nor invalid.
-        killed: Number of killed mutants, including those counted in `by_timeout` and `by_error`.
+        killed: Number of killed mutants, including `by_timeout` and `by_error`.
+        by_timeout: Number of mutants that were killed by exceeding a time limit.
+        by_error: Number of mutants that were killed by an error.
+        no_coverage: Number of mutants in code that no falsifier reaches.
+        equivalent: Number of mutants that the contract declares equivalent.
         sampled: Number of mutants that were tried; less than `total` for a sample.
         scope: The modules of the contract's `mutation_scope`; () for the subject's own modules.
         judges: Ids of the other contracts whose falsifiers judged the mutants.
+        when: Date of the measurement (UTC, ISO 8601).
+        commit: The measured commit.
         changed: The files that changed since the score was recorded.
     """
 
@@ -91,12 +98,12 @@ class MutationScore:
 
     @property
     def value(self) -> float | None:
-        """Return the share that was killed; None if no mutant was judged."""
+        """Return the killed share of the judged mutants; None if no mutant was judged."""
         return self.killed / self.judged if self.judged else None
 
     @property
     def percent(self) -> str:
-        """Return the share in percent, rounded down, so that a score below a gate never reads as equal to it."""
+        """Return the score as text in percent, rounded down, so that a score below a gate never looks equal to it."""
         return "none" if self.value is None else f"{math.floor(self.value * 1000) / 10:g} %"
 
     @property
@@ -150,16 +157,17 @@ class Evidence:
 
 
 MAX_EVENTS, MAX_POINTS = 200, 300
+"""Maximum numbers of rows of events and of losses in a trace."""
 
 
 def trace_of(run: str, device: str, seconds: float, events: Iterable[Mapping[str, object]]) -> RunTrace:
-    """Return the summary of a trace for reports. Events without a name are left out."""
+    """Return the trace of a run for reports, from the events that it recorded. Events without a name are left out."""
     named_events = [(name, event) for event in events if isinstance(name := event.get("event"), str)]
     rows = tuple((name, sum(1 for _ in same)) for name, same in groupby(name for name, _ in named_events))
     numbers = [(_number(event.get("step")), _number(event.get("loss"))) for _, event in named_events]
     losses = tuple((step, loss) for step, loss in numbers if step is not None and loss is not None)
     if len(losses) > MAX_POINTS:
-        # Integer division spreads the indices evenly and always hits 0 and the last one.
+        # Integer division spreads the indices evenly and always includes the first and the last.
         last = len(losses) - 1
         losses = tuple(losses[index * last // (MAX_POINTS - 1)] for index in range(MAX_POINTS))
     return RunTrace(run=run, device=device, seconds=seconds, events=rows[:MAX_EVENTS], losses=losses)

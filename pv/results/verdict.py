@@ -40,7 +40,7 @@ def parse_shard(text: str) -> Shard:
 
 
 def find_missing_shards(shards: Iterable[Shard]) -> tuple[Shard, ...]:
-    """Return the shards that are missing from a complete validation."""
+    """Return the shards that these shards lack to make up a complete validation."""
     present = {*shards}
     return tuple(sorted({Shard(index, shard.of) for shard in present for index in range(1, shard.of + 1)} - present))
 
@@ -53,7 +53,8 @@ class Status(Enum):
     PASS = "pass"
 
 
-FAILING = {Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS}
+FAILING = (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS)
+"""The outcomes that fail a contract if its gate requires the claim, worst first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +96,11 @@ class ContractVerdict:
     """Subjects, executable equations and runs; None in a report of an older version."""
 
     def count(self, device: str, *outcomes: Outcome) -> int:
+        """Return the number of falsifiers with one of these outcomes on a device."""
         return sum(result.device == device and result.outcome in outcomes for result in self.attacks)
 
     def total(self, device: str) -> int:
+        """Return the number of falsifiers on a device."""
         return sum(result.device == device for result in self.attacks)
 
     @property
@@ -122,7 +125,9 @@ class Report:
         seed: The seed of the examples.
         seconds: Duration in seconds of wall time.
         started: Start of the validation (ISO 8601).
-        version, python, hypothesis: The versions of `pv`, Python and Hypothesis.
+        version: The version of `pv`.
+        python: The version of Python.
+        hypothesis: The version of Hypothesis.
         notes: Texts for the reader.
         interrupted: Whether Ctrl-C ended the validation.
         unmatched: Patterns of the request that match nothing.
@@ -151,7 +156,7 @@ class Report:
     shards: tuple[Shard, ...] = ()
     """The shards in this report; () for an undivided validation."""
     missing: tuple[Shard, ...] = ()
-    """The shards that are missing after a merge."""
+    """The shards that none of the merged reports has."""
     steps: tuple[ObservedStep, ...] = ()
     """The steps of an observed run; () for a validation."""
     closing: str = ""
@@ -184,17 +189,20 @@ def decide(
         findings: Lint findings about the contract; an error fails it, because its claims could not be tried.
     """
     results = tuple(claim_results(contract, evidence, selection))
-    selected = [f for f in contract.claims if selection.selects(f)]
-    attacked = [f for f in selected if selection.runs(f)]
-    claimed = {m for f in attacked for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
+    selected = [claim for claim in contract.claims if selection.selects(claim)]
+    tried = [claim for claim in selected if selection.runs(claim)]
+    # Mutants are tried on the CPU only.
+    on_mutants = tried if "cpu" in selection.live and selection.mutants else []
+    claimed = {mutant for claim in on_mutants for mutant in claim.kills}
     # A replay decides one example, never a contract.
     partial = selection.replay or len(selected) < len(contract.claims)
     # The gate may leave out a required device on which the contract has no claim.
     required = selection.require & {*contract.gate.devices} if contract.gate.devices else selection.require
     unclaimed = tuple(sorted(required - {device for claim in contract.claims for device in claim.devices}))
     # A mutant that several falsifiers name counts as killed only if every one of them killed it.
-    survived = {key[1] for key, trial in evidence.mutants.items() if not killed(trial)}
-    judged = {key[1] for key, trial in evidence.mutants.items() if trial.status is not TrialStatus.CANCELLED}
+    trials = [(mutant, trial) for (_, mutant), trial in evidence.mutants.items()]
+    survived = {mutant for mutant, trial in trials if not killed(trial)}
+    judged = {mutant for mutant, trial in trials if trial.status is not TrialStatus.CANCELLED}
     return ContractVerdict(
         contract=contract,
         status=status_of(
@@ -238,12 +246,14 @@ def status_of(
         score: The recorded mutation score.
         unclaimed: Required devices on which the contract has no claim.
         whole: Whether every claim of the contract was selected; only then is the mutation score required.
-        elsewhere: Whether the remaining claims are tried in another shard.
+        elsewhere: Whether the remaining claims are tried in another shard; this shard may then have none that the gate
+            requires.
     """
     required = [result for result in results if result.required]
     # A refuted claim fails the contract even if the gate does not require the claim: the code is wrong.
-    failing = [result.outcome in FAILING for result in required] + [r.outcome is Outcome.FALSIFIED for r in results]
-    if any(finding.severity is not Severity.NOTICE for finding in findings) or any(failing):
+    failing = [result for result in required if result.outcome in FAILING]
+    failing += [result for result in results if result.outcome is Outcome.FALSIFIED]
+    if any(finding.severity is not Severity.NOTICE for finding in findings) or failing:
         return Status.FAIL
     undecided = any(result.outcome is Outcome.UNDECIDED for result in required) or not (required or elsewhere)
     least = contract.gate.mutation_score

@@ -12,19 +12,21 @@ from pv.source.project import Project
 SOURCES = (".py", ".yaml", ".yml", ".toml")
 """Suffixes of the untracked files that count as changes; a validation itself writes other files, such as reports."""
 STATUS = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
+"""Arguments of git that list the changed files: two letters of state, a space, the path, a zero byte."""
 LIMIT_S = 10
 INSTALLED = "site-packages/"
+"""A part of the path of installed packages."""
 
 
 def git(folder: Path, *words: str, limit_s: float = LIMIT_S) -> bytes | None:
-    """Return what git prints; None if it fails.
+    """Return the output of a git command; None if it fails.
 
     Raises:
         OSError: git is not installed.
         subprocess.SubprocessError: The command took longer than `limit_s` seconds.
     """
-    ended = subprocess.run(["git", *words], cwd=folder, capture_output=True, timeout=limit_s)
-    return ended.stdout if ended.returncode == 0 else None
+    process = subprocess.run(["git", *words], cwd=folder, capture_output=True, timeout=limit_s)
+    return process.stdout if process.returncode == 0 else None
 
 
 def commit_of(root: Path) -> str:
@@ -37,9 +39,9 @@ def commit_of(root: Path) -> str:
 
 
 def edits(project: Project) -> str | None:
-    """Return a digest of the changed files, without evidence; "" if there is none, None without git.
+    """Return a digest of the uncommitted changes, except evidence; "" if there are none, None without git.
 
-    These are the tracked files that `git status` lists, and the untracked ones that are source.
+    Changes are the tracked files that `git status` lists, and the untracked files that are source code.
     """
     try:
         top, status = git(project.root, "rev-parse", "--show-toplevel"), git(project.root, *STATUS)
@@ -48,24 +50,24 @@ def edits(project: Project) -> str | None:
         folder = Path(os.fsdecode(top).rstrip("\n"))
         entries = [(entry[:2], entry[3:]) for entry in os.fsdecode(status).split("\0") if entry]
         names = [name for state, name in entries if state != "??" or name.endswith(SOURCES)]
-        counted = {name: _digest(folder / name) for name in names if _counts(project, folder / name)}
+        changed = {name: _digest(folder / name) for name in names if not _is_evidence(project, folder / name)}
     except (OSError, subprocess.SubprocessError):
         return None
-    return digest_data(counted) if counted else ""
+    return digest_data(changed) if changed else ""
 
 
 def digests(project: Project, names: Iterable[str]) -> dict[str, str]:
-    """Return the digests of the existing files, by path below the root.
+    """Return the digests of those of the named files that exist, by path below the root.
 
-    Evidence is left out, and so are installed packages: two machines may have them at different paths.
+    Evidence is left out, and so are installed packages, which may have different paths on two machines.
     """
     paths = {name: project.root / name for name in sorted(set(names)) if INSTALLED not in name}
-    return {name: _digest(path) for name, path in paths.items() if path.is_file() and _counts(project, path)}
+    return {name: _digest(path) for name, path in paths.items() if path.is_file() and not _is_evidence(project, path)}
 
 
-def _counts(project: Project, path: Path) -> bool:
-    """Return whether a file affects a trial. Evidence does not: it is merged result by result."""
-    return not path.is_relative_to(project.evidence.resolve())
+def _is_evidence(project: Project, path: Path) -> bool:
+    """Return whether a file is recorded evidence, which is merged result by result."""
+    return path.is_relative_to(project.evidence.resolve())
 
 
 def _digest(path: Path) -> str:

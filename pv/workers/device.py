@@ -1,4 +1,4 @@
-"""Find the available devices. A worker looks for CUDA, so that this process never imports torch."""
+"""Find the available devices. Workers check for CUDA, so that this process never imports torch."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -13,7 +13,7 @@ from pv.workers.running_task import Task
 CPU = "cpu"
 LIMIT_S = 60.0
 Probe = Callable[[str], DeviceInfo | None]
-"""Returns the device with a name; None if it is absent."""
+"""Returns the description of a device, such as "cuda"; None if the device is absent."""
 
 
 def find(
@@ -28,7 +28,7 @@ def find(
         probe: Called in place of a worker, for tests; None for workers.
 
     Returns:
-        The available devices by name, and by name of each other device the reason why it is absent.
+        The available devices by name, and the reasons why the other devices are absent, by name.
     """
     if probe is not None:
         answers = {name: (probe(name), f"no {name} device") for name in names}
@@ -49,7 +49,7 @@ def _ask_workers(pool: Pool, project: Project, names: Iterable[str]) -> dict[str
                 torch = version("torch")
             answers[name] = (DeviceInfo(torch=torch), "")
             continue
-        body = tasks.device(project, name)
+        body = tasks.device_check(project, name)
         pool.submit(Task(key=name, body=body, limit_s=LIMIT_S, memory_mib=tasks.memory_mib(name)))
     for task, reply in pool.replies():
         end = reply.last("end") or {"present": False, "detail": f"no result of the check for {task.key}"}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pv.errors import WorkerLost
-from pv.results.reuse.environment import inherited
+from pv.results.reuse.environment import worker_variables
 from pv.workers import tree
 
 POOL_VARIABLE = "PV_POOL"
@@ -30,13 +30,13 @@ ONE_THREAD = {
 }
 PACKAGE_HOME = Path(__file__).resolve().parents[2]
 START_LIMIT_S = 120.0
-"""Limit in seconds of the CPU time of a server that loads its libraries, and separately of its waiting time."""
+"""Limit in seconds of the CPU time of a server that is loading its libraries, and also of its waiting time."""
 MEASURE_S = 0.25
-"""Seconds between two measurements of a server that loads its libraries."""
+"""Seconds between two measurements of a server that is loading its libraries."""
 MAX_OUTPUT = 4000
-"""Characters of a server's output that an error quotes."""
+"""Maximum number of characters of a server's output in an error."""
 MAX_MESSAGE = 1 << 16
-"""Bytes of a message from the server."""
+"""Maximum size in bytes of a message from the server."""
 
 TaskMessage = dict[str, Any]
 """A task as JSON: `Body.as_json` with the keys `id` and `scratch`."""
@@ -63,15 +63,16 @@ Event = Started | Ended
 
 
 def environment(pool_id: str) -> dict[str, str]:
-    """Return the environment of a worker: it uses one thread, and finds `pv` even if `pv` is not installed.
+    """Return the environment of a worker or server: it uses one thread, and finds `pv` even if that is not installed.
 
     Args:
-        pool_id: The id of the pool, which marks its processes.
+        pool_id: The id of the pool, which marks its processes; "" for processes that need no mark.
     """
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if PACKAGE_HOME.name not in ("site-packages", "dist-packages"):
         entries.append(str(PACKAGE_HOME))
-    return {**inherited(os.environ), **ONE_THREAD, POOL_VARIABLE: pool_id, "PYTHONPATH": os.pathsep.join(entries)}
+    path = os.pathsep.join(entries)
+    return {**worker_variables(os.environ), **ONE_THREAD, POOL_VARIABLE: pool_id, "PYTHONPATH": path}
 
 
 def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> "Launcher":
@@ -84,7 +85,7 @@ def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> "Launche
     """
     if spawn:
         return SpawnLauncher(work, "tasks are spawned, as requested")
-    if not tree.supported():
+    if not tree.supports_fork_server():
         return SpawnLauncher(work, "tasks are spawned: this system has no subreapers or no /proc")
     return ForkLauncher(preload, work)
 
@@ -99,34 +100,33 @@ class ForkLauncher:
         self.pool_id = uuid.uuid4().hex
         self.preload, self.work = preload, work
         # SEQPACKET keeps message boundaries, and passes the file descriptors of a task with its message.
-        ours, servers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket, server_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # The orphans of a killed server become children of this process, which can then kill and reap them.
         tree.become_subreaper()
         config = json.dumps({"preload": preload, "work": str(work)})
         self.log = work / "server.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "pv.workers.server", str(servers.fileno()), config],
-                pass_fds=[servers.fileno()],
+                [sys.executable, "-P", "-m", "pv.workers.server", str(server_socket.fileno()), config],
+                pass_fds=[server_socket.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=environment(self.pool_id),
                 start_new_session=True,
             )
-        servers.close()
-        self.socket = ours
+        server_socket.close()
         self.loaded = False
 
     @property
     def loading(self) -> bool:
-        """Whether `ready` would wait."""
+        """Whether the server is still loading its libraries, so that `ready` would wait."""
         return not self.loaded and not select.select([self.socket], [], [], 0)[0]
 
     def ready(self) -> "Launcher":
-        """Wait for the server; return this launcher, or a spawning one if a library has started threads.
+        """Wait until the server is loaded; return this launcher, or a spawning one if a library has started threads.
 
-        A fork has only the thread that forked, so a library that waits for another thread would hang in it.
+        A forked process has only the thread that called `fork`, so a library that waits for another thread would hang.
         """
         library_threads = self._wait_until_loaded() - 1
         if not library_threads:
@@ -137,11 +137,11 @@ class ForkLauncher:
         return SpawnLauncher(self.work, note)
 
     def _wait_until_loaded(self) -> int:
-        """Return the number of threads that the server reports once its libraries are loaded. Raise WorkerLost."""
+        """Wait until the server has loaded its libraries, and return its number of threads. Raise WorkerLost."""
         start = last = time.monotonic()
         cpu_s = idle_s = 0.0
         reason = ""
-        # A limit on wall time would be exceeded on a busy machine. So limit the CPU time, and the time in which the
+        # A busy machine would exceed a limit on wall time. So limit the CPU time, and separately the time in which the
         # server neither computes nor is ready to run.
         while not reason and not select.select([self.socket], [], [], MEASURE_S)[0]:
             usage, now = tree.usage(self.process.pid), time.monotonic()
@@ -152,7 +152,7 @@ class ForkLauncher:
             elif idle_s > START_LIMIT_S:
                 reason = f"it waited for more than {START_LIMIT_S:g} s, without computing"
         message = b"" if reason else self.socket.recv(MAX_MESSAGE)
-        if not message:
+        if not message:  # the limit was exceeded, or the server closed its socket
             raise self._failure(reason or self._exit_reason(), cpu_s, time.monotonic() - start)
         self.socket.setblocking(False)
         self.loaded = True
@@ -173,7 +173,7 @@ class ForkLauncher:
         """End a server that did not start, and return the error.
 
         Args:
-            reason: The reason.
+            reason: The reason, as text about "it", the server.
             cpu_s: The CPU time that the server used, in seconds.
             seconds: The wall time, in seconds.
         """
@@ -186,7 +186,7 @@ class ForkLauncher:
         )
 
     def start(self, task: TaskMessage, evidence_fd: int, output_fd: int) -> None:
-        """Start the process of a task, which writes its evidence and its output to these descriptors."""
+        """Start the process of a task, which writes its evidence and its output to these file descriptors."""
         self._send(json.dumps(task).encode(), [evidence_fd, output_fd])
 
     def kill(self, task: str) -> None:
@@ -203,11 +203,11 @@ class ForkLauncher:
             raise WorkerLost("the fork server was killed") from error
 
     def fileno(self) -> int | None:
-        """Return the descriptor that is readable when there are events; None if there is no such descriptor."""
+        """Return the file descriptor that is readable when there are events; None if the launcher has none."""
         return self.socket.fileno()
 
     def events(self) -> list[Event]:
-        """Return the events since the last call. Raise WorkerLost once a killed server has nothing left to read."""
+        """Return the events since the last call. Raise WorkerLost if the server was killed and all events are read."""
         events: list[Event] = []
         while True:
             try:
@@ -215,7 +215,7 @@ class ForkLauncher:
             except BlockingIOError:
                 return events
             except ConnectionResetError:
-                continue  # the kernel reports it once, before the last messages of the server
+                continue  # the kernel raises it once; the last messages of the server follow
             if not data:
                 if events:
                     return events
@@ -241,10 +241,10 @@ class ForkLauncher:
         tree.become_subreaper(False)
 
     def _kill_marked(self) -> None:
-        """Kill the processes that a killed server left: the ones with the id of the pool in their environment."""
+        """Kill the processes that a killed server left behind, by the id of the pool in their environment."""
         # Repeat the search, since a process can fork before it is killed.
         for _ in range(200):
-            marked = tree.marked(f"{POOL_VARIABLE}={self.pool_id}")
+            marked = tree.find_marked(f"{POOL_VARIABLE}={self.pool_id}")
             if not marked:
                 return
             tree.kill_all(marked)
@@ -254,7 +254,7 @@ class ForkLauncher:
 
 
 def reap(pid: int) -> None:
-    """Reap a dead child, and ignore a process that is not a child of this one."""
+    """Reap a child that has ended; ignore a process that is no child of this process."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
@@ -295,7 +295,8 @@ class SpawnLauncher:
             if code is not None:
                 del self.processes[task]
                 _kill_group(process.pid)
-                events.append(Ended(task, -code if code < 0 else code << 8))  # as os.wait encodes a status
+                # `os.wait` has a signal in the low byte, an exit code in the high one; Popen has -signal, or the code.
+                events.append(Ended(task, -code if code < 0 else code << 8))
         return events
 
     def kill(self, task: str) -> None:
@@ -315,6 +316,6 @@ Launcher = ForkLauncher | SpawnLauncher
 
 
 def _kill_group(pid: int) -> None:
-    """Kill the children that a task left behind: they stay in its process group."""
+    """Kill the children that a task left behind, which are still in its process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

@@ -28,6 +28,7 @@ MAX_LOSSES = 5
 """Number of times in a row that the fork server may be killed without any task ending in between."""
 
 OnStart = Callable[[Task], None]
+"""Called with each task when it starts."""
 
 
 def default_jobs() -> int:
@@ -66,9 +67,12 @@ class Pool:
         """Tasks that ran when the fork server was killed: each of them is run again, alone."""
         self.running: dict[str, RunningTask] = {}
         self.selector = selectors.DefaultSelector()
-        # The number of times in a row that the fork server was killed, and of the folders that were created.
-        self.losses = self.count = 0
+        self.losses = 0
+        """The number of times in a row that the fork server was killed."""
+        self.folders = 0
+        """The number of folders that were created below `work`."""
         self.measured = 0.0
+        """The time of the last measurement of the tasks."""
         self._launcher: Launcher | None = None
         self._ready = False
 
@@ -92,7 +96,7 @@ class Pool:
 
     @property
     def loading(self) -> bool:
-        """Whether a fork server is loading its libraries, for which `replies` waits."""
+        """Whether a fork server is loading its libraries; `replies` would wait for it."""
         return self._launcher is not None and not self._ready and self._launcher.loading
 
     def begin(self) -> Launcher:
@@ -115,19 +119,16 @@ class Pool:
 
     def scratch(self) -> Path:
         """Return a new directory that lives as long as the pool."""
-        self.count += 1
-        path = self.work / f"task-{self.count}"
+        self.folders += 1
+        path = self.work / f"task-{self.folders}"
         path.mkdir()
         return path
 
     def replies(self, on_start: OnStart | None = None) -> Iterator[tuple[Task, Reply]]:
         """Yield each task with its reply as it ends, until no task is left; tasks may be submitted meanwhile.
 
-        Args:
-            on_start: Called with each task when it starts.
-
         Raises:
-            WorkerLost: The fork server did not start, or was killed `MAX_LOSSES` times in a row.
+            WorkerLost: The fork server did not start, or was killed more than `MAX_LOSSES` times in a row.
         """
         while self.pending or self.suspects or self.running:
             self._advance(on_start, TICK_S)
@@ -138,16 +139,16 @@ class Pool:
                 yield ended.task, reply
 
     def poll(self, on_start: OnStart | None = None) -> bool:
-        """Start tasks if workers are free. Return whether a task has ended, which `replies` then yields next."""
+        """Start tasks if workers are free. Return whether a task has ended; `replies` then yields it next."""
         if not self.loading and (self.pending or self.suspects or self.running):
             self._advance(on_start, 0.0)
         return any(running.ended for running in self.running.values())
 
     def _advance(self, on_start: OnStart | None, wait_s: float) -> None:
         """Start tasks, wait for output and ends at most `wait_s` seconds, and stop tasks that exceed a limit."""
-        starting = self.begin()
+        client = self.begin()
         if not self._ready:
-            self._launcher = starting.ready()
+            self._launcher = client.ready()
             self._ready = True
             if (fd := self._launcher.fileno()) is not None:
                 self.selector.register(fd, selectors.EVENT_READ, None)
@@ -172,7 +173,7 @@ class Pool:
         return self.pending.popleft() if self.pending and self._has_room() else None
 
     def _has_room(self) -> bool:
-        """Return whether another task may start. A waiting task does not count, unless tasks run one at a time."""
+        """Return whether another task may start. Tasks that wait do not count, unless tasks run one at a time."""
         # At most twice as many tasks as jobs: waiting tasks hold memory, and may all continue at the same time.
         most = self.jobs if self.jobs == 1 else 2 * self.jobs
         return sum(not running.waits for running in self.running.values()) < self.jobs and len(self.running) < most
@@ -180,8 +181,8 @@ class Pool:
     def _start(self, task: Task) -> None:
         """Start the process of a task."""
         assert self._launcher is not None
-        self.count += 1
-        running = RunningTask(task, f"t{self.count}", self.selector)
+        self.folders += 1
+        running = RunningTask(task, f"t{self.folders}", self.selector)
         self.running[running.id] = running
         scratch = self.work / running.id
         scratch.mkdir()
@@ -224,21 +225,23 @@ class Pool:
     def _restart_server(self) -> None:
         """Start over after the fork server was killed.
 
-        A task can kill the server, for example by a signal to its process group, or by taking all memory. A task that
-        ran alone is the cause, and fails. Of several tasks, the cause is unknown: they are suspects, and run again one
-        by one.
+        A task can kill the server, for example by a signal to its process group, or by using up the memory. If one task
+        ran, it is the cause, and fails. If several tasks ran, any of them may be the cause: they are suspects, and run
+        again one by one.
         """
         assert self._launcher is not None
         with contextlib.suppress(WorkerLost):
             while True:
                 self._handle_events()  # the ends that the server reported before it was killed
-        self.selector.unregister(self._launcher.fileno() or 0)
+        fd = self._launcher.fileno()
+        assert fd is not None  # only a launcher with a fork server raises WorkerLost
+        self.selector.unregister(fd)
         self._launcher.close()
         self._launcher = None
         self.losses += 1
         if self.losses > MAX_LOSSES:
             raise WorkerLost(f"the fork server was killed {self.losses} times in a row; giving up")
-        self.work.mkdir(exist_ok=True)  # a server that ends in order removes it
+        self.work.mkdir(exist_ok=True)  # the server removes it, unless it was killed
         lost = [running for running in self.running.values() if not running.ended]
         if len(lost) == 1:
             lost[0].ended = True

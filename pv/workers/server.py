@@ -3,9 +3,9 @@
 Run as `python -m pv.workers.server FD CONFIG`. FD is a SEQPACKET socket:
 
 1. The server imports the libraries of CONFIG, never the code under contract, and sends `ready`.
-2. For each task that it receives, with the descriptors for evidence and output, it forks and sends `started`.
-3. When a task ends, it kills the processes that the task left behind, and sends `ended`.
-4. When the socket closes, it kills all tasks, removes the directory of the pool, and exits.
+2. For each task that it receives, with two file descriptors for evidence and output, it forks and sends `started`.
+3. When a task ends, the server kills the processes that the task left behind, and sends `ended`.
+4. When the socket closes, the server kills all tasks, removes the directory of the pool, and exits.
 """
 
 import contextlib
@@ -28,15 +28,16 @@ from pv.workers import tasks, tree, worker
 from pv.workers.worker import EVIDENCE_FD, use_descriptors
 
 MAX_MESSAGE = 1 << 20
+"""Maximum size in bytes of a message from the client."""
 NO_RESULT = 97
 """Exit status of a worker that failed before its task began."""
 FORKS_BEFORE_COLLAPSE = 32
 """Number of forks after which `collapse_pages` is called: it takes as long as it saves in about this many forks."""
-MADV_COLLAPSE = 25  # Linux 6.1; older kernels refuse it, and nothing changes
+MADV_COLLAPSE = 25  # since Linux 6.1; older kernels refuse it, which does no harm
 BLOCKS = range(16, 513, 16)
 """Sizes in bytes of the blocks in which CPython allocates small objects."""
-FREE_OF_A_SIZE = 1 << 19
-"""Bytes to allocate in blocks of one size: about twice the free bytes after torch and transformers are imported."""
+FREE_BYTES = 1 << 19
+"""Bytes to allocate in blocks of each size: about twice the free bytes after torch and transformers are imported."""
 
 Message = dict[str, object]
 """A JSON object from or to the client (`pv.workers.launch.ForkLauncher`)."""
@@ -59,8 +60,8 @@ class Server:
 
     def serve(self) -> None:
         """Handle tasks and ends of workers until the socket closes, then exit the process."""
-        # With a handler, even an empty one, Python writes a byte to the pipe for each SIGCHLD. So `select` cannot miss
-        # a worker that ends just before it waits.
+        # If SIGCHLD has a handler, even an empty one, Python writes a byte to the pipe for each signal. So `select`
+        # returns even if a worker ends just before the call.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
         while True:
@@ -137,14 +138,15 @@ class Server:
                 self._send({"ended": self.tasks.pop(pid), "status": status})
 
     def _kill_orphans(self, keep: set[int]) -> None:
-        """Kill every child but the workers in `keep`: processes of dead workers become children of this subreaper."""
+        """Kill every child except the workers in `keep`: orphans of workers become children of this subreaper."""
         for _ in range(50):
-            orphans = [pid for pid in tree.children(os.getpid()) if pid not in keep and tree.alive(pid)]
+            orphans = [pid for pid in tree.children(os.getpid()) if pid not in keep and tree.is_alive(pid)]
             if not orphans:
                 return
             tree.kill_all(orphans)
 
     def _send(self, message: Message) -> None:
+        """Send a message to the client; leave if it is gone."""
         try:
             self.sock.send(json.dumps(message).encode())
         except (BrokenPipeError, ConnectionResetError):
@@ -159,7 +161,7 @@ class Server:
 
 
 def preload(names: list[str]) -> None:
-    """Import modules, and fill the caches that every worker would fill first.
+    """Import modules, and fill caches that otherwise every worker would fill again.
 
     Args:
         names: Modules, and dotted names in modules. Names that cannot be imported are ignored.
@@ -174,15 +176,15 @@ def preload(names: list[str]) -> None:
     tasks.generate_hooks()
     files.loaded_files()
     files.loaded_packages()
-    # Exempt all objects from garbage collection, which would write to their memory in every fork. A collection before
-    # would take longer than it saves.
+    # Exempt all objects from garbage collection, which would write to their memory in every fork. Do not collect
+    # garbage first: it takes longer than it saves.
     gc.freeze()
     gc.enable()
 
 
 @contextlib.contextmanager
 def _uninitialised_cuda() -> Iterator[None]:
-    """Let libraries find GPUs through NVML during their import: a fork cannot use CUDA that was initialised before."""
+    """Let libraries look for GPUs with NVML while they are imported: forks cannot use CUDA once it is initialised."""
     name = "PYTORCH_NVML_BASED_CUDA_CHECK"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -209,7 +211,7 @@ def _warm_up_hypothesis() -> None:
 
 
 def _load(name: str) -> None:
-    """Import a module, or look up a name in a module: packages with lazy attributes import a part at its first use."""
+    """Import a module, or look up a name in a module, which makes a package with lazy attributes import the part."""
     try:
         importlib.import_module(name)
     except ModuleNotFoundError:
@@ -225,14 +227,16 @@ def fill_free_blocks() -> None:
     page. If no block is free, a fork allocates in new pages.
     """
     for size in BLOCKS:
-        _fillers.extend(_object_of_size(size) for _ in range(FREE_OF_A_SIZE // size))
+        _fillers.extend(_object_of_size(size) for _ in range(FREE_BYTES // size))
 
 
 _fillers: list[object] = []
+"""The objects in these blocks, which must never be freed."""
 
 
 def _object_of_size(size: int) -> object:
     """Return a new object that takes one block of `size` bytes."""
+    # Bytes have a header of 33 bytes. The two smallest blocks have 16 bytes, as `object()`, and 32, as a float of 24.
     header = b"".__sizeof__()
     if size > header:
         return bytes(size - header)
@@ -242,6 +246,7 @@ def _object_of_size(size: int) -> object:
 def collapse_pages() -> None:
     """Ask the kernel to hold private memory in huge pages: a fork then copies 1 page table entry per 2 MiB, not 512."""
     libc = ctypes.CDLL(None)
+    # Private writable mappings without a file ("rw-p", inode 0) are the heap and other anonymous memory.
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, permissions, _, _, inode, *_ = line.split()
         if permissions == "rw-p" and inode == "0":
@@ -250,7 +255,7 @@ def collapse_pages() -> None:
 
 
 def main() -> None:
-    """Load the libraries, report to the client, and serve it."""
+    """Load the libraries, report to the client, and serve its tasks."""
     fd, config = int(sys.argv[1]), json.loads(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
@@ -258,7 +263,7 @@ def main() -> None:
         preload(config["preload"])
     fill_free_blocks()
     tree.become_subreaper()
-    ready = {"threads": tree.threads()}
+    ready = {"threads": tree.count_threads()}
     sock.send(json.dumps({"ready": ready}).encode())
     Server(sock, config["work"]).serve()
 

@@ -1,4 +1,4 @@
-"""Build the tasks of workers: a `Body` has every name resolved to the file from which it must be imported."""
+"""Build the tasks of workers. In a `Body`, every name is resolved to the file from which it must be imported."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ class Body:
         subject_file: The file of the subject's module.
         subject_files: The files of the subject, of the project modules that it imports, and of the code that a mutant
             changes.
-        packages: The top-level packages that must be imported from `roots`.
+        packages: The top-level packages that must be imported from `roots`, even if others with their names exist.
         plan: The changes that the import hook makes.
         backstop_bytes: The hard limit of the worker's data segment in bytes; 0 for none.
         scratch: The temporary folder of the worker.
@@ -72,8 +72,8 @@ class Body:
     def identity(self) -> dict[str, object]:
         """Return the part of the task that belongs to the key of a cached result.
 
-        Folders are left out, since they differ in every run. Lists that follow from the files of the code are left out,
-        since the digests of these files are compared separately.
+        Folders are left out, since they differ in every run. Lists of files and modules that follow from the code are
+        left out, since the cache compares the digests of the code separately.
         """
         data = replace(self, subject_files=(), scratch="", plan=replace(self.plan, covered=())).as_json()
         return {**data, "payload": {**(data["payload"] or {}), "directory": ""}}
@@ -154,7 +154,7 @@ def source_of(body: Body, claim: Falsifier, trials: Sequence[Trial]) -> Source:
     return Source(trials=tuple(trials), depends_on=engine_of(claim).depends_on, constants=constants, functions=mutated)
 
 
-def device(project: Project, name: str) -> Body:
+def device_check(project: Project, name: str) -> Body:
     """Return the task that checks whether a device is available."""
     roots = tuple(str(root) for root in project.roots)
     return Body(kind=DEVICE, root=str(project.root), roots=roots, device=name)
@@ -180,15 +180,15 @@ def _body(code: ResolvedCode, engine: Engine[P], payload: P, conditions: Conditi
         subject_files=tuple(sorted(map(str, files))),
         packages=_packages(code, payload, plan),
         plan=plan,
-        # The parent measures memory only every 50 ms, so this limit stops an allocation that would fill the machine in
-        # between. There is none for CUDA, which maps far more memory than it uses.
+        # The parent measures memory only every 50 ms; this limit stops an allocation that would fill the machine before
+        # the next measurement. CUDA maps far more memory than it uses, so it has no such limit.
         backstop_bytes=0 if conditions.device == "cuda" else MEMORY_MIB * 4 << 20,
     )
 
 
 def _packages(code: ResolvedCode, payload: Any, plan: Plan) -> tuple[str, ...]:
     """Return the top-level packages of the subject, of the functions of the payload, and of the mutant."""
-    values = (getattr(payload, field) for field in payload.__dataclass_fields__)
+    values = (getattr(payload, name) for name in payload.__dataclass_fields__)
     modules = [value.module for value in values if isinstance(value, Function)]
     modules += [code.subject.module, plan.module, plan.swap_with.partition(":")[0]]
     return tuple(sorted({name.partition(".")[0] for name in modules if name}))
@@ -222,8 +222,8 @@ def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[
         paths += [resolve.function(project, bound).path for bound in [*tests, *callables]]
     files, imported = imports.closure(project, paths)
     foreign = {name for name in imported if not _is_inside(project, name)}
-    # Packages with lazy attributes, such as transformers, import a part only at its first use, which would be in every
-    # worker. So preload the parts by their full names.
+    # Packages with lazy attributes, such as transformers, import a part only at its first use, so every worker would
+    # import it again. So preload the parts by their full names.
     foreign |= {name for name in imports.modules(files) if name.partition(".")[0] in foreign}
     claims = [(contract, claim) for contract in contracts for claim in contract.claims]
     foreign |= {name for contract, claim in claims for name in engine_of(claim).preloads(contract, claim)}
@@ -233,20 +233,20 @@ def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[
 
 
 def _is_inside(project: Project, name: str) -> bool:
-    """Return whether Python would load a top-level module from a file of the project, although it is below no root.
+    """Return whether Python would load a top-level module from a file in the project that is below no root.
 
     Such a module is not preloaded: the fork server would run it before a worker records the files that it reads.
     """
     spec = None
     with suppress(ImportError, ValueError):  # ValueError: a module without a spec
         spec = find_spec(name)
-    places = [spec.origin, *(spec.submodule_search_locations or ())] if spec is not None else []
-    real = (Path(place).resolve() for place in places if place and not is_installed(place))
-    return any(place.is_relative_to(project.root) for place in real)
+    paths = [spec.origin, *(spec.submodule_search_locations or ())] if spec is not None else []
+    real_paths = (Path(path).resolve() for path in paths if path and not is_installed(path))
+    return any(path.is_relative_to(project.root) for path in real_paths)
 
 
 def _uses_optimizer(files: Iterable[Path]) -> bool:
-    """Return whether code may step an optimizer of torch."""
+    """Return whether code mentions optimizers, so that it may use one of torch."""
     return any("optim" in resolve.source(path) for path in files)
 
 

@@ -1,4 +1,4 @@
-"""Process trees on Linux: list their processes, measure their memory and CPU time, and kill them."""
+"""List the processes of a tree on Linux, measure their memory and CPU time, and kill them."""
 
 import contextlib
 import ctypes
@@ -13,7 +13,7 @@ PR_SET_CHILD_SUBREAPER = 36
 PAGE, TICKS_PER_S = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
 
-def supported() -> bool:
+def supports_fork_server() -> bool:
     """Return whether the system supports the fork server: /proc with the children of processes, and subreapers."""
     if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
         return False
@@ -21,7 +21,7 @@ def supported() -> bool:
 
 
 def become_subreaper(on: bool = True) -> None:
-    """Make orphans below this process its children, so that they stay in its tree."""
+    """Make orphaned descendants children of this process, so that they stay in its tree; undo it if `on` is False."""
     _prctl(PR_SET_CHILD_SUBREAPER, int(on))
 
 
@@ -31,6 +31,7 @@ def die_with_parent() -> None:
 
 
 def _prctl(option: int, value: int) -> bool:
+    """Set an attribute of this process; return whether the kernel accepted it."""
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         return bool(libc.prctl(option, value, 0, 0, 0) == 0)
@@ -50,16 +51,16 @@ def children(pid: int) -> list[int]:
 
 def descendants(pid: int) -> list[int]:
     """Return the children of a process, their children, and so on."""
-    pids, todo = [], [pid]
-    while todo:
-        below = children(todo.pop())
+    pids, unvisited = [], [pid]
+    while unvisited:
+        below = children(unvisited.pop())
         pids += below
-        todo += below
+        unvisited += below
     return pids
 
 
-def alive(pid: int) -> bool:
-    """Return whether the process runs: a zombie does not."""
+def is_alive(pid: int) -> bool:
+    """Return whether a process exists and is no zombie."""
     try:
         return _stat(f"/proc/{pid}/stat")[0] not in "ZX"
     except (OSError, IndexError):
@@ -67,18 +68,19 @@ def alive(pid: int) -> bool:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal to a process; ignore one that has ended, or that belongs to another user."""
+    """Send a signal to a process; ignore a process that has ended, or that belongs to another user."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
 def kill_tree(pid: int) -> None:
     """Kill a process and all its descendants."""
-    # Stop the root first, so that it cannot fork again. Its descendants may fork until they are killed, so list them
-    # again until none is left. Kill the root last, since its orphans would leave the tree.
+    # 1. Stop the root, so that it cannot fork again.
+    # 2. Kill its descendants. They may fork until they are killed, so list them again until none is left.
+    # 3. Kill the root last: once it is dead, its descendants are no longer in its tree.
     kill(pid, signal.SIGSTOP)
     for _ in range(50):
-        living = [p for p in descendants(pid) if alive(p)]
+        living = [p for p in descendants(pid) if is_alive(p)]
         if not living:
             break
         for process in living:
@@ -92,8 +94,8 @@ def kill_all(pids: Iterable[int]) -> None:
         kill_tree(pid)
 
 
-def marked(entry: str) -> list[int]:
-    """Return the ids of the other processes with an entry `NAME=VALUE` in their environment."""
+def find_marked(entry: str) -> list[int]:
+    """Return the ids of the running processes, except this one, that have `NAME=VALUE` in their environment."""
     pids = []
     for path in Path("/proc").iterdir():
         try:
@@ -101,7 +103,7 @@ def marked(entry: str) -> list[int]:
                 pids.append(int(path.name))
         except OSError:
             continue  # the process ended meanwhile, or belongs to another user
-    return [pid for pid in pids if pid != os.getpid() and alive(pid)]
+    return [pid for pid in pids if pid != os.getpid() and is_alive(pid)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,8 @@ class Usage:
 
     Attributes:
         private_bytes: Resident minus shared memory in bytes, so mapped files are not included.
-        active: Whether a thread runs, or is ready to run and waits for a core or for a disk.
+        cpu_s: User and system time in seconds.
+        active: Whether a thread runs, waits for a core, or waits for a disk.
     """
 
     private_bytes: int
@@ -128,7 +131,7 @@ def usage(pid: int) -> Usage:
             times = _stat(f"/proc/{process}/stat")[11:15]
         except (OSError, ValueError):
             continue
-        active = active or any(state in "RD" for state in _states(process))
+        active = active or any(state in "RD" for state in _states(process))  # running or runnable, waits for a disk
         pages += int(resident) - int(shared)
         ticks += sum(map(int, times))
     return Usage(pages * PAGE, ticks / TICKS_PER_S, active)
@@ -148,6 +151,6 @@ def _states(pid: int) -> Iterator[str]:
                 yield _stat(f"{thread}/stat")[0]
 
 
-def threads() -> int:
+def count_threads() -> int:
     """Return the number of threads of this process."""
     return len(list(Path("/proc/self/task").iterdir()))

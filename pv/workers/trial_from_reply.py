@@ -30,8 +30,8 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
     """
     end = reply.last("end")
     status, detail = _status_and_detail(reply, end)
-    # The `end` record of a search has the shrunk counterexample. A worker that was killed while shrinking has only
-    # sent the `counterexample` record of the first one.
+    # The record `end` of a search has the shrunk counterexample. A worker that was killed while shrinking has sent only
+    # the record `counterexample`, with the first one.
     failure = end if end is not None and "error" in end else reply.last("counterexample")
     fields = {**(end or {}), "falsifier": falsifier, "device": device, "mutant": mutant, "status": status.value}
     return replace(
@@ -48,7 +48,7 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
 
 
 def _status_and_detail(reply: Reply, end: Record | None) -> tuple[TrialStatus, str]:
-    """Return the status and the detail of a result, or of a process that ended without a result."""
+    """Return the status and the detail of a trial, even if its process ended without a result."""
     if end is not None:
         return TrialStatus(end["status"]), end.get("detail", "")
     if reply.stopped:

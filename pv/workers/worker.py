@@ -35,11 +35,11 @@ from pv.source.project import HOME, SUITES
 from pv.workers.tasks import DEVICE, Body, payload_of
 
 EVIDENCE_FD = 200
-"""The descriptor of the evidence in every worker: a number larger than descriptors that user code opens."""
+"""The file descriptor of the evidence in every worker: a larger number than those that user code opens."""
 CODE = "code"
-"""The name of the folder of compiled code that the workers of a pool share."""
+"""The name of the folder with compiled code that the workers of a pool share."""
 SITE = Path(__file__).parents[1] / "instrument" / "site"
-"""The folder of a `sitecustomize` for the Python processes that a worker starts."""
+"""The folder of the `sitecustomize.py` that Python processes import which a worker starts."""
 
 
 class WrongFile(Exception):
@@ -89,18 +89,18 @@ def prepare(body: Body) -> None:
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SITE), *roots, *inherited])
     os.environ["TMPDIR"] = body.scratch
-    # Share the folder in which Hypothesis stores the constants of modules, so that not every worker parses them again.
+    # Hypothesis stores the constants of modules in this folder. Workers share it, so that only one parses each module.
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(_shared(body) / "hypothesis")
-    # The fork server has used another folder, on which no result may depend.
+    # Hypothesis in the fork server has set a folder, which no result may depend on.
     if "hypothesis" in sys.modules:
         sys.modules["hypothesis"].configuration.set_hypothesis_home_dir(None)
     tempfile.tempdir = None  # drop the cached folder of the server
-    # Write no __pycache__, since no other process must load the bytecode of a mutant.
+    # Write no __pycache__: another process could load the bytecode of a mutant from it.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     if body.device != "cuda":
-        # A claim on the CPU must give the same result as on a machine without a GPU. Without a CUDA context, it may
-        # also fork.
+        # A claim on the CPU must have the same result as on a machine without a GPU. It also needs a process that can
+        # fork, so one without a CUDA context.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.chdir(body.root)
     if body.backstop_bytes:
@@ -113,7 +113,7 @@ def _prefer_suites(roots: list[str]) -> None:
     """Import suites from a root that contains them, such as a clone of `pv`, instead of the installed `pv`."""
     for root in reversed(roots):
         folder = Path(root, *SUITES.relative_to(HOME).parts)
-        # The package is already imported from the installation, so only its search path can be changed.
+        # `pv` is already imported from the installation, so only the search path of `pv.suites` can be changed.
         if folder != SUITES and folder.is_dir():
             importlib.import_module("pv.suites").__path__.insert(0, str(folder))
 
@@ -153,9 +153,10 @@ def _shared(body: Body) -> Path:
 
 
 def _reads(trace: ProcessTrace, root: Path) -> Record:
-    """Return the code, files and folders that the result depends on (`pv.engines.trial.Reads`)."""
+    """Return the code, files and folders that the result depends on (see `pv.engines.trial.Reads`)."""
     names = ("asked", "texts", "listed", "metadata", "looked", "outside", "readers")
     reads: Record = {name: sorted(getattr(trace, name)) for name in names}
+    # Names with "@" are statements of a function, which only mutants need.
     reads["functions"] = sorted(name for name in trace.seen | trace.ran if "@" not in name)
     reads["loaded"] = {name: os.path.relpath(path, root) for name, path in trace.loaded.items()}
     reads["searched"] = {folder: sorted(modules) for folder, modules in trace.searched.items()}
@@ -167,7 +168,7 @@ def _reach(planted: import_hook.ImportHook, trace: ProcessTrace, status: str) ->
     reach: Record = {"reached": sorted(trace.seen), "mutant_reached": planted.mutated_name in trace.seen}
     if trace.broken:
         return reach | {"status": TrialStatus.INVALID_MUTANT.value, "detail": trace.broken}
-    # An error may be the reason why the module was not imported, so report the error.
+    # If there was an error, it may be the reason why the module was not imported, so its status stays.
     if planted.plan.module and not trace.applied and status != TrialStatus.ERROR.value:
         detail = f"{planted.plan.module} was never imported"
         return reach | {"status": TrialStatus.INVALID_MUTANT.value, "detail": detail}
@@ -188,7 +189,7 @@ class _Services:
 
     @property
     def shared(self) -> Path | None:
-        """Return the folder in which the claims about one subject share runs; None on a mutant, which shares none."""
+        """Return the folder in which claims about one subject share runs; None on a mutant, which shares none."""
         if self.mutated:
             return None
         return _shared(self._body) / "runs" / hashlib.sha256(self._body.subject.encode()).hexdigest()[:20]
@@ -217,13 +218,13 @@ def _module(name: str, expected: str) -> ModuleType:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Turn off garbage collection during an import: it takes a twentieth of the time, and finds little."""
+    """Turn off garbage collection during an import: it takes 5 % of the time, and frees little."""
     before = gc.get_threshold()
     gc.set_threshold(0)
     try:
         yield
     finally:
-        if gc.get_threshold()[0] == 0:  # otherwise the module itself has set a threshold
+        if gc.get_threshold()[0] == 0:  # unless the module has set a threshold
             gc.set_threshold(*before)
 
 

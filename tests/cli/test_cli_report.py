@@ -8,7 +8,7 @@ import pytest
 from pv.report import FORMATS, render
 from pv.results.verdict import Report
 from tests.commands.small import run
-from tests.report.handmade import HOSTILE, PLAIN, many
+from tests.report.handmade import HOSTILE, PLAIN, report_of_many
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_the_differences_from_the_base_are_shown(results: Path) -> None:
 
 
 def test_the_job_summary_is_appended_within_the_limit_of_a_step(results: Path) -> None:
-    saved(many(3000), "many.json")
+    saved(report_of_many(3000), "many.json")
     summary = Path("summary.md")
     summary.write_text("x" * 1_000_000 + "\n")
     ended = run("report", "many.json", "--format", "github", GITHUB_STEP_SUMMARY=str(summary))

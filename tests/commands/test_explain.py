@@ -42,7 +42,7 @@ def test_last_result_is_taken_from_a_report(project: Project, tmp_path: Path) ->
     report = tmp_path / "report.json"
     assert run("validate", "C-LIMIT", "--output", f"json={report}").returncode == 0
     (explained,) = explain("C-LIMIT", report=report)
-    assert [result.outcome.value for _, result in explained.last] == ["held"]
+    assert [result.outcome.value for _, result in explained.last_results] == ["held"]
     done = run("explain", "C-LIMIT", "--report", str(report))
     assert done.returncode == 0, done.stderr
     assert "  last result cpu: held, 100 valid examples, seed " in done.stdout
@@ -65,6 +65,6 @@ def test_recorded_proof_is_shown_until_its_code_changes(project: Project) -> Non
 def test_items_of_a_numbered_list_have_lines_of_their_own(project: Project) -> None:
     project("small")
     (explained,) = explain("TR-MASK-003")
-    lines = [line for _, line in explained.judged]
+    lines = [line for _, line in explained.script_rows]
     assert len(lines) > 3
     assert all(re.search(r"\s\d\. ", line) is None for line in lines)

@@ -47,7 +47,7 @@ def attempts_of(folder: Path, contract: Contract, *ids: str) -> list[Attempt]:
     return [attempts.clean(contract, claims[id_]) for id_ in ids]
 
 
-def named(events: Sequence[Event]) -> list[tuple[str, str]]:
+def names_of(events: Sequence[Event]) -> list[tuple[str, str]]:
     return [(type(event).__name__, str(getattr(event, "attempt", ""))) for event in events]
 
 
@@ -66,14 +66,14 @@ def test_run_is_executed_once_before_its_claims_and_cached_claims_start_nothing(
             finished = [event for event in events if isinstance(event, Finished)]
             assert {event.reused for event in finished} == {not measured}
             if measured:
-                assert named(events)[:3] == [(name, "run whole") for name in ("Queued", "Started", "Finished")]
-                assert Counter(named(events)).most_common(1)[0][1] == 1
+                assert names_of(events)[:3] == [(name, "run whole") for name in ("Queued", "Started", "Finished")]
+                assert Counter(names_of(events)).most_common(1)[0][1] == 1
             else:
-                assert named(events) == [("Finished", "C-RUN"), ("Finished", "C-RUN-FIRST")]
+                assert names_of(events) == [("Finished", "C-RUN"), ("Finished", "C-RUN-FIRST")]
 
 
 class Steps:
-    """A plan with the same first steps, and no others; it collects the ends."""
+    """A plan that has only first steps, and collects the events that end its attempts."""
 
     def __init__(self, *steps: Step) -> None:
         self.steps = steps
@@ -87,7 +87,7 @@ class Steps:
         return ()
 
 
-def test_failure_cancels_attempts_that_wait_or_come_later_and_claims_that_wait_for_a_run(
+def test_failure_cancels_waiting_and_later_attempts_and_claims_that_wait_for_a_run(
     small: Path, contract: Contract, pool: Pool
 ) -> None:
     whole, run, later = attempts_of(small, contract, "C-WHOLE", "C-RUN", "C-LIMIT")
@@ -96,16 +96,14 @@ def test_failure_cancels_attempts_that_wait_or_come_later_and_claims_that_wait_f
     executor.consumers.append(stop_at_failure(executor.cancel))
     executor.run(plan)
     cancelled = [("Cancelled", name) for name in ("C-WHOLE", "run whole", "C-RUN", "C-LIMIT")]
-    assert named(plan.ends) == cancelled
+    assert names_of(plan.ends) == cancelled
 
 
-def test_answer_ends_the_queued_attempts_that_it_names_without_a_worker(
-    small: Path, contract: Contract, pool: Pool
-) -> None:
+def test_answer_ends_queued_attempts_without_a_worker(small: Path, contract: Contract, pool: Pool) -> None:
     whole, limit = attempts_of(small, contract, "C-WHOLE", "C-LIMIT")
     (trial,) = Executor(pool).trials([whole])
-    like = replace(trial, falsifier="C-LIMIT")
-    plan = Steps(limit, whole, Answer(lambda attempt: like if attempt is limit else None))
+    same_trial = replace(trial, falsifier="C-LIMIT")
+    plan = Steps(limit, whole, Answer(lambda attempt: same_trial if attempt is limit else None))
     Executor(pool).run(plan)
     assert sorted((str(end.attempt), end.reused) for end in plan.ends) == [("C-LIMIT", True), ("C-WHOLE", False)]
-    assert next(end.trial for end in plan.ends if end.attempt is limit) is like
+    assert next(end.trial for end in plan.ends if end.attempt is limit) is same_trial

@@ -1,4 +1,4 @@
-"""What becomes of a falsifier whose mutants survive, cannot be planted, or break something else."""
+"""The outcome of a falsifier whose mutants survive, cannot be planted, or break other code."""
 
 import itertools
 import json
@@ -37,66 +37,74 @@ def test_a_mutant_that_breaks_the_import_is_not_killed(project: Project) -> None
     edit(contract, 'replace: "True"}', "replace: '[][0]'}")
     edit(contract, '"counting:total", find: limit is None', '"counting:FIRST", find: "1"')
     edit(folder / "counting.py", "def total(", "FIRST = 1\n\n\ndef total(")
-    found = result(pv.validate(), "C-LIMIT")
-    assert found.outcome is Outcome.ERROR
-    assert found.reason == "the mutant 'limit-ignored' could not be judged: IndexError: list index out of range"
+    claim_result = result(pv.validate(), "C-LIMIT")
+    assert claim_result.outcome is Outcome.ERROR
+    assert claim_result.reason == "the mutant 'limit-ignored' could not be judged: IndexError: list index out of range"
 
 
 def test_small_arguments_must_satisfy_the_claim(project: Project) -> None:
     folder = project("small")
     edit(folder / "counting.py", "return [step for step in", "return [step + (epochs == 2) for step in")
     edit(folder / "contracts/counting.yaml", "kills: [last-step-lost]", "kills: [last-step-lost, from-zero]")
-    found = result(pv.validate(only=["C-RUN-FIRST"]), "C-RUN-FIRST")
-    assert found.outcome is Outcome.ERROR
-    assert found.reason.startswith("the clean subject fails at the run's `small` arguments")
+    claim_result = result(pv.validate(only=["C-RUN-FIRST"]), "C-RUN-FIRST")
+    assert claim_result.outcome is Outcome.ERROR
+    assert claim_result.reason.startswith("the clean subject fails at the run's `small` arguments")
 
 
-def test_what_ran_at_import_alone_is_no_sign_that_a_falsifier_reaches_its_subject(project: Project) -> None:
+def test_code_that_ran_only_at_import_does_not_count_as_reached(project: Project) -> None:
     folder = project("small")
     edit(folder / "counting.py", "def total(", "def _first():\n    return 1\n\n\nFIRST = _first()\n\n\ndef total(")
     test = folder / "falsifiers/falsify_counting.py"
     edit(test, "subject.total(epochs, steps, limit) == sorted([limit, epochs * steps])[0]", "1 >= 0")
-    found = result(pv.validate(only=["C-LIMIT"]), "C-LIMIT")
-    assert (found.outcome, found.reason) == (Outcome.VACUOUS, "the subject was never reached: no function of it ran")
+    claim_result = result(pv.validate(only=["C-LIMIT"]), "C-LIMIT")
+    assert (claim_result.outcome, claim_result.reason) == (
+        Outcome.VACUOUS,
+        "the subject was never reached: no function of it ran",
+    )
 
 
-def test_a_falsifier_without_a_declared_mutant_is_judged_against_generated_ones(shop: Any) -> None:
-    said = pv.validate()
-    assert result(said, "S-PRICE").outcome is Outcome.HELD
-    assert "1 of 1 falsifier without a declared mutant killed a generated one" in pv.render(said, verbose=True)
-    assert 0 < len(result(said, "S-PRICE").mutants) <= 20
+def test_falsifier_without_a_declared_mutant_is_judged_by_generated_mutants(shop: Any) -> None:
+    report = pv.validate()
+    assert result(report, "S-PRICE").outcome is Outcome.HELD
+    assert "1 of 1 falsifier without a declared mutant killed a generated one" in pv.render(report, verbose=True)
+    assert 0 < len(result(report, "S-PRICE").mutants) <= 20
 
 
-def test_one_that_kills_none_is_vacuous_and_says_how_many_were_tried(shop: Any) -> None:
+def test_falsifier_that_kills_no_generated_mutant_is_vacuous(shop: Any) -> None:
     edit(shop.folder / "falsifiers/falsify_shop.py", "subject.leave(3) == 3", "[subject.leave(3)]")
     shop.add("S-LEAVE", "falsify_leave")
-    said = pv.validate(only=["S-LEAVE"])
+    report = pv.validate(only=["S-LEAVE"])
     reason = "it kills no mutant: 3 generated ones in the code it reaches survived"
-    assert (result(said, "S-LEAVE").outcome, result(said, "S-LEAVE").reason) == (Outcome.VACUOUS, reason)
-    assert "shop:leave: status > 100 -> status >= 100: held" in pv.render(said)
+    assert (result(report, "S-LEAVE").outcome, result(report, "S-LEAVE").reason) == (Outcome.VACUOUS, reason)
+    assert "shop:leave: status > 100 -> status >= 100: held" in pv.render(report)
 
 
 @pytest.mark.parametrize("before", ["_mutant_attempts", "_next_generated"])
-def test_mutants_left_out_by_fail_fast_decide_nothing(shop: Any, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
-    """Another claim fails while the claim itself is tried, or its first mutant."""
+def test_claim_is_undecided_if_fail_fast_cancels_its_mutants(
+    shop: Any, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    """Another claim fails before the first mutant of the claim, or before its second mutant."""
     edit(shop.folder / "falsifiers/falsify_shop.py", "subject.leave(3) == 3", "[subject.leave(3)]")
     shop.add("S-LEAVE", "falsify_leave")
     _fail_another(monkeypatch, before)
-    said = pv.validate(only=["S-LEAVE"], fail_fast=True)
-    found = result(said, "S-LEAVE")
-    assert (found.outcome, found.reason) == (Outcome.UNDECIDED, "not run: --fail-fast stopped at the first failure")
-    statuses = [each.status for each in found.mutants]
+    report = pv.validate(only=["S-LEAVE"], fail_fast=True)
+    claim_result = result(report, "S-LEAVE")
+    assert (claim_result.outcome, claim_result.reason) == (
+        Outcome.UNDECIDED,
+        "not run: --fail-fast stopped at the first failure",
+    )
+    statuses = [mutant_trial.status for mutant_trial in claim_result.mutants]
     tried = before == "_next_generated"
     assert statuses == [TrialStatus.HELD] * tried + [TrialStatus.CANCELLED] * (3 - tried)
     line = "UNDECIDED  --fail-fast stopped at the first failure: 1 claim of 1 contract not run, 1 contract not judged"
-    assert pv.render(said).startswith(f"{line} (-v lists them)\n\n")
-    assert f"\n{line}\n            shop: S-LEAVE on cpu\n" in pv.render(said, verbose=True)
+    assert pv.render(report).startswith(f"{line} (-v lists them)\n\n")
+    assert f"\n{line}\n            shop: S-LEAVE on cpu\n" in pv.render(report, verbose=True)
 
 
-def test_after_fail_fast_a_later_mutant_that_is_cached_is_enough(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_mutant_that_is_killed_is_enough_after_fail_fast(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("pv.execution.validation.killed", lambda _: False)  # so all are tried and kept
-        first, *others = result(pv.validate(reuse=True), "S-PRICE").mutants
+        patch.setattr("pv.execution.validation.killed", lambda _: False)  # so all are tried and stored
+        first, *other_trials = result(pv.validate(reuse=True), "S-PRICE").mutants
     lookup = Journal.lookup
 
     def all_but_first(self: Any, attempt: Any) -> Any:
@@ -104,20 +112,22 @@ def test_after_fail_fast_a_later_mutant_that_is_cached_is_enough(shop: Any, monk
 
     monkeypatch.setattr(Journal, "lookup", all_but_first)
     _fail_another(monkeypatch, "_mutant_attempts")
-    found = result(pv.validate(reuse=True, fail_fast=True), "S-PRICE")
-    assert (found.outcome, found.mutants[0].status) == (Outcome.HELD, TrialStatus.CANCELLED)
-    assert found.mutants[1].status is others[0].status
+    claim_result = result(pv.validate(reuse=True, fail_fast=True), "S-PRICE")
+    assert (claim_result.outcome, claim_result.mutants[0].status) == (Outcome.HELD, TrialStatus.CANCELLED)
+    assert claim_result.mutants[1].status is other_trials[0].status
 
 
-def test_small_run_that_fail_fast_left_out_decides_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claim_is_undecided_if_fail_fast_cancels_its_small_run(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project("small")
     _fail_another(monkeypatch, "_start_mutants")
-    found = result(pv.validate(only=["C-RUN-FIRST"], fail_fast=True), "C-RUN-FIRST")
-    assert (found.outcome, found.reason) == (Outcome.UNDECIDED, STOPPED)
+    claim_result = result(pv.validate(only=["C-RUN-FIRST"], fail_fast=True), "C-RUN-FIRST")
+    assert (claim_result.outcome, claim_result.reason) == (Outcome.UNDECIDED, STOPPED)
 
 
 def _fail_another(monkeypatch: pytest.MonkeyPatch, before: str) -> None:
-    """Let another claim fail before a claim that held is tried on mutants, or on its second mutant."""
+    """Let another claim fail before a claim that held is tried on its first mutant, or on its second mutant."""
     method, calls = getattr(Validation, before), itertools.count(1)
 
     def stopped(self: Validation, contract: Any, claim: Any) -> Iterator[Any]:
@@ -129,16 +139,16 @@ def _fail_another(monkeypatch: pytest.MonkeyPatch, before: str) -> None:
     monkeypatch.setattr(Validation, before, stopped)
 
 
-def test_a_survivor_is_shown_as_a_diff_with_its_place_and_who_tried(shop: Any) -> None:
-    said = summary.text([shop.mutate("shop")], 0.5)
+def test_survivor_is_shown_as_a_diff_with_location_and_falsifiers(shop: Any) -> None:
+    report = summary.text([shop.mutate("shop")], 0.5)
     assert (
         "shop.py:12 shop:price [comparison] survived\n"
         "  -    if member and pieces > 10:\n"
         "  +    if member and pieces >= 10:\n"
         "  tried by S-PRICE\n"
-    ) in said
-    assert "shop.py:13 shop:price [dropped] no coverage\n" in said
-    assert said.startswith("shop by S-PRICE: mutation score 46.6 % (7 of 15 killed, 6 without coverage)\n")
+    ) in report
+    assert "shop.py:13 shop:price [dropped] no coverage\n" in report
+    assert report.startswith("shop by S-PRICE: mutation score 46.6 % (7 of 15 killed, 6 without coverage)\n")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +161,9 @@ def test_a_survivor_is_shown_as_a_diff_with_its_place_and_who_tried(shop: Any) -
         (["shop"], {"paths": ["broken"]}, "shop cannot be run: "),
     ],
 )
-def test_what_cannot_be_measured_is_refused(shop: Any, names: list[str], options: dict[str, Any], message: str) -> None:
+def test_request_that_cannot_be_measured_is_refused(
+    shop: Any, names: list[str], options: dict[str, Any], message: str
+) -> None:
     text = (shop.folder / "contracts/shop.yaml").read_text()
     two, broken = text + shop.claim("S-2", "falsify_leave"), text.replace("subject: shop", "subject: shoe")
     for name, changed in (("two", two), ("broken", broken)):
@@ -165,8 +177,8 @@ def test_the_command_shows_survivors_and_ends_with_its_exit_code(shop: Any) -> N
     done = run("mutate", "shop", "--sample", "6")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("shop by ") and done.stdout.endswith("s; exit 0\n")
-    said = json.loads(run("mutate", "shop", "--sample", "6", "--format", "json").stdout)
-    assert (said["contracts"][0]["sampled"], len(said["contracts"][0]["mutants"])) == (6, 6)
+    report = json.loads(run("mutate", "shop", "--sample", "6", "--format", "json").stdout)
+    assert (report["contracts"][0]["sampled"], len(report["contracts"][0]["mutants"])) == (6, 6)
 
 
 def test_only_trials_that_support_their_claim_are_cached() -> None:

@@ -229,6 +229,6 @@ def test_claims_and_mutants_are_tried_and_no_process_is_left(
             assert found.status in (TrialStatus.REFUTED, TrialStatus.RAISED), (id_, name)
     workers.close()
     assert marked() == []
-    assert workers.absent("cpu") == ""
+    assert workers.why_absent("cpu") == ""
     monkeypatch.setattr("pv.pytest_plugin.claims.find_spec", lambda name: None)
-    assert workers.absent("cuda") == "torch is not installed"
+    assert workers.why_absent("cuda") == "torch is not installed"

@@ -1,4 +1,4 @@
-"""Reports made by hand: of a falsifier of each kind of end, of one equation, and of many falsifiers."""
+"""Hand-made reports: one falsifier for each kind of outcome, one equation, and many falsifiers."""
 
 from dataclasses import replace
 from functools import cache
@@ -26,11 +26,11 @@ def claim(id_: str, text: str, line: int, **fields: Any) -> Falsifier:
     return falsifier(id_, location=replace(FILE, line=line, column=3), **words, **fields)
 
 
-def ended(id_: str, status: TrialStatus, **fields: Any) -> Trial:
+def trial_of(id_: str, status: TrialStatus, **fields: Any) -> Trial:
     return trial(status, id_, **{"valid": 0, "seed": 7} | fields)
 
 
-def found(text: str) -> Counterexample:
+def counterexample(text: str) -> Counterexample:
     return Counterexample(
         arguments={"number": 1, "values": {"$tensor": {"dtype": "float32", "shape": [1], "data": [{"$float": "nan"}]}}},
         exact=True,
@@ -43,25 +43,25 @@ def found(text: str) -> Counterexample:
 
 
 def report(text: str) -> Report:
-    """One falsifier of each kind of end, with `text` in every field that a user's code or contract fills."""
-    ends = ("HELD", "REFUTED", "BROKEN", "BARREN", "SKIPPED")
-    claims = [claim(f"F-{end}", text, line, kills=("tripled",)) for line, end in enumerate(ends, start=5)]
+    """Return a report with one falsifier for each kind of outcome, and `text` in every field that a user can fill."""
+    names = ("HELD", "REFUTED", "BROKEN", "BARREN", "SKIPPED")
+    claims = [claim(f"F-{name}", text, line, kills=("tripled",)) for line, name in enumerate(names, start=5)]
     claims[0] = replace(claims[0], devices=("cpu", "cuda"))
-    given = contract(*claims, description=text, location=FILE, mutants=(mutant("tripled", 20),))
+    contract_ = contract(*claims, description=text, location=FILE, mutants=(mutant("tripled", 20),))
     printed = text.replace("\ud800", "")  # a worker's output is decoded, so it has no half surrogates
     trials = (
-        ended("F-HELD", TrialStatus.HELD, valid=100, invalid=3, seconds=0.25),
-        ended("F-HELD", TrialStatus.REFUTED, mutant="tripled", counterexample=found(text)),
-        ended("F-REFUTED", TrialStatus.REFUTED, valid=12, counterexample=found(text)),
-        ended("F-BROKEN", TrialStatus.ERROR, detail=text, output=Output(head=printed, size=len(printed.encode()))),
-        ended("F-BARREN", TrialStatus.NO_EXAMPLES, detail=text),
-        ended("F-SKIPPED", TrialStatus.SKIPPED, detail=text),
+        trial_of("F-HELD", TrialStatus.HELD, valid=100, invalid=3, seconds=0.25),
+        trial_of("F-HELD", TrialStatus.REFUTED, mutant="tripled", counterexample=counterexample(text)),
+        trial_of("F-REFUTED", TrialStatus.REFUTED, valid=12, counterexample=counterexample(text)),
+        trial_of("F-BROKEN", TrialStatus.ERROR, detail=text, output=Output(head=printed, size=len(printed.encode()))),
+        trial_of("F-BARREN", TrialStatus.NO_EXAMPLES, detail=text),
+        trial_of("F-SKIPPED", TrialStatus.SKIPPED, detail=text),
     )
-    places = Location(Path("d.yaml"), 2, 1), Location(Path("e.yaml"), 3, 4)
-    notice = Finding(code="PV201", severity=Severity.NOTICE, location=places[0], message=text)
-    refusal = Finding(code="PV002", severity=Severity.REFUSAL, location=places[1], message=text, hint=text)
+    locations = Location(Path("d.yaml"), 2, 1), Location(Path("e.yaml"), 3, 4)
+    notice = Finding(code="PV201", severity=Severity.NOTICE, location=locations[0], message=text)
+    refusal = Finding(code="PV002", severity=Severity.REFUSAL, location=locations[1], message=text, hint=text)
     return Report(
-        contracts=(decide(given, evidence(*trials, recorded=(recorded(id_="F-HELD"),)), Selection()),),
+        contracts=(decide(contract_, evidence(*trials, recorded=(recorded(id_="F-HELD"),)), Selection()),),
         findings=(notice, refusal),
         devices={"cpu": DeviceInfo(torch="2.13.0")},
         seed=0,
@@ -75,7 +75,7 @@ def report(text: str) -> Report:
 
 
 PLAIN, HOSTILE = report("plainly said"), report(NASTY)
-"""One is plainly worded, the other has the worst that code can say."""
+"""Reports with a harmless text, and with a text that tries to break every format."""
 
 
 REPORTS = {
@@ -87,25 +87,25 @@ REPORTS = {
 
 
 @cache
-def many(number: int) -> Report:
+def report_of_many(number: int) -> Report:
     """Return a report of many falsifiers, each with a mutant: a third falsified, vacuous and held."""
     claims = [claim(f"F-{n}", NASTY, n + 1, kills=(f"m-{n}",)) for n in range(number)]
     trials = []
     for n in range(number):
         if n % 3 == 0:
-            trials.append(ended(f"F-{n}", TrialStatus.REFUTED, valid=3, counterexample=found(NASTY)))
+            trials.append(trial_of(f"F-{n}", TrialStatus.REFUTED, valid=3, counterexample=counterexample(NASTY)))
         else:
-            trials.append(ended(f"F-{n}", TrialStatus.HELD, valid=100))
+            trials.append(trial_of(f"F-{n}", TrialStatus.HELD, valid=100))
             judged = TrialStatus.HELD if n % 3 == 1 else TrialStatus.REFUTED
-            trials.append(ended(f"F-{n}", judged, mutant=f"m-{n}"))
-    given = contract(*claims, location=FILE, mutants=tuple(mutant(f"m-{n}", n + 1) for n in range(number)))
-    return replace(PLAIN, contracts=(decide(given, evidence(*trials), Selection()),), findings=())
+            trials.append(trial_of(f"F-{n}", judged, mutant=f"m-{n}"))
+    contract_ = contract(*claims, location=FILE, mutants=tuple(mutant(f"m-{n}", n + 1) for n in range(number)))
+    return replace(PLAIN, contracts=(decide(contract_, evidence(*trials), Selection()),), findings=())
 
 
 MISSED = EquationMutant(equation="double", line=1, column=5, before="2 * n", after="2 + n")
 
 
-def of_equation(mutants: EquationMutants | None, **executable: object) -> Report:
+def report_of_equation(mutants: EquationMutants | None, **executable: object) -> Report:
     """Return a report of one equation falsifier, which killed some of the mutants of its equation."""
 
     def place(line: int, column: int) -> Location:
@@ -114,6 +114,6 @@ def of_equation(mutants: EquationMutants | None, **executable: object) -> Report
     texts = {"expression": place}
     equation = Equation(name="double", location=replace(FILE, line=3), executable=executable, texts=texts)
     claims = falsifier("F-E", kills=(), test=None, equation="double")
-    given = contract(claims, mutants=(), subject=Target("tiny"), equations=(equation,))
+    contract_ = contract(claims, mutants=(), subject=Target("tiny"), equations=(equation,))
     held = trial(id_="F-E", equation_mutants=mutants)
-    return replace(PLAIN, contracts=(decide(given, evidence(held), Selection()),), findings=(), notes=())
+    return replace(PLAIN, contracts=(decide(contract_, evidence(held), Selection()),), findings=(), notes=())

@@ -1,4 +1,4 @@
-"""Annotations are workflow commands that GitHub's runner reads as meant, each at the line that tells most."""
+"""Annotations are valid workflow commands of GitHub, each at the line that is most useful."""
 
 import json
 import re
@@ -15,33 +15,33 @@ from pv.results.saved import report as saved
 from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn, Hunk
 from pv.results.trial import Code
 from pv.results.verdict import Report
-from tests.report.handmade import HOSTILE, NASTY, PLAIN, many
+from tests.report.handmade import HOSTILE, NASTY, PLAIN, report_of_many
 
 COMMAND = re.compile(r"::(?P<name>\w+) (?P<properties>[^:]*)::(?P<message>.*)")
 
 
 def commands(text: str) -> list[tuple[str, dict[str, str], str]]:
-    """Return the commands as the runner reads them: a line each, properties split at commas, then unescaped."""
+    """Return the commands as GitHub's runner reads them: name, properties and message, without escapes."""
     # GitHub's runner splits at line feeds alone, so `splitlines` would be wrong.
-    found = []
+    parsed = []
     for line in text.split("\n"):
         if line.lstrip().startswith("::"):
             match = COMMAND.fullmatch(line)
             assert match is not None, line
             pairs = (part.split("=", 1) for part in match["properties"].split(","))
-            properties = {key: unescaped(value, {"%3A": ":", "%2C": ","}) for key, value in pairs}
-            found.append((match["name"], properties, unescaped(match["message"], {})))
-    return found
+            properties = {key: unescape(value, {"%3A": ":", "%2C": ","}) for key, value in pairs}
+            parsed.append((match["name"], properties, unescape(match["message"], {})))
+    return parsed
 
 
-def unescaped(text: str, more: dict[str, str]) -> str:
-    for escape, character in {"%0D": "\r", "%0A": "\n", **more, "%25": "%"}.items():
+def unescape(text: str, further_escapes: dict[str, str]) -> str:
+    for escape, character in {"%0D": "\r", "%0A": "\n", **further_escapes, "%25": "%"}.items():
         text = text.replace(escape, character)
     return text
 
 
 @pytest.mark.parametrize("report", [PLAIN, HOSTILE], ids=["plain", "hostile"])
-def test_every_line_is_one_of_our_commands_or_the_closing_line(report: Report) -> None:
+def test_output_has_only_annotations_and_the_closing_line(report: Report) -> None:
     shown = render(report, "github")
     annotations = commands(shown)
     titles = ["PV002", *(f"{text} on cpu" for text in ("falsified: F-REFUTED", "error: F-BROKEN", "vacuous: F-BARREN"))]
@@ -54,7 +54,7 @@ def test_every_line_is_one_of_our_commands_or_the_closing_line(report: Report) -
     ]
 
 
-def test_a_message_is_read_back_whole_and_control_characters_are_escapes() -> None:
+def test_message_is_complete_and_control_characters_are_escaped() -> None:
     message = commands(render(HOSTILE, "github"))[1][2]
     shown = NASTY.replace("\0", "\\x00").replace("\x1b", "\\x1b").replace("\x07", "\\x07").replace("\ud800", "\\ud800")
     assert f"seen: AssertionError: {shown}" in message
@@ -69,7 +69,7 @@ def test_percent_colon_and_comma_in_a_path_are_escaped() -> None:
 
 
 def test_at_most_ten_annotations_are_shown_worst_first() -> None:
-    shown = render(many(40), "github")
+    shown = render(report_of_many(40), "github")
     assert [properties["title"].split(":")[0] for _, properties, _ in commands(shown)] == ["falsified"] * 10
     assert "pv: 17 more annotations not shown; " in shown
 
@@ -100,30 +100,34 @@ def levels(report: Report, fail_on: FailOn = FailOn.NEVER) -> tuple[list[str], l
     return [name for name, *_ in commands(render(report, "github", **view))], [r["level"] for r in run["results"]]
 
 
-def test_what_does_not_fail_is_a_warning() -> None:
+def test_results_that_do_not_fail_the_command_are_warnings() -> None:
     (verdict,) = PLAIN.contracts
     results = tuple(replace(result, required=False) for result in verdict.results)
-    loose = replace(PLAIN, findings=(), contracts=(replace(verdict, results=results),))
+    unrequired = replace(PLAIN, findings=(), contracts=(replace(verdict, results=results),))
     # Falsified, error, vacuous, weaker, waived: undecided claims that are not required are not shown.
-    assert levels(loose) == (["error", *["warning"] * 4],) * 2
-    assert levels(loose, FailOn.WEAKER) == (["error", "warning", "warning", "error", "warning"],) * 2
+    assert levels(unrequired) == (["error", *["warning"] * 4],) * 2
+    assert levels(unrequired, FailOn.WEAKER) == (["error", "warning", "warning", "error", "warning"],) * 2
 
 
 def test_the_worst_outcome_of_all_contracts_comes_first() -> None:
     (verdict,) = PLAIN.contracts
-    mild = replace(verdict, results=tuple(r for r in verdict.results if r.outcome is not Outcome.FALSIFIED))
-    _, properties, _ = commands(render(replace(PLAIN, findings=(), contracts=(mild, verdict)), "github"))[0]
+    without_falsified = replace(
+        verdict, results=tuple(r for r in verdict.results if r.outcome is not Outcome.FALSIFIED)
+    )
+    _, properties, _ = commands(render(replace(PLAIN, findings=(), contracts=(without_falsified, verdict)), "github"))[
+        0
+    ]
     assert properties["title"].startswith("falsified")
 
 
 def test_removed_clause_is_annotated_at_its_former_line() -> None:
     place = Location(Path("c.yaml"), 21, 3)
-    gone = Change(kind=ChangeKind.WEAKER, contract="c", text="removed", location=place, removed=True)
-    assert details.change_location(gone, View(compared=COMPARED)) == Location(Path("c.yaml"), 19, 1)
-    assert details.change_location(gone, View()) == gone.location
+    removed_clause = Change(kind=ChangeKind.WEAKER, contract="c", text="removed", location=place, removed=True)
+    assert details.change_location(removed_clause, View(compared=COMPARED)) == Location(Path("c.yaml"), 19, 1)
+    assert details.change_location(removed_clause, View()) == removed_clause.location
 
 
-def test_the_code_is_saved_and_every_format_names_it(tmp_path: Path) -> None:
+def test_location_of_the_code_is_saved_and_in_every_format(tmp_path: Path) -> None:
     report, _ = failing(RAISED, SPAN)
     path = tmp_path / "r.json"
     path.write_text(render(report, "json"))

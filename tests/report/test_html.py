@@ -1,4 +1,4 @@
-"""The page is valid HTML, complete in itself, safe whatever it shows, and usable without a mouse or colors."""
+"""The page is valid HTML, loads nothing, escapes all text, and is usable without a mouse or colors."""
 
 import base64
 import hashlib
@@ -23,10 +23,10 @@ from tests.results.saved.test_report import full
 
 
 def page(report: Report, **options: Any) -> Element:
-    return parsed(render(report, "html", **options))
+    return parse(render(report, "html", **options))
 
 
-def parsed(text: str) -> Element:
+def parse(text: str) -> Element:
     root: Element = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(text)
     return root
 
@@ -35,10 +35,10 @@ def fragment(text: str) -> Element:
     """Return a part of a page inside a new element."""
     # A strict parser refuses a document without a title.
     head = "<!doctype html><html><head><title>t</title></head><body>"
-    return parsed(f"{head}{text}</body></html>").find("body")
+    return parse(f"{head}{text}</body></html>").find("body")
 
 
-def words(element: Element) -> str:
+def text_of(element: Element) -> str:
     """Return the text of an element with single spaces."""
     return " ".join(" ".join(element.itertext()).split())
 
@@ -48,7 +48,7 @@ def test_a_strict_parser_accepts_the_page(report: Report) -> None:
     assert page(report).tag == "html"
 
 
-def test_foreign_text_adds_no_element_and_the_page_loads_nothing_and_runs_only_its_own_script() -> None:
+def test_user_text_adds_no_element_and_the_page_loads_nothing() -> None:
     root = page(HOSTILE)
     assert [element.tag for element in root.iter()] == [element.tag for element in page(PLAIN).iter()]
     assert not [
@@ -63,7 +63,7 @@ def test_foreign_text_adds_no_element_and_the_page_loads_nothing_and_runs_only_i
     assert policy.endswith(f"script-src 'sha256-{digest}'")
 
 
-def test_landmarks_headings_and_names_are_there_for_screen_readers() -> None:
+def test_page_has_landmarks_headings_and_names_for_screen_readers() -> None:
     root = page(full(), compared=compare(PLAIN, full(), fail_on=FailOn.NEVER, today=date.today()))
     for landmark in ("header", "search", "main", "footer"):
         assert len(list(root.iter(landmark))) == 1
@@ -90,22 +90,22 @@ def test_weakenings_that_fail_the_comparison_are_counted_beside_the_verdicts() -
 
 
 @pytest.mark.parametrize("text", ["<script>x</script>", '"', "'", "&amp;", "</p>", "]]>", NASTY.replace("\ud800", "")])
-def test_a_text_comes_out_as_it_went_in(text: str) -> None:
+def test_text_is_shown_unchanged(text: str) -> None:
     (element,) = fragment(tag("p", text, title=text))
     shown = text.replace("\0", "\\x00").replace("\x1b", "\\x1b").replace("\x07", "\\x07")
     assert (element.text, element.get("title"), len(element)) == (shown, shown, 0)
 
 
-def test_failures_are_articles_worst_first_and_every_result_has_its_outcome_in_words_and_its_evidence() -> None:
+def test_failures_are_articles_worst_first_and_results_have_outcome_and_evidence() -> None:
     body = fragment(section(PLAIN.contracts[0], PLAIN, 0))
-    assert [words(element) for article in body.iter("article") for element in article.iter("h3")] == [
+    assert [text_of(element) for article in body.iter("article") for element in article.iter("h3")] == [
         "✗ falsified F-REFUTED on cpu",
         "! error F-BROKEN on cpu",
         "○ vacuous F-BARREN on cpu",
     ]
-    assert "with number = 1 values = tensor([nan], float32)" in words(next(body.iter("article")))
+    assert "with number = 1 values = tensor([nan], float32)" in text_of(next(body.iter("article")))
     table = list(body.iter("table"))[-1]
-    rows = [[words(cell) for cell in row] for row in table.iter("tr")]
+    rows = [[text_of(cell) for cell in row] for row in table.iter("tr")]
     assert rows[1][:3] == ["✓ held", "F-HELD", "cpu"]
     assert rows[1][3:5] == ["100 valid examples (3 rejected), seed 7, 0.25 s", "measured now"]
     assert rows[2][4] == "recorded on NVIDIA H200, torch 2.11.0, 2026-11-20 (0 days before this report)"
@@ -114,7 +114,7 @@ def test_failures_are_articles_worst_first_and_every_result_has_its_outcome_in_w
 
 def rows(verdict: ContractVerdict) -> list[list[str]]:
     table = fragment(kill_matrix(verdict))
-    return [[words(cell) for cell in row] for row in table.iter("tr")]
+    return [[text_of(cell) for cell in row] for row in table.iter("tr")]
 
 
 def test_kill_matrix_has_equation_mutants_of_a_claim_on_several_devices() -> None:
@@ -130,13 +130,13 @@ def test_kill_matrix_has_equation_mutants_of_a_claim_on_several_devices() -> Non
 
 def test_kill_matrix_has_the_status_of_every_pair() -> None:
     claims = (falsifier("F", kills=("m", "n")), falsifier("G"), falsifier("H", kills=("n",)))
-    known = evidence(
+    trials = evidence(
         *(trial(id_=id_) for id_ in "FGH"),
         judged(id_="F"),
         judged(TrialStatus.HELD, id_="F", mutant="n"),
         judged(TrialStatus.ERROR, id_="G"),
     )
-    assert rows(decide(contract(*claims), known, Selection())) == [
+    assert rows(decide(contract(*claims), trials, Selection())) == [
         ["falsifier", "m", "n"],
         ["F", "✓ killed", "✗ survived"],
         ["G", "– not judged", "not named"],
@@ -153,13 +153,13 @@ TRACE = RunTrace(
 )
 
 
-def test_the_curve_is_scaled_to_its_box_and_said_in_words() -> None:
+def test_curve_is_scaled_to_its_box_and_described_as_text() -> None:
     figure = fragment(charts.run(TRACE))
     curve, strip = (element for element in figure.iter() if str(element.tag).endswith("svg"))
     (line,) = (element for element in curve if str(element.tag).endswith("polyline"))
     assert line.get("points") == "20.0,20.0 220.0,160.0 620.0,113.3"
-    said = "Loss 4 at step 1, 2 at step 4, lowest 1."
-    assert curve.get("role") == "img" and said in str(curve.get("aria-label"))
+    description = "Loss 4 at step 1, 2 at step 4, lowest 1."
+    assert curve.get("role") == "img" and description in str(curve.get("aria-label"))
     (caption,) = figure.iter("figcaption")
-    assert words(caption) == f"Reference run real-text on cpu, 61.27 s. {said}"
+    assert text_of(caption) == f"Reference run real-text on cpu, 61.27 s. {description}"
     assert strip.get("aria-label") == "Reference run real-text on cpu: order of 10 events"

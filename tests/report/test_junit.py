@@ -1,4 +1,4 @@
-"""The JUnit report is XML for any reader, and something in it fails if and only if the exit code is not 0."""
+"""The JUnit report is valid XML, and has a failure if and only if the exit code is not 0."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,13 +21,13 @@ def report(*contracts: Any, **fields: Any) -> Report:
     return replace(PLAIN, **{"findings": (), "notes": (), **fields, "contracts": contracts})
 
 
-def failed(report: Report) -> list[str]:
+def failed_cases(report: Report) -> list[str]:
     """Return the cases that a reader of JUnit XML counts as failed."""
     suites = JUnitXml.fromstring(render(report, "junit").encode())
     return [case.name for suite in suites for case in suite if any(isinstance(r, Failure | Error) for r in case.result)]
 
 
-def test_junit_shows_characters_that_xml_cannot_hold_as_a_replacement() -> None:
+def test_characters_that_xml_does_not_allow_are_replaced() -> None:
     root = ET.fromstring(render(HOSTILE, "junit"))
     failure = root.find("testsuite[@name='c']/testcase[@name='F-REFUTED[cpu]']/failure")
     assert failure.get("message").startswith(
@@ -35,24 +35,24 @@ def test_junit_shows_characters_that_xml_cannot_hold_as_a_replacement() -> None:
     )
 
 
-def test_a_gate_that_is_not_met_fails_though_every_case_is_green_or_skipped() -> None:
+def test_unmet_gate_fails_even_if_every_case_passes_or_is_skipped() -> None:
     gated = decided(*HELD, gate=Gate(id="G-1", mutation_score=0.9))
     assert gated.status is Status.UNDECIDED
     shown = report(gated)
-    assert failed(shown) == ["gate G-1"]
+    assert failed_cases(shown) == ["gate G-1"]
     assert "the gate requires a mutation score of 90 %, none is recorded" in render(shown, "junit")
 
 
-def test_a_fault_counts_once() -> None:
+def test_failed_claim_is_counted_once() -> None:
     (verdict,) = PLAIN.contracts
     results = tuple(result for result in verdict.results if result.outcome is Outcome.FALSIFIED)
     shown = report(replace(verdict, results=results))
-    assert failed(shown) == [f"{result.falsifier.id}[cpu]" for result in results]
+    assert failed_cases(shown) == [f"{result.falsifier.id}[cpu]" for result in results]
 
 
-def test_a_failed_case_is_at_its_claim_and_names_the_code() -> None:
-    found = replace(FOUND, code=(Code("tiny.py", 7, 9, "double"),))
-    failing = decided(trial(TrialStatus.REFUTED, counterexample=found))
+def test_failed_case_has_the_locations_of_its_claim_and_of_the_code() -> None:
+    example = replace(FOUND, code=(Code("tiny.py", 7, 9, "double"),))
+    failing = decided(trial(TrialStatus.REFUTED, counterexample=example))
     case = ET.fromstring(render(report(failing), "junit")).find("testsuite/testcase")
     assert (case.get("file"), case.get("line")) == ("contract.yaml", "3")
     assert case.find("properties/property[@name='code']").get("value") == "tiny.py:7"
@@ -72,13 +72,13 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_something_fails_if_and_only_if_the_exit_code_is_not_0(name: str) -> None:
-    assert bool(failed(CASES[name])) == bool(CASES[name].exit_code)
+def test_report_has_a_failure_if_and_only_if_the_exit_code_is_not_0(name: str) -> None:
+    assert bool(failed_cases(CASES[name])) == bool(CASES[name].exit_code)
 
 
 @pytest.mark.parametrize("outcome", Outcome)
 @pytest.mark.parametrize("required", [True, False])
-def test_a_result_fails_only_where_it_counts(outcome: Outcome, required: bool) -> None:
+def test_result_fails_if_it_is_refuted_or_a_required_failure(outcome: Outcome, required: bool) -> None:
     (held,) = PASSING.results
     result = replace(held, outcome=outcome, required=required)
     suites = JUnitXml.fromstring(render(report(replace(PASSING, results=(result,))), "junit").encode())

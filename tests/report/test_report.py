@@ -1,4 +1,4 @@
-"""Every registered format shows every falsifier; JSON follows its schema; lists and comparisons."""
+"""Every registered format shows every falsifier, and JSON follows its schema; lists and comparisons."""
 
 import json
 from pathlib import Path
@@ -12,11 +12,12 @@ from pv.errors import UsageError
 from pv.report import FORMATS, listing, matrix, render
 from pv.results.comparison import Column, Comparison
 from pv.results.verdict import Report
-from tests.report.handmade import HOSTILE, NASTY, PLAIN, REPORTS, many
+from tests.report.handmade import HOSTILE, NASTY, PLAIN, REPORTS, report_of_many
 from tests.results.handmade import contract, falsifier
 from tests.support.calls import count_calls
 
-SHORT = ("text", "sarif")  # those that show failures only; annotations show the worst of them
+SHORT = ("text", "sarif")
+"""Formats that show only failures; annotations show only the worst failures."""
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -27,7 +28,7 @@ def test_every_report_names_every_falsifier(form: str) -> None:
         assert claim.id in shown or (form in SHORT and claim.id == "F-HELD") or form == "github"
 
 
-def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
+def test_unknown_format_error_lists_the_formats() -> None:
     with pytest.raises(UsageError) as refused:
         render(PLAIN, "pdf")
     assert str(refused.value) == f"unknown format 'pdf' (choose from {', '.join(FORMATS)})"
@@ -35,8 +36,8 @@ def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_thousands_of_falsifiers_take_linear_time(form: str) -> None:
-    few, lots = (_calls(many(number), form) for number in (150, 1_500))
-    assert lots < 11 * few
+    few_calls, many_calls = (_calls(report_of_many(number), form) for number in (150, 1_500))
+    assert many_calls < 11 * few_calls
 
 
 def _calls(report: Report, form: str) -> int:
@@ -50,7 +51,7 @@ def test_json_follows_its_published_schema() -> None:
         Draft202012Validator(schema("report")).validate(json.loads(render(report, "json")))
 
 
-def test_json_holds_messages_exactly() -> None:
+def test_json_has_messages_unchanged() -> None:
     shown = json.loads(render(HOSTILE, "json"))
     results = {(result["falsifier"], result["device"]): result for result in shown["contracts"][0]["results"]}
     assert results["F-REFUTED", "cpu"]["trial"]["counterexample"]["error"] == f"AssertionError: {NASTY}"
@@ -62,14 +63,14 @@ CONTRACTS = pv.load([Path(__file__).parents[2] / "contracts"]).contracts
 
 
 def test_json_list_has_every_claim_with_its_test() -> None:
-    listed = {each["id"]: each for each in json.loads(listing.render(CONTRACTS, "json"))}
+    listed = {item["id"]: item for item in json.loads(listing.render(CONTRACTS, "json"))}
     assert listed.keys() == {contract.id for contract in CONTRACTS}
-    (harness,) = (each for each in listed["distill-smoke"]["harnesses"] if each["id"] == "H-LIMIT-COUNT-001")
+    (harness,) = (item for item in listed["distill-smoke"]["harnesses"] if item["id"] == "H-LIMIT-COUNT-001")
     assert (harness["requires"], harness["engine"], harness["bounds"]["limit"]) == ("", "", "1..64")
-    requires = {each["id"]: each["requires"] for contract in listed.values() for each in contract["harnesses"]}
+    requires = {item["id"]: item["requires"] for contract in listed.values() for item in contract["harnesses"]}
     assert requires["H-SCHEDULE-STEPS-001"] == "epoch <= epochs and done <= per_epoch"
     assert harness["predicate"] == "falsifiers/distill_smoke/prove_steps.py::prove_early_break_is_exact"
-    (equation,) = (each for each in listed["kd-loss"]["falsifiers"] if each["id"] == "F-KD-EQUATION-002")
+    (equation,) = (item for item in listed["kd-loss"]["falsifiers"] if item["id"] == "F-KD-EQUATION-002")
     assert (equation["test"], equation["equation"]) == (None, "kd_gradient")
 
 

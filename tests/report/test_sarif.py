@@ -31,7 +31,7 @@ def test_the_log_follows_the_published_schema() -> None:
         checker.validate(json.loads(render(report, "sarif")))
 
 
-def test_the_exit_code_is_that_of_the_command_which_a_weaker_contract_fails() -> None:
+def test_exit_code_includes_the_comparison_with_a_base() -> None:
     weaker = Change(kind=ChangeKind.WEAKER, contract="c", text="t", location=Location(Path("c.yaml")))
     passed = replace(PLAIN, findings=(), contracts=(decided(*HELD),))
     assert passed.exit_code == 0
@@ -41,7 +41,7 @@ def test_the_exit_code_is_that_of_the_command_which_a_weaker_contract_fails() ->
         assert invocation["exitCode"] == View(compared=compared).exit_code(passed) == (fail_on is FailOn.WEAKER)
 
 
-def test_failures_and_findings_are_results_worst_first_and_their_gate_is_no_further_one() -> None:
+def test_failures_and_findings_are_results_worst_first_without_a_result_for_the_gate() -> None:
     run = log(PLAIN)
     expected = {"PV002": "error", "c/F-REFUTED": "error", "c/F-BROKEN": "error", "c/F-BARREN": "error"}
     expected["c/F-SKIPPED"] = "warning"

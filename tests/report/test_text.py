@@ -1,4 +1,4 @@
-"""The reports as text and in Markdown: what they show, and that no output leaves its place or controls a terminal."""
+"""The text and Markdown reports: their content; user text cannot change their structure or control a terminal."""
 
 import re
 from dataclasses import replace
@@ -12,18 +12,27 @@ from pv.report.summary import line_cells, sentence
 from pv.results.outcome import Selection
 from pv.results.trial import MutationScore, TrialStatus
 from pv.results.verdict import Report, decide
-from tests.report.handmade import FILE, HOSTILE, PLAIN, claim, ended, found, many, of_equation
+from tests.report.handmade import (
+    FILE,
+    HOSTILE,
+    PLAIN,
+    claim,
+    counterexample,
+    report_of_equation,
+    report_of_many,
+    trial_of,
+)
 from tests.results.handmade import contract, evidence
 
 
 @pytest.mark.parametrize("color", [False, True])
-def test_text_lets_nothing_steer_the_terminal(color: bool) -> None:
+def test_text_report_escapes_terminal_control_characters(color: bool) -> None:
     shown = re.sub(r"\x1b\[[0-9;]*m", "", render(HOSTILE, "text", color=color).replace("\x1b[31mred", "\x1b!"))
     assert re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown) == []
     assert "a\\x00b\\x1b[31mred\\x07" in shown.replace("\n", "").replace(" " * 12, "")
 
 
-def test_text_shows_the_worst_first_with_all_a_reader_needs() -> None:
+def test_text_shows_results_worst_first_with_details() -> None:
     lines = render(PLAIN, "text", width=200).splitlines()
     assert lines[0] == "FAIL  c  falsifiers 1/5  mutants 1/1  cuda 1/1 recorded  1 undecided"
     heads = [line for line in lines if re.match("[A-Z]+ +F-", line)]
@@ -49,25 +58,25 @@ def test_text_shows_the_worst_first_with_all_a_reader_needs() -> None:
     assert lines[-1] == "1 fail, 0 undecided, 0 pass, 1 notice (pv lint shows them); 1.2 s on cpu; seed 0; exit 3"
 
 
-def printing(text: str) -> Report:
-    trial = ended("F-REFUTED", TrialStatus.REFUTED, counterexample=replace(found("seen"), printed=text))
+def report_with_output(text: str) -> Report:
+    trial = trial_of("F-REFUTED", TrialStatus.REFUTED, counterexample=replace(counterexample("seen"), printed=text))
     given = contract(claim("F-REFUTED", "plainly", 5), location=FILE)
     return replace(PLAIN, contracts=(decide(given, evidence(trial), Selection()),), findings=())
 
 
-def test_repeated_and_early_lines_that_an_example_printed_are_shown_with_v_alone() -> None:
-    shown = render(printing("on device cpu\n" * 6 + "step 1\nstep 2\n"), "text", width=200)
+def test_repeated_and_early_lines_of_output_are_shown_only_with_v() -> None:
+    shown = render(report_with_output("on device cpu\n" * 6 + "step 1\nstep 2\n"), "text", width=200)
     note = "(5 repeated or earlier lines are left out; -v shows them)"
     assert f"printed   {note}\n            on device cpu\n            step 1\n            step 2\n" in shown
-    long = printing("\n".join(f"line {n}" for n in range(40)))
+    long = report_with_output("\n".join(f"line {n}" for n in range(40)))
     assert "(10 repeated or earlier" in (short := render(long, "text")) and "line 9\n" not in short
     assert "line 9\n" in render(long, "text", verbose=True) and "line 39\n" in short
-    assert "left out" not in render(printing("one\ntwo\n"), "text")
+    assert "left out" not in render(report_with_output("one\ntwo\n"), "text")
 
 
 @pytest.mark.parametrize(("valid", "asked", "said"), [(1, 200, True), (19, 200, True), (20, 200, False), (1, 1, False)])
 def test_text_names_claims_that_held_on_a_fraction_of_their_examples(valid: int, asked: int, said: bool) -> None:
-    """The others of the report did not hold."""
+    """Only F-HELD can be named, since the other claims did not hold."""
     verdict = PLAIN.contracts[0]
     tried = [result for result in verdict.results if result.trial is not None]
     tried = [replace(result, trial=replace(result.trial, valid=valid, asked=asked)) for result in tried]
@@ -78,7 +87,7 @@ def test_text_names_claims_that_held_on_a_fraction_of_their_examples(valid: int,
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])
-def test_claims_behind_one_failed_premise_are_one_line(form: str) -> None:
+def test_claims_with_the_same_failed_premise_are_in_one_line(form: str) -> None:
     verdict = PLAIN.contracts[0]
     (base,) = (result for result in verdict.results if result.falsifier.id == "F-BARREN")
     base, results = replace(base, trial=replace(base.trial, status=TrialStatus.NO_PREMISE)), []
@@ -86,12 +95,12 @@ def test_claims_behind_one_failed_premise_are_one_line(form: str) -> None:
         claim = replace(base.falsifier, id=id_, options={"premises": (premise,)})
         results.append(replace(base, falsifier=claim, reason=f"its premise {premise} does not hold"))
     shown = render(replace(PLAIN, contracts=(replace(verdict, results=tuple(results)),)), form, width=200)
-    line = "3 claims say nothing because F-A does not hold: F-B, F-C, F-D"
+    line = "3 claims were not tried because F-A does not hold: F-B, F-C, F-D"
     assert shown.replace("`", "").count(line) == 1
     assert "because F-B" not in shown and "### vacuous" not in shown
 
 
-PASSING, FAILING = of_equation(None).contracts[0], PLAIN.contracts[0]
+PASSING, FAILING = report_of_equation(None).contracts[0], PLAIN.contracts[0]
 
 
 def test_claims_on_fewer_examples_are_counted() -> None:
@@ -102,7 +111,7 @@ def test_claims_on_fewer_examples_are_counted() -> None:
     assert said in render(replace(PLAIN, contracts=(verdict,)), "junit")
 
 
-def test_a_score_is_rounded_down_and_marked_where_it_satisfies_no_gate() -> None:
+def test_score_is_rounded_down_and_marked_if_it_satisfies_no_gate() -> None:
     score = MutationScore(total=10_000, judged=10_000, killed=9_999, sampled=10_000)
     stale, sample = replace(score, changed=("loss.py",)), replace(score, sampled=100)
     for shown, mark in ((score, ""), (stale, " (stale)"), (sample, " (a sample)")):
@@ -111,7 +120,7 @@ def test_a_score_is_rounded_down_and_marked_where_it_satisfies_no_gate() -> None
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
 def test_a_tolerance_that_a_contract_sets_is_shown_with_its_reason(form: str) -> None:
-    given = of_equation(None, tolerance={"relative": 1e-3, "absolute": 0, "why": "a table of 10 bits"})
+    given = report_of_equation(None, tolerance={"relative": 1e-3, "absolute": 0, "why": "a table of 10 bits"})
     note = "the tolerance of double is set, relative 0.001, absolute 0: a table of 10 bits"
     assert note in render(given, form, verbose=True)
 
@@ -125,9 +134,11 @@ def test_if_fails_follows_the_failure_and_is_marked_as_a_guess(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "json"])
-def test_words_of_the_author_are_not_shown_where_the_failure_names_its_cause(name: str) -> None:
+def test_guess_and_prediction_are_not_shown_if_the_failure_names_its_cause(name: str) -> None:
     for explained in (False, True):
-        trial = ended("F-REFUTED", TrialStatus.REFUTED, counterexample=replace(found("seen"), explained=explained))
+        trial = trial_of(
+            "F-REFUTED", TrialStatus.REFUTED, counterexample=replace(counterexample("seen"), explained=explained)
+        )
         given = decide(contract(claim("F-REFUTED", "plainly", 5), location=FILE), evidence(trial), Selection())
         shown = render(replace(PLAIN, contracts=(given,), findings=()), name)
         assert ("if this fails" in shown) == (not explained and "AssertionError: seen" in shown)
@@ -136,12 +147,12 @@ def test_words_of_the_author_are_not_shown_where_the_failure_names_its_cause(nam
 
 
 def tokens(markdown: str) -> list[Token]:
-    """Return the tokens that a reader of CommonMark finds; of a text in place of itself its parts."""
+    """Return the tokens of a CommonMark parser, with the children of a token in place of the token."""
     parsed = MarkdownIt("commonmark").enable("table").parse(markdown)
     return [part for token in parsed for part in (token.children or [token])]
 
 
-def test_markdown_keeps_foreign_text_inside_its_fences_and_has_the_same_structure_whatever_the_text() -> None:
+def test_markdown_keeps_user_text_in_fences_and_its_structure_unchanged() -> None:
     plain, hostile = (tokens(render(report, "markdown")) for report in (PLAIN, HOSTILE))
     assert [token.type for token in hostile if token.nesting] == [token.type for token in plain if token.nesting]
     outside = [token for token in hostile if token.type != "fence"]
@@ -149,17 +160,17 @@ def test_markdown_keeps_foreign_text_inside_its_fences_and_has_the_same_structur
     assert not [token for token in outside if token.content.startswith("::")]
 
 
-def test_markdown_keeps_every_row_of_a_table_in_its_columns() -> None:
-    for what in (PLAIN, HOSTILE):
-        rows = [line for line in render(what, "markdown").split("\n") if line.startswith("| `F-")]
+def test_text_in_a_markdown_table_adds_no_column() -> None:
+    for report in (PLAIN, HOSTILE):
+        rows = [line for line in render(report, "markdown").split("\n") if line.startswith("| `F-")]
         assert len(rows) == 6
         assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
 
 
-def test_markdown_keeps_to_its_size_and_counts_omitted_parts() -> None:
-    whole = render(many(300), "markdown")
+def test_markdown_respects_its_size_limit_and_counts_omitted_parts() -> None:
+    whole = render(report_of_many(300), "markdown")
     for most in (1024, 4000, 20_000):
-        short = render(many(300), "markdown", max_bytes=most)
+        short = render(report_of_many(300), "markdown", max_bytes=most)
         assert len(short.encode()) <= most < len(whole.encode())
         assert re.search(r"\nLeft out, since this report has a size limit: \d+ parts?\.", short)
         assert short.endswith("exit 1\n") and tokens(short)[-1].type != "fence"

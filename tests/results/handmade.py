@@ -1,4 +1,4 @@
-"""Claims and evidence, made by hand, and what is decided of them."""
+"""Hand-made claims and evidence, and the verdicts that follow from them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -75,7 +75,7 @@ HELD = (trial(), judged())
 BOTH = (falsifier("F"), falsifier("G"))
 
 
-def two(first: TrialStatus, second: TrialStatus, **how: Any) -> ContractVerdict:
-    """Return the verdict on two claims that ended so."""
-    ends = [trial(status, id_, counterexample=FOUND) for status, id_ in ((first, "F"), (second, "G"))]
-    return decided(*ends, judged(), judged(id_="G"), claims=BOTH, **how)
+def two(first: TrialStatus, second: TrialStatus, **options: Any) -> ContractVerdict:
+    """Return the verdict on two claims whose trials have these statuses; `options` are passed to `decided`."""
+    trials = [trial(status, id_, counterexample=FOUND) for status, id_ in ((first, "F"), (second, "G"))]
+    return decided(*trials, judged(), judged(id_="G"), claims=BOTH, **options)

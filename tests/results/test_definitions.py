@@ -1,4 +1,4 @@
-"""A contract whose subject, equations or runs ask for less than before is shown, with the texts before and after."""
+"""Changes of a contract's subject, equations or runs are reported with the old and the new text."""
 
 import json
 from dataclasses import replace
@@ -36,12 +36,12 @@ BASE = replace(
 )
 
 
-def without(*keys: str, **given: object) -> Contract:
-    executable = {key: value for key, value in (KEYS | given).items() if key not in keys}
+def without(*keys: str, **keys_of_equation: object) -> Contract:
+    executable = {key: value for key, value in (KEYS | keys_of_equation).items() if key not in keys}
     return replace(BASE, equations=(Equation(name="scaled", location=HERE, executable=executable),))
 
 
-def said(old: Contract, new: Contract) -> list[tuple[str, str]]:
+def changes(old: Contract, new: Contract) -> list[tuple[str, str]]:
     return [(claim, text) for claim, _, text in find_changes(definitions(old), definitions(new))]
 
 
@@ -59,7 +59,7 @@ CHANGES = [
 
 @pytest.mark.parametrize(("new", "text"), CHANGES, ids=[text[:50] for _, text in CHANGES])
 def test_changed_definition_is_reported_with_both_texts(new: Contract, text: str) -> None:
-    assert said(BASE, new) == [("", text)]
+    assert changes(BASE, new) == [("", text)]
 
 
 SAME = [
@@ -72,20 +72,20 @@ SAME = [
 
 
 @pytest.mark.parametrize("new", SAME)
-def test_layout_and_the_types_of_python_are_no_change(new: Contract) -> None:
+def test_layout_and_python_types_are_not_compared(new: Contract) -> None:
     old = BASE if new.falsifiers == BASE.falsifiers else new
     assert list(find_changes(json.loads(json.dumps(definitions(old))), definitions(new))) == []
     assert list(find_changes(definitions(old), definitions(new))) == []
 
 
-def test_texts_that_the_code_gets_are_compared_with_their_layout() -> None:
+def test_arguments_of_a_run_are_compared_with_their_layout() -> None:
     spaced = (replace(RUN, arguments={"steps": "a  b"}), replace(RUN, arguments={"steps": "a b"}))
-    assert len(said(*(replace(BASE, runs=(run,)) for run in spaced))) == 1
+    assert len(changes(*(replace(BASE, runs=(run,)) for run in spaced))) == 1
 
 
 def test_changed_subject_and_keys_are_reported_with_the_claim() -> None:
-    elsewhere = replace(BASE, falsifiers=(falsifier(subject=Target("worse"), options={"depth": 2}),))
-    assert said(BASE, elsewhere) == [("F", "subject changed: 'worse', was none"), ("F", "depth changed: '2', was none")]
+    moved = replace(BASE, falsifiers=(falsifier(subject=Target("worse"), options={"depth": 2}),))
+    assert changes(BASE, moved) == [("F", "subject changed: 'worse', was none"), ("F", "depth changed: '2', was none")]
 
 
 def test_definitions_are_saved_and_an_older_report_has_none(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The verdict is a pure function of claims and evidence: of one falsifier, its mutants, and its devices."""
+"""The verdict is a pure function of claims and evidence; here of one falsifier, its mutants, and its devices."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,19 +10,19 @@ from pv.contract.model import Gate
 from pv.results.outcome import Outcome, Selection
 from pv.results.trial import EquationMutants, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, Status, decide
-from tests.report.handmade import of_equation
+from tests.report.handmade import report_of_equation
 from tests.results.handmade import FOUND, HELD, HERE, contract, decided, evidence, falsifier, judged, recorded, trial
 
-SURVIVED, UNDECIDED = (Status.PASS, Outcome.HELD, ""), (Status.UNDECIDED, Outcome.UNDECIDED)
+PASSED, UNDECIDED = (Status.PASS, Outcome.HELD, ""), (Status.UNDECIDED, Outcome.UNDECIDED)
 
 
-def said(verdict: ContractVerdict) -> tuple[Status, Outcome, str]:
+def status_outcome_reason(verdict: ContractVerdict) -> tuple[Status, Outcome, str]:
     (result,) = verdict.results
     return verdict.status, result.outcome, result.reason
 
 
 @pytest.mark.parametrize(
-    ("one", "outcome", "reason"),
+    ("failing_trial", "outcome", "reason"),
     [
         (trial(TrialStatus.REFUTED, counterexample=FOUND), Outcome.FALSIFIED, ""),
         (trial(TrialStatus.RAISED, counterexample=FOUND), Outcome.FALSIFIED, "the subject raised on a valid input"),
@@ -36,37 +36,39 @@ def said(verdict: ContractVerdict) -> tuple[Status, Outcome, str]:
     ],
     ids=lambda value: value.status.value if isinstance(value, Trial) else "",
 )
-def test_any_other_end_of_a_required_falsifier_fails(one: Trial, outcome: Outcome, reason: str) -> None:
-    assert said(decided(one, judged())) == (Status.FAIL, outcome, reason)
+def test_failed_trial_of_a_required_falsifier_fails_the_contract(
+    failing_trial: Trial, outcome: Outcome, reason: str
+) -> None:
+    assert status_outcome_reason(decided(failing_trial, judged())) == (Status.FAIL, outcome, reason)
 
 
 @pytest.mark.parametrize("status", [TrialStatus.SKIPPED, TrialStatus.CANCELLED])
 def test_untried_claim_is_undecided(status: TrialStatus) -> None:
-    assert said(decided(trial(status, detail="why"))) == (*UNDECIDED, "why")
+    assert status_outcome_reason(decided(trial(status, detail="why"))) == (*UNDECIDED, "why")
 
 
-VACUOUS, OUTLIVED = (Status.FAIL, Outcome.VACUOUS), "the mutant 'm' survived it"
+VACUOUS, SURVIVOR = (Status.FAIL, Outcome.VACUOUS), "the mutant 'm' survived it"
 BROKEN = (Status.FAIL, Outcome.ERROR)
 
 
 @pytest.mark.parametrize(
     ("mutant", "expected"),
     [
-        (judged(TrialStatus.RAISED), SURVIVED),
-        (judged(TrialStatus.HELD, mutant_reached=True), (*VACUOUS, f"{OUTLIVED} (its code was reached)")),
-        (judged(TrialStatus.HELD), (*VACUOUS, f"{OUTLIVED} (its code was never reached)")),
+        (judged(TrialStatus.RAISED), PASSED),
+        (judged(TrialStatus.HELD, mutant_reached=True), (*VACUOUS, f"{SURVIVOR} (its code was reached)")),
+        (judged(TrialStatus.HELD), (*VACUOUS, f"{SURVIVOR} (its code was never reached)")),
         (judged(TrialStatus.CANCELLED, detail="stopped"), (*UNDECIDED, "stopped")),
         (judged(TrialStatus.ERROR, detail="d"), (*BROKEN, "the mutant 'm' could not be judged: d")),
     ],
 )
 def test_a_falsifier_is_judged_by_its_mutants(mutant: Trial, expected: tuple[Status, Outcome, str]) -> None:
-    assert said(decided(trial(), mutant)) == expected
+    assert status_outcome_reason(decided(trial(), mutant)) == expected
 
 
 @pytest.mark.parametrize(
     ("generated", "mutants", "expected"),
     [
-        (2, (judged(TrialStatus.HELD, mutant="n"), judged()), SURVIVED),
+        (2, (judged(TrialStatus.HELD, mutant="n"), judged()), PASSED),
         (
             1,
             (judged(TrialStatus.HELD),),
@@ -79,15 +81,15 @@ def test_a_falsifier_is_judged_by_its_mutants(mutant: Trial, expected: tuple[Sta
 def test_a_falsifier_without_kills_is_judged_by_generated_mutants(
     generated: int, mutants: tuple[Trial, ...], expected: tuple[Status, Outcome, str]
 ) -> None:
-    known = replace(evidence(trial(), *mutants), automatic={"F": generated})
-    assert said(decide(contract(falsifier(kills=())), known, Selection())) == expected
+    evidence_ = replace(evidence(trial(), *mutants), automatic={"F": generated})
+    assert status_outcome_reason(decide(contract(falsifier(kills=())), evidence_, Selection())) == expected
 
 
-@pytest.mark.parametrize("others", [("m", "n"), ("n", "m")])
-def test_surviving_mutant_decides_before_cancelled_ones(others: tuple[str, str]) -> None:
+@pytest.mark.parametrize("kills", [("m", "n"), ("n", "m")])
+def test_surviving_mutant_decides_before_cancelled_ones(kills: tuple[str, str]) -> None:
     tried = judged(TrialStatus.HELD), judged(TrialStatus.CANCELLED, mutant="n", detail="stopped")
-    verdict = decided(trial(), *tried, claims=(falsifier(kills=others),))
-    assert said(verdict) == (*VACUOUS, f"{OUTLIVED} (its code was never reached)")
+    verdict = decided(trial(), *tried, claims=(falsifier(kills=kills),))
+    assert status_outcome_reason(verdict) == (*VACUOUS, f"{SURVIVOR} (its code was never reached)")
     assert verdict.untried == 1
 
 
@@ -103,18 +105,25 @@ def test_claim_on_fewer_examples_is_marked(examples: int | None, asked: int, sou
 
 
 def test_nothing_measured_is_not_a_pass() -> None:
-    assert said(decided()) == (*UNDECIDED, "nothing was measured")
+    assert status_outcome_reason(decided()) == (*UNDECIDED, "nothing was measured")
     assert decided(claims=()).status is Status.UNDECIDED
-    assert said(decided(trial(TrialStatus.NOT_CLAIMED, detail="d"))) == (Status.UNDECIDED, Outcome.NOT_CLAIMED, "d")
+    assert status_outcome_reason(decided(trial(TrialStatus.NOT_CLAIMED, detail="d"))) == (
+        Status.UNDECIDED,
+        Outcome.NOT_CLAIMED,
+        "d",
+    )
     untried = decided(*HELD, claims=(falsifier(kills=("m", "n")),))
-    assert said(untried) == (*UNDECIDED, "the mutant 'n' was not judged")
+    assert status_outcome_reason(untried) == (*UNDECIDED, "the mutant 'n' was not judged")
 
 
 @pytest.mark.parametrize("kills", [("m",), ()])
 @pytest.mark.parametrize("trials", [(), (trial(),)])
-def test_interruption_is_the_reason_for_trials_that_lack(trials: tuple[Trial, ...], kills: tuple[str, ...]) -> None:
-    known = replace(evidence(*trials), interrupted=True)
-    assert said(decide(contract(falsifier(kills=kills)), known, Selection())) == (*UNDECIDED, "not run: interrupted")
+def test_interrupt_is_the_reason_for_missing_trials(trials: tuple[Trial, ...], kills: tuple[str, ...]) -> None:
+    evidence_ = replace(evidence(*trials), interrupted=True)
+    assert status_outcome_reason(decide(contract(falsifier(kills=kills)), evidence_, Selection())) == (
+        *UNDECIDED,
+        "not run: interrupted",
+    )
 
 
 @pytest.mark.parametrize("severity", Severity)
@@ -125,10 +134,11 @@ def test_finding_fails_a_passing_contract_unless_it_is_a_notice(severity: Severi
 
 
 @pytest.mark.parametrize("killed", [None, 0, 1])
-def test_an_attack_whose_equation_has_no_mutant_needs_an_automatic_one(killed: int | None) -> None:
-    """One that kills one of several needs no other."""
-    (verdict,) = of_equation(None if killed is None else EquationMutants(killed=killed, total=3 * killed)).contracts
-    assert said(verdict) == (SURVIVED if killed else (*UNDECIDED, "no generated mutant was judged"))
+def test_claim_that_kills_no_equation_mutant_needs_a_generated_mutant(killed: int | None) -> None:
+    (verdict,) = report_of_equation(
+        None if killed is None else EquationMutants(killed=killed, total=3 * killed)
+    ).contracts
+    assert status_outcome_reason(verdict) == (PASSED if killed else (*UNDECIDED, "no generated mutant was judged"))
 
 
 CUDA = falsifier(devices=("cpu", "cuda"))
@@ -149,7 +159,9 @@ ON_H200 = "recorded on NVIDIA H200, 2026-11-20"
         ((recorded(reached=False),), Status.FAIL, f"the subject was never reached: no function of it ran; {ON_H200}"),
     ],
 )
-def test_required_device_counts_by_its_record(asked: dict[str, Any], records: Any, status: Status, reason: str) -> None:
+def test_record_decides_the_result_of_a_required_device(
+    asked: dict[str, Any], records: Any, status: Status, reason: str
+) -> None:
     verdict = decided(*HELD, claims=(CUDA,), recorded=records, **asked)
     assert (verdict.status, verdict.results[1].reason, verdict.results[1].required) == (status, reason, True)
     gate = Gate(falsifiers=frozenset({"G"}), fresh=frozenset({"cuda"}))
@@ -158,17 +170,22 @@ def test_required_device_counts_by_its_record(asked: dict[str, Any], records: An
 
 @pytest.mark.parametrize("changed", [(), ("tiny.py",)])
 @pytest.mark.parametrize("status", [TrialStatus.HELD, TrialStatus.SKIPPED, TrialStatus.REFUTED])
-def test_device_not_required_counts_only_by_a_fresh_refutation(status: TrialStatus, changed: tuple[str, ...]) -> None:
+def test_device_that_is_not_required_fails_only_if_a_valid_record_refutes(
+    status: TrialStatus, changed: tuple[str, ...]
+) -> None:
     verdict = decided(*HELD, claims=(CUDA,), recorded=(recorded(status, changed=changed),))
     fails = status is TrialStatus.REFUTED and not changed
     assert (verdict.status, verdict.results[1].required) == (Status.FAIL if fails else Status.PASS, False)
     assert decided(*HELD, claims=(CUDA,)).status is Status.PASS
 
 
-def test_a_named_device_runs_or_is_undecided_and_its_record_is_not_asked() -> None:
+def test_record_of_a_requested_device_is_ignored() -> None:
     refuted = (recorded(TrialStatus.REFUTED),)
-    assert said(decided(trial(device="cuda"), claims=(CUDA,), recorded=refuted, devices=("cuda",))) == SURVIVED
-    known = evidence(recorded=(recorded(),), absent={"cuda": "torch sees no CUDA device"})
-    verdict = decide(contract(CUDA), known, Selection(devices=("cuda",)))
-    assert said(verdict) == (*UNDECIDED, "torch sees no CUDA device")
+    assert (
+        status_outcome_reason(decided(trial(device="cuda"), claims=(CUDA,), recorded=refuted, devices=("cuda",)))
+        == PASSED
+    )
+    evidence_ = evidence(recorded=(recorded(),), absent={"cuda": "torch sees no CUDA device"})
+    verdict = decide(contract(CUDA), evidence_, Selection(devices=("cuda",)))
+    assert status_outcome_reason(verdict) == (*UNDECIDED, "torch sees no CUDA device")
     assert verdict.claimed == frozenset()

@@ -1,4 +1,4 @@
-"""Recorded evidence is read back while its clause and files are unchanged; the changes of a tree have one digest."""
+"""Recorded evidence is valid until its clause or files change; every change of a working tree has its own digest."""
 
 import json
 import resource
@@ -40,25 +40,25 @@ def contract() -> Contract:
 HEAD = {"hardware": "OLD", "torch": "2.0.0", "python": "3.0.0", "when": "2020-01-01", "commit": "old"}
 
 
-def test_results_that_were_not_measured_now_say_where_and_when_they_were(project: Project, contract: Contract) -> None:
+def test_results_that_are_not_measured_again_keep_hardware_and_date(project: Project, contract: Contract) -> None:
     (claim,) = contract.falsifiers
     claims = tuple(replace(claim, id=f"F-{name}") for name in ("ONE", "TWO"))
     both = replace(contract, falsifiers=claims)
-    prints = {claim.id: store.fingerprint(project, both, claim, Target("tiny")) for claim in both.claims}
+    fingerprints = {claim.id: store.fingerprint(project, both, claim, Target("tiny")) for claim in both.claims}
     trials = {claim.id: trial(id_=claim.id, device="cuda") for claim in both.claims}
-    path = store.write(project, both, "cuda", H200, trials, prints)
+    path = store.write(project, both, "cuda", H200, trials, fingerprints)
     path.write_text(json.dumps({**json.loads(path.read_text()), **HEAD}))
-    for _ in range(2):  # a result that is kept again still has its own time
-        store.write(project, both, "cuda", H200, {"F-ONE": trials["F-ONE"]}, prints)
+    for _ in range(2):  # a result that is kept a second time still has its own date
+        store.write(project, both, "cuda", H200, {"F-ONE": trials["F-ONE"]}, fingerprints)
         content = json.loads(path.read_text())
         assert Draft202012Validator(schema("evidence")).is_valid(content)
         assert [{**HEAD, **result} == result for result in content["results"]] == [False, True]
-        found, _ = store.read(project, both, "cuda", lambda: prints)
-        one, two = found["F-ONE", "cuda"], found["F-TWO", "cuda"]
+        records, _ = store.read(project, both, "cuda", lambda: fingerprints)
+        one, two = records["F-ONE", "cuda"], records["F-TWO", "cuda"]
         assert (one.hardware, one.when > "2020-01-01", one.commit) == (H200, True, content["commit"])
         assert (two.hardware, two.when, two.commit) == (DeviceInfo(name="OLD", torch="2.0.0"), "2020-01-01", "old")
-    store.write(project, both, "cuda", H200, trials, prints)
-    assert not any(HEAD.keys() & each.keys() for each in json.loads(path.read_text())["results"])
+    store.write(project, both, "cuda", H200, trials, fingerprints)
+    assert not any(HEAD.keys() & result.keys() for result in json.loads(path.read_text())["results"])
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": "pv-evidence/1"}'])
@@ -67,21 +67,21 @@ def test_file_that_is_not_evidence_is_a_finding(project: Project, contract: Cont
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     (claim,) = contract.claims
-    prints = {claim.id: store.fingerprint(project, contract, claim, Target("tiny"))}
-    found, (problem,) = store.read(project, contract, "cuda", lambda: prints)
-    assert (found, problem.code, problem.location.path) == ({}, "PV170", path)
+    fingerprints = {claim.id: store.fingerprint(project, contract, claim, Target("tiny"))}
+    records, (problem,) = store.read(project, contract, "cuda", lambda: fingerprints)
+    assert (records, problem.code, problem.location.path) == ({}, "PV170", path)
 
 
-def test_write_that_fails_names_the_file_and_leaves_none(tmp_path: Path) -> None:
+def test_failed_write_names_the_file_and_leaves_no_file(tmp_path: Path) -> None:
     # A limit on the size of files makes the write fail as a full disk does.
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
     try:
-        with pytest.raises(OSError) as caught:
+        with pytest.raises(OSError) as error:
             store.write_atomically(tmp_path / "evidence.json", "more than eight bytes")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert caught.value.filename == str(tmp_path / "evidence.json")
+    assert error.value.filename == str(tmp_path / "evidence.json")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -97,18 +97,18 @@ def test_every_key_that_decides_a_result_makes_a_record_stale() -> None:
     claims = [CLAIM, *(replace(CLAIM, **{key: "x"}) for key in ("rule", "prediction")), replace(CLAIM, examples=7)]
     claims += [replace(CLAIM, test=TEST), OBSERVED, replace(OBSERVED, options={**OBSERVED.options, "must_reach": True})]
     boxes = [BOX, replace(BOX, bounds={"n": "0..5"}), replace(BOX, requires="n"), replace(BOX, engine="exhaustive")]
-    clauses = [store.clause(handmade(CLAIM, runs=(run,)), CLAIM, Target("tiny")) for run in runs]
-    clauses += [store.clause(handmade(claim, runs=(RUN,)), claim, Target("tiny")) for claim in (*claims[1:], *boxes)]
-    clauses.append(store.clause(handmade(CLAIM, runs=(RUN,)), CLAIM, Target("other")))
-    assert len({*clauses}) == len(clauses) == 16
+    changed = [(CLAIM, run) for run in runs] + [(claim, RUN) for claim in (*claims[1:], *boxes)]
+    digests = [store.clause_digest(handmade(claim, runs=(run,)), claim, Target("tiny")) for claim, run in changed]
+    digests.append(store.clause_digest(handmade(CLAIM, runs=(RUN,)), CLAIM, Target("other")))
+    assert len({*digests}) == len(digests) == 16
 
 
-def test_a_record_that_names_a_report_of_pv_is_not_stale_because_of_it() -> None:
+def test_record_is_not_stale_if_a_report_module_of_pv_changed() -> None:
     project = find_project(Path(__file__).parents[2])
     now = store.Fingerprint("clause", {})
     then = {"clause": "clause", "files": {"pv/report/text.py": "old", "pv/engines/property.py": "old"}}
     assert store.changed_files(project, then, now) == ["pv/engines/property.py"]
-    digests = store.digests_of(project, ["pv/report/text.py", "pv/errors.py", "pyproject.toml"])
+    digests = store.dependency_digests(project, ["pv/report/text.py", "pv/errors.py", "pyproject.toml"])
     assert list(digests) == ["pyproject.toml"]
 
 
@@ -122,7 +122,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-def test_each_change_but_reports_and_evidence_has_a_digest_of_its_own(tmp_path: Path) -> None:
+def test_every_change_except_reports_and_evidence_has_its_own_digest(tmp_path: Path) -> None:
     tree, files = tmp_path, dict.fromkeys(("own.py", "data.txt", "evidence/c.cuda.json"), "1\n")
     write(tree, {**files, "pyproject.toml": "[tool.pv]\n"})
     for words in ("init -q", "add .", "commit -qm m"):

@@ -1,4 +1,4 @@
-"""Which of several falsifiers and mutants count, what a contract lacks to pass, and the exit code."""
+"""The results and mutants that a gate requires, the requirements that a contract does not meet, and the exit code."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def test_the_worst_required_result_decides(first: TrialStatus, second: TrialStat
         (TrialStatus.HELD, set(), Status.UNDECIDED),  # a gate that requires nothing is never passed
     ],
 )
-def test_a_falsifier_outside_the_gate_counts_only_when_it_refutes(
+def test_falsifier_outside_the_gate_counts_only_if_it_refutes(
     second: TrialStatus, required: set[str], status: Status
 ) -> None:
     verdict = two(TrialStatus.HELD, second, gate=Gate(falsifiers=frozenset(required)))
@@ -56,10 +56,10 @@ def test_a_mutant_outside_the_gate_may_survive() -> None:
 
 
 @pytest.mark.parametrize("gate", [Gate(), Gate(mutants=frozenset()), Gate(mutants=frozenset({"m"}))])
-def test_a_list_of_mutants_does_not_waive_the_automatic_ones(gate: Gate) -> None:
+def test_list_of_mutants_in_the_gate_does_not_waive_generated_mutants(gate: Gate) -> None:
     survived = trial(TrialStatus.HELD, mutant="a")
-    known = replace(evidence(trial(), survived), automatic={"F": 1})
-    verdict = decide(contract(falsifier(kills=()), gate=gate), known, Selection())
+    evidence_ = replace(evidence(trial(), survived), automatic={"F": 1})
+    verdict = decide(contract(falsifier(kills=()), gate=gate), evidence_, Selection())
     assert [result.outcome for result in verdict.results] == [Outcome.VACUOUS]
     assert verdict.status is Status.FAIL
 
@@ -69,14 +69,14 @@ def test_a_mutant_counts_as_killed_if_every_falsifier_that_claims_it_kills_it() 
     assert (verdict.killed, verdict.claimed) == (frozenset(), frozenset({"m"}))
 
 
-def test_a_selection_is_partial_and_counts_only_itself() -> None:
+def test_selection_is_partial_and_counts_only_selected_claims() -> None:
     verdict = two(TrialStatus.HELD, TrialStatus.REFUTED, falsifiers=frozenset({"F"}))
     assert (verdict.status, verdict.partial, verdict.total("cpu")) == (Status.PASS, True, 1)
     assert verdict.count("cpu", Outcome.HELD, Outcome.PROVED) == 1
 
 
 @pytest.mark.parametrize("names", [None, "FG", "F"])
-def test_the_gate_on_the_score_is_left_out_only_with_a_claim(names: str | None) -> None:
+def test_score_is_not_required_if_a_claim_is_not_selected(names: str | None) -> None:
     selected = None if names is None else frozenset(names)
     verdict = two(TrialStatus.HELD, TrialStatus.HELD, gate=Gate(mutation_score=0.9), falsifiers=selected)
     assert verdict.status is (Status.PASS if names == "F" else Status.UNDECIDED)
@@ -97,8 +97,8 @@ SCORE = MutationScore(total=10, judged=10, killed=10, sampled=10)
     ],
 )
 def test_a_score_below_the_gate_is_a_reason(score: MutationScore | None, status: Status, reason: str) -> None:
-    known = replace(evidence(*HELD), score=score)
-    verdict = decide(contract(falsifier(), gate=Gate(mutation_score=0.9)), known, Selection())
+    evidence_ = replace(evidence(*HELD), score=score)
+    verdict = decide(contract(falsifier(), gate=Gate(mutation_score=0.9)), evidence_, Selection())
     assert verdict.status is status
     assert gates.unmet_requirements(verdict) == (f"the gate requires a mutation score of 90 %, {reason}",)
 
@@ -131,14 +131,14 @@ ORDER = [3, 1, 2, 0]
 @pytest.mark.parametrize("first", list(Status))
 @pytest.mark.parametrize("second", list(Status))
 @pytest.mark.parametrize("finding", [None, *SEVERITIES])
-def test_the_exit_code_is_the_worst_of_all(first: Status, second: Status, finding: int | None) -> None:
+def test_exit_code_is_the_worst_of_contracts_and_findings(first: Status, second: Status, finding: int | None) -> None:
     codes = [CODE_OF[first], CODE_OF[second], *([finding] if finding else [])]
     severities = () if finding is None else (finding,)
     assert report(first, second, findings=severities).exit_code == min(codes, key=ORDER.index)
 
 
 @pytest.mark.parametrize(("findings", "code"), [((), 2), ((0,), 2), ((1,), 1), ((3,), 3), ((0, 1, 3), 3)])
-def test_without_a_contract_nothing_passes(findings: tuple[int, ...], code: int) -> None:
+def test_report_without_a_contract_does_not_pass(findings: tuple[int, ...], code: int) -> None:
     assert report(findings=findings).exit_code == code
     assert replace(report(Status.PASS), missing=(Shard(1, 2),)).exit_code == 2
     assert replace(report(Status.PASS), unmatched=("--only X",)).exit_code == 2

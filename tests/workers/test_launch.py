@@ -1,4 +1,4 @@
-"""How workers are started: fork servers, systems without them, the suites that they import, and their limits."""
+"""The start of workers, with and without a fork server; the suites that they import, and their limits."""
 
 import contextlib
 import os
@@ -24,14 +24,18 @@ from tests.support.processes import python
 from tests.support.projects import Project
 
 
-def test_tasks_are_spawned_where_the_fork_server_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "supported", lambda: False)
+def test_tasks_are_spawned_if_the_system_supports_no_fork_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree, "supports_fork_server", lambda: False)
     launcher = launch.launcher([], tmp_path).ready()
     assert isinstance(launcher, SpawnLauncher)
     assert launcher.note == "tasks are spawned: this system has no subreapers or no /proc"
 
 
-def test_a_fork_server_starts_however_long_it_waits_for_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_limit_of_the_fork_server_excludes_waiting_for_a_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(launch, "START_LIMIT_S", 0.001)
     monkeypatch.setattr(tree, "usage", lambda pid: Usage(private_bytes=0, cpu_s=0.0, active=True))
     with contextlib.closing(launch.launcher([], tmp_path).ready()) as launcher:
@@ -100,7 +104,7 @@ print(pv.suites.mine.__file__)
 """
 
 
-def test_suites_of_a_root_come_before_those_that_are_installed(tmp_path: Path) -> None:
+def test_suites_of_a_root_take_precedence_over_installed_suites(tmp_path: Path) -> None:
     folder = tmp_path / "pv" / "suites"
     folder.mkdir(parents=True)
     (folder / "mine.py").write_text("")
@@ -116,7 +120,7 @@ def running() -> Iterator[RunningTask]:
         started.close()
 
 
-def test_a_line_without_end_does_not_grow_without_bound(running: RunningTask) -> None:
+def test_endless_line_of_evidence_is_dropped(running: RunningTask) -> None:
     for _ in range(MAX_LINE // (1 << 15) + 1):
         os.write(running.evidence.write_fd, b"x" * (1 << 15))
         running.read_evidence()
@@ -126,7 +130,7 @@ def test_a_line_without_end_does_not_grow_without_bound(running: RunningTask) ->
 
 
 def stopped_by(running: RunningTask, *uses: tuple[float, bool]) -> str:
-    """Return the limit that stopped a task, which is measured once a second with these CPU times and activities."""
+    """Return the limit that stops a task; `uses` are its CPU time and activity at each measurement, one a second."""
     for second, (cpu_s, active) in enumerate(uses, 1):
         running.measure(Usage(private_bytes=0, cpu_s=cpu_s, active=active), running.start + second)
     return running.stopped
@@ -173,14 +177,12 @@ def test_cpu_time_of_a_tree_includes_processes_that_have_ended() -> None:
         parent.kill()
 
 
-def test_variable_that_allows_inexact_products_on_gpus_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_do_not_inherit_the_override_of_float32_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1")
     assert "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE" not in launch.environment("")
 
 
-def test_libraries_of_the_fork_server_ask_for_gpus_without_cuda(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fork_server_loads_libraries_without_initialising_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = "pathlib.Path(__file__).with_name('seen').write_text(os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'])"
     (tmp_path / "asking.py").write_text(f"import os, pathlib\n{write}\n")
     (tmp_path / "work").mkdir()
@@ -191,7 +193,7 @@ def test_libraries_of_the_fork_server_ask_for_gpus_without_cuda(
     assert (tmp_path / "seen").read_text() == "1"
 
 
-def test_gpu_that_no_fork_can_use_is_absent_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_that_forks_cannot_use_is_absent_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
     answer = worker._device("cuda")
     assert not answer["present"] and "--spawn" in answer["detail"]

@@ -17,7 +17,7 @@ ENDS = yaml.safe_load((PROJECTS / "hostile/outcomes.yaml").read_text())
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Result]]:
-    """Validate all of them once, with temporary files in a separate folder."""
+    """Validate all claims once, with temporary files in a separate folder, and return their results by id."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(copy("hostile", tmp_path_factory.mktemp("hostile") / "project"))
         patch.setattr(tasks, "MEMORY_MIB", 500)
@@ -31,17 +31,17 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Resu
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_outcome(results: dict[str, Result], name: str) -> None:
+def test_misbehaving_claim_has_its_outcome_and_reason(results: dict[str, Result], name: str) -> None:
     outcome, reason = ENDS[name]
     assert results[name].outcome.value == outcome
     assert results[name].reason.startswith(reason)
 
 
-def test_nothing_is_left_behind(results: dict[str, Result]) -> None:
+def test_no_process_is_left(results: dict[str, Result]) -> None:
     assert marked_by(f"HOSTILE_TEST={os.getpid()}\0") == []
 
 
-def test_of_long_counterexamples_and_output_the_parts_that_tell_are_kept(results: dict[str, Result]) -> None:
+def test_long_counterexamples_and_output_are_shortened(results: dict[str, Result]) -> None:
     trial = results["long-counterexample"].trial
     assert not trial.counterexample.exact
     assert trial.counterexample.error.startswith("AssertionError: assert len(xs) < 0\n  len(xs) = 100000\n")

@@ -1,4 +1,4 @@
-"""Somebody kills the parent, the server, or presses Ctrl-C in the middle: nothing is left behind."""
+"""No process and no file is left after the parent is killed, or after Ctrl-C."""
 
 import re
 import signal
@@ -19,7 +19,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 
 def steady(condition: Callable[[], object], seconds: float = 3.0) -> Callable[[], bool]:
-    """Return a condition that holds once `condition` has held for some seconds without a break."""
+    """Return a condition that holds once `condition` has held continuously for some seconds."""
     since: float | None = None
 
     def held() -> bool:
@@ -32,7 +32,7 @@ def steady(condition: Callable[[], object], seconds: float = 3.0) -> Callable[[]
 
 @pytest.fixture
 def validation(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Start:
-    """A `pv validate` of the hostile project, in which a falsifier has left daemons and hangs."""
+    """Return a function that starts `pv validate` in the hostile project, and waits until a falsifier hangs."""
     folder = project("hostile")
     contract = folder / "contracts" / "odd.yaml"
     contract.write_text(re.sub(r"limit: \d+", "limit: 600", contract.read_text()))
@@ -42,9 +42,9 @@ def validation(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
 
     def start(*only: str, jobs: int = 2) -> subprocess.Popen[str]:
-        chosen = [part for name in ("daemons-then-hang", *only) for part in ("--only", name)]
+        selection = [part for name in ("daemons-then-hang", *only) for part in ("--only", name)]
         process = subprocess.Popen(
-            [sys.executable, "-m", "pv", "validate", "--jobs", str(jobs), *chosen],
+            [sys.executable, "-m", "pv", "validate", "--jobs", str(jobs), *selection],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -60,7 +60,7 @@ def server_of(pid: int) -> int:
     return server
 
 
-def test_a_killed_parent_leaves_nothing(validation: Start, marked: Marked, tmp_path: Path) -> None:
+def test_killed_parent_leaves_no_process_and_no_file(validation: Start, marked: Marked, tmp_path: Path) -> None:
     process = validation()
     process.kill()
     process.communicate()
@@ -68,7 +68,7 @@ def test_a_killed_parent_leaves_nothing(validation: Start, marked: Marked, tmp_p
     wait_for(lambda: not list((tmp_path / "temporary").iterdir()), "the temporary files to go")
 
 
-def test_ctrl_c_prints_what_is_known_and_leaves_nothing(validation: Start, marked: Marked, tmp_path: Path) -> None:
+def test_ctrl_c_prints_finished_results_and_leaves_nothing(validation: Start, marked: Marked, tmp_path: Path) -> None:
     process = validation("good-first")
     wait_for(steady(lambda: len(tree.children(server_of(process.pid))) == 1), "only the task that hangs to run")
     process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Workers that wait for a time limit or another process, and use no core meanwhile."""
+"""Workers that wait, and use no core meanwhile, let other tasks start."""
 
 from pathlib import Path
 
@@ -45,7 +45,9 @@ def falsify_sign(subject):
 
 
 @pytest.mark.parametrize(("jobs", "limit", "waits"), [(2, 600, "held"), (1, 1, "error")])
-def test_a_worker_that_waits_leaves_its_place(empty: Path, jobs: int, limit: int, waits: str) -> None:
+def test_waiting_tasks_let_others_start_unless_tasks_run_one_at_a_time(
+    empty: Path, jobs: int, limit: int, waits: str
+) -> None:
     acts = enumerate(["wait"] * jobs + ["sign"], 1)
     claims = [CLAIM.format(number=number, act=act, limit=limit) for number, act in acts]
     write(empty, {"pyproject.toml": '[tool.pv]\nroots = ["."]\n', "subject.py": SUBJECT})

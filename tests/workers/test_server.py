@@ -1,4 +1,4 @@
-"""A fork of a process whose free blocks are filled copies few pages when it allocates."""
+"""A fork copies few pages when it allocates, if the free blocks of its parent were filled."""
 
 from tests.support.processes import python
 

@@ -1,6 +1,6 @@
-"""Mutants and coverage reach the processes that a run starts, and code that they cannot reach never passes.
+"""Mutants and coverage apply in the processes that a run starts; code that they cannot reach never passes.
 
-The subject's code runs in child processes alone: see `tests/projects/children`.
+The subject's code runs only in child processes: see `tests/projects/children`.
 """
 
 import pytest
@@ -34,7 +34,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
 
 
 @pytest.mark.parametrize("name", EVERY_KIND)
-def test_a_mutant_in_code_that_only_a_child_runs_is_killed(results: dict[str, Result], name: str) -> None:
+def test_mutant_of_code_that_only_a_child_process_runs_is_killed(results: dict[str, Result], name: str) -> None:
     result = results[name]
     assert result.outcome is Outcome.HELD, result.reason
     assert {"pkg.core:double", "pkg.apart:add"} <= set(result.trial.reached)

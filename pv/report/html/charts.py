@@ -9,16 +9,19 @@ from pv.results.trial import RunTrace
 Points = tuple[tuple[float, float], ...]
 
 WIDTH, HEIGHT, EDGE = 640, 180, 20
+"""Size of a figure, and the margin on each of its sides, in units of the SVG."""
 SHADES = 6
+"""Number of colors for kinds of events; the classes `e0`, `e1`, ... of the style sheet."""
 MAX_LISTED = 60
+"""Number of rows of events in the text alternative of a strip."""
 
 
 def run(trace: RunTrace) -> Html:
     """Return the figure of a reference run: the loss by step, and a strip with the order of its events."""
     name = f"Reference run {trace.run} on {trace.device}"
-    words = _summary(trace.losses, "Loss")
-    caption = tag("figcaption", f"{name}, {trace.seconds:.2f} s. {words}")
-    curve = _curve(trace.losses, f"{name}: loss by step. {words}")
+    summary = _summary(trace.losses, "Loss")
+    caption = tag("figcaption", f"{name}, {trace.seconds:.2f} s. {summary}")
+    curve = _curve(trace.losses, f"{name}: loss by step. {summary}")
     return tag("figure", caption, curve, _strip(trace, name), data_search=True)
 
 
@@ -38,9 +41,9 @@ def observed(title: str, steps: Sequence[ObservedStep]) -> Html:
     figures = []
     for name, values in series.items():
         points = tuple((float(step), value) for step, value in values if value is not None)
-        words = _summary(points, name)
+        summary = _summary(points, name)
         if len(points) > 1:
-            figures.append(tag("figure", tag("figcaption", words), _curve(points, f"{title}. {words}")))
+            figures.append(tag("figure", tag("figcaption", summary), _curve(points, f"{title}. {summary}")))
     return join(figures)
 
 
@@ -53,14 +56,15 @@ def _summary(points: Points, name: str) -> str:
     return f"{name} {start:.4g} at step {first:g}, {end:.4g} at step {last:g}, lowest {low:.4g}."
 
 
-def _curve(values: Points, label: str) -> Html:
-    if len(values) < 2:
+def _curve(points: Points, label: str) -> Html:
+    """Return a curve with its axis and ticks; nothing for fewer than two points."""
+    if len(points) < 2:
         return join(None)
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in _scaled(values))
+    coordinates = " ".join(f"{x:.1f},{y:.1f}" for x, y in _scaled(points))
     axis = tag("line", x1=EDGE, y1=HEIGHT - EDGE, x2=WIDTH - EDGE, y2=HEIGHT - EDGE, class_="axis")
-    curve = tag("polyline", points=points, class_="loss")
+    curve = tag("polyline", points=coordinates, class_="loss")
     size = f"0 0 {WIDTH} {HEIGHT}"
-    return tag("svg", axis, curve, _ticks(values), viewBox=size, role="img", aria_label=label)
+    return tag("svg", axis, curve, _ticks(points), viewBox=size, role="img", aria_label=label)
 
 
 def _ticks(points: Points) -> Html:
@@ -84,7 +88,7 @@ def _scaled(points: Points) -> list[tuple[float, float]]:
     """Return the points in the coordinates of the drawing. A constant is drawn halfway up, away from the axis."""
     low_x, high_x = min(x for x, _ in points), max(x for x, _ in points)
     low_y, high_y = min(y for _, y in points), max(y for _, y in points)
-    # A constant would divide by zero.
+    # The range of a constant is 0, which would be a divisor.
     if low_y == high_y:
         low_y, high_y = low_y - 1, high_y + 1
     wide, high = (WIDTH - 2 * EDGE) / (high_x - low_x or 1), (HEIGHT - 2 * EDGE) / (high_y - low_y)
@@ -92,25 +96,26 @@ def _scaled(points: Points) -> list[tuple[float, float]]:
 
 
 def _strip(trace: RunTrace, name: str) -> Html:
-    """Return a bar of blocks in the order of the events; a block is as wide as its number of repetitions."""
+    """Return a bar of blocks in the order of the events; the width of a block shows its number of repetitions."""
     if not trace.events:
         return join(None)
     kinds = {event: index for index, event in enumerate(dict.fromkeys(event for event, _ in trace.events))}
-    total, at, parts = sum(number for _, number in trace.events), 0.0, []
+    total, left, parts = sum(number for _, number in trace.events), 0.0, []
     for event, number in trace.events:
         width = number / total * (WIDTH - 2 * EDGE)
         tip = tag("title", f"{event} × {number}")
         block = tag(
-            "rect", x=f"{EDGE + at:.2f}", y=0, width=f"{width:.2f}", height=20, class_=f"e{kinds[event] % SHADES}"
+            "rect", x=f"{EDGE + left:.2f}", y=0, width=f"{width:.2f}", height=20, class_=f"e{kinds[event] % SHADES}"
         )
         parts.append(tag("g", tip, block))
-        at += width
+        left += width
     label = f"{name}: order of {total} events"
     strip = tag("svg", parts, viewBox=f"0 0 {WIDTH} 20", role="img", aria_label=label, class_="strip")
-    return join([strip, _legend(trace, kinds), _list(trace)])
+    return join([strip, _legend(trace, kinds), _event_list(trace)])
 
 
 def _legend(trace: RunTrace, kinds: dict[str, int]) -> Html:
+    """Return the kinds of events with their colors and their numbers."""
     counts = {event: sum(number for other, number in trace.events if other == event) for event in kinds}
     items = [
         tag("li", tag("span", "", class_=f"key e{index % SHADES}", aria_hidden="true"), f"{event} × {counts[event]}")
@@ -119,8 +124,8 @@ def _legend(trace: RunTrace, kinds: dict[str, int]) -> Html:
     return tag("ul", items, class_="legend")
 
 
-def _list(trace: RunTrace) -> Html:
-    """Return the events in order, in words."""
+def _event_list(trace: RunTrace) -> Html:
+    """Return the events in order, as text."""
     labels = [f"{event} × {number}" if number > 1 else event for event, number in trace.events[:MAX_LISTED]]
     omitted = f" … {len(trace.events) - MAX_LISTED} more" if len(trace.events) > MAX_LISTED else ""
     return tag("details", tag("summary", "Events in order"), tag("p", " → ".join(labels) + omitted))

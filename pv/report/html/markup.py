@@ -21,7 +21,10 @@ Child = str | None | Iterable["Child"]
 
 
 def tag(name: str, /, *children: Child, **attributes: Attribute) -> Html:
-    """Return an element. Attribute names use underscores for hyphens, and one at the end for keywords: class_."""
+    """Return an element.
+
+    In the name of an attribute, an underscore is written as a hyphen, and one at the end is dropped, as in `class_`.
+    """
     start = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
     return Html(start if name in VOID else f"{start}{join(children)}</{name}>")
 
@@ -36,11 +39,12 @@ def join(children: Child) -> Html:
 
 
 def escaped(text: str) -> Html:
-    """Return a text as markup that shows it, control characters as escapes."""
+    """Return markup that shows a text; control characters are shown as escapes."""
     return Html(html.escape(plain(text), quote=True))
 
 
 def _attribute(key: str, value: Attribute) -> str:
+    """Return an attribute as markup; "" for None and False, the name alone for True."""
     if value is None or value is False:
         return ""
     name = key.rstrip("_").replace("_", "-")
@@ -62,7 +66,13 @@ class Cell:
 
 
 def table(caption: str, heads: Mapping[str, Child], rows: Iterable[Sequence[Cell]]) -> Html:
-    """Return a table. In a narrow window every row is shown as a card, labelled with the names of the columns."""
+    """Return a table. In a narrow window, every row is shown as a card with the names of the columns.
+
+    Args:
+        caption: The caption.
+        heads: The content of each header, by name of the column.
+        rows: The cells of each row, one for each column.
+    """
     # Roles are explicit: a table that CSS lays out as cards loses its roles for screen readers.
     columns = [tag("th", text, scope="col", role="columnheader") for text in heads.values()]
     head = tag("thead", tag("tr", columns, role="row"), role="rowgroup")
@@ -71,8 +81,8 @@ def table(caption: str, heads: Mapping[str, Child], rows: Iterable[Sequence[Cell
     return tag("div", inside, class_="scroll", tabindex=0, role="region", aria_label=caption)
 
 
-def named(*names: str) -> dict[str, Child]:
-    """Return column headers whose text is the name of the column."""
+def column_heads(*names: str) -> dict[str, Child]:
+    """Return the headers of columns that have no markup: each text is the name of its column."""
     return {name: name for name in names}
 
 

@@ -11,7 +11,7 @@ from pv.contract.wording import count
 from pv.engines.registry import engine_of
 from pv.report import View, details, phrases
 from pv.report.html import charts
-from pv.report.html.markup import Cell, Html, hidden, join, named, table, tag
+from pv.report.html.markup import Cell, Html, column_heads, hidden, join, table, tag
 from pv.report.phrases import is_of_script
 from pv.report.summary import sentence
 from pv.results import gates, steps
@@ -45,16 +45,16 @@ def badge(word: str) -> Html:
 def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
     """Return the section of a contract."""
     name = f"contract-{number}"
-    blocks, of_script = phrases.blocks(verdict), is_of_script(verdict)
+    blocks, of_script = phrases.detailed_results(verdict), is_of_script(verdict)
     if of_script:
         title, path = ["Findings" if blocks else "Claims"], None
     else:
-        title = [phrases.title(verdict), " ", badge(verdict.status.value)]
+        title = [phrases.contract_title(verdict), " ", badge(verdict.status.value)]
         path = tag("p", str(verdict.contract.location.path), class_="path")
     omitted = len(blocks) - MAX_BLOCKS
-    unfounded = [
+    without_premise = [
         tag("p", f"{reason}: {', '.join(result.falsifier.id for result in results)}")
-        for reason, results in phrases.unfounded(verdict)
+        for reason, results in phrases.group_by_premise(verdict)
     ]
     parts = [
         tag("h2", *title, id=f"{name}-title"),
@@ -63,7 +63,7 @@ def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
         None if of_script and blocks else _gate(verdict),
         [_block(result, verdict) for result in blocks[:MAX_BLOCKS]],
         tag("p", f"The table has {count(omitted, 'more failure')}.") if omitted > 0 else None,
-        unfounded,
+        without_premise,
         kill_matrix(verdict),
         [charts.run(trace) for trace in verdict.runs],
         _results(verdict, report),
@@ -91,9 +91,9 @@ def _results(verdict: ContractVerdict, report: Report) -> Html:
         return join(None)
     of_script = is_of_script(verdict)
     if of_script:
-        heads = named("result", "claim", "tried", "rule")
+        heads = column_heads("result", "claim", "tried", "rule")
     else:
-        heads = named("outcome", "claim", "device", "tried", "evidence", "rule")
+        heads = column_heads("outcome", "claim", "device", "tried", "evidence", "rule")
     rows = [_row(result, verdict, report, of_script=of_script) for result in verdict.results]
     shown = table(f"All results of {verdict.contract.id}", heads, rows)
     return tag("details", tag("summary", f"All results ({count(len(rows), 'result')})"), shown)
@@ -101,7 +101,7 @@ def _results(verdict: ContractVerdict, report: Report) -> Html:
 
 def _row(result: Result, verdict: ContractVerdict, report: Report, *, of_script: bool) -> list[Cell]:
     effort = engine_of(result.falsifier).effort(result.trial) if result.trial is not None else result.reason
-    head = [Cell(badge(phrases.outcome(result))), Cell(result.falsifier.id, head=True)]
+    head = [Cell(badge(phrases.outcome_text(result))), Cell(result.falsifier.id, head=True)]
     if of_script:
         return [*head, Cell(effort), Cell(result.falsifier.rule)]
     items = [tag("li", text) for text in details.survivors(result, verdict)]
@@ -168,7 +168,7 @@ def _kill_matrix(rows: list[Result], mutants: Mapping[str, str]) -> Html:
         counts["equation mutants"].append(text)
     # Omit a column in which every row is empty.
     counts = {name: texts for name, texts in counts.items() if any(texts)}
-    heads = named("falsifier") | {id_: tag("span", id_, title=fault) for id_, fault in mutants.items()}
+    heads = column_heads("falsifier") | {id_: tag("span", id_, title=fault) for id_, fault in mutants.items()}
     table_rows = []
     for number, result in enumerate(rows):
         trials = {trial.mutant: trial for trial in result.mutants}
@@ -176,7 +176,7 @@ def _kill_matrix(rows: list[Result], mutants: Mapping[str, str]) -> Html:
         texts = [column[number] for column in counts.values()]
         cells += [Cell(text, class_="mutant" if text else "mutant unnamed") for text in texts]
         table_rows.append([Cell(result.falsifier.id, head=True), *cells])
-    return table("Falsifiers and the faults they kill", heads | named(*counts), table_rows)
+    return table("Falsifiers and the faults they kill", heads | column_heads(*counts), table_rows)
 
 
 def outcome_text(result: Result, mutant: str, trial: Trial | None) -> str:
@@ -207,7 +207,7 @@ def _kill_list(rows: list[Result], mutants: Mapping[str, str]) -> Html:
     lines = [
         [Cell(id_, head=True), Cell(mutants.get(id_, "")), Cell("; ".join(texts))] for id_, texts in outcomes.items()
     ]
-    return table("Faults and their falsifiers", named("mutant", "fault", "falsifiers"), lines)
+    return table("Faults and their falsifiers", column_heads("mutant", "fault", "falsifiers"), lines)
 
 
 MAX_STEPS = 200
@@ -225,7 +225,7 @@ def render(report: Report, view: View) -> str:
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{phrases.title_of(report)}: {report.closing or counts}"),
+        tag("title", f"{phrases.report_title(report)}: {report.closing or counts}"),
         tag("style", style),
     )
     skip = tag("a", "Skip to the results", href="#results", class_="skip")
@@ -246,7 +246,7 @@ def _hash(text: str) -> str:
 def _counts(report: Report, view: View) -> list[tuple[int, str]]:
     """Return numbers with their words: contracts by verdict and failing weakenings, or claims of an observed run."""
     if report.closing:
-        outcomes = [phrases.outcome(result) for verdict in report.contracts for result in verdict.results]
+        outcomes = [phrases.outcome_text(result) for verdict in report.contracts for result in verdict.results]
         return [(outcomes.count(word), word) for word in (Outcome.FALSIFIED.value, Outcome.HELD.value, "not reached")]
     statuses = [verdict.status for verdict in report.contracts]
     counts = [(statuses.count(status), status.value) for status in Status]
@@ -261,10 +261,10 @@ def _header(report: Report, view: View) -> Html:
     unmet = [tag("li", text) for text in gates.unmet_by_report(report)]
     return tag(
         "header",
-        tag("h1", phrases.title_of(report)),
+        tag("h1", phrases.report_title(report)),
         tag("ul", tiles, class_="tiles", aria_label=label),
         tag("ul", unmet) if unmet else None,
-        tag("p", phrases.closing(report, view)),
+        tag("p", phrases.closing_line(report, view)),
     )
 
 
@@ -288,12 +288,12 @@ def _overview(report: Report) -> Html:
     rows = [
         [
             Cell(badge(verdict.status.value)),
-            Cell(tag("a", phrases.title(verdict), href=f"#contract-{number}"), head=True),
+            Cell(tag("a", phrases.contract_title(verdict), href=f"#contract-{number}"), head=True),
             Cell(sentence(verdict)),
         ]
         for number, verdict in enumerate(report.contracts)
     ]
-    shown = table("Contracts, worst first", named("verdict", "contract", "evidence"), rows)
+    shown = table("Contracts, worst first", column_heads("verdict", "contract", "evidence"), rows)
     return tag("section", tag("h2", "Contracts", id="contracts"), shown, aria_labelledby="contracts")
 
 
@@ -309,10 +309,10 @@ def _changes(view: View) -> Html:
         ]
         for change in view.compared.changes
     ]
-    heads = named("change", "contract, claim or mutant", "at", "difference")
+    heads = column_heads("change", "contract, claim or mutant", "at", "difference")
     shown = table(count(len(rows), "change"), heads, rows)
     title = tag("h2", "Compared with the base", id="changes")
-    notes = [tag("p", note) for note in (phrases.weakened(view.compared), *view.compared.notes) if note]
+    notes = [tag("p", note) for note in (phrases.weakening_text(view.compared), *view.compared.notes) if note]
     return tag("section", title, shown if rows else tag("p", "No difference."), notes, aria_labelledby="changes")
 
 
@@ -332,7 +332,7 @@ def _steps(report: Report) -> Html:
         for row in rows[:MAX_STEPS]:
             first, *rest = steps.cells(row)
             cells.append([Cell(first, head=True), *map(Cell, rest)])
-        shown = table(title, named(*steps.COLUMNS), cells)
+        shown = table(title, column_heads(*steps.COLUMNS), cells)
         left = steps.remaining_steps(rows, MAX_STEPS)
         folded = tag("details", tag("summary", "Table of the steps"), shown, tag("p", left) if left else None)
         parts.append([tag("h3", title), charts.observed(title, rows), folded])

@@ -250,7 +250,7 @@ class ResultCache:
             source: The trials and the code that the result comes from.
             since: The return value of `end` for the first of its tasks; files that were opened earlier are ignored.
         """
-        opened = self._opened_files.names(since) if self._opened_files is not None else ()
+        opened = self._opened_files.opened_since(since) if self._opened_files is not None else ()
         names = dependencies(self._tree, source, opened)
         depends = {name: self._tree.digest(name) for name in sorted(names)}
         if changed_since(self._tree, depends, self._started) or is_lost(depends):

@@ -24,12 +24,12 @@ DROPPED_PREFIXES = (
 OVERRIDES = frozenset({"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"})
 """Variables with which images of GPU vendors lower the precision of float32 products below the requested one."""
 
-OWN = frozenset({"TMPDIR"})
-"""Variables that are set to another value in every worker."""
+SET_BY_WORKERS = frozenset({"TMPDIR"})
+"""Variables that every worker sets to its own value, so the value here does not matter."""
 
 
-def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of workers.
+def worker_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables that workers inherit.
 
     The seed of string hashes is 0 unless the user sets it, so that sets have the same order in every worker.
     """
@@ -42,37 +42,39 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def environment() -> list[str]:
-    """Return the description of this environment."""
+    """Return the description of this environment: lines such as `Python=3.12.1`; long values are digests."""
     packages = sorted({line for folder in sys.path for line in _packages(Path(folder))})
-    deciding = (path for package in DECIDING_PACKAGES for path in sorted((PACKAGE / package).rglob("*.py")))
-    counted = {name: value for name, value in inherited(os.environ).items() if name not in OWN}
-    variables = [f"variable {name}={digest_bytes(value.encode())}" for name, value in sorted(counted.items())]
-    source = [f"pv/{path.relative_to(PACKAGE)}={digest_bytes(path.read_bytes())}" for path in deciding]
+    sources = (path for package in DECIDING_PACKAGES for path in sorted((PACKAGE / package).rglob("*.py")))
+    inherited = {name: value for name, value in worker_variables(os.environ).items() if name not in SET_BY_WORKERS}
+    variables = [f"variable {name}={digest_bytes(value.encode())}" for name, value in sorted(inherited.items())]
+    source = [f"pv/{path.relative_to(PACKAGE)}={digest_bytes(path.read_bytes())}" for path in sources]
     return [f"Python={sys.version}", f"system={platform.system()}", *_processor(), *packages, *variables, *source]
 
 
 def differences(then: Iterable[str], now: Iterable[str]) -> list[str]:
-    """Return the names of the lines that differ between two descriptions."""
+    """Return the names that have different values in two descriptions, such as `Python`."""
     return sorted({line.partition("=")[0] for line in {*then} ^ {*now}})
 
 
 def _processor() -> list[str]:
     """Return the architecture and the capabilities of the processor, by which libraries choose their kernels."""
-    described = [f"processor={platform.machine()}", f"C library={'/'.join(platform.libc_ver())}"]
+    lines = [f"processor={platform.machine()}", f"C library={'/'.join(platform.libc_ver())}"]
     with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        described += [f"capabilities={line}" for line in lines if line.startswith(("flags", "Features"))][:1]
-    return described
+        facts = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        # Every core has such a line, "flags" on x86 and "Features" on Arm: take the first.
+        lines += [f"capabilities={line}" for line in facts if line.startswith(("flags", "Features"))][:1]
+    return lines
 
 
 def _packages(folder: Path) -> Iterator[str]:
     """Yield the packages in a folder of `sys.path`, with their versions and entry points.
 
-    An editable install can change the entry points without the version. The names of the metadata folders are read
-    instead of `importlib.metadata`, which parses every file of metadata and takes longer than the rest of this module.
+    An editable install can change the entry points without the version. Name and version are read from the names of the
+    metadata folders, because `importlib.metadata` parses every file of metadata, which takes longer than all the rest.
     """
     for pattern in ("*.dist-info", "*.egg-info"):
         for metadata in folder.glob(pattern):
             name, _, version = metadata.stem.partition("-")
-            points = metadata / "entry_points.txt"
-            yield f"package {name}={version} {digest_bytes(points.read_bytes() if points.is_file() else b'')}"
+            entry_points = metadata / "entry_points.txt"
+            content = entry_points.read_bytes() if entry_points.is_file() else b""
+            yield f"package {name}={version} {digest_bytes(content)}"

@@ -23,10 +23,10 @@ HEADER = struct.Struct("iIII")
 class OpenedFilesLog:
     """The files below the root of a project that were opened to be read since this object was created.
 
-    Where inotify is not available, or its queue overflows, every file counts as opened.
+    If inotify is not available, or its queue overflows, every file counts as opened.
 
-    A moment is the number of a read of the queue: all events of one read have the same moment, so a file counts for a
-    task if it was opened at or after the moment at which the task began.
+    The methods measure time in moments: a moment is the number of a read of the queue, and all events of one read have
+    the same moment. A file counts for a task if it was opened at or after the moment at which the task began.
 
     Args:
         project: The project whose folders are watched. Folders that are created later are not.
@@ -34,8 +34,8 @@ class OpenedFilesLog:
 
     def __init__(self, project: Project) -> None:
         self._root, self._evidence = project.root, project.evidence
-        self._readers = Counter[str]()
-        """How often a file was opened, minus how often it was closed after writing, since such an open is no read."""
+        self._reads = Counter[str]()
+        """How often each file was opened, minus how often it was closed after writing, which was no read."""
         self._folders: dict[int, Path] = {}
         self._moment = 1
         """The number of the next read of the queue."""
@@ -45,12 +45,13 @@ class OpenedFilesLog:
         """The files that were opened while no task ran, for example by libraries that are loaded once for all tasks."""
         self._began: dict[object, int] = {}
         self._queue = _libc.inotify_init1(IN_NONBLOCK | IN_CLOEXEC)
-        self._blind = self._queue < 0 or not all(map(self._watch, self._walk()))
+        self._is_incomplete = self._queue < 0 or not all(map(self._watch, self._walk()))
+        """Whether events may be missing; every file then counts as opened."""
 
     def begin(self, task: object) -> None:
         """Record that a task has begun.
 
-        A task begins again if the fork server was lost. All files that were opened until then count for all tasks,
+        A task begins again if the fork server was killed. All files that were opened until then count for all tasks,
         since the new fork server loads the libraries again.
         """
         moment = self._moment
@@ -60,48 +61,50 @@ class OpenedFilesLog:
         self._began.setdefault(task, moment)
 
     def end(self, task: object) -> int:
-        """Record that a task has ended, and return the moment of its beginning, 0 if it is unknown."""
+        """Record that a task has ended, and return the moment at which it began; 0 if that is unknown."""
         self._read_events()
         return self._began.pop(task, 0)
 
-    def names(self, since: int = 0) -> set[str]:
-        """Return the files, by path below the root, that were opened since a moment, or for all tasks."""
+    def opened_since(self, moment: int = 0) -> set[str]:
+        """Return the paths below the root of the files that were opened since a moment, or for all tasks."""
         self._read_events()
-        if self._blind:
+        if self._is_incomplete:
             files = (entry for folder in self._walk() for entry in os.scandir(folder) if entry.is_file())
             return {os.path.relpath(entry.path, self._root) for entry in files}
-        read = (name for name, count in self._readers.items() if count > 0)
-        return {name for name in read if name in self._opened_for_all or self._last.get(name, 0) >= since}
+        names = (name for name, count in self._reads.items() if count > 0)
+        return {name for name in names if name in self._opened_for_all or self._last.get(name, 0) >= moment}
 
     def close(self) -> None:
         """Stop watching."""
         if self._queue >= 0:
             os.close(self._queue)
-            self._queue, self._blind = -1, True
+            self._queue, self._is_incomplete = -1, True
 
     def _watch(self, folder: Path) -> bool:
-        """Watch a folder; return False if the kernel refuses, for example because the user has too many watches."""
+        """Watch a folder. Return False if the kernel refuses, for example because the user has too many watches."""
         number = _libc.inotify_add_watch(self._queue, os.fsencode(folder), IN_OPEN | IN_CLOSE_WRITE)
         self._folders[number] = folder
         return bool(number >= 0)
 
     def _read_events(self) -> None:
+        """Record all events in the queue, and begin the next moment."""
         with suppress(BlockingIOError):
-            while not self._blind:
+            while not self._is_incomplete:
                 self._record(os.read(self._queue, 1 << 16))
         self._moment += 1
 
     def _record(self, data: bytes) -> None:
         """Record the events of one read of the queue."""
-        at = 0
-        while at < len(data):
-            number, mask, _, length = HEADER.unpack_from(data, at)
-            name = os.fsdecode(data[at + HEADER.size : at + HEADER.size + length].rstrip(b"\0"))
-            at += HEADER.size + length
-            self._blind = self._blind or bool(mask & IN_Q_OVERFLOW)
+        offset = 0
+        while offset < len(data):
+            number, mask, _, length = HEADER.unpack_from(data, offset)
+            offset += HEADER.size
+            name = os.fsdecode(data[offset : offset + length].rstrip(b"\0"))  # padded with zero bytes
+            offset += length
+            self._is_incomplete = self._is_incomplete or bool(mask & IN_Q_OVERFLOW)
             if name and number in self._folders and (path := self._folders[number] / name).is_file():
                 file = os.path.relpath(path, self._root)
-                self._readers[file] += 1 if mask & IN_OPEN else -1
+                self._reads[file] += 1 if mask & IN_OPEN else -1
                 if mask & IN_OPEN:
                     self._last[file] = self._moment
                     if not self._began:

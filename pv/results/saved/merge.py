@@ -14,21 +14,23 @@ from pv.results.trial import DeviceInfo, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, find_missing_shards, status_of
 
 T = TypeVar("T")
-UNCOMPARED = "the reports are of trees with changes that are not committed, and do not tell whether these are the same"
-NO_COMMIT = "not every report tells its commit: only the files that trials of both of two reports read were compared"
+UNCOMPARED = "the reports have uncommitted changes, and it is unknown whether these are the same"
+NO_COMMIT = "some reports have no commit: only files that trials in two reports read were compared"
 UNKNOWN = "unknown"
+"""The digest of uncommitted changes that a report does not have."""
 ABSENT = "in none of the reports"
 
 
 def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
     """Merge reports of one commit.
 
-    Of several results of a claim on a device the worst is used. Measured results take precedence over recorded ones,
-    and these over claims that were not tried. A missing shard always leaves the report undecided.
+    A claim may have several results on a device. Measured results take precedence over recorded results, and both over
+    claims that were not tried; of the remaining results, the worst is used. A missing shard always leaves the report
+    undecided.
 
     Args:
         reports: Reports by the name of their file.
-        partial: Accept contracts of the project, and claims of a contract, that are in no report. By default these are
+        partial: Accept that contracts of the project, or claims of a contract, are in no report. By default they are
             undecided.
 
     Raises:
@@ -67,8 +69,9 @@ def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
 
 
 def _check_commits(reports: Mapping[str, Report]) -> None:
+    """Raise `UsageError` if two reports have different commits."""
     commits = {name: report.commit.removesuffix("+") for name, report in reports.items() if report.commit}
-    # Reports without git have no commit; they are only compared by the files that their trials read.
+    # Reports made without git have no commit: `_check_files` compares them.
     (first, commit), *rest = commits.items() or [("", "")]
     for name, other in rest:
         if other != commit:
@@ -81,6 +84,7 @@ def _check_edits(reports: Mapping[str, Report]) -> None:
     """Raise `UsageError` if two trees have different uncommitted changes."""
     edits_by_file = {name: _edits(report) for name, report in reports.items() if report.commit}
     for (first, one), (second, other) in combinations(edits_by_file.items(), 2):
+        # Unknown changes may equal other changes, but not a tree without changes.
         if one != other and (UNKNOWN not in (one, other) or "" in (one, other)):
             raise UsageError(f"{first} and {second} have different changes to one commit: merge reports of one tree")
 
@@ -88,7 +92,7 @@ def _check_edits(reports: Mapping[str, Report]) -> None:
 def _check_files(reports: Mapping[str, Report]) -> None:
     """Raise `UsageError` if trials read different versions of a file, whether git tracks it or not."""
     for (first, one), (second, other) in combinations(reports.items(), 2):
-        differing = sorted(name for name in one.files if one.files[name] != other.files.get(name, one.files[name]))
+        differing = sorted(name for name in one.files.keys() & other.files if one.files[name] != other.files[name])
         if differing:
             raise UsageError(
                 f"{first} and {second} are of different files: {', '.join(differing)}; merge reports of one tree"
@@ -130,11 +134,12 @@ def _by_contract(reports: Mapping[str, Report]) -> list[list[ContractVerdict]]:
 
 
 def _clauses(contract: Contract) -> tuple[object, ...]:
+    """Return the parts of a contract that must be equal in all reports."""
     return contract.version, contract.falsifiers, contract.harnesses, contract.mutants, contract.gate
 
 
 def _absent(contracts: Sequence[ContractVerdict], reports: Iterable[Report]) -> list[ContractVerdict]:
-    """Return an undecided verdict for every contract of the project that no report tried on its own subject."""
+    """Return an undecided verdict for every contract of the project that is in no report with its own subject."""
     present = {verdict.contract.id for verdict in contracts if not verdict.subject}
     project = {id_: path for report in reports for id_, path in report.project.items() if id_ not in present}
     return [
@@ -149,7 +154,7 @@ def _absent(contracts: Sequence[ContractVerdict], reports: Iterable[Report]) -> 
 
 
 def _devices(reports: Iterable[Report]) -> dict[str, DeviceInfo]:
-    """Return the devices by name; several machines with a device of one name are joined with "and"."""
+    """Return the devices by name; the descriptions of one device on several machines are joined by "and"."""
     infos: dict[str, list[DeviceInfo]] = {}
     for report in reports:
         for name, info in report.devices.items():
@@ -202,6 +207,7 @@ def merge_verdicts(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
     results = _in_order(first.contract, map(_worst, results_by_key.values()))
     judged = {t.mutant for result in results for t in result.mutants if t.status is not TrialStatus.CANCELLED}
     claimed = frozenset(mutant for verdict in verdicts for mutant in verdict.claimed)
+    # A mutant is killed if every report in which a claim names it has it killed.
     missed = {mutant for verdict in verdicts for mutant in verdict.claimed - verdict.killed}
     equations = tuple({e.name: e for verdict in verdicts for e in verdict.contract.equations}.values())
     verdict = replace(
@@ -224,8 +230,8 @@ def merge_verdicts(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
 def with_missing_claims(verdict: ContractVerdict, reason: str) -> ContractVerdict:
     """Return the verdict with an undecided result for every requirement of the gate that was not measured.
 
-    These are claims without a result, claims whose mutants were not tried, and claims on fewer examples than the
-    contract requires.
+    Such requirements are claims without a result, claims whose mutants were not tried, and claims that were tried on
+    fewer examples than the contract requires.
 
     Args:
         verdict: The merged verdict.
@@ -245,6 +251,7 @@ def with_missing_claims(verdict: ContractVerdict, reason: str) -> ContractVerdic
 
 
 def _with_status(verdict: ContractVerdict) -> ContractVerdict:
+    """Return the verdict with the status that follows from its results."""
     whole = not verdict.partial
     status = status_of(
         verdict.contract, verdict.results, verdict.findings, verdict.score, verdict.unclaimed, whole=whole
@@ -253,15 +260,16 @@ def _with_status(verdict: ContractVerdict) -> ContractVerdict:
 
 
 def _worst(results: Sequence[Result]) -> Result:
+    """Return the worst of the results of a claim on a device that have the best evidence."""
     # A result that was not tried must not hide a record, and a record must not hide a measured failure.
     best = max(map(_weight, results))
-    counting = [result for result in results if _weight(result) == best]
-    worst = min(counting, key=lambda result: (list(Outcome).index(result.outcome), result.unjudged + result.fewer))
+    candidates = [result for result in results if _weight(result) == best]
+    worst = min(candidates, key=lambda result: (list(Outcome).index(result.outcome), result.unjudged + result.fewer))
     return replace(worst, required=any(result.required for result in results))
 
 
 def _weight(result: Result) -> int:
-    """Return 2 for a measured result, 1 for a recorded one, 0 for one that is neither."""
+    """Return 2 for a measured result, 1 for a recorded result, 0 for a claim that was not tried."""
     if result.trial is not None and result.trial.status not in NOT_TRIED:
         return 2
     return int(result.recorded is not None)
@@ -280,11 +288,11 @@ def _unselected(contract: Contract, results: Iterable[Result]) -> list[Falsifier
 
 
 def _missing(contract: Contract, results: Sequence[Result]) -> Iterator[tuple[Falsifier, str]]:
-    """Yield every claim and device without a result, if the gate requires it or the claim has no result at all."""
+    """Yield each claim and device without a result, if the gate requires the pair or the claim has no result at all."""
     present = {(result.falsifier.id, result.device) for result in results}
     unclaimed = {result.falsifier.id for result in results if result.outcome is Outcome.NOT_CLAIMED}
     unselected = _unselected(contract, results)
-    # The gate requires a claim on the CPU, unless it leaves the CPU out, and on its `fresh` devices.
+    # A gate requires its claims on its `fresh` devices, and on the CPU unless its `devices` leave the CPU out.
     gate = contract.gate
     required = gate.fresh | {"cpu"} if not gate.devices or "cpu" in gate.devices else gate.fresh
     for claim in contract.claims:

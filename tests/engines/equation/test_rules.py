@@ -115,7 +115,7 @@ def test_change_of_a_used_equation_changes_the_fingerprint(tmp_path: Path) -> No
     for factor in (2, 3):
         assert messages(tmp_path, base=("twice", BASE.replace("factor: 2", f"factor: {factor}")), user=OF_USER) == []
         user = next(c for c in load([tmp_path / "contracts"]).contracts if c.id == "user")
-        clauses.append(store.clause(user, user.falsifiers[0], user.subject_of(user.falsifiers[0])))
+        clauses.append(store.clause_digest(user, user.falsifiers[0], user.subject_of(user.falsifiers[0])))
     assert clauses[0] != clauses[1]
 
 

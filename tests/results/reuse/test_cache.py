@@ -1,4 +1,4 @@
-"""A result is found for the same task while no file that it depends on, or that was opened, has changed."""
+"""A result is found for the same task until a file that it depends on, or that was opened, changes."""
 
 import os
 import sqlite3
@@ -19,7 +19,7 @@ from pv.source.project import find_project
 from tests.support.projects import write
 
 TASK = {"kind": "property", "payload": {"examples": 10}}
-FOUND = Trial(
+TRIAL = Trial(
     falsifier="F",
     device="cpu",
     status=TrialStatus.REFUTED,
@@ -52,17 +52,17 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def begin(folder: Path) -> Iterator[Begin]:
-    """Begins a validation, which the test need not end."""
-    with ExitStack() as begun:
-        yield lambda: begun.enter_context(closing(ResultCache(find_project(folder))))
+    """Return a function that begins a validation: it opens a cache, which this fixture closes."""
+    with ExitStack() as caches:
+        yield lambda: caches.enter_context(closing(ResultCache(find_project(folder))))
 
 
-def lookup(reuse: ResultCache) -> Trial | None:
-    return reuse.lookup(reuse.key(TASK))
+def lookup(cache: ResultCache) -> Trial | None:
+    return cache.lookup(cache.key(TASK))
 
 
-def store(reuse: ResultCache) -> None:
-    reuse.store(reuse.key(TASK), "F", FOUND, Source(trials=(replace(FOUND, reads=READS),)))
+def store(cache: ResultCache) -> None:
+    cache.store(cache.key(TASK), "F", TRIAL, Source(trials=(replace(TRIAL, reads=READS),)))
 
 
 def stored(begin: Begin) -> ResultCache:
@@ -74,35 +74,35 @@ def stored(begin: Begin) -> ResultCache:
 
 def test_pipe_in_the_project_is_not_opened(folder: Path, begin: Begin) -> None:
     os.mkfifo(folder / "pipe")
-    assert lookup(stored(begin)) == FOUND
+    assert lookup(stored(begin)) == TRIAL
 
 
-def test_states_of_several_branches_are_kept_up_to_a_number(folder: Path, begin: Begin) -> None:
+def test_cache_keeps_the_newest_states_of_a_result(folder: Path, begin: Begin) -> None:
     for number in range(MAX_STATES + 1):
         (folder / "data.txt").write_text(f"{number}\n")
         time.sleep(0.01)
         stored(begin)
     for number in (MAX_STATES, 3):
         (folder / "data.txt").write_text(f"{number}\n")
-        assert lookup(begin()) == FOUND
+        assert lookup(begin()) == TRIAL
     (count,) = begin()._tables.run("SELECT count(*) FROM results")
     assert count == (MAX_STATES,)
 
 
-def test_state_of_a_report_that_is_used_again_stays(folder: Path, begin: Begin) -> None:
-    made = []
+def test_reused_report_keeps_the_state_of_its_results(folder: Path, begin: Begin) -> None:
+    stored_states = []
     for number in range(1, MAX_STATES + 2):
         for state in (number, 0):
             (folder / "data.txt").write_text(f"{state}\n")
-            reuse = begin()
-            key = reuse.report_key("all")
-            if reuse.lookup_report(key) is None:
-                made.append(state)
+            cache = begin()
+            key = cache.report_key("all")
+            if cache.lookup_report(key) is None:
+                stored_states.append(state)
                 time.sleep(0.01)
                 stored(begin)
-                reuse.store_report(key, "", reuse._started)
-    assert made.count(0) == 1
-    assert lookup(begin()) == FOUND
+                cache.store_report(key, "", cache._started)
+    assert stored_states.count(0) == 1
+    assert lookup(begin()) == TRIAL
 
 
 def test_result_that_is_not_accepted_is_not_found(begin: Begin) -> None:
@@ -115,7 +115,7 @@ def test_files_of_killed_mutants_of_older_versions_are_removed(folder: Path, beg
     write(folder, {".pv_cache/mutants/shop.json": "{}"})
     with closing(sqlite3.connect(folder / FILE)) as database:
         database.execute("PRAGMA user_version = 6")
-    assert lookup(stored(begin)) == FOUND
+    assert lookup(stored(begin)) == TRIAL
     assert not (folder / ".pv_cache/mutants").exists()
 
 
@@ -127,7 +127,9 @@ def test_result_is_not_stored_if_a_file_changed_while_the_validation_ran(folder:
 
 
 @pytest.mark.parametrize("variable", ["MY_OPTION", "OMP_NUM_THREADS"])
-def test_result_of_another_variable_is_not_reused(begin: Begin, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+def test_result_is_not_reused_if_an_environment_variable_changed(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
     stored(begin)
     monkeypatch.setenv(variable, "7")
     again = begin()
@@ -136,19 +138,19 @@ def test_result_of_another_variable_is_not_reused(begin: Begin, monkeypatch: pyt
     assert newest is not None and (newest.environment, newest.changed) == ([f"variable {variable}"], [])
 
 
-def test_variables_of_terminals_or_ci_do_not_count(folder: Path, begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_terminals_and_ci_are_ignored(folder: Path, begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     stored(begin)
     for name in ("GITHUB_SHA", "CI_JOB_ID", "BUILD_NUMBER", "TERM", "TMUX_PANE", "PYTEST_XDIST_WORKER"):
         monkeypatch.setenv(name, "another")
     monkeypatch.setenv("TMPDIR", str(folder))
-    assert lookup(begin()) == FOUND
+    assert lookup(begin()) == TRIAL
 
 
-def test_result_is_forgotten_after_thirty_days(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_is_deleted_after_thirty_days(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     stored(begin)
     now = begin()._started / 1e9
     monkeypatch.setattr("time.time", lambda: now + 29 * 86_400)
-    assert lookup(begin()) == FOUND
+    assert lookup(begin()) == TRIAL
     monkeypatch.setattr("time.time", lambda: now + 31 * 86_400)
     forgotten = begin()
     assert lookup(forgotten) is None
@@ -162,7 +164,7 @@ def test_damaged_row_is_reported_and_not_reused(begin: Begin) -> None:
     assert "is damaged" in again.problem
 
 
-def test_damaged_file_is_reported_and_nothing_is_kept(folder: Path, begin: Begin) -> None:
+def test_damaged_file_is_reported_and_nothing_is_stored(folder: Path, begin: Begin) -> None:
     (folder / FILE).parent.mkdir()
     (folder / FILE).write_text("no database\n" * 100)
     broken = stored(begin)
@@ -177,45 +179,45 @@ def tree(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def found(tree: Path) -> Iterator[OpenedFilesLog]:
-    with closing(OpenedFilesLog(find_project(tree))) as opened:
-        yield opened
+def log(tree: Path) -> Iterator[OpenedFilesLog]:
+    with closing(OpenedFilesLog(find_project(tree))) as log:
+        yield log
 
 
-def test_file_that_was_only_written_is_not_named(tree: Path, found: OpenedFilesLog) -> None:
+def test_file_that_was_only_written_does_not_count_as_opened(tree: Path, log: OpenedFilesLog) -> None:
     with (tree / "three.txt").open("a") as file:
         file.write("2\n")
     (tree / "data/new.txt").write_text("2\n")
-    assert found.names() == set()
+    assert log.opened_since() == set()
 
 
-def test_file_counts_for_the_tasks_that_ran_when_it_was_opened(tree: Path, found: OpenedFilesLog) -> None:
+def test_file_counts_for_the_tasks_that_ran_when_it_was_opened(tree: Path, log: OpenedFilesLog) -> None:
     (tree / "three.txt").read_text()  # no task runs: libraries of all tasks may have read it
-    found.begin("first")
-    found.begin("beside")
+    log.begin("first")
+    log.begin("beside")
     (tree / "data/one.txt").read_text()
-    first = found.names(found.end("first"))
-    found.begin("last")
+    first = log.opened_since(log.end("first"))
+    log.begin("last")
     (tree / "data/two.txt").read_text()
-    last, beside = found.names(found.end("last")), found.names(found.end("beside"))
+    last, beside = log.opened_since(log.end("last")), log.opened_since(log.end("beside"))
     assert first == {"three.txt", "data/one.txt"}
     assert last == {"three.txt", "data/two.txt"}
-    assert beside == found.names() == {"three.txt", "data/one.txt", "data/two.txt"}
+    assert beside == log.opened_since() == {"three.txt", "data/one.txt", "data/two.txt"}
 
 
-def test_file_counts_for_all_tasks_once_one_begins_again(tree: Path, found: OpenedFilesLog) -> None:
-    found.begin("lost")
+def test_file_counts_for_all_tasks_if_a_task_begins_again(tree: Path, log: OpenedFilesLog) -> None:
+    log.begin("lost")
     (tree / "data/one.txt").read_text()
-    found.begin("lost")
-    found.end("lost")
-    found.begin("next")
-    assert found.names(found.end("next")) == {"data/one.txt"}
+    log.begin("lost")
+    log.end("lost")
+    log.begin("next")
+    assert log.opened_since(log.end("next")) == {"data/one.txt"}
 
 
-def test_every_file_counts_where_the_kernel_cannot_tell(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_file_counts_as_opened_without_inotify(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opened_files._libc, "inotify_init1", lambda flags: -1)
     log = OpenedFilesLog(find_project(tree))
-    assert log.names() == {
+    assert log.opened_since() == {
         ".hidden/four.txt",
         "data/one.txt",
         "data/two.txt",

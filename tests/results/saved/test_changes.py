@@ -41,7 +41,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("old", "new"), KINDS)
-def test_the_outcome_decides_the_kind(old: Outcome, new: Outcome) -> None:
+def test_outcomes_decide_the_kind_of_a_change(old: Outcome, new: Outcome) -> None:
     text = f"{new.value} on cpu, was {old.value}: why"
     assert between(result(old), result(new, reason="why")) == [(KINDS[old, new], text)]
 

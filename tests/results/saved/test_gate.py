@@ -27,8 +27,8 @@ WITHOUT = replace(BASE, falsifiers=BASE.falsifiers[:1])
 DAY = date(2026, 11, 26)
 
 
-def report(given: Contract) -> Report:
-    verdict = decide(given, evidence(*HELD, judged(mutant="n")), Selection())
+def report(contract_: Contract) -> Report:
+    verdict = decide(contract_, evidence(*HELD, judged(mutant="n")), Selection())
     return replace(PLAIN, contracts=(replace(verdict, status=Status.PASS),), findings=(), project={"c": "c.yaml"})
 
 
@@ -41,18 +41,18 @@ def waiver(expires: str = "2026-11-26", **names: str) -> Contract:
     return replace(WITHOUT, waivers=(accepted,))
 
 
-def test_a_worse_exit_code_stays() -> None:
+def test_comparison_keeps_a_worse_exit_code() -> None:
     assert against(WITHOUT).exit_code(replace(report(WITHOUT), interrupted=True)) == 130
     assert against(BASE).exit_code(report(BASE)) == 0
 
 
-def test_a_waiver_makes_its_weakening_a_note_until_its_last_day() -> None:
+def test_waived_weakening_does_not_fail_until_the_waiver_expires() -> None:
     compared = against(waiver(removed="G"))
     assert (compared.failing, compared.exit_code(report(WITHOUT))) == ((), 0)
     (change,) = compared.changes
     assert change.kind is ChangeKind.WAIVED
     assert change.text == "removed: r; waived until 2026-11-26 by ann: moved to a suite"
-    assert {each.text for each in against(waiver("2026-11-25", removed="G")).failing} == {
+    assert {change.text for change in against(waiver("2026-11-25", removed="G")).failing} == {
         "removed: r",
         "the waiver of ann expired on 2026-11-25: restore the clause, or renew the waiver",
     }
@@ -62,17 +62,17 @@ def test_a_waiver_makes_its_weakening_a_note_until_its_last_day() -> None:
     assert len(against(waiver(weaker="G")).failing) == 1
 
 
-def test_fewer_examples_and_other_words_do_not_fail() -> None:
+def test_fewer_examples_and_rewordings_do_not_fail() -> None:
     base = report(BASE)
     fewer = decide(BASE, evidence(*(replace(t, valid=50) for t in HELD), judged(mutant="n")), Selection())
     compared = compare(base, replace(base, contracts=(fewer,)), fail_on=FailOn.WEAKER, today=DAY)
     assert ChangeKind.LESS in {change.kind for change in compared.changes}
     assert compared.failing == ()
-    reworded = replace(BASE, falsifiers=tuple(replace(claim, rule="said anew") for claim in BASE.falsifiers))
+    reworded = replace(BASE, falsifiers=tuple(replace(claim, rule="reworded") for claim in BASE.falsifiers))
     assert {change.kind for change in against(reworded).changes} == {ChangeKind.REWORDED}
 
 
-def test_a_contract_that_is_gone_is_waived_by_any_other() -> None:
+def test_removed_contract_can_be_waived_in_any_other_contract() -> None:
     other = replace(BASE, id="d")
     base = replace(report(BASE), contracts=(*report(BASE).contracts, *report(other).contracts))
     assert [change.name for change in compare(base, report(BASE), fail_on=FailOn.WEAKER, today=DAY).failing] == ["d"]

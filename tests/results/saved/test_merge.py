@@ -1,4 +1,4 @@
-"""Reports of one commit become one: what is in none of them is undecided, and the worst result counts."""
+"""Reports of one commit are merged: claims that are in no report are undecided, and the worst result counts."""
 
 import itertools
 from dataclasses import replace
@@ -23,19 +23,19 @@ DIFFERENT = "one.json and other.json have different changes to one commit"
 PROJECT = {"c": "c.yaml", "d": "d.yaml"}
 
 
-def named(id_: str, *claims: str) -> Contract:
+def contract_of(id_: str, *claims: str) -> Contract:
     return replace(contract(*(falsifier(claim) for claim in claims)), id=id_, location=Location(Path(f"{id_}.yaml")))
 
 
 def passing(id_: str, claim: str = "F") -> ContractVerdict:
-    return decide(named(id_, claim), evidence(trial(id_=claim), judged(id_=claim)), Selection())
+    return decide(contract_of(id_, claim), evidence(trial(id_=claim), judged(id_=claim)), Selection())
 
 
 def report(*verdicts: ContractVerdict, **fields: Any) -> Report:
     return replace(PLAIN, contracts=verdicts, findings=(), notes=(), project=PROJECT, **fields)
 
 
-def test_a_contract_each_makes_a_whole_project() -> None:
+def test_reports_of_different_contracts_make_a_whole_project() -> None:
     whole = merge({"a.json": report(passing("c"), commit="1"), "b.json": report(passing("d"), commit="1")})
     assert [verdict.contract.id for verdict in whole.contracts] == ["c", "d"]
     assert (whole.exit_code, whole.seconds) == (0, 2.5)
@@ -54,8 +54,8 @@ def test_a_contract_that_is_in_no_report_is_undecided_unless_partial() -> None:
     assert merge(only, partial=True).exit_code == 0
 
 
-def test_claims_of_one_contract_from_two_reports_make_it_whole() -> None:
-    both = named("c", "F", "G")
+def test_claims_of_a_contract_in_two_reports_make_it_complete() -> None:
+    both = contract_of("c", "F", "G")
     first, second = (
         decide(both, evidence(trial(id_=one), judged(id_=one)), Selection(falsifiers=frozenset({one})))
         for one in ("F", "G")
@@ -64,22 +64,22 @@ def test_claims_of_one_contract_from_two_reports_make_it_whole() -> None:
     first, second = (replace(report(part), project={"c": "c.yaml"}) for part in (first, second))
     (verdict,) = merge({"a": first, "b": second}).contracts
     assert (verdict.status, verdict.partial, len(verdict.results)) == (Status.PASS, False, 2)
-    (lonely,) = merge({"a": first}).contracts
-    assert (lonely.status, lonely.results[1].reason) == (Status.UNDECIDED, "in none of the reports")
+    (incomplete,) = merge({"a": first}).contracts
+    assert (incomplete.status, incomplete.results[1].reason) == (Status.UNDECIDED, "in none of the reports")
     (accepted,) = merge({"a": first}, partial=True).contracts
     assert accepted.status is Status.PASS
 
 
 def test_a_failure_in_one_report_is_not_hidden_by_a_pass_in_another() -> None:
-    failing = decide(named("c", "F"), evidence(trial(TrialStatus.REFUTED)), Selection())
+    failing = decide(contract_of("c", "F"), evidence(trial(TrialStatus.REFUTED)), Selection())
     # The order of the reports must not matter.
     for order in ((passing("c"), failing), (failing, passing("c"))):
-        (verdict,) = merge({str(n): report(each) for n, each in enumerate(order)}, partial=True).contracts
+        (verdict,) = merge({str(n): report(verdict_) for n, verdict_ in enumerate(order)}, partial=True).contracts
         assert (verdict.status, verdict.results[0].outcome) == (Status.FAIL, Outcome.FALSIFIED)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "said_of"),
+    ("one", "other", "message"),
     [
         ({"commit": "aaaa"}, {"commit": "bbbb"}, "one.json is of commit aaaa and other.json of bbbb"),
         ({"commit": "aaaa"}, {"commit": "aaaa"}, ""),
@@ -90,10 +90,10 @@ def test_a_failure_in_one_report_is_not_hidden_by_a_pass_in_another() -> None:
         ({"commit": "aaaa"}, {"commit": "aaaa+", "edits": "12"}, DIFFERENT),
     ],
 )
-def test_reports_of_different_trees_are_refused(one: dict[str, str], other: dict[str, str], said_of: str) -> None:
+def test_reports_of_different_trees_are_refused(one: dict[str, str], other: dict[str, str], message: str) -> None:
     reports = {"one.json": report(passing("c"), **one), "other.json": report(passing("d"), **other)}
-    if said_of:
-        with pytest.raises(UsageError, match=said_of):
+    if message:
+        with pytest.raises(UsageError, match=message):
             merge(reports)
     else:
         assert merge(reports).exit_code == 0
@@ -105,7 +105,7 @@ def test_different_versions_of_a_contract_are_refused_by_name() -> None:
         merge(reports)
 
 
-def test_an_interrupted_or_unmatched_report_makes_the_whole_one_so() -> None:
+def test_merged_report_is_interrupted_or_unmatched_if_one_report_is() -> None:
     whole = merge({"a": report(passing("c"), interrupted=True), "b": report(passing("d"), unmatched=("--only X",))})
     assert (whole.exit_code, whole.unmatched) == (130, ("--only X",))
 
@@ -113,7 +113,7 @@ def test_an_interrupted_or_unmatched_report_makes_the_whole_one_so() -> None:
 verdict = partial(decided, claims=(falsifier(devices=("cpu", "cuda")),))
 
 
-def test_devices_from_two_machines_are_measured_both() -> None:
+def test_results_from_two_machines_are_merged() -> None:
     on_cpu = verdict(trial(), judged())
     on_cuda = verdict(trial(device="cuda"), devices=("cuda",))
     for order in itertools.permutations((on_cpu, on_cuda)):

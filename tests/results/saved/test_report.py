@@ -1,4 +1,4 @@
-"""A saved report is read back without a loss; a damaged file or one of another version is refused by name."""
+"""A saved report is read back unchanged; damaged files and files of other versions are refused."""
 
 import json
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from pv.report import render
 from pv.results.saved import report as saved
 from pv.results.trial import EquationMutants, MutationScore, RunTrace
 from pv.results.verdict import Report
-from tests.report.handmade import MISSED, PLAIN, REPORTS, of_equation
+from tests.report.handmade import MISSED, PLAIN, REPORTS, report_of_equation
 
 HERE = Location(Path("c.yaml"), 4, 2)
 
 
 def full() -> Report:
-    """Return a report in which everything is set that a contract can have."""
+    """Return a report of a contract in which every field is set."""
     verdict = PLAIN.contracts[0]
     box = Harness(id="H", rule="r", if_fails="i", location=HERE, bounds={"n": "0..3"}, requires="n > 0", engine="both")
     scope = MutationScope(modules=(Name(text="tiny", location=HERE),), judges=(Name(text="d", location=HERE),))
@@ -31,12 +31,12 @@ def full() -> Report:
     finding = Finding(code="PV101", severity=Severity.ERROR, location=HERE, message="m", hint="h")
     contract = replace(verdict.contract, harnesses=(box,), gate=gate, mutation_scope=scope)
     trace = RunTrace(run="whole", device="cpu", seconds=1.5, events=(("step", 3),), losses=((1.0, 0.5), (2.0, 0.25)))
-    shown = replace(verdict, contract=contract, score=score, findings=(finding,), runs=(trace,), repeat=("--seed 3",))
-    given: dict[str, Any] = {"contracts": (replace(shown, subject="x"),), "findings": (*PLAIN.findings, finding)}
-    return replace(PLAIN, **given, unmatched=("--only X",), project={"c": "c.yaml"})
+    filled = replace(verdict, contract=contract, score=score, findings=(finding,), runs=(trace,), repeat=("--seed 3",))
+    fields: dict[str, Any] = {"contracts": (replace(filled, subject="x"),), "findings": (*PLAIN.findings, finding)}
+    return replace(PLAIN, **fields, unmatched=("--only X",), project={"c": "c.yaml"})
 
 
-def written(report: Report, folder: Path) -> Path:
+def write_report(report: Report, folder: Path) -> Path:
     path = folder / "results.json"
     path.write_text(render(report, "json"))
     return path
@@ -47,26 +47,26 @@ SAVED = {
     **REPORTS,
     "full": full(),
     "changed": replace(PLAIN, commit="1+", edits="12", files={"own.py": "1"}),
-    "equation": of_equation(EquationMutants(killed=1, total=2, survivors=(MISSED,)), tolerance=TOLERANCE),
+    "equation": report_of_equation(EquationMutants(killed=1, total=2, survivors=(MISSED,)), tolerance=TOLERANCE),
 }
 
 
 @pytest.mark.parametrize("name", SAVED)
-def test_every_format_of_a_read_report_is_that_of_the_report(name: str, tmp_path: Path) -> None:
-    again = saved.load(written(SAVED[name], tmp_path))
+def test_report_that_is_read_back_is_formatted_as_the_original(name: str, tmp_path: Path) -> None:
+    read_report = saved.load(write_report(SAVED[name], tmp_path))
     for form in ("json", "text", "markdown", "junit"):
-        assert render(again, form, verbose=True) == render(SAVED[name], form, verbose=True), form
-    assert (again.exit_code, again.edits) == (SAVED[name].exit_code, SAVED[name].edits)
-    assert again.files == SAVED[name].files
+        assert render(read_report, form, verbose=True) == render(SAVED[name], form, verbose=True), form
+    assert (read_report.exit_code, read_report.edits) == (SAVED[name].exit_code, SAVED[name].edits)
+    assert read_report.files == SAVED[name].files
 
 
-def of_another_claim(content: Any) -> Any:
+def with_unknown_claim(content: Any) -> Any:
     content["contracts"][0]["results"][0]["falsifier"] = "F-OTHER"
     return content
 
 
 @pytest.mark.parametrize(
-    ("edit", "said"),
+    ("edit", "message"),
     [
         (lambda c: c | {"format": "pv-report/1"}, "expected format 'pv-report/2', found 'pv-report/1'"),
         (lambda c: c | {"format": "pv-comparison/1"}, "found 'pv-comparison/1'"),
@@ -74,19 +74,19 @@ def of_another_claim(content: Any) -> Any:
         (lambda c: c | {"seed": "0"}, "is damaged: $.seed: '0' is not of type 'integer'"),
         (lambda c: {k: c[k] for k in c if k != "contracts"}, "is damaged: $: 'contracts' is a required property"),
         (lambda c: c | {"exit_code": 0}, "is damaged: its exit code is 0, its contracts give 3"),
-        (of_another_claim, "is damaged: contract 'c' has a result of an unknown claim 'F-OTHER'"),
+        (with_unknown_claim, "is damaged: contract 'c' has a result of an unknown claim 'F-OTHER'"),
     ],
 )
-def test_other_version_and_damaged_file_are_refused(edit: Callable[[Any], Any], said: str, tmp_path: Path) -> None:
-    path = written(PLAIN, tmp_path)
+def test_other_version_and_damaged_file_are_refused(edit: Callable[[Any], Any], message: str, tmp_path: Path) -> None:
+    path = write_report(PLAIN, tmp_path)
     path.write_text(json.dumps(edit(json.loads(path.read_text()))))
-    with pytest.raises(UsageError, match=r"results\.json") as caught:
+    with pytest.raises(UsageError, match=r"results\.json") as error:
         saved.load(path)
-    assert said in str(caught.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"format": '])
-def test_a_cut_file_is_refused(text: str, tmp_path: Path) -> None:
+def test_truncated_file_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"results.json is damaged: not JSON"):

@@ -1,4 +1,4 @@
-"""Everything by which a contract can ask for less than before is found; asking for more is not."""
+"""Every requirement of a contract that became weaker is reported; stronger requirements are not."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,13 +20,13 @@ CLAIM = falsifier(kills=("m", "n"), devices=("cpu", "cuda"))
 BASE = replace(contract(CLAIM), harnesses=(BOX,))
 
 
-def said(old: Contract, new: Contract) -> list[tuple[str, str]]:
-    return [(found.claim, found.text) for found in find_weakenings(verdict(old), verdict(new))]
+def weakenings(old: Contract, new: Contract) -> list[tuple[str, str]]:
+    return [(change.claim, change.text) for change in find_weakenings(verdict(old), verdict(new))]
 
 
-def verdict(given: Contract, **fields: Any) -> ContractVerdict:
-    judgement = decide(given, evidence(*HELD, judged(mutant="n")), Selection())
-    return replace(judgement, **fields)
+def verdict(contract_: Contract, **fields: Any) -> ContractVerdict:
+    verdict_ = decide(contract_, evidence(*HELD, judged(mutant="n")), Selection())
+    return replace(verdict_, **fields)
 
 
 def with_claim(**fields: Any) -> Contract:
@@ -56,40 +56,43 @@ CHANGES = [
 
 @pytest.mark.parametrize(("new", "id_", "text"), CHANGES, ids=[text for _, _, text in CHANGES])
 def test_a_weaker_clause_is_found_and_a_stronger_one_is_not(new: Contract, id_: str, text: str) -> None:
-    assert (id_, text) in said(BASE, new)
+    assert (id_, text) in weakenings(BASE, new)
     # A change that has no order, such as another test, is reported in both directions.
-    back = said(new, BASE)
-    assert back == [] or all(" changed: " in t or "tried by" in t or "proved over" in t for _, t in back)
+    reverse = weakenings(new, BASE)
+    assert reverse == [] or all(" changed: " in t or "tried by" in t or "proved over" in t for _, t in reverse)
 
 
-def test_a_changed_definition_is_weaker_unless_a_report_does_not_hold_it() -> None:
+def test_changed_definition_is_weaker_if_both_reports_have_definitions() -> None:
     moved = replace(BASE, subject=Target("worse"))
-    assert said(replace(BASE, subject=Target("tiny")), moved) == [("", "subject changed: 'worse', was 'tiny'")]
+    assert weakenings(replace(BASE, subject=Target("tiny")), moved) == [("", "subject changed: 'worse', was 'tiny'")]
     assert list(find_weakenings(verdict(BASE, definitions=None), verdict(moved))) == []
 
 
-def test_a_gate_with_a_lower_score_fewer_devices_or_more_equivalents_and_a_smaller_scope_are_weaker() -> None:
+def test_lower_score_fewer_devices_more_equivalents_and_smaller_scope_are_weaker() -> None:
     strong, weak = (
         replace(BASE, gate=gate)
         for gate in (Gate(mutation_score=0.9, fresh=frozenset({"cuda"})), Gate(mutation_score=0.8, equivalents=0.1))
     )
-    assert said(strong, weak) == [
+    assert weakenings(strong, weak) == [
         ("", "fresh evidence of cuda no longer required by the gate"),
         ("", "the gate requires a mutation score of 80 %, was 90 %"),
         ("", "the gate accepts 10 % of mutants as equivalent, was 5 %"),
     ]
-    assert said(weak, strong) == []
+    assert weakenings(weak, strong) == []
     a, b = (Name(text=name, location=HERE) for name in "ab")
     wide = replace(BASE, gate=Gate(devices=("cpu", "cuda")), mutation_scope=MutationScope(modules=(a, b)))
     narrow = replace(BASE, gate=Gate(devices=("cpu",)), mutation_scope=MutationScope(modules=(a,)))
-    assert said(wide, narrow) == [("", "the gate leaves out cuda"), ("", "module no longer in the mutation scope: b")]
-    assert said(narrow, wide) == []
+    assert weakenings(wide, narrow) == [
+        ("", "the gate leaves out cuda"),
+        ("", "module no longer in the mutation scope: b"),
+    ]
+    assert weakenings(narrow, wide) == []
 
 
-def test_a_moved_test_and_a_larger_box_are_not_weaker_and_other_words_are_only_shown() -> None:
+def test_moved_test_and_larger_box_are_not_weaker_and_rewordings_are_only_shown() -> None:
     moved = with_claim(test=Binding("other.py", "falsify_double"), rule="q")
     larger = replace(moved, harnesses=(replace(BOX, bounds=BOUNDS | {"n": "-1..9"}),))
-    assert said(BASE, larger) == []
+    assert weakenings(BASE, larger) == []
     changes = [(claim, text) for claim, text, _ in find_rewordings(BASE, verdict(larger))]
     assert changes == [("F", "rule changed: 'q', was 'r'")]
 
@@ -101,12 +104,12 @@ def edited(**fields: str) -> Contract:
 
 def test_layout_of_a_mutant_and_of_a_condition_is_not_compared() -> None:
     wide, narrow = edited(find="f(x, 2)", replace="x + 2"), edited(find="f( x,2 )", replace="x+2")
-    assert said(wide, narrow) == said(narrow, wide) == []
+    assert weakenings(wide, narrow) == weakenings(narrow, wide) == []
     boxed = [replace(BASE, harnesses=(replace(BOX, requires=text),)) for text in ("n > 2", "(n>2)")]
-    assert said(*boxed) == []
+    assert weakenings(*boxed) == []
 
 
-def test_a_renamed_function_is_named_while_its_mutants_are_killed() -> None:
+def test_renamed_function_is_reported_if_its_mutants_are_killed() -> None:
     old, new = edited(find="f(x)", replace="x"), edited(find="g(x)", replace="x")
     moved = replace(BASE, mutants=tuple(replace(m, change=replace(m.change, function=OTHER)) for m in BASE.mutants))
 
@@ -120,7 +123,7 @@ def test_a_renamed_function_is_named_while_its_mutants_are_killed() -> None:
     assert renamed(old, edited(find="g(y)", replace="x"), *killed) == {""}
 
 
-def test_fewer_valid_examples_and_mutants_that_are_no_longer_tried_are_less_measured() -> None:
+def test_fewer_valid_examples_and_untried_mutants_are_smaller_measurements() -> None:
     many, few = (decided(trial(valid=n), judged()) for n in (100, 40))
     assert list(find_smaller_measurements(many, few)) == [("F", "fewer valid examples: 40, was 100")]
     assert list(find_smaller_measurements(few, many)) == []
@@ -129,8 +132,8 @@ def test_fewer_valid_examples_and_mutants_that_are_no_longer_tried_are_less_meas
     assert list(find_smaller_measurements(untried, tried)) == list(find_smaller_measurements(untried, untried)) == []
 
 
-def tolerant(**given: Any) -> Contract:
-    tolerance = {"tolerance": given} if given else {}
+def tolerant(**bounds: Any) -> Contract:
+    tolerance = {"tolerance": bounds} if bounds else {}
     equation = Equation(name="e", location=HERE, executable={"expression": "1", **tolerance})
     claim = falsifier(kills=("m", "n"), test=None, equation="e")
     return replace(contract(claim), equations=(equation,))
@@ -138,9 +141,9 @@ def tolerant(**given: Any) -> Contract:
 
 def test_a_wider_tolerance_is_weaker() -> None:
     one, ten = tolerant(relative=1, why="w"), tolerant(relative=10, why="w")
-    assert said(one, ten) == [("", "the relative tolerance of e is 10, was 1")]
-    assert said(ten, one) == []
-    assert said(tolerant(), one) == [("", "the tolerance of e is set to relative 1, it was measured")]
+    assert weakenings(one, ten) == [("", "the relative tolerance of e is 10, was 1")]
+    assert weakenings(ten, one) == []
+    assert weakenings(tolerant(), one) == [("", "the tolerance of e is set to relative 1, it was measured")]
     wider = tolerant(relative=1, absolute=10, why="w")
-    assert said(one, wider) == [("", "the absolute tolerance of e is 10, was 0")]
-    assert said(one, tolerant()) == []
+    assert weakenings(one, wider) == [("", "the absolute tolerance of e is 10, was 0")]
+    assert weakenings(one, tolerant()) == []

@@ -24,14 +24,15 @@ def fill_in(description: str, *values: object) -> object:
 
     Args:
         description: What to write in its place.
-        values: Values that help to write it; the text shows them.
+        values: Values that help to write it; the text of the error shows them after the description.
 
     Raises:
         Placeholder: Always, with the file and line to fill in.
     """
     frame = sys._getframe(1)
     place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-    raise Placeholder(f"{place}: fill in {description}{', '.join(map(repr, values))}")
+    shown = f": {', '.join(map(repr, values))}" if values else ""
+    raise Placeholder(f"{place}: fill in {description}{shown}")
 
 
 class HandWritten:
