@@ -137,8 +137,9 @@ class Step:
     decays: Mapping[str, float]
     # The gradients by name; None for a parameter without one.
     gradient: Mapping[str, Tensor | None]
-    # The largest element of the gradient of the hidden states, for each backward since the last step.
-    scaled: tuple[float, ...]
+    # The largest absolute element of the gradient of the hidden states, for each backward since the last step. The
+    # loss of the backward may be scaled by a gradient scaler.
+    hidden_gradients: tuple[float, ...]
     # The weights after the step.
     weights: Mapping[str, Tensor]
     # The state of the optimizer after the step, by `parameter.key`.
@@ -180,8 +181,8 @@ class Recorder:
     eval_with_grad: list[tuple[int, ...]] = field(default_factory=list)
     train_without_grad: list[tuple[int, ...]] = field(default_factory=list)
     masked: list[Masked] = field(default_factory=list)
-    # `scaled` and `random` of the next step.
-    scaled: list[float] = field(default_factory=list)
+    # `hidden_gradients` and `random` of the next step.
+    hidden_gradients: list[float] = field(default_factory=list)
     random: str = ""
     # The number of forwards of the run so far.
     forwards: int = 0
@@ -222,7 +223,7 @@ class Recorder:
 
     def note_gradient(self, gradient: Tensor) -> Tensor:
         """Record the largest element of a gradient of hidden states, and return the gradient unchanged."""
-        self.scaled.append(float(gradient.abs().max()))
+        self.hidden_gradients.append(float(gradient.abs().max()))
         return gradient
 
     def note_step(self, optimizer: Optimizer, *_: object) -> None:
@@ -245,14 +246,14 @@ class Recorder:
                 rates={names[id(parameter)]: float(group["lr"]) for group, parameter in held},
                 decays={names[id(parameter)]: float(group.get("weight_decay", 0.0)) for group, parameter in held},
                 gradient={n: None if p.grad is None else p.grad.detach().clone() for n, p in named.items()},
-                scaled=tuple(self.scaled),
+                hidden_gradients=tuple(self.hidden_gradients),
                 weights={n: p.detach().clone() for n, p in named.items()},
                 state={f"{n}.{key}": state for n, p in named.items() for key, state in _state(optimizer, p)},
                 random=self.random,
             )
         )
         # The next window begins; forwards that no step follows stay in `pending`.
-        self.pending, self.widths, self.first, self.scaled, self.random = [], [], {}, [], ""
+        self.pending, self.widths, self.first, self.hidden_gradients, self.random = [], [], {}, [], ""
 
 
 def _state(optimizer: Optimizer, parameter: Tensor) -> Iterator[tuple[str, Tensor]]:

@@ -261,7 +261,7 @@ class Rows(Sequence[dict[str, list[int]]]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        example = self.job.drawn(self.examples[index])
+        example = self.job.with_noise(self.examples[index])
         return {"input_ids": list(example.tokens), "labels": list(example.labels)}
 
 

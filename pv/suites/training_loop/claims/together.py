@@ -23,7 +23,7 @@ from pv.suites.training_loop.claims.losses import TOLERANCE, evaluation_case
 from pv.suites.training_loop.claims.resume import end_fault, starts_again
 from pv.suites.training_loop.claims.updates import schedule_of
 from pv.suites.training_loop.diagnosis import differing_tensors, end_difference, explain_set
-from pv.suites.training_loop.job import HEAD, Job
+from pv.suites.training_loop.job import HEAD_FACTOR, Job
 from pv.suites.training_loop.oracle import (
     START,
     close,
@@ -262,7 +262,7 @@ def _rate_fault(bench: Bench, run: Run) -> str:
     scheduled = schedule_of(bench, run)
     for k, step in enumerate(run.steps):
         rate = scheduled(k, len(run.steps))
-        expected = {n: rate * (HEAD if run.job.groups and n.startswith("head.") else 1) for n in step.rates}
+        expected = {n: rate * (HEAD_FACTOR if run.job.groups and n.startswith("head.") else 1) for n in step.rates}
         if not all(close(step.rates[name], rate) for name, rate in expected.items()):
             return f"step {k + 1} has the rates {dict(step.rates)}, not {expected}"
     return ""
