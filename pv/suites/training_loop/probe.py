@@ -163,7 +163,7 @@ class Masked:
     ids: list[int]
     mask: list[float]
     # Whether the mask had the dtype bool.
-    of_bools: bool
+    is_bool: bool
 
 
 @dataclass(slots=True, kw_only=True)

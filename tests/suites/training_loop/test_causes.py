@@ -128,7 +128,7 @@ IN_EVAL_MODE = "backward = trained_in_eval_mode, Loop.features = short_windows"
 @pytest.mark.parametrize(
     ("claim", "fault", "reason"),
     [
-        ("TL-DATA-004", IN_EVAL_MODE, "the training examples have theirs in eval mode"),
+        ("TL-DATA-004", IN_EVAL_MODE, "the forwards of the training examples are in eval mode"),
         ("TL-NETWORK-009", "Loop.network_loss = flags_ignored", "turn checkpointing on"),
         ("TL-NETWORK-010", "Loop.network_loss = flags_ignored", "turn autocast on"),
         ("TL-SCALER-003", "begin = scale_hardly_growing", "scale grows 0 times.*growth interval of at most 4"),
