@@ -28,9 +28,10 @@ class Batches:
         self.epoch = self.done = self.skip = 0
 
     def set_epoch(self, epoch: int) -> None:
-        # A position belongs to its epoch. Setting the epoch of the restored state again keeps the position.
+        # The position belongs to its epoch. A loop sets the epoch of a restored state again, which keeps the position.
         if epoch != self.epoch:
-            self.epoch, self.done, self.skip = epoch, 0, 0
+            self.done = 0
+        self.epoch = epoch
 
     def __len__(self) -> int:
         return batch_count(
