@@ -263,7 +263,7 @@ def _low_precision_means(window: Window) -> Iterator[tuple[str, Callable[[], Gra
     rows = [example for part in window.examples for example in part]
 
     def of_logits(dtype: torch.dtype) -> Gradient:
-        return sums(window.run.before(window.k), rows, dtype=dtype, by=1 / tokens).gradient
+        return sums(window.run.before(window.k), rows, dtype=dtype, loss_factor=1 / tokens).gradient
 
     def of_sums(dtype: torch.dtype) -> Gradient:
         total: dict[str, Tensor] = {}

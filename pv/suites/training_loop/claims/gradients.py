@@ -29,7 +29,7 @@ from pv.suites.training_loop.claims.losses import EVALUATION_TOLERANCE, evaluati
 from pv.suites.training_loop.diagnosis import differing_tensors
 from pv.suites.training_loop.job import Example, Job
 from pv.suites.training_loop.oracle import CLOSE, START, matching_arrays, matching_numbers, norm, sums, token_mean
-from pv.suites.training_loop.probe import NAMES, PAD, TEXT, VOCABULARY, Masked, Step, recorder
+from pv.suites.training_loop.probe import NAMES, PAD, TEXT, VOCABULARY, MaskedRow, Step, recorder
 from pv.suites.training_loop.run import Run
 
 HOLDS_FROZEN = (
@@ -462,6 +462,6 @@ def _correct_mask(run: Run, ids: list[int], added: bool) -> CorrectMask:
     return [None if (added and i == start - 1) or i >= last else float(i >= start) for i in range(len(ids))]
 
 
-def _differences(row: Masked, correct: CorrectMask) -> list[bool]:
+def _differences(row: MaskedRow, correct: CorrectMask) -> list[bool]:
     """Return, for each position where only one value is correct, whether the mask is wrong."""
     return [a != b for a, b in zip(row.mask, correct, strict=True) if b is not None]

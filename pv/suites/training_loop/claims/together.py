@@ -8,7 +8,7 @@ from unittest import SkipTest
 
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import EVALUATED, TOGETHER, equal, unequal
+from pv.suites.training_loop.cases import COMBINABLE, EVALUATED, equal, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
@@ -201,8 +201,8 @@ def covering_sets(features: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _features(bench: Bench) -> list[str]:
-    """Return the features of `TOGETHER` that the loop has."""
-    return [name for name in TOGETHER if name not in bench.lacks]
+    """Return the features of `COMBINABLE` that the loop has."""
+    return [name for name in COMBINABLE if name not in bench.lacks]
 
 
 def _job(bench: Bench, features: Sequence[str], batch: int = 2) -> Job:
@@ -210,7 +210,7 @@ def _job(bench: Bench, features: Sequence[str], batch: int = 2) -> Job:
     job = Job(train=equal(8), epochs=2, batch=batch, save_every=0 if "save" in bench.lacks else 3)
     # No two features change the same setting, so their order does not matter.
     for name in features:
-        job = TOGETHER[name](job)
+        job = COMBINABLE[name](job)
     return job
 
 
