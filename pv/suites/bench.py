@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NoReturn
 from pv.errors import KnownCause, PvError
 
 Parameters = Mapping[str, inspect.Parameter]
-_OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class CannotCall(PvError, TypeError):
@@ -74,7 +74,7 @@ class CallableBench(SuiteBench):
         self.subject, self.used = subject, []
 
     def roles_of(self, parameters: Parameters) -> dict[str, str]:
-        """Return, for every role in `names`, the parameter with the first usual name that exists; "" if none does."""
+        """Return, by role in `names`, the parameter for it: the first usual name that exists; "" if none exists."""
         return {role: next((name for name in usual if name in parameters), "") for role, usual in self.names.items()}
 
     def refuse_unknown(self, parameters: Parameters, roles: Mapping[str, str]) -> None:
@@ -82,7 +82,7 @@ class CallableBench(SuiteBench):
         required = [
             name
             for name, parameter in parameters.items()
-            if parameter.default is parameter.empty and parameter.kind not in _OPEN
+            if parameter.default is parameter.empty and parameter.kind not in _VARIADIC
         ]
         for name in required:
             if name not in roles.values():
@@ -97,7 +97,7 @@ class CallableBench(SuiteBench):
         Raises:
             CannotCall: The subject declares an unknown feature, or a feature that it does not have.
         """
-        detected = {feature: reason for feature, reason in reasons.items() if reason}
+        missing = {feature: reason for feature, reason in reasons.items() if reason}
         if hasattr(self.subject, "lacks"):  # the name of version 0.2
             text = f"{name_of(self.subject)}: `lacks` will not be read from version 0.5 on; write `features` instead"
             warnings.warn(text, FutureWarning, stacklevel=2)
@@ -106,11 +106,11 @@ class CallableBench(SuiteBench):
             if feature not in reasons:
                 problem = unknown_feature(feature, reasons)
                 raise CannotCall(f"`features` of {name_of(self.subject)} names an {problem}")
-            if value is True and feature in detected:
-                raise CannotCall(f"`features` of {name_of(self.subject)} has {feature!r}, but {detected[feature]}")
-        # A declared reason replaces a detected one. A declared True where a reason is detected is refused above.
+            if value is True and feature in missing:
+                raise CannotCall(f"`features` of {name_of(self.subject)} has {feature!r}, but {missing[feature]}")
+        # A declared reason replaces a reason of the suite.
         false = "`features` of the subject says False"
-        self.lacks = detected | {name: value or false for name, value in declared.items() if value is not True}
+        self.lacks = missing | {name: value or false for name, value in declared.items() if value is not True}
 
     def refuse(self, why: str, cause: Exception | None = None) -> NoReturn:
         """Raise `CannotCall` with the reason and the code to write.
@@ -157,29 +157,29 @@ def judge(holds: bool, fault: str, cause: str = "") -> None:
         raise (KnownCause if cause else AssertionError)(f"{fault}{cause}")
 
 
-def parameters_of(make: Callable[..., object]) -> dict[str, inspect.Parameter]:
+def parameters_of(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
     """Return the parameters of a function or class by name.
 
     If a class passes unknown arguments to its base classes, the parameters of the base classes are included.
     """
-    parameters = dict(inspect.signature(make).parameters)
+    parameters = dict(inspect.signature(function).parameters)
     passes_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    bases: Sequence[Any] = make.__mro__[1:-1] if inspect.isclass(make) and passes_on else ()
+    bases: Sequence[Any] = function.__mro__[1:-1] if inspect.isclass(function) and passes_on else ()
     for base in bases:
         if base.__init__ is not object.__init__:
             parameters = {**inspect.signature(base).parameters, **parameters}
     return parameters
 
 
-def name_of(make: object) -> str:
+def name_of(subject: object) -> str:
     """Return the name of a class or function; for other objects, their `repr`."""
-    return getattr(make, "__qualname__", None) or repr(make)
+    return getattr(subject, "__qualname__", None) or repr(subject)
 
 
-def takes_nothing(make: Callable[..., object]) -> bool:
+def takes_nothing(function: Callable[..., object]) -> bool:
     """Return whether a function or class can be called without arguments."""
     try:
-        inspect.signature(make).bind()
+        inspect.signature(function).bind()
     except TypeError:
         return False
     return True

@@ -32,18 +32,18 @@ def relative_difference(actual: Tensor, expected: Tensor) -> float:
 
     The result is infinite if an element is not finite.
     """
-    apart = float((actual - expected).abs().max() / expected.abs().max().clamp(min=1e-12))
-    return apart if math.isfinite(apart) else math.inf
+    difference = float((actual - expected).abs().max() / expected.abs().max().clamp(min=1e-12))
+    return difference if math.isfinite(difference) else math.inf
 
 
-def difference_cause(apart: float, cause: str) -> str:
+def difference_cause(difference: float, cause: str) -> str:
     """Return the cause of a difference for a message: `cause`, unless a logit is not finite.
 
     Args:
-        apart: The difference, as `relative_difference` returns it.
+        difference: The difference, as `relative_difference` returns it.
         cause: The cause of a finite difference.
     """
-    return cause if math.isfinite(apart) else "they are not finite, as after a softmax over nothing"
+    return cause if math.isfinite(difference) else "they are not finite, as after a softmax over nothing"
 
 
 def assert_no_later_token_is_seen(logits: Logits, tokens: Row) -> None:
@@ -58,24 +58,24 @@ def assert_no_later_token_is_seen(logits: Logits, tokens: Row) -> None:
         assert not seen, f"token {k + 1} is replaced, and the logits of the earlier positions {seen} change"
 
 
-def assert_rows_are_as_alone(together: Logits, alone: Logits, rows: Sequence[Row], cause: Callable[[], str]) -> None:
-    """Assert that the logits of a row are the same in a batch and in a batch of one row.
+def assert_batch_changes_no_row(batched: Logits, alone: Logits, rows: Sequence[Row], cause: Callable[[], str]) -> None:
+    """Assert that the logits of a row are the same in a batch of several rows and alone.
 
     Args:
-        together: Returns the logits of a batch.
+        batched: Returns the logits of a batch.
         alone: Returns the logits of a batch of one row.
         rows: The rows of the batch.
         cause: Called on failure; returns the mistake that explains the logits.
     """
-    for row, actual in zip(rows, together(rows), strict=True):
+    for row, actual in zip(rows, batched(rows), strict=True):
         (expected,) = alone([row])
-        apart = relative_difference(actual, expected)
-        if not apart < TOLERANCE:  # infinite if a logit is not a number
+        difference = relative_difference(actual, expected)
+        if difference >= TOLERANCE:  # infinite if a logit is not a number
             fault = (
-                f"beside rows of up to {max(map(len, rows))} tokens, a row of {len(row)} has logits off by {apart:.2g} "
-                "of the largest from those that it has alone"
+                f"in a batch with rows of up to {max(map(len, rows))} tokens, the logits of a row of {len(row)} differ "
+                f"from its logits alone by {difference:.2g} of the largest"
             )
-            judge(False, fault, f": {difference_cause(apart, cause())}")
+            judge(False, fault, f": {difference_cause(difference, cause())}")
 
 
 def assert_nothing_is_drawn(logits: Logits, rows: Sequence[Row]) -> None:
@@ -83,6 +83,6 @@ def assert_nothing_is_drawn(logits: Logits, rows: Sequence[Row]) -> None:
     torch.manual_seed(1)
     first = logits(rows)
     torch.manual_seed(2)
-    again = logits(rows)
-    same = all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
-    assert same, "in eval mode, the same rows have other logits with another seed: dropout is active"
+    second = logits(rows)
+    is_equal = all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert is_equal, "in eval mode, the same rows have other logits with another seed: dropout is active"

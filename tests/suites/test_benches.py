@@ -101,7 +101,7 @@ def test_an_optimizer_has_the_parameters_of_its_bases_and_its_own_groups() -> No
         return torch.optim.SGD(groups, lr=rate)
 
     bench = OptimizerBench(Passing)
-    assert (bench.rate, bench.name, bench.flags) == ("lr", "adamw", ["foreach", "fused"])
+    assert (bench.rate, bench.formula_name, bench.flags) == ("lr", "adamw", ["foreach", "fused"])
     run = OptimizerBench(make).start([torch.ones(2), torch.ones(3)], [RATE, 0.0])
     groups = [run.group(each) for each in run.weights]
     assert [(each["lr"], each["momentum"]) for each in groups] == [(RATE, 0.9), (0.0, 0)]

@@ -81,6 +81,14 @@ def test_fault_has_its_cause(monkeypatch: pytest.MonkeyPatch, name: str, fault: 
     assert re.search(message, found[f"SMP-{claim}-001"]), found
 
 
+def test_position_of_the_sampler_of_the_suite_is_saved_before_the_next_batch() -> None:
+    sampler = batches.Batches(8, 2)
+    sampler.load_state_dict({"epoch": 1, "done": 2})
+    assert sampler.state_dict() == {"epoch": 1, "done": 2}
+    sampler.set_epoch(2)
+    assert sampler.state_dict() == {"epoch": 2, "done": 0}
+
+
 def test_an_order_by_the_global_generator_is_refuted() -> None:
     accelerate = pytest.importorskip("accelerate.data_loader")
     found = TRYING.wrong(accelerate.SeedableRandomSampler)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-WIDTH, VOCABULARY, PLACES = 16, 13, 32
+WIDTH, VOCABULARY, POSITIONS = 16, 13, 32
+"""The width of hidden states, and the numbers of tokens and of positions."""
 
 
 class CausalLM(nn.Module):
@@ -15,7 +16,7 @@ class CausalLM(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embed, self.place = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(PLACES, WIDTH)
+        self.embed, self.position = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(POSITIONS, WIDTH)
         self.projections, self.head = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
         self.head.weight = self.embed.weight
 
@@ -42,14 +43,14 @@ class CausalLM(nn.Module):
         """
         past = past_key_values[0].shape[1] if past_key_values else 0
         mask = torch.ones(len(input_ids), past + input_ids.shape[1]) if attention_mask is None else attention_mask
-        x = self.embed(input_ids) + self.place(positions(position_ids, mask, past))
+        x = self.embed(input_ids) + self.position(positions(position_ids, mask, past))
         q, k, v = self.projections(dropout(normalize(x), self.training)).chunk(3, dim=-1)
         if past_key_values:
             k, v = torch.cat([past_key_values[0], k], dim=1), torch.cat([past_key_values[1], v], dim=1)
         # With a cache there are more keys than queries: the queries are the last positions.
-        seen = causal(q.shape[1], k.shape[1]) & key_mask(mask)
-        seen = seen if segments is None else seen & same_document(segments)
-        logits = self.head(x + (q @ k.mT).masked_fill(~seen, -1e9).softmax(dim=-1) @ v)
+        visible = causal(q.shape[1], k.shape[1]) & key_mask(mask)
+        visible = visible if segments is None else visible & same_document(segments)
+        logits = self.head(x + (q @ k.mT).masked_fill(~visible, -1e9).softmax(dim=-1) @ v)
         loss = None if labels is None else token_loss(logits, labels)
         return SimpleNamespace(logits=logits, loss=loss, past_key_values=(k, v) if use_cache else None)
 
@@ -58,7 +59,7 @@ class CausalLM(nn.Module):
 
 
 def positions(explicit: Tensor | None, mask: Tensor, past: int) -> Tensor:
-    """Return the positions of the tokens after the first `past`: explicit ones, or without counting padding.
+    """Return the positions of the tokens after the first `past` ones. Computed positions do not count padding.
 
     Args:
         explicit: Positions [N, T] that are returned as they are; None to compute them.

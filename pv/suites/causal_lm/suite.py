@@ -273,7 +273,7 @@ def falsify_no_token_sees_the_future(bench: Bench) -> None:
 
 def falsify_other_rows_change_nothing(bench: Bench) -> None:
     cause = "rows are mixed, the mask is inverted, or something is normalised over the batch or over positions"
-    logit_claims.assert_rows_are_as_alone(bench.logits, bench.logits, bench.rows, lambda: cause)
+    logit_claims.assert_batch_changes_no_row(bench.logits, bench.logits, bench.rows, lambda: cause)
 
 
 def falsify_masked_tokens_are_not_seen(bench: Bench) -> None:
@@ -289,7 +289,7 @@ def falsify_masked_tokens_are_not_seen(bench: Bench) -> None:
 
 def falsify_left_padding(bench: Bench) -> None:
     cause = "positions count the padding on the left"
-    logit_claims.assert_rows_are_as_alone(bench.left_padded, bench.logits, bench.rows, lambda: cause)
+    logit_claims.assert_batch_changes_no_row(bench.left_padded, bench.logits, bench.rows, lambda: cause)
 
 
 def falsify_packed_documents_are_isolated(bench: Bench) -> None:
@@ -310,7 +310,7 @@ def falsify_packed_documents_are_isolated(bench: Bench) -> None:
         if any(relative_difference(a, b) > TOLERANCE for a, b in zip(shorter[1:], before[1:], strict=True)):
             return
     cause = "other documents of the packed row are seen, or positions do not start again"
-    logit_claims.assert_rows_are_as_alone(bench.packed, bench.logits, bench.rows, lambda: cause)
+    logit_claims.assert_batch_changes_no_row(bench.packed, bench.logits, bench.rows, lambda: cause)
 
 
 def _other_tokens(bench: Bench, row: Row) -> list[int]:

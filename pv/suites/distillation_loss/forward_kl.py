@@ -10,7 +10,7 @@ from torch import Tensor
 def forward_kl(student_BLV: Tensor, teacher_BLV: Tensor, labels_BL: Tensor, temperature: float = 2.0) -> Tensor:
     """Return T^2 KL(teacher || student) in nats, the mean over positions whose label is not -100."""
     log_q, log_p = tempered(student_BLV, temperature), tempered(without_gradient(teacher_BLV), temperature)
-    # Gradients of soft targets scale as 1 / T^2, so the loss is multiplied by T^2 (section 2.1 of the paper).
+    # Gradients of soft targets scale as 1 / T^2, so the loss is multiplied by T^2 (section 2 of the paper).
     rows_BL = divergence(log_p, log_q) * temperature**2
     return masked_mean(rows_BL, label_mask(labels_BL))
 

@@ -33,9 +33,10 @@ class Case:
     keep: Tensor
     temperature: float = 1.0
 
-    def only(self, rows: slice) -> "Case":
+    def only(self, sequences: slice) -> "Case":
         """Return the case with some of its sequences."""
-        return replace(self, student=self.student[rows], teacher=self.teacher[rows], keep=self.keep[rows])
+        parts = {name: getattr(self, name)[sequences] for name in ("student", "teacher", "keep")}
+        return replace(self, **parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,22 +53,22 @@ class Convention:
     reduction: str = "mean"
     factor: str = "T^2"
 
-    def weight(self, case: Case) -> float:
-        """Return the divisor of the sum over positions."""
+    def divisor(self, case: Case) -> float:
+        """Return the number by which the sum over positions is divided."""
         counts = {"mean": int(case.keep.sum()), "batchmean": len(case.keep), "sum": 1}
         return float(counts[self.reduction])
 
     def loss(self, case: Case) -> Tensor:
         """Return the correct loss of a case in float64."""
-        return self.reduced(case, rows(case, self.divergence))
+        return self.reduce(case, position_divergences(case, self.divergence))
 
-    def reduced(self, case: Case, rows: Tensor) -> Tensor:
-        """Return the loss from the divergence of each position [B, L]."""
-        scale = case.temperature**2 if self.factor == "T^2" else 1.0
-        return rows[case.keep].sum() * scale / self.weight(case)
+    def reduce(self, case: Case, nats_BL: Tensor) -> Tensor:
+        """Return the loss of a case from the divergence of each position [B, L]."""
+        factor = case.temperature**2 if self.factor == "T^2" else 1.0
+        return nats_BL[case.keep].sum() * factor / self.divisor(case)
 
 
-def rows(case: Case, divergence: str) -> Tensor:
+def position_divergences(case: Case, divergence: str) -> Tensor:
     """Return the divergence of each position in nats [B, L], in float64."""
     log_p, log_q = ((logits.double() / case.temperature).log_softmax(-1) for logits in (case.teacher, case.student))
     return kl(log_p, log_q) if divergence == "forward" else kl(log_q, log_p)
@@ -78,8 +79,8 @@ def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
     return (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
-def _divergences(case: Case) -> dict[str, Tensor]:
-    """Return, by name of a mistake in the divergence, its value at each position [B, L]."""
+def _wrong_divergences(case: Case) -> dict[str, Tensor]:
+    """Return, by name of a mistake in the divergence, the divergence of each position [B, L] that it gives."""
     s, t = case.student.double(), case.teacher.double()
     log_p, log_q = (t / case.temperature).log_softmax(-1), (s / case.temperature).log_softmax(-1)
     p, q = log_p.exp(), log_q.exp()
@@ -100,34 +101,34 @@ def _divergences(case: Case) -> dict[str, Tensor]:
 
 def _mistakes(case: Case, convention: Convention) -> dict[str, Tensor]:
     """Return the losses that known mistakes give, by name."""
-    right = rows(case, convention.divergence)
-    mistakes = {name: convention.reduced(case, divergence) for name, divergence in _divergences(case).items()}
+    nats_BL = position_divergences(case, convention.divergence)
+    mistakes = {name: convention.reduce(case, wrong_BL) for name, wrong_BL in _wrong_divergences(case).items()}
     for name, keep in (
         ("of every position", torch.ones_like(case.keep)),
         ("masked one place late", case.keep.roll(1, 1)),
     ):
-        mistakes[name] = convention.reduced(replace(case, keep=keep), right)
+        mistakes[name] = convention.reduce(replace(case, keep=keep), nats_BL)
     means = [convention.loss(case.only(slice(k, k + 1))) for k in range(len(case.keep)) if case.keep[k].any()]
     return {**mistakes, "the mean of the means of sequences": torch.stack(means).mean()}
 
 
 def _factors(case: Case) -> dict[str, float]:
-    """Return the factors between a wrong and the correct loss, by formula; N is the number of positions that count."""
-    (b, length, v), kept, t = case.student.shape, int(case.keep.sum()), case.temperature
-    sizes = {"T^2": t**2, "T": t, "T^4": t**4, "V": v, "N": kept, "N*V": kept * v, "B": b, "N/B": kept / b}
-    sizes |= {"B*L/N": b * length / kept, "B*L*V/N": b * length * v / kept, "ln 2": math.log(2)}
-    return sizes | {f"1/({name})" if len(name) > 3 else f"1/{name}": 1 / size for name, size in sizes.items()}
+    """Return usual wrong factors of a loss, by formula; N is the number of positions that count."""
+    (b, length, v), n, t = case.student.shape, int(case.keep.sum()), case.temperature
+    factors = {"T^2": t**2, "T": t, "T^4": t**4, "V": v, "N": n, "N*V": n * v, "B": b, "N/B": n / b}
+    factors |= {"B*L/N": b * length / n, "B*L*V/N": b * length * v / n, "ln 2": math.log(2)}
+    return factors | {f"1/({name})" if len(name) > 3 else f"1/{name}": 1 / factor for name, factor in factors.items()}
 
 
 def explain(actual: float, case: Case, convention: Convention) -> str:
     """Return "; it is ..." with the known mistake, or the factor, that gives the loss; "" if none does."""
-    right = float(convention.loss(case))
-    if not near(actual, right):
-        causes = [name for name, wrong in _mistakes(case, convention).items() if near(actual, float(wrong))]
-        factors = [name for name, factor in _factors(case).items() if near(actual, right * factor)]
-        if causes or factors:
-            return f"; it is {' or '.join(causes[:2] or [f'{name} times that' for name in factors[:2]])}"
-    return ""
+    correct = float(convention.loss(case))
+    if near(actual, correct):
+        return ""
+    causes = [name for name, wrong in _mistakes(case, convention).items() if near(actual, float(wrong))]
+    factors = [f"{name} times that" for name, factor in _factors(case).items() if near(actual, correct * factor)]
+    # Several explanations may fit by chance: name at most two.
+    return f"; it is {' or '.join((causes or factors)[:2])}" if causes or factors else ""
 
 
 def near(one: float, other: float) -> bool:
@@ -137,12 +138,13 @@ def near(one: float, other: float) -> bool:
 
 
 B, L, V = 2, 5, 7
+"""The shape of the logits of a case."""
 NAMES = {
     "labels": ("labels", "targets", "target", "y"),
     "mask": ("mask", "loss_mask", "attention_mask"),
     "temperature": ("temperature", "tau", "T", "temp"),
-    "off": ("ce_weight", "hard_weight", "alpha_ce"),
-    "on": ("kd_weight", "soft_weight", "kl_weight", "alpha_kd"),
+    "hard_weight": ("ce_weight", "hard_weight", "alpha_ce"),
+    "soft_weight": ("kd_weight", "soft_weight", "kl_weight", "alpha_kd"),
     "alpha": ("alpha", "kd_alpha", "lambda_", "kd_ratio"),
 }
 WRITE = """cannot call {name}: {why}. Write a function of logits [B, L, V], or [N, V], and pass it:
@@ -154,12 +156,20 @@ WRITE = """cannot call {name}: {why}. Write a function of logits [B, L, V], or [
     loss.reduction = "mean"  # over the positions that count, or "batchmean", "sum"
     loss.factor = "T^2"  # or "1"
 
-These are the defaults. Of each parameter, other names are known, too:
+These are the defaults. Parameters may have other usual names:
 {names}"""
 
 
 class Bench(CallableBench):
-    """A loss of two logits. Its attributes `divergence`, `reduction` and `factor` are explained in `WRITE`."""
+    """A loss of two logits. Its attributes `divergence`, `reduction` and `factor` are explained in `WRITE`.
+
+    Attributes:
+        teacher_first: Whether the teacher's logits are the first argument.
+        arguments: By role, a key of `NAMES`: the name of the parameter; "" if there is none.
+        alpha: The value of the parameter `alpha` with which the subject returns the soft loss alone.
+        flat: Whether the subject takes logits [N, V], not [B, L, V].
+        temperatures: The temperatures to try.
+    """
 
     write, names = WRITE, NAMES
 
@@ -171,14 +181,16 @@ class Bench(CallableBench):
             self.refuse("it is not a function of two logits")
         self.teacher_first = "teacher" in logits[0] and "teacher" not in logits[1]
         free = [parameter for parameter in parameters[2:] if parameter.name not in getattr(make, "keywords", {})]
-        plain = {re.sub("_[A-Z]+$", "", parameter.name): parameter for parameter in free}  # labels_BL are labels
-        self.arguments = {role: plain[name].name if name else "" for role, name in self.roles_of(plain).items()}
+        # Names may end with the letters of a shape: `labels_BL` is the parameter `labels`.
+        without_shapes = {re.sub("_[A-Z]+$", "", parameter.name): parameter for parameter in free}
+        roles = self.roles_of(without_shapes)
+        self.arguments = {role: without_shapes[name].name if name else "" for role, name in roles.items()}
         self.refuse_unknown({parameter.name: parameter for parameter in free}, self.arguments)
         self.convention = self._convention()
         self.alpha, self.flat = 1.0, False
-        self._try()
-        counts = self.arguments["labels"] or self.arguments["mask"]
-        self.set_features({"mask": "" if counts else "it takes no labels and no mask", "detach": ""})
+        self._find_shape_and_alpha()
+        takes_mask = self.arguments["labels"] or self.arguments["mask"]
+        self.set_features({"mask": "" if takes_mask else "it takes no labels and no mask", "detach": ""})
         self.temperatures = (3.0, 1.0, 0.5) if self.arguments["temperature"] else (1.0,)
 
     def case(self, seed: int, temperature: float = 1.0, *, masked: bool = False, scale: float = 2.0) -> Case:
@@ -210,7 +222,8 @@ class Bench(CallableBench):
         # Labels only say which positions count; -100 is ignored, as in PyTorch.
         labels = torch.randint(case.student.shape[-1], case.keep.shape, generator=source).where(case.keep, -100)
         values: dict[str, Tensor | float] = {"labels": labels, "mask": case.keep, "temperature": case.temperature}
-        values |= {"off": 0.0, "on": 1.0, "alpha": self.alpha}
+        # Only the soft loss is under test, so the weight of the hard loss is 0.
+        values |= {"hard_weight": 0.0, "soft_weight": 1.0, "alpha": self.alpha}
         parts = [case.teacher, case.student] if self.teacher_first else [case.student, case.teacher]
         if self.flat:
             parts = [part.flatten(0, 1) for part in parts]
@@ -221,7 +234,7 @@ class Bench(CallableBench):
             raise TypeError(f"it returned {type(loss).__name__}, not a scalar tensor")
         return loss.reshape(())
 
-    def _try(self) -> None:
+    def _find_shape_and_alpha(self) -> None:
         """Find the shape of logits that the subject takes, and the alpha for which it returns the soft loss."""
         case = draw_case(0, 1.0)
         for self.flat in (False, True):
@@ -285,13 +298,13 @@ def close(one: Tensor, other: Tensor) -> bool:
 
 def check_value(bench: Bench, case: Case, actual: float) -> None:
     """Assert that a loss is correct for a case."""
-    right, (b, length, v) = float(bench.convention.loss(case)), case.student.shape
+    correct, (b, length, v) = float(bench.convention.loss(case)), case.student.shape
     masked = "" if case.keep.all() else f", {int(case.keep.sum())} positions that count"
     fault = (
         f"with T = {case.temperature}, B = {b}, L = {length}, V = {v}{masked}, the loss is {actual:.6g}; right for "
-        f"{', '.join(vars(bench.convention).values())} is {right:.6g}"
+        f"{', '.join(vars(bench.convention).values())} is {correct:.6g}"
     )
-    judge(near(actual, right), fault, explain(actual, case, bench.convention))
+    judge(near(actual, correct), fault, explain(actual, case, bench.convention))
 
 
 def check_gradient(bench: Bench, case: Case, actual: Tensor) -> None:
@@ -348,8 +361,8 @@ def falsify_constant_of_a_row(bench: Bench, seed: int, constant: float) -> None:
     right, gradient = bench.gradient(case)
     for name in ("student", "teacher"):
         # Every other row only, so that a constant of all logits cannot cancel between rows.
-        moved = getattr(case, name) + constant * (torch.arange(case.keep.numel()) % 2).reshape(*case.keep.shape, 1)
-        actual, other = bench.gradient(replace(case, **{name: moved}))
+        shifted = getattr(case, name) + constant * (torch.arange(case.keep.numel()) % 2).reshape(*case.keep.shape, 1)
+        actual, other = bench.gradient(replace(case, **{name: shifted}))
         change = f"{constant} added to all logits of every other row of the {name} changes"
         assert near(actual, right) or abs(actual - right) < 1e-4 * abs(right) + 1e-5, (
             f"{change} the loss from {right:.6g} to {actual:.6g}"
@@ -388,16 +401,15 @@ def falsify_mask(bench: Bench, seed: int) -> None:
 @given(seed=SEEDS)
 def falsify_split(bench: Bench, seed: int) -> None:
     case = bench.case(seed, bench.temperatures[0], masked=True)
-    parts = [case.only(rows) for rows in (slice(0, 1), slice(1, None))]
-    weights = [bench.convention.weight(part) for part in parts]
+    parts = [case.only(sequences) for sequences in (slice(0, 1), slice(1, None))]
+    weights = [bench.convention.divisor(part) for part in parts]
     losses = [float(bench.loss(part).detach()) for part in parts]
-    whole, total = float(bench.loss(case).detach()), bench.convention.weight(case)
+    whole, total = float(bench.loss(case).detach()), bench.convention.divisor(case)
     # A mean over positions must be the mean of the parts, weighted by their positions.
-    joined = sum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / total
-    mean = sum(losses) / 2
-    cause = "; the whole has their plain mean" if near(whole, mean) else ""
+    expected = sum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / total
+    cause = "; the whole has their plain mean" if near(whole, sum(losses) / 2) else ""
     fault = (
         f"parts with the weights {weights} have the losses {losses[0]:.6g} and {losses[1]:.6g}, the whole has "
-        f"{whole:.6g}, not {joined:.6g}"
+        f"{whole:.6g}, not {expected:.6g}"
     )
-    judge(near(whole, joined), fault, cause)
+    judge(near(whole, expected), fault, cause)

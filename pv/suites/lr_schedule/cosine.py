@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 
 class State(TypedDict):
-    """The number of steps done, and the base rate of every group: its rate at the start."""
+    """The number of steps done, and the rate at the start of every parameter group."""
 
     steps: int
     bases: list[float]
@@ -30,16 +30,16 @@ class WarmupCosine:
         self.optimizer, self.warmup, self.total, self.min_factor = optimizer, warmup, total, min_factor
         self.bases = [float(group["lr"]) for group in optimizer.param_groups]
         self.steps = 0
-        self.set()
+        self.set_rates()
 
     def step(self) -> None:
         self.steps = next_step(self)
-        self.set()
+        self.set_rates()
 
-    def set(self) -> None:
-        now = rate_factor(self.steps, self.warmup, self.total, self.min_factor)
+    def set_rates(self) -> None:
+        factor = rate_factor(self.steps, self.warmup, self.total, self.min_factor)
         for k, group in enumerate(self.optimizer.param_groups):
-            group["lr"] = base_rate(self.bases, k) * now
+            group["lr"] = base_rate(self.bases, k) * factor
 
     def state_dict(self) -> State:
         return schedule_state(self.steps, self.bases)
@@ -61,9 +61,10 @@ def schedule_state(steps: int, bases: list[float]) -> State:
 
 
 def rate_factor(step: int, warmup: int, total: int, least: float) -> float:
-    return (
-        warmup_factor(step, warmup) if step < warmup else cosine_factor(progress(step - warmup, total - warmup), least)
-    )
+    """Return the factor of the base rates in a step, counted from 0."""
+    if step < warmup:
+        return warmup_factor(step, warmup)
+    return cosine_factor(progress(step - warmup, total - warmup), least)
 
 
 def warmup_factor(step: int, warmup: int) -> float:
@@ -75,6 +76,7 @@ def progress(step: int, steps: int) -> float:
     return min(1.0, step / steps) if steps else 1.0
 
 
-def cosine_factor(over: float, least: float) -> float:
+def cosine_factor(fraction: float, least: float) -> float:
+    """Return the factor after a fraction of the decay."""
     # eta = eta_min + (eta_max - eta_min) (1 + cos(pi T_cur / T)) / 2, with eta_max = 1.
-    return least + (1 - least) * (1 + math.cos(math.pi * over)) / 2
+    return least + (1 - least) * (1 + math.cos(math.pi * fraction)) / 2

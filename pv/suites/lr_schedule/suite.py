@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 
 from pv.suites.bench import CallableBench, judge
 
-PEAK, LEAST = 0.1, 0.02
+PEAK, MINIMUM = 0.1, 0.02
 """The peak and the minimum of the rate that are passed to the subject."""
 BASES = (PEAK, 0.3 * PEAK)
 """Base rates of two parameter groups, whose ratio a scheduler must keep."""
@@ -49,13 +49,18 @@ WRITE = """cannot call {name}: {why}. Write one of these functions, and pass it:
     def make(optimizer, warmup, total):  # a scheduler with step, state_dict and load_state_dict
         return {name}(optimizer, ...)
 
-Leave out what it does not have; `peak` and `minimum` are optional. Of each, other names are known, too:
+Leave out parameters that the schedule does not have; `peak` and `minimum` are optional. Other usual names are:
 {names}"""
-PERIODIC = "the cosine rises again, as in its library"
+PERIODIC = "the cosine rises again after its end, as its library documents"
 
 
 class Scheduled:
-    """A scheduler and its optimizer. The optimizer takes a step before every step of the scheduler."""
+    """A scheduler and its optimizer. The optimizer takes a step before every step of the scheduler.
+
+    Args:
+        make: Creates the scheduler of an optimizer.
+        bases: The base rate of each parameter group.
+    """
 
     def __init__(self, make: Callable[[Optimizer], LRScheduler], bases: Sequence[float]) -> None:
         groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": base} for base in bases]
@@ -99,14 +104,14 @@ class Bench(CallableBench):
         if first in (*NAMES["warmup"], *NAMES["total"]):
             self.refuse(f"unknown parameter {first!r}")
         self.refuse_unknown({name: parameters[name] for name in rest}, self.arguments)
-        self.schedules = first in OPTIMIZERS
+        self.creates_scheduler = first in OPTIMIZERS
         with self.first_call():
             self.rates(3, 20, 21)
         self.set_features(self._reasons(list(parameters.values())))
 
     def bind(self, warmup: int, total: int) -> Callable[..., Any]:
-        """Return the subject with all arguments bound but the first, the step or the optimizer."""
-        values = {"warmup": warmup, "total": total, "peak": PEAK, "minimum": LEAST}
+        """Return the subject with all arguments bound except the first one, which is the step or the optimizer."""
+        values = {"warmup": warmup, "total": total, "peak": PEAK, "minimum": MINIMUM}
         return functools.partial(self.subject, **{name: values[key] for key, name in self.arguments.items() if name})
 
     def scheduled(self, warmup: int, total: int, bases: Sequence[float] = BASES) -> Scheduled:
@@ -130,28 +135,28 @@ class Bench(CallableBench):
 
     def _rates(self, warmup: int, total: int) -> Iterator[float]:
         """Yield the rate of every step without end: of the first group, if the subject creates a scheduler."""
-        if self.schedules:
+        if self.creates_scheduler:
             run = self.scheduled(warmup, total)
             yield run.rates()[0]
             while True:
                 yield run.step()[0]
-        self.used.append(object())
+        self.used.append(object())  # a report counts the uses
         for step in range(getattr(self.subject, "first", 0), 10**9):
             yield float(self.bind(warmup, total)(step))
 
     def _reasons(self, parameters: list[inspect.Parameter]) -> dict[str, str]:
         """Return, by feature, the reason why the subject does not have it; "" if it does."""
         missing = {key: f"no parameter is named {', '.join(NAMES[key])}" for key in ("warmup", "total")}
-        stateless = "" if self.schedules else "it is a function of the step"
-        stateful = self.schedules and hasattr(self.scheduled(3, 20).scheduler, "load_state_dict")
+        no_scheduler = "" if self.creates_scheduler else "it is a function of the step"
+        stateful = self.creates_scheduler and hasattr(self.scheduled(3, 20).scheduler, "load_state_dict")
         stops = self.arguments["total"] and len(self.rates(3, 20, 26)) < 26
-        periodic = self.schedules and _is_periodic(self.scheduled(3, 20).scheduler)
+        periodic = self.creates_scheduler and _is_periodic(self.scheduled(3, 20).scheduler)
         return {
             **{key: "" if self.arguments[key] else why for key, why in missing.items()},
             "decay": "it restarts" if _restarts(getattr(self.subject, "__name__", ""), parameters) else "",
             "stay": PERIODIC if periodic else "it refuses steps after the planned ones" if stops else "",
-            "scheduler": stateless or ("" if stateful else "it has no load_state_dict"),
-            "groups": stateless
+            "scheduler": no_scheduler or ("" if stateful else "it has no load_state_dict"),
+            "groups": no_scheduler
             or (f"{self.arguments['peak']} is the peak of all groups" if self.arguments["peak"] else ""),
         }
 
@@ -177,19 +182,20 @@ def _restarts(name: str, parameters: Sequence[inspect.Parameter]) -> bool:
     At most one cycle, such as half a cosine, is no restart.
     """
     cycles = [parameter.default for parameter in parameters if "cycle" in parameter.name]
-    once = all(isinstance(cycle, int | float) and cycle <= 1 for cycle in cycles)
-    return not once or any(word in name.lower() for word in ("restart", "cyclic"))
+    has_one_cycle = all(isinstance(cycle, int | float) and cycle <= 1 for cycle in cycles)
+    return not has_one_cycle or any(word in name.lower() for word in ("restart", "cyclic"))
 
 
-AFTER = 6
+STEPS_AFTER_END = 6
 """Number of steps after the planned end that are tried."""
+# Strategies for the numbers of steps of the warm-up and of the decay.
 PLANS = {"warmup": st.integers(1, 8), "decay": st.integers(10, 30)}
 
 
-def plan(bench: Bench, warmup: int, decay: int) -> tuple[int, int, list[float]]:
+def planned_rates(bench: Bench, warmup: int, decay: int) -> tuple[int, int, list[float]]:
     """Return the planned number of steps, the first step with the largest rate, and the rates."""
     total = warmup + decay
-    rates = bench.rates(warmup, total, total + AFTER)
+    rates = bench.rates(warmup, total, total + STEPS_AFTER_END)
     return total, next(k for k, rate in enumerate(rates) if near(rate, max(rates))), rates
 
 
@@ -213,27 +219,27 @@ def check_range(rates: list[float], plan: str) -> None:
 @given(**PLANS)
 def falsify_range(bench: Bench, warmup: int, decay: int) -> None:
     total = warmup + decay
-    check_range(bench.rates(warmup, total, total + AFTER), f"with a warm-up of {warmup} of {total} steps")
+    check_range(bench.rates(warmup, total, total + STEPS_AFTER_END), f"with a warm-up of {warmup} of {total} steps")
 
 
 @given(**PLANS)
 def falsify_peak_after_warmup(bench: Bench, warmup: int, decay: int) -> None:
-    total, peak, rates = plan(bench, warmup, decay)
+    total, peak, rates = planned_rates(bench, warmup, decay)
     fall = next((k for k in range(1, peak + 1) if rates[k] < rates[k - 1]), 0)
     assert not fall, f"the rate falls in step {fall} of {warmup} warm-up steps ({excerpt(rates, fall)})"
-    late = "one step late" if peak == warmup + 1 else "late" if peak > warmup else "early"
+    relation = "one step late" if peak == warmup + 1 else "late" if peak > warmup else "early"
     # Both conventions are correct: the rate reaches the peak in the last step of the warm-up, or in the step after it.
     assert peak in (warmup - 1, warmup), (
-        f"with a warm-up of {warmup} of {total} steps, the greatest rate comes first in step {peak}, {late} "
+        f"with a warm-up of {warmup} of {total} steps, the greatest rate comes first in step {peak}, {relation} "
         f"({excerpt(rates, warmup)}); steps count from 0 unless the attribute `first` is 1"
     )
-    if bench.schedules or bench.arguments["peak"]:
+    if bench.creates_scheduler or bench.arguments["peak"]:
         assert near(rates[peak], PEAK), f"the greatest rate is {rates[peak]:.9g}; the peak is {PEAK}"
 
 
 @given(**PLANS)
 def falsify_decay(bench: Bench, warmup: int, decay: int) -> None:
-    total, peak, rates = plan(bench, warmup, decay)
+    total, peak, rates = planned_rates(bench, warmup, decay)
     rise = next((k for k in range(peak + 1, total) if rates[k] > rates[k - 1] * (1 + 1e-9)), 0)
     assert not rise, (
         f"with {total} steps and the peak in step {peak}, the rate rises in step {rise} ({excerpt(rates, rise)})"
@@ -242,28 +248,29 @@ def falsify_decay(bench: Bench, warmup: int, decay: int) -> None:
 
 @given(**PLANS)
 def falsify_end(bench: Bench, warmup: int, decay: int) -> None:
-    total, peak, rates = plan(bench, warmup, decay)
+    total, peak, rates = planned_rates(bench, warmup, decay)
     lowest = min(rates[peak:])
-    end = next(k for k in range(peak, len(rates)) if near(rates[k], lowest))
-    actual = rates[min(total, len(rates) - 1)]
-    assert end <= total, (
-        f"of {total} steps, the least rate comes in step {end}, after the end ({excerpt(rates, total)})"
+    first_lowest = next(k for k in range(peak, len(rates)) if near(rates[k], lowest))
+    assert first_lowest <= total, (
+        f"of {total} steps, the least rate comes in step {first_lowest}, after the end ({excerpt(rates, total)})"
     )
     # The least rate may come in the last planned step, or in the step after it, which some schedules refuse.
-    assert near(rates[-1 if len(rates) <= total else total], lowest) or near(rates[total - 1], lowest), (
-        f"of {total} steps, the least rate {lowest:.6g} comes in step {end}; at the end it is {actual:.6g}"
+    final = rates[min(total, len(rates) - 1)]
+    assert near(final, lowest) or near(rates[total - 1], lowest), (
+        f"of {total} steps, the least rate {lowest:.6g} comes in step {first_lowest}; at the end it is {final:.6g}"
     )
-    name, part = bench.arguments["minimum"], LEAST * max(rates)
     # The minimum is a rate in some libraries, a factor of the peak in others.
-    right = not name or near(lowest, LEAST) or near(lowest, part)
-    assert right, f"the least rate is {lowest:.6g}; {name} is {LEAST}, which as a factor is {part:.6g}"
+    name, as_factor = bench.arguments["minimum"], MINIMUM * max(rates)
+    assert not name or near(lowest, MINIMUM) or near(lowest, as_factor), (
+        f"the least rate is {lowest:.6g}; {name} is {MINIMUM}, which as a factor is {as_factor:.6g}"
+    )
 
 
 @given(**PLANS)
 def falsify_rate_after_the_end(bench: Bench, warmup: int, decay: int) -> None:
-    total, _, rates = plan(bench, warmup, decay)
-    moved = next((k for k in range(total + 1, len(rates)) if not near(rates[k], rates[total])), 0)
-    assert not moved, f"after the planned {total} steps, the rate changes in step {moved} ({excerpt(rates, moved)})"
+    total, _, rates = planned_rates(bench, warmup, decay)
+    change = next((k for k in range(total + 1, len(rates)) if not near(rates[k], rates[total])), 0)
+    assert not change, f"after the planned {total} steps, the rate changes in step {change} ({excerpt(rates, change)})"
 
 
 @given(total=st.integers(10, 30))
@@ -272,7 +279,7 @@ def falsify_edges(bench: Bench, total: int) -> None:
     plans += [(total, total, f"with a warm-up of {total} of {total} steps")] if bench.arguments["total"] else []
     for warmup, planned, name in plans:
         try:
-            rates = bench.rates(warmup, planned, planned + AFTER)
+            rates = bench.rates(warmup, planned, planned + STEPS_AFTER_END)
         except ZeroDivisionError as error:
             raise AssertionError(f"{name}, it divides by zero") from error
         except ValueError:  # a schedule may refuse such a plan
@@ -292,11 +299,12 @@ def falsify_restored(bench: Bench, at: int, warmup: int, decay: int) -> None:
     restored.restore(run)
     for k in range(at, at + 4):
         pairs = list(zip(run.rates(), restored.rates(), fresh.rates(), strict=True))
-        for group, (right, actual, anew) in enumerate(pairs):
-            cause = f"; {anew:.6g} is the rate of a schedule that starts anew" if near(actual, anew) else ""
+        for group, (expected, actual, new) in enumerate(pairs):
+            cause = f"; {new:.6g} is the rate of a schedule that starts anew" if near(actual, new) else ""
             place = f"restored in step {at} of {total}, group {group}"
-            judge(near(actual, right), f"{place} has the rate {actual:.6g} in step {k}, not {right:.6g}", cause)
-        run.step(), restored.step(), fresh.step()
+            judge(near(actual, expected), f"{place} has the rate {actual:.6g} in step {k}, not {expected:.6g}", cause)
+        for scheduled in (run, restored, fresh):
+            scheduled.step()
 
 
 @given(**PLANS)
@@ -312,16 +320,17 @@ def falsify_each_group(bench: Bench, warmup: int, decay: int) -> None:
         )
         # Both are correct: each group has a schedule of its own, or one factor multiplies the base rates of all groups.
         judge(near(second, alone_rate) or near(second, first * BASES[1] / BASES[0]), fault, cause)
-        run.step(), alone.step()
+        run.step()
+        alone.step()
 
 
 @given(**PLANS)
 def falsify_function_of_the_step(bench: Bench, warmup: int, decay: int) -> None:
     total = warmup + decay
     rates = bench.rates(warmup, total, total)
-    # A position that schedulers share shows if two schedules step in turn; a function that counts its calls, if it is
-    # asked for the steps in reverse order.
-    if bench.schedules:
+    # Two schedulers that step in turn show a position that they share. Calls in the reverse order of the steps show a
+    # function that counts its calls.
+    if bench.creates_scheduler:
         run, other = bench.scheduled(warmup, total), bench.scheduled(warmup, total)
         actual = [run.rates()[0]]
         while len(actual) < total:
@@ -330,6 +339,6 @@ def falsify_function_of_the_step(bench: Bench, warmup: int, decay: int) -> None:
     else:
         first, rate = getattr(bench.subject, "first", 0), bench.bind(warmup, total)
         actual = [float(rate(step)) for step in reversed(range(first, first + total))][::-1]
-    off = next((k for k in range(total) if not near(actual[k], rates[k])), -1)
-    circumstance = "beside another schedule" if bench.schedules else "asked from the last step to the first"
-    assert off < 0, f"step {off} has the rate {rates[off]:.6g}, and {actual[off]:.6g} if {circumstance}"
+    wrong = next((k for k in range(total) if not near(actual[k], rates[k])), -1)
+    circumstance = "beside another schedule" if bench.creates_scheduler else "asked from the last step to the first"
+    assert wrong < 0, f"step {wrong} has the rate {rates[wrong]:.6g}, and {actual[wrong]:.6g} if {circumstance}"

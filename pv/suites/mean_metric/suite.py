@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pv.suites.bench import CallableBench, judge, parameters_of
 
+# The usual names of the methods of a metric, and of the parameter of `update` for the weight.
 UPDATE, READ, MERGE = ("update", "add"), ("compute", "result", "avg", "mean", "average"), ("merge", "merge_state")
 WEIGHTS = ("weight", "weights", "n", "count", "num", "num_tokens", "tokens")
 WRITE = """cannot call {name}: {why}. Write a class, or a function that returns such an object, and pass it:
@@ -43,38 +44,46 @@ class Run:
             dtype: The data type of the value.
             tracked: Whether the value has a graph, as a loss has in a training loop.
         """
-        value = mean * weight if self.bench.sums and weight else 0.0 if self.bench.sums else mean
+        value = mean
+        if self.bench.takes_sums:
+            value = mean * weight if weight else 0.0  # NaN * 0 is NaN
         tensor = torch.tensor(value, dtype=dtype, requires_grad=tracked)
         weights = {self.bench.weight: weight} if self.bench.weight else {}
         # Times 1: like a loss in a training loop, the value is the result of an operation and no leaf of the graph.
         getattr(self.metric, self.bench.update)(tensor * 1, **weights)
         return self
 
-    def answer(self) -> Any:
+    def result(self) -> Any:
         """Return the value of the metric without conversion."""
         reader = getattr(self.metric, self.bench.read)
         return reader() if callable(reader) else reader
 
     def mean(self) -> float:
         """Return the value of the metric as a number."""
-        return float(self.answer())
+        return float(self.result())
 
-    def merged(self, other: "Run") -> "Run":
+    def merge(self, other: "Run") -> "Run":
         """Merge another metric into this one, and return this run."""
         # Some libraries take a list of metrics.
         merge = getattr(self.metric, self.bench.merge)
-        many = any(name in parameters_of(merge) for name in ("metrics", "others"))
-        merge([other.metric] if many else other.metric)
+        takes_list = any(name in parameters_of(merge) for name in ("metrics", "others"))
+        merge([other.metric] if takes_list else other.metric)
         return self
 
-    def restored(self, other: "Run") -> "Run":
+    def restore(self, other: "Run") -> "Run":
         """Load the state of another metric, and return this run."""
         self.metric.load_state_dict(copy.deepcopy(other.metric.state_dict()))
         return self
 
 
 class Bench(CallableBench):
-    """A class or function without arguments that returns a metric; its attributes are described in `WRITE`."""
+    """A class or function without arguments that returns a metric; its attributes are described in `WRITE`.
+
+    Attributes:
+        update, read, merge: The names of the metric's methods; "" for no method.
+        weight: The name of the parameter of `update` for the weight; "" for none.
+        takes_sums: Whether `update` takes the sum of a batch, not its mean.
+    """
 
     write = WRITE
 
@@ -89,7 +98,7 @@ class Bench(CallableBench):
             self.refuse(f"it has none of {', '.join(READ if self.update else UPDATE)}")
         names = list(parameters_of(getattr(metric, self.update)))
         self.weight = next((name for name in WEIGHTS if name in names[1:]), "")
-        self.sums = getattr(make, "takes", "sum" if names and names[0] in ("total", "sum") else "mean") == "sum"
+        self.takes_sums = getattr(make, "takes", "sum" if names and names[0] in ("total", "sum") else "mean") == "sum"
         with self.first_call():
             self.start().add(1.0).mean()
         stateful = hasattr(metric, "load_state_dict") and hasattr(metric, "state_dict")
@@ -130,24 +139,34 @@ def near(one: float, other: float, tolerance: float = 1e-5) -> bool:
 Batches = list[tuple[float, int]]
 MEANS = st.integers(-8, 8).filter(bool).map(float)
 BATCHES = st.lists(st.tuples(MEANS, st.integers(1, 9)), min_size=2, max_size=6, unique_by=lambda batch: batch[0])
-LARGE, TOKENS = 4096.0, 2**24  # from where float16 and float32 do not count by 1
+# From these numbers on, float16 and float32 cannot represent every integer.
+LARGE, TOKENS = 4096.0, 2**24
 
 
-def right(batches: Batches) -> float:
+def weighted_mean(batches: Batches) -> float:
     """Return the weighted mean of batches by its definition."""
     return sum(mean * weight for mean, weight in batches) / sum(weight for _, weight in batches)
 
 
-def even(bench: Bench, batches: Batches) -> Batches:
+def fit_weights(bench: Bench, batches: Batches) -> Batches:
     """Return the batches, with all weights 1 if the metric takes no weights."""
     return [(mean, weight if bench.weight else 1) for mean, weight in batches]
 
 
 def check(actual: float, batches: Batches, circumstance: str = "") -> None:
-    """Assert that a mean is the weighted mean of batches; the message names the mistake that explains another value."""
+    """Assert that a mean is the weighted mean of batches.
+
+    Args:
+        actual: The mean.
+        batches: The batches.
+        circumstance: A part of the message, such as " after a reset".
+
+    Raises:
+        AssertionError: The mean is wrong; `KnownCause` if a known mistake gives this mean.
+    """
     means, weights = zip(*batches, strict=True)
-    # The values of known mistakes: a wrong mean that is equal to one of them is explained by it.
-    total = right(batches) * sum(weights)
+    # By known mistake: the mean that it gives.
+    total = weighted_mean(batches) * sum(weights)
     mistakes = {"the mean of the batches' means": sum(means) / len(means), "the sum, which is not divided": total}
     mistakes |= {"the last batch": means[-1], "the first batch": means[0]}
     mistakes |= {"the sum divided by the number of batches": total / len(means)}
@@ -156,7 +175,8 @@ def check(actual: float, batches: Batches, circumstance: str = "") -> None:
     fault = (
         f"of batches with the means {[*means]} and the weights {[*weights]}, the mean is {actual:.7g}{circumstance}, "
     )
-    judge(near(actual, right(batches)), f"{fault}not {right(batches):.7g}", "".join(causes[:1]))
+    expected = weighted_mean(batches)
+    judge(near(actual, expected), f"{fault}not {expected:.7g}", "".join(causes[:1]))
 
 
 @given(batches=BATCHES)
@@ -169,19 +189,19 @@ def falsify_weighted_mean(bench: Bench, batches: Batches) -> None:
 
 @given(batches=BATCHES)
 def falsify_split_and_order(bench: Bench, batches: Batches) -> None:
-    whole = bench.start().add(right(batches), sum(weight for _, weight in batches)).mean()
-    single = bench.filled([(mean, 1) for mean, weight in batches for _ in range(weight)]).mean()
-    turned = bench.filled(batches[::-1]).mean()
-    place = f"batches {batches} have the mean {bench.filled(batches).mean():.7g}"
-    for name, actual in (("in one", whole), ("token by token", single), ("in the other order", turned)):
-        assert near(actual, bench.filled(batches).mean()), f"{place}, {name} {actual:.7g}"
+    joined = bench.start().add(weighted_mean(batches), sum(weight for _, weight in batches)).mean()
+    by_token = bench.filled([(mean, 1) for mean, weight in batches for _ in range(weight)]).mean()
+    backwards = bench.filled(batches[::-1]).mean()
+    expected = bench.filled(batches).mean()
+    for name, actual in (("in one", joined), ("token by token", by_token), ("in the other order", backwards)):
+        assert near(actual, expected), f"batches {batches} have the mean {expected:.7g}, {name} {actual:.7g}"
 
 
 @given(_=st.just(0))
 def falsify_empty(bench: Bench, _: int) -> None:
     documented = getattr(bench.subject, "empty", None)
     try:
-        actual = bench.start().answer()
+        actual = bench.start().result()
     except Exception:  # a metric may raise an error if it is empty
         return
     actual = None if actual is None or math.isnan(float(actual)) else float(actual)
@@ -198,13 +218,13 @@ def falsify_batch_without_weight(bench: Bench, batches: Batches, place: int) -> 
         run = bench.filled(batches[:place]).add(mean, 0)
         for batch in batches[place:]:
             run.add(*batch)
-        value = "sum 0" if bench.sums else f"mean {mean}"
+        value = "sum 0" if bench.takes_sums else f"mean {mean}"
         check(run.mean(), batches, f" after a batch of weight 0 and {value}")
 
 
 @given(batches=BATCHES)
 def falsify_reset(bench: Bench, batches: Batches) -> None:
-    batches = even(bench, batches)
+    batches = fit_weights(bench, batches)
     run, other = bench.filled([(99.0, 5)]), bench.filled([(-50.0, 3)])
     run.metric.reset()
     for batch in batches:
@@ -215,15 +235,15 @@ def falsify_reset(bench: Bench, batches: Batches) -> None:
 
 @given(batches=BATCHES, later=BATCHES)
 def falsify_merge(bench: Bench, batches: Batches, later: Batches) -> None:
-    batches, later = even(bench, batches), even(bench, later)
-    check(bench.filled(batches).merged(bench.filled(later)).mean(), [*batches, *later], " of two merged metrics")
-    check(bench.start().merged(bench.filled(later)).mean(), later, " of an empty metric and another, merged")
+    batches, later = fit_weights(bench, batches), fit_weights(bench, later)
+    check(bench.filled(batches).merge(bench.filled(later)).mean(), [*batches, *later], " of two merged metrics")
+    check(bench.start().merge(bench.filled(later)).mean(), later, " of an empty metric and another, merged")
 
 
 @given(batches=BATCHES, later=BATCHES)
 def falsify_restored(bench: Bench, batches: Batches, later: Batches) -> None:
-    batches, later = even(bench, batches), even(bench, later)
-    run = bench.start().restored(bench.filled(batches))
+    batches, later = fit_weights(bench, batches), fit_weights(bench, later)
+    run = bench.start().restore(bench.filled(batches))
     check(run.mean(), batches, " after a restore")
     for batch in later:
         run.add(*batch)
@@ -256,6 +276,8 @@ def falsify_many_tokens(bench: Bench, count: int) -> None:
 @given(mean=MEANS)
 def falsify_no_graph(bench: Bench, mean: float) -> None:
     run = bench.start().add(mean, tracked=True).add(mean, tracked=True)
-    kept = [name for name, part in vars(run.metric).items() if getattr(part, "requires_grad", False)]
-    kept += ["the result"] if getattr(run.answer(), "requires_grad", False) else []
-    assert not kept, f"after updates with tensors that have a graph, {' and '.join(kept)} still has it: memory grows"
+    with_graph = [name for name, part in vars(run.metric).items() if getattr(part, "requires_grad", False)]
+    with_graph += ["the result"] if getattr(run.result(), "requires_grad", False) else []
+    assert not with_graph, (
+        f"after updates with tensors that have a graph, {' and '.join(with_graph)} still has it: memory grows"
+    )

@@ -8,7 +8,12 @@ Value = float | Tensor
 
 
 class TokenMean:
-    """The running mean over the tokens of all batches."""
+    """The running mean over the tokens of all batches.
+
+    Attributes:
+        total: The sum over the tokens.
+        weight: The number of tokens.
+    """
 
     total: float
     weight: float

@@ -22,7 +22,7 @@ class State(TypedDict, total=False):
 
 
 class AdamW(torch.optim.Optimizer):
-    """AdamW, with an update that loops over the parameters, or one for all parameters together (`foreach`)."""
+    """AdamW. The update loops over the parameters; with `foreach`, it takes all parameters together."""
 
     formula = "adamw"
 
@@ -71,9 +71,9 @@ def apply_decay(gradient: Tensor, weight: Tensor, shrink: float, decay: float) -
 
     Args:
         gradient: The gradient.
-        weight: The weight.
+        weight: The weight; only faults use it.
         shrink: The learning rate times the decay.
-        decay: The weight decay.
+        decay: The weight decay; only faults use it.
     """
     return (gradient, 1 - shrink)
 
@@ -88,7 +88,7 @@ def advance(state: State, gradient: Tensor, beta1: float, beta2: float) -> None:
 
 def direction(state: State, betas: tuple[float, float], eps: float) -> Tensor:
     """Return the change of a weight per unit of the learning rate."""
-    # m / (1 - b1^t) and v / (1 - b2^t) are not biased towards their start, 0 (lines 9 and 10).
+    # m / (1 - b1^t) and v / (1 - b2^t) are not biased towards 0, where m and v start (lines 9 and 10).
     mean = unbiased(state["mean"], betas[0], state["step"])
     return mean / denominator(unbiased(state["square"], betas[1], state["step"]), eps)
 

@@ -29,16 +29,13 @@ ULPS = 4
 
 
 def sgd(weight: Tensor, gradients: Sequence[Tensor], settings: Settings, *, damped_first: bool = False) -> Tensor:
-    """Follow the documentation of torch.optim.SGD, where dampening does not apply to the first gradient.
+    """Return a weight after steps of SGD, as documented for torch.optim.SGD: the first gradient is not damped.
 
     Args:
         weight: The initial weight.
         gradients: The gradient of every step.
         settings: The settings of the parameter group in every step.
         damped_first: Whether to make the mistake that dampening applies to the first gradient.
-
-    Returns:
-        The weight after all steps.
     """
     buffer = None
     for gradient, group in zip(gradients, settings, strict=True):
@@ -57,9 +54,17 @@ def sgd(weight: Tensor, gradients: Sequence[Tensor], settings: Settings, *, damp
 
 
 def adam(
-    weight: Tensor, gradients: Sequence[Tensor], settings: Settings, *, decoupled: bool, shift: int = 0, eps: str = ""
+    weight: Tensor,
+    gradients: Sequence[Tensor],
+    settings: Settings,
+    *,
+    decoupled: bool,
+    shift: int = 0,
+    eps_place: str = "",
 ) -> Tensor:
-    """Follow Kingma and Ba 2015, algorithm 1, or Loshchilov and Hutter 2019, algorithm 2, with alpha 1.
+    """Return a weight after steps of Adam or AdamW.
+
+    See Kingma and Ba 2015, algorithm 1, and Loshchilov and Hutter 2019, algorithm 2, with alpha 1.
 
     Args:
         weight: The initial weight.
@@ -67,10 +72,7 @@ def adam(
         settings: The settings of the parameter group in every step.
         decoupled: Whether the weight decay is decoupled (algorithm 2).
         shift: The mistake to add this number to the step in the bias correction; -1 for no correction.
-        eps: The mistake to add eps `inside` the root, or `before` the bias correction; "" for no mistake.
-
-    Returns:
-        The weight after all steps.
+        eps_place: The mistake to add eps `inside` the root, or `before` the bias correction; "" for no mistake.
     """
     mean = square = torch.zeros_like(weight)
     for step, (gradient, group) in enumerate(zip(gradients, settings, strict=True), 1):
@@ -79,10 +81,10 @@ def adam(
         weight = weight * (1 - rate * decay) if decoupled else weight
         mean, square = beta1 * mean + (1 - beta1) * gradient, beta2 * square + (1 - beta2) * gradient**2
         # The averages start at 0; dividing by 1 - beta^t removes this bias.
-        one, two = (1.0, 1.0) if shift < 0 else (1 - beta1 ** (step + shift), 1 - beta2 ** (step + shift))
-        root = (square / two + (group["eps"] if eps == "inside" else 0)).sqrt()
-        added = {"": group["eps"], "inside": 0, "before": group["eps"] / two**0.5}[eps]
-        weight = weight - rate * (mean / one) / (root + added)
+        bias1, bias2 = (1.0, 1.0) if shift < 0 else (1 - beta1 ** (step + shift), 1 - beta2 ** (step + shift))
+        root = (square / bias2 + (group["eps"] if eps_place == "inside" else 0)).sqrt()
+        eps = {"": group["eps"], "inside": 0, "before": group["eps"] / bias2**0.5}[eps_place]
+        weight = weight - rate * (mean / bias1) / (root + eps)
     return weight
 
 
@@ -91,17 +93,18 @@ FORMULAS: dict[str, Formula] = {
     "adam": partial(adam, decoupled=False),
     "adamw": partial(adam, decoupled=True),
 }
-_OF_ADAM: dict[str, dict[str, str | int]] = {
+_ADAM_MISTAKES: dict[str, dict[str, str | int]] = {
     "the bias correction of the next step": {"shift": 1},
     "no bias correction": {"shift": -1},
-    "epsilon inside the root": {"eps": "inside"},
-    "epsilon added before the bias correction": {"eps": "before"},
+    "epsilon inside the root": {"eps_place": "inside"},
+    "epsilon added before the bias correction": {"eps_place": "before"},
 }
 MISTAKES: dict[str, dict[str, dict[str, str | int]]] = {
     "sgd": {"dampening of the first gradient": {"damped_first": True}},
-    "adam": {**_OF_ADAM, "decoupled weight decay": {"decoupled": True}},
-    "adamw": {**_OF_ADAM, "weight decay that is added to the gradient": {"decoupled": False}},
+    "adam": {**_ADAM_MISTAKES, "decoupled weight decay": {"decoupled": True}},
+    "adamw": {**_ADAM_MISTAKES, "weight decay that is added to the gradient": {"decoupled": False}},
 }
+"""By formula, by the name of a mistake: the arguments with which the formula makes the mistake."""
 
 
 def close(actual: Tensor, right: Tensor, start: Tensor, steps: int) -> bool:
@@ -113,7 +116,8 @@ def close(actual: Tensor, right: Tensor, start: Tensor, steps: int) -> bool:
 
 
 RATE = 0.01
-NAMES = ("lr", "rate", "learning_rate")
+RATE_NAMES = ("lr", "rate", "learning_rate")
+"""The usual names of the parameter for the learning rate."""
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 SHAPES: tuple[Shapes, ...] = (((4, 3), (5,)), ((4, 3), (3, 5)))
 """Shapes of the parameters, in the order in which they are tried: some optimizers take matrices only."""
@@ -124,12 +128,13 @@ without a closure on dense gradients. Write a function that adds the other argum
         return {name}(parameters, lr=lr, ...)
 
     make.formula = "adamw"  # or "sgd", "adam", a function (weight, gradients, settings) -> weight, or no such line"""
-UNKNOWN_FORMULA = """it has a step of its own; say with its attribute `formula` which: "sgd", "adam", "adamw", \
-or a function (weight, gradients, settings of each step) -> weight in float64"""
-RATES = {
+UNKNOWN_FORMULA = """its step is not inherited from SGD, Adam or AdamW; set its attribute `formula` to "sgd", "adam", \
+"adamw", or a function (weight, gradients, settings of each step) -> weight in float64"""
+RATE_EXCEPTIONS = {
     torch.optim.Rprop: "the rate is only the size of the first step",
     torch.optim.ASGD: "a changed rate is used one step later",
 }
+"""By class of an optimizer to which the claims about rates do not apply: the reason."""
 
 
 @dataclass(eq=False)
@@ -144,7 +149,7 @@ class Run:
 
         Args:
             gradients: The gradient of every weight; None for a weight without one.
-            in_place: Whether a gradient is written into the tensor of the step before, if there is one.
+            in_place: Whether a gradient is written into the tensor that held the gradient of the step before.
         """
         for weight, gradient in zip(self.weights, gradients, strict=True):
             # Loops reuse the tensors of gradients or drop them; an optimizer must not keep a reference to them.
@@ -183,15 +188,15 @@ class Bench(CallableBench):
         if not callable(make):
             self.refuse("it is not callable")
         self.arguments = {*parameters_of(make)}
-        self.rate = next((name for name in NAMES if name in self.arguments), "")
+        self.rate = next((name for name in RATE_NAMES if name in self.arguments), "")
         if not self.rate:
-            self.refuse(f"none of its parameters is named {', '.join(NAMES)}")
+            self.refuse(f"none of its parameters is named {', '.join(RATE_NAMES)}")
         self.shapes, run = self._first_run()
-        self.name, self.formula = self._formula(run)
-        declared = getattr(make, "formula", None) is not None
+        self.formula_name, self.formula, self.why_no_formula = self._formula(run)
         self.flags = [flag for flag in ("foreach", "fused") if flag in self.arguments and self._accepts_flag(flag)]
-        unknown = self.name if self.formula is None and not declared else ""
-        decoupled = "adamw" in (self.name, getattr(make, "formula", "")) or getattr(make, "decoupled", False)
+        # If the subject declares a formula that cannot be computed, the claims about it are tried, and skip.
+        unknown = self.why_no_formula if getattr(make, "formula", None) is None else ""
+        decoupled = "adamw" in (self.formula_name, getattr(make, "formula", "")) or getattr(make, "decoupled", False)
         decays = "weight_decay" in self.arguments or any(
             group.get("weight_decay") for group in run.optimizer.param_groups
         )
@@ -201,7 +206,7 @@ class Bench(CallableBench):
                 "independence": "" if getattr(make, "independent", False) else unknown,
                 "decoupled": "" if decoupled and decays else "its weight decay is not known to be decoupled",
                 "flags": "" if self.flags else "neither foreach nor fused is a parameter that works on the CPU",
-                "rates": next((why for kind, why in RATES.items() if isinstance(run.optimizer, kind)), ""),
+                "rates": next((why for kind, why in RATE_EXCEPTIONS.items() if isinstance(run.optimizer, kind)), ""),
             }
         )
 
@@ -218,23 +223,23 @@ class Bench(CallableBench):
         """
         parameters = [nn.Parameter(weight.clone()) for weight in weights]
         settings = {name: value for name, value in settings.items() if name in self.arguments}
-        rows = [{"params": [parameter], "lr": rate} for parameter, rate in zip(parameters, rates, strict=bool(rates))]
-        run = Run(self._optimizer(parameters, rows, settings), parameters)
+        groups = [{"params": [parameter], "lr": rate} for parameter, rate in zip(parameters, rates, strict=bool(rates))]
+        run = Run(self._optimizer(parameters, groups, settings), parameters)
         self.used.append(run)
         return run
 
     def _optimizer(
-        self, parameters: list[nn.Parameter], rows: list[dict[str, Any]], settings: Mapping[str, object]
+        self, parameters: list[nn.Parameter], groups: list[dict[str, Any]], settings: Mapping[str, object]
     ) -> Optimizer:
-        """Create an optimizer of parameters, or of parameter groups (`rows`) if there are some."""
+        """Create an optimizer of parameter groups; of the parameters if there are no groups."""
         try:
-            return self._call(rows or parameters, settings)
+            return self._call(groups or parameters, settings)
         except Exception:
-            if not rows or inspect.isclass(self.subject):
+            if not groups or inspect.isclass(self.subject):
                 raise
         # A function may make the parameter groups itself, and accept parameters only: split its groups afterwards.
         run = Run(self._call(parameters, settings), parameters)
-        run.optimizer.param_groups[:] = [{**run.group(row["params"][0]), **row} for row in rows]
+        run.optimizer.param_groups[:] = [{**run.group(group["params"][0]), **group} for group in groups]
         return run.optimizer
 
     def _call(self, parameters: Sequence[object], settings: Mapping[str, object]) -> Optimizer:
@@ -268,11 +273,11 @@ class Bench(CallableBench):
             return False
         return True
 
-    def _formula(self, run: Run) -> tuple[str, Formula | None]:
-        """Return the name of the formula and the formula; if there is none, the reason in place of the name."""
+    def _formula(self, run: Run) -> tuple[str, Formula | None, str]:
+        """Return the name of the formula, the formula, and ""; without a formula "", None, and the reason."""
         name, group = getattr(self.subject, "formula", None), run.group(run.weights[0])
         if callable(name):
-            return "own", name
+            return "own", name, ""
         # An optimizer that inherits its step from a class of PyTorch has the formula of this class.
         step = inspect.unwrap(type(run.optimizer).step)
         if name is None and step is inspect.unwrap(SGD.step):
@@ -280,19 +285,15 @@ class Bench(CallableBench):
         if name is None and step in (inspect.unwrap(Adam.step), inspect.unwrap(AdamW.step)):
             name = "adamw" if isinstance(run.optimizer, AdamW) or group.get("decoupled_weight_decay") else "adam"
         if name is None:
-            return UNKNOWN_FORMULA, None
+            return "", None, UNKNOWN_FORMULA
         if name not in FORMULAS:
             names = ", ".join(FORMULAS)
             self.refuse(f"unknown formula {name!r} (choose from {names}, or pass a function)")
-        unread = [part for part in ("betas", "eps") if name != "sgd" and part not in group]
-        why = (
-            f"its groups have no {' and no '.join(unread)}"
-            if unread
-            else "amsgrad is on"
-            if group.get("amsgrad")
-            else ""
-        )
-        return (f"the formula {name!r} cannot be computed: {why}", None) if why else (name, FORMULAS[name])
+        absent = [setting for setting in ("betas", "eps") if name != "sgd" and setting not in group]
+        if absent or group.get("amsgrad"):
+            why = f"its groups have no {' and no '.join(absent)}" if absent else "amsgrad is on"
+            return "", None, f"the formula {name!r} cannot be computed: {why}"
+        return name, FORMULAS[name], ""
 
 
 def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
@@ -300,6 +301,7 @@ def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
     return Bench(subject)
 
 
+# Strategies for random numbers, which most claims use.
 CASES = {"seed": st.integers(0, 99), "scale": st.sampled_from((1.0, 1e-2, 1e-4))}
 OPTIONS = (
     {"weight_decay": 0.0},
@@ -329,12 +331,12 @@ def take_steps(run: Run, steps: Sequence[Sequence[Tensor | None]], rates: Sequen
     return weights
 
 
-def apart(one: Tensor, other: Tensor) -> str:
+def largest_difference(one: Tensor, other: Tensor) -> str:
     """Format the largest difference of two tensors."""
     return f"{float((one - other).abs().max()):.3g}"
 
 
-def same(one: list[Tensor], other: list[Tensor]) -> bool:
+def equal(one: list[Tensor], other: list[Tensor]) -> bool:
     """Return whether two lists of tensors are bitwise equal."""
     return all(map(torch.equal, one, other))
 
@@ -354,8 +356,8 @@ def explain(
     """
     mistakes = {"the rate of the first step": formula(start, steps, [settings[0]] * len(settings))}
     mistakes["no weight decay"] = formula(start, steps, [{**step, "weight_decay": 0} for step in settings])
-    for name, mistake in MISTAKES.get(bench.name, {}).items():
-        mistakes[name] = FORMULAS[bench.name](start, steps, settings, **mistake)
+    for name, mistake in MISTAKES.get(bench.formula_name, {}).items():
+        mistakes[name] = FORMULAS[bench.formula_name](start, steps, settings, **mistake)
     causes = [name for name, wrong in mistakes.items() if close(actual, wrong, start, len(settings))]
     return f"; it has {', or '.join(causes)}" if causes else ""
 
@@ -370,28 +372,30 @@ def step_fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates:
         steps: The gradients of every step.
         rates: The rate of every step.
     """
-    formula, groups = bench.formula, [{**run.group(weight)} for weight in run.weights]
+    if bench.formula is None:
+        return "", ""
+    groups = [{**run.group(weight)} for weight in run.weights]
     actual = take_steps(run, steps, rates if len({*rates}) > 1 else ())
-    for i, first in enumerate(start if formula else ()):
+    for i, first in enumerate(start):
         # The formula runs in float64 with the settings of the group, as the optimizer holds them.
         settings, gradients = [{**groups[i], "lr": rate} for rate in rates], [step[i].double() for step in steps]
         begin, weight = first.double(), actual[i].double()
-        assert formula is not None
-        right = formula(begin, gradients, settings)
+        right = bench.formula(begin, gradients, settings)
         if not close(weight, right, begin, len(rates)):
             fault = (
-                f"after {len(rates)} steps a weight of shape {[*first.shape]} is off by {apart(weight, right)}; the "
-                f"formula changes it by {apart(right, begin)}, the optimizer by {apart(weight, begin)}"
+                f"after {len(rates)} steps a weight of shape {[*first.shape]} is off by "
+                f"{largest_difference(weight, right)}; the formula changes it by {largest_difference(right, begin)}, "
+                f"the optimizer by {largest_difference(weight, begin)}"
             )
-            return fault, explain(bench, formula, weight, begin, gradients, settings)
+            return fault, explain(bench, bench.formula, weight, begin, gradients, settings)
     return "", ""
 
 
 @given(options=st.sampled_from(OPTIONS), steps=st.integers(1, STEPS), **CASES)
 def falsify_formula(bench: Bench, options: dict[str, float], steps: int, seed: int, scale: float) -> None:
-    # A subject without a formula is tried only if it declares one, which then cannot be computed.
+    # Without a formula, this claim is tried only if the subject declares one that cannot be computed.
     if bench.formula is None:
-        raise SkipTest(f"{bench.name}; write the settings into the groups, or pass a function as `formula`")
+        raise SkipTest(f"{bench.why_no_formula}; write the settings into the groups, or pass a function as `formula`")
     start, gradients = draw_steps(bench, seed, scale, steps)
     try:
         run = bench.start(start, **(options if set(options) <= bench.arguments else {}))
@@ -412,7 +416,7 @@ def falsify_rate_of_each_group(bench: Bench, still: int, seed: int, scale: float
         run.group(run.weights[still])["lr"] = 0.0
     actual = take_steps(run, gradients)
     cause = f", as with the rate {RATE} of the other group" if torch.equal(actual[still], whole[still]) else ""
-    change = f"rate 0 in group {still} changes its weight by {apart(actual[still], start[still])}"
+    change = f"rate 0 in group {still} changes its weight by {largest_difference(actual[still], start[still])}"
     judge(torch.equal(actual[still], start[still]), change, cause)
     moved = 1 - still
     assert not torch.equal(actual[moved], start[moved]), f"rate {RATE} in group {moved} does not change its weight"
@@ -421,8 +425,9 @@ def falsify_rate_of_each_group(bench: Bench, still: int, seed: int, scale: float
 @given(options=st.sampled_from(({}, {"momentum": 0.9})), **CASES)
 def falsify_changed_rate(bench: Bench, options: dict[str, float], seed: int, scale: float) -> None:
     start, steps = draw_steps(bench, seed, scale, 2)
-    rates, (kept, changed, other) = [RATE, 3 * RATE], (bench.start(start, **options) for _ in range(3))
-    assert not same(take_steps(changed, steps, rates), take_steps(kept, steps)), (
+    rates = [RATE, 3 * RATE]
+    constant, changed, other = (bench.start(start, **options) for _ in range(3))
+    assert not equal(take_steps(changed, steps, rates), take_steps(constant, steps)), (
         f"a rate set to {rates[1]} in param_groups after a step with {rates[0]} changes nothing in the next step"
     )
     # If the formula does not even fit with a constant rate, another claim fails.
@@ -444,8 +449,8 @@ def falsify_decoupled_decay(bench: Bench, seed: int) -> None:
         causes = [f"; it loses {name}" for name, weights in wrong.items() if close(weight, weights, begin, 1)]
         right = begin * (1 - RATE * decay)
         fault = (
-            f"with zero gradient, rate {RATE} and decay {decay}, a weight changes by {apart(weight, begin)}; "
-            f"rate times decay times weight is {apart(begin, right)}"
+            f"with zero gradient, rate {RATE} and decay {decay}, a weight changes by "
+            f"{largest_difference(weight, begin)}; rate times decay times weight is {largest_difference(begin, right)}"
         )
         judge(torch.allclose(weight, right, rtol=1e-6, atol=0), fault, "".join(causes[:1]))
 
@@ -457,7 +462,7 @@ def falsify_parameter_without_gradient(bench: Bench, before: int, seed: int, sca
     middle, state = take_steps(run, gradients[:before])[1], repr(run.optimizer.state.get(run.weights[1]) or {})
     end = take_steps(run, [[step[0], None] for step in gradients[before:]])[1]
     change = f"after {before} steps with a gradient, steps in which it is None change"
-    assert torch.equal(end, middle), f"{change} a parameter by {apart(end, middle)}"
+    assert torch.equal(end, middle), f"{change} a parameter by {largest_difference(end, middle)}"
     after = repr(run.optimizer.state.get(run.weights[1]) or {})
     assert after == state, f"{change} the state from {state} to {after}"
 
@@ -466,6 +471,7 @@ def falsify_parameter_without_gradient(bench: Bench, before: int, seed: int, sca
 def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -> None:
     start, gradients = draw_steps(bench, seed, scale, before + 3)
     run = bench.start(start, momentum=0.9)
+    # Another rate than the one of the constructor, so that a rate that is not restored shows.
     middle = take_steps(run, gradients[:before], [3 * RATE] * before)
     restored, fresh = bench.start(middle, momentum=0.9), bench.start(middle, momentum=0.9)
     # Save to a file: references to live objects would hide state that is not saved.
@@ -475,9 +481,9 @@ def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -
         restored.optimizer.load_state_dict(torch.load(file, weights_only=False))
     for k, gradient in enumerate(gradients[before:], 1):
         right, actual, new = run.step(gradient), restored.step(gradient), fresh.step(gradient)
-        cause = "; it is the step of an optimizer without state and with its first rate" if same(actual, new) else ""
+        cause = "; it is the step of an optimizer without state and with its first rate" if equal(actual, new) else ""
         off = max(float((one - other).abs().max()) for one, other in zip(actual, right, strict=True))
-        judge(same(actual, right), f"step {k} after load_state_dict at step {before} is off by {off:.3g}", cause)
+        judge(equal(actual, right), f"step {k} after load_state_dict at step {before} is off by {off:.3g}", cause)
 
 
 @given(**CASES)
@@ -488,9 +494,9 @@ def falsify_foreach_and_fused(bench: Bench, seed: int, scale: float) -> None:
     for flag in bench.flags:
         plain, other = (take_steps(bench.start(start, weight_decay=0.1, **{flag: on}), late) for on in (False, True))
         for one, two, begin in zip(plain, other, start, strict=True):
-            change = f"with {flag}, a weight of shape {[*begin.shape]} changes by {apart(two, begin)}"
+            change = f"with {flag}, a weight of shape {[*begin.shape]} changes by {largest_difference(two, begin)}"
             assert close(two, one, begin, STEPS), (
-                f"{change}, without it by {apart(one, begin)}; {apart(two, one)} apart"
+                f"{change}, without it by {largest_difference(one, begin)}; {largest_difference(two, one)} apart"
             )
 
 
@@ -502,18 +508,18 @@ def falsify_gradients_are_left(bench: Bench, seed: int, scale: float) -> None:
         right, actual = run.step(step_gradients), reused.step(step_gradients, in_place=True)
         for weight, gradient in zip(run.weights, step_gradients, strict=True):
             assert weight.grad is not None and torch.equal(weight.grad, gradient), f"step {k} changes a gradient"
-        assert same(actual, right), f"step {k} differs if gradients are written in place: the state keeps a gradient"
+        assert equal(actual, right), f"step {k} differs if gradients are written in place: the state keeps a gradient"
 
 
 @given(**CASES)
 def falsify_parameters_are_independent(bench: Bench, seed: int, scale: float) -> None:
     start, gradients = draw_steps(bench, seed, scale)
-    both = (
-        take_steps(bench.start(start), gradients),
-        take_steps(bench.start(start[::-1]), [gradient[::-1] for gradient in gradients])[::-1],
-    )
+    in_order = take_steps(bench.start(start), gradients)
+    reverse = take_steps(bench.start(start[::-1]), [gradient[::-1] for gradient in gradients])[::-1]
     for i, begin in enumerate(start):
         alone = take_steps(bench.start([begin]), [[gradient[i]] for gradient in gradients])[0]
-        for place, actual in enumerate((both[i][i], both[1 - i][i])):
-            change = f"a parameter that comes {('before', 'after')[place]} another changes by {apart(actual, begin)}"
-            assert close(actual, alone, begin, STEPS), f"{change}, alone by {apart(alone, begin)}"
+        # There are two parameters: the first one comes before the other in order, and after it in reverse.
+        places = ("before", "after") if i == 0 else ("after", "before")
+        for place, actual in zip(places, (in_order[i], reverse[i]), strict=True):
+            change = f"a parameter that comes {place} another changes by {largest_difference(actual, begin)}"
+            assert close(actual, alone, begin, STEPS), f"{change}, alone by {largest_difference(alone, begin)}"

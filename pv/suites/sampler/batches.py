@@ -24,9 +24,13 @@ class Batches:
     ) -> None:
         self.size, self.batch_size, self.world_size, self.rank = size, batch_size, world_size, rank
         self.seed, self.drop_last = seed, drop_last
+        # `done` is the number of batches of the epoch so far, `skip` the number to skip in the next iteration.
         self.epoch = self.done = self.skip = 0
 
     def set_epoch(self, epoch: int) -> None:
+        # The position belongs to its epoch. A loop sets the epoch of a restored state again, which keeps the position.
+        if epoch != self.epoch:
+            self.done = 0
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -37,7 +41,7 @@ class Batches:
     def __iter__(self) -> Iterator[list[int]]:
         indices = rank_indices(order(self.size, self.seed, self.epoch), self.world_size, self.rank, self.drop_last)
         batches = [indices[k : k + self.batch_size] for k in range(0, len(indices), self.batch_size)]
-        # `done` counts the batches of the epoch. A restored position (`skip`) is used in the next iteration only.
+        # A restored position is used in one iteration only.
         self.done, self.skip = self.skip, 0
         for batch in complete_batches(batches, self.batch_size, self.drop_last)[self.done :]:
             self.done += 1
@@ -47,7 +51,7 @@ class Batches:
         return {"epoch": self.epoch, "done": self.done}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self.epoch, self.skip = state["epoch"], state["done"]
+        self.epoch, self.done, self.skip = state["epoch"], state["done"], state["done"]
 
 
 def order(size: int, seed: int, epoch: int) -> list[int]:
@@ -66,14 +70,14 @@ def examples_per_rank(size: int, world: int, drop: bool) -> int:
 def rank_indices(order: list[int], world: int, rank: int, drop: bool) -> list[int]:
     """Return the indices of a rank in their order."""
     total = world * examples_per_rank(len(order), world, drop)
-    return every_nth(repeated(order, total)[:total], world, rank)
+    return every_nth(repeat(order, total)[:total], world, rank)
 
 
 def every_nth(indices: list[int], world: int, rank: int) -> list[int]:
     return indices[rank::world]
 
 
-def repeated(order: list[int], total: int) -> list[int]:
+def repeat(order: list[int], total: int) -> list[int]:
     """Return the order, repeated until it has at least `total` indices."""
     return order * -(-total // len(order))
 

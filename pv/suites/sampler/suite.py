@@ -34,14 +34,13 @@ NAMES = {
     "shuffle": ("shuffle",),
     "drop": ("drop_last",),
 }
-WRITE = """cannot call {name}: {why}. Write a function or class that takes what it has of these, and pass it:
+WRITE = """cannot call {name}: {why}. Write a function or class with some of these parameters, and pass it:
 
     def make(size, batch_size, seed, world_size, rank, drop_last, shuffle):
         return {name}(...)  # its iteration is an epoch of indices or of lists of indices
 
-Of each parameter, other names are known, too:
+Parameters may have other usual names:
 {names}"""
-
 
 Item: TypeAlias = int | list[int]
 """An item that a sampler yields: an index, or the indices of a batch."""
@@ -61,7 +60,8 @@ class Case:
     def __str__(self) -> str:
         parts = [f"{self.size} example{'s' if self.size > 1 else ''}", f"batch size {self.batch}"]
         parts += [f"{self.world} ranks"] if self.world > 1 else []
-        return ", ".join([*parts, "drop_last"] if self.drop else parts)
+        parts += ["drop_last"] if self.drop else []
+        return ", ".join(parts)
 
 
 class Examples:
@@ -99,17 +99,17 @@ class Run:
         # A sampler may be endless, so read a few more items than any correct epoch has.
         return self.take(self.begin(epoch), 4 * self.case.size + 50)
 
-    def take(self, items: Iterator[object], most: int) -> list[Item]:
-        """Return the next items of an iterator, at most `most`."""
-        return [plain(item) for item in islice(items, most)]
+    def take(self, items: Iterator[object], count: int) -> list[Item]:
+        """Return the next `count` items of an iterator; fewer at its end."""
+        return [as_integers(item) for item in islice(items, count)]
 
-    def cut(self, epoch: int, after: int) -> dict[str, object]:
-        """Return the state of the sampler after `after` items of an epoch."""
+    def state_after(self, epoch: int, count: int) -> dict[str, object]:
+        """Return the state of the sampler after `count` items of an epoch."""
         iterator = self.begin(epoch)
-        self.take(iterator, after)
+        self.take(iterator, count)
         return copy.deepcopy(stateful_part(self.sampler, iterator).state_dict())
 
-    def resumed(self, epoch: int, state: dict[str, object], *, late: bool) -> list[Item]:
+    def resume(self, epoch: int, state: dict[str, object], *, late: bool) -> list[Item]:
         """Load a state, and return the rest of the epoch.
 
         Args:
@@ -117,16 +117,19 @@ class Run:
             state: The state.
             late: Whether the state is loaded after the epoch is set, or before.
         """
-        # A state of the iterator can only be loaded after the epoch has begun.
-        iterator = self.begin(epoch) if late or not stateful(self.sampler) else iter(())
+        # The state of an iterator can only be loaded after the epoch has begun.
+        iterator = self.begin(epoch) if late or not has_state(self.sampler) else iter(())
         stateful_part(self.sampler, iterator).load_state_dict(copy.deepcopy(state))
-        if stateful(self.sampler):
+        if has_state(self.sampler):
             iterator = iter(self.sampler) if late else self.begin(epoch)
         return self.take(iterator, 4 * self.case.size + 50)
 
 
 class Bench(CallableBench):
-    """A class or function that creates a sampler."""
+    """A class or function that creates a sampler.
+
+    Arguments that a `functools.partial` binds are left as they are.
+    """
 
     write, names = WRITE, NAMES
 
@@ -138,16 +141,16 @@ class Bench(CallableBench):
         free = {name: parameter for name, parameter in parameters.items() if name not in bound}
         self.arguments = self.roles_of(free)
         of_examples = [role for role in ("lengths", "data", "size") if self.arguments[role]]
-        # Of several parameters for the examples, such as lengths and dataset, pass the first and the required ones.
+        # Of several parameters for the examples, such as lengths and dataset, pass the first one, and the others only
+        # if they are required.
         for role in of_examples[1:]:
             if free[self.arguments[role]].default is not inspect.Parameter.empty:
                 self.arguments[role] = ""
         self.refuse_unknown(free, self.arguments)
         if not of_examples:
             self.refuse("no parameter is the dataset, its lengths or its size")
-        self.set_features(
-            self._reasons({**{n: p.default for n, p in parameters.items()}, **bound}, *self._first_items())
-        )
+        defaults = {name: parameter.default for name, parameter in parameters.items()}
+        self.set_features(self._reasons({**defaults, **bound}, *self._first_item()))
 
     def build(self, case: Case, epoch: int) -> Any:
         """Return a new sampler for a case; `epoch` is used only if the sampler takes it as an argument."""
@@ -165,12 +168,12 @@ class Bench(CallableBench):
         """Return the runs of all ranks of a case."""
         return [self.start(replace(case, rank=rank)) for rank in range(case.world)]
 
-    def _first_items(self) -> tuple[object, object, object]:
+    def _first_item(self) -> tuple[object, object, object]:
         """Return a sampler, its iterator, and the first item of an epoch."""
         with self.first_call():
             run = self.start(Case(size=12))
             iterator = run.begin(0)
-            first = plain(next(iterator))
+            first = as_integers(next(iterator))
         if iterator is run.sampler and not self.arguments["epoch"]:
             self.refuse("it returns an iterator, which has one epoch, and takes no `epoch`")
         return run.sampler, iterator, first
@@ -190,8 +193,8 @@ class Bench(CallableBench):
         repeats = defaults.get("replacement", False) is True or getattr(sampler, "replacement", False) is True
         seeded = names["seed"] or names["generator"]
         shuffles = names["shuffle"] or (seeded and defaults.get("shuffle") is not False)
-        saved = (stateful(sampler) or stateful(iterator)) and not names["epoch"]
-        batched = isinstance(first, list)
+        saves_state = (has_state(sampler) or has_state(iterator)) and not names["epoch"]
+        no_batches = "it yields indices" if not isinstance(first, list) else "" if names["batch"] else "no batch_size"
         return {
             "once": "it draws with replacement" if repeats else "",
             "ranks": "" if names["world"] and names["rank"] else "it takes no number of ranks and rank",
@@ -199,8 +202,8 @@ class Bench(CallableBench):
             "shuffle": "" if shuffles else "it has one order",
             "seed": "" if seeded else "it takes no seed or generator",
             "len": "" if hasattr(sampler, "__len__") else "it has no len",
-            "state": "" if saved else "it has no state_dict and load_state_dict",
-            "batches": "" if batched and names["batch"] else "it yields indices" if not batched else "no batch_size",
+            "state": "" if saves_state else "it has no state_dict and load_state_dict",
+            "batches": no_batches,
         }
 
 
@@ -209,22 +212,24 @@ def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
     return Bench(subject)
 
 
-def plain(item: Any) -> Item:
-    """Return an index as an int, or a batch as a list of indices."""
-    many = hasattr(item, "__len__") and getattr(item, "shape", None) != ()
-    return [int(index) for index in item] if many else int(item)
+def as_integers(item: Any) -> Item:
+    """Return an index as an int, or a batch as a list of ints."""
+    # A tensor without dimensions has `__len__`, and is an index.
+    is_batch = hasattr(item, "__len__") and getattr(item, "shape", None) != ()
+    return [int(index) for index in item] if is_batch else int(item)
 
 
 def stateful_part(sampler: object, iterator: object) -> Any:
     """Return the object that saves the position: the sampler, or the iterator of an epoch."""
-    return sampler if stateful(sampler) else iterator
+    return sampler if has_state(sampler) else iterator
 
 
-def stateful(part: object) -> bool:
+def has_state(part: object) -> bool:
     """Return whether an object has `state_dict` and `load_state_dict`."""
     return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
 
 
+# Strategies for the fields of `Case`.
 CASES = {"batch": st.integers(2, 5), "seed": st.integers(0, 9)}
 MANY = st.integers(16, 40)  # enough examples that two orders are not equal by chance
 RANKS = {"world": st.integers(2, 4), **CASES}
@@ -245,10 +250,10 @@ def excerpt(items: Sequence[object]) -> str:
     return f"{[*items[:6]]}" if len(items) <= 6 else f"[{', '.join(map(str, items[:6]))}, ...]"
 
 
-def check_known(indices: list[int], size: int, case: object) -> None:
+def check_bounds(indices: list[int], size: int, case: object) -> None:
     """Assert that all indices are between 0 and size - 1."""
-    foreign = sorted({*indices} - {*range(size)})
-    assert not foreign, f"of {case}, it yields {excerpt(foreign)}; indices are 0 to {size - 1}"
+    outside = sorted({*indices} - {*range(size)})
+    assert not outside, f"of {case}, it yields {excerpt(outside)}; indices are 0 to {size - 1}"
 
 
 @given(size=st.integers(1, 40), **CASES)
@@ -256,32 +261,35 @@ def falsify_every_example_once(bench: Bench, size: int, batch: int, seed: int) -
     run = bench.start(Case(size=size, batch=batch, seed=seed))
     for epoch in range(2):
         actual = flat(run.epoch(epoch))
-        check_known(actual, size, run.case)
+        check_bounds(actual, size, run.case)
         missing = sorted({*range(size)} - {*actual})
         last = f"; they are the last, incomplete batch of {size % batch}" if len(missing) == size % batch else ""
         assert not missing, f"of {run.case}, epoch {epoch} leaves out {excerpt(missing)}{last}"
-        twice = sorted(index for index, times in Counter(actual).items() if times > 1)
-        assert not twice, f"of {run.case}, epoch {epoch} has {len(actual)} indices; repeated: {excerpt(twice)}"
+        repeated = sorted(index for index, times in Counter(actual).items() if times > 1)
+        assert not repeated, f"of {run.case}, epoch {epoch} has {len(actual)} indices; repeated: {excerpt(repeated)}"
 
 
 def check_ranks(bench: Bench, case: Case) -> None:
-    """Assert that the ranks have equally many items, and divide the examples up to the padding or the dropped rest."""
+    """Assert that all ranks have the same number of items, and together every example once.
+
+    Examples may be repeated to fill up the last items, or be dropped with `drop_last`, up to the number that is needed.
+    """
     size, parts = case.size, [run.epoch(0) for run in bench.ranks(case)]
     lengths = [len(part) for part in parts]
     assert len({*lengths}) == 1, f"of {case}, the ranks have {lengths} items; the longest waits for the others"
     actual = Counter(index for part in parts for index in flat(part))
-    check_known(list(actual), size, case)
+    check_bounds(list(actual), size, case)
     missing, repeated = sorted({*range(size)} - {*actual}), actual.total() - len(actual)
-    same = "; every rank has the same" if len({*map(str, parts)}) == 1 and lengths[0] else ""
+    cause = "; every rank has the same" if len({*map(str, parts)}) == 1 and lengths[0] else ""
     # Samplers fill up or drop either whole batches on every rank, or single indices per rank.
-    full = all(isinstance(rows, list) and len(rows) == case.batch for part in parts for rows in part)
-    most = case.world * (case.batch if full else 1) - 1
+    full_batches = all(isinstance(rows, list) and len(rows) == case.batch for part in parts for rows in part)
+    limit = case.world * (case.batch if full_batches else 1) - 1
     if case.drop:
-        assert not repeated, f"of {case}, {repeated} indices are repeated, with drop_last{same}"
-        assert len(missing) <= most, f"of {case}, {excerpt(missing)} are left out; at most {most} have to be"
+        assert not repeated, f"of {case}, {repeated} indices are repeated, with drop_last{cause}"
+        assert len(missing) <= limit, f"of {case}, {excerpt(missing)} are left out; at most {limit} have to be"
     else:
-        assert not missing, f"of {case}, {excerpt(missing)} are on no rank; {repeated} indices are repeated{same}"
-        assert repeated <= most, f"of {case}, {repeated} indices are repeated; padding takes {-size % case.world}"
+        assert not missing, f"of {case}, {excerpt(missing)} are on no rank; {repeated} indices are repeated{cause}"
+        assert repeated <= limit, f"of {case}, {repeated} indices are repeated; padding takes {-size % case.world}"
 
 
 @given(size=st.integers(4, 40), **RANKS)
@@ -315,9 +323,10 @@ def falsify_epochs_have_orders_of_their_own(bench: Bench, size: int, batch: int,
 def falsify_seed_and_epoch_decide(bench: Bench, size: int, epoch: int, batch: int, seed: int) -> None:
     run, again, other = (bench.start(Case(size=size, batch=batch, seed=s)) for s in (seed, seed, seed + 17))
     orders = [run.epoch(k) for k in range(epoch + 1)]
-    direct = bool(bench.arguments["epoch"]) or hasattr(again.sampler, "set_epoch")
-    actual = again.epoch(epoch) if direct else [again.epoch(k) for k in range(epoch + 1)][-1]
-    circumstance = "set without the epochs before" if direct else "of a second sampler"
+    # A sampler without a way to set the epoch must iterate over the earlier epochs first.
+    sets_epoch = bool(bench.arguments["epoch"]) or hasattr(again.sampler, "set_epoch")
+    actual = again.epoch(epoch) if sets_epoch else [again.epoch(k) for k in range(epoch + 1)][-1]
+    circumstance = "set without the epochs before" if sets_epoch else "of a second sampler"
     assert actual == orders[-1], (
         f"of {run.case}, epoch {epoch} of seed {seed} begins with {excerpt(orders[-1])}, "
         f"and {circumstance} with {excerpt(actual)}"
@@ -331,7 +340,7 @@ def falsify_seed_and_epoch_decide(bench: Bench, size: int, epoch: int, batch: in
 def generator_states() -> dict[str, object]:
     """Return the states of the global generators of torch, random and numpy."""
     states: dict[str, object] = {"torch": torch.get_rng_state().tolist(), "random": random.getstate()}
-    numpy = sys.modules.get("numpy")
+    numpy = sys.modules.get("numpy")  # a sampler cannot draw from numpy unless it is imported
     return states if numpy is None else {**states, "numpy": str(numpy.random.get_state()[1:])}
 
 
@@ -340,11 +349,16 @@ def falsify_global_generators_are_left(bench: Bench, size: int, batch: int, seed
     case = Case(size=size, batch=batch, seed=seed)
     numpy = sys.modules.get("numpy")
     with torch.random.fork_rng(devices=[]):
-        right = bench.start(case).epoch(0)
-        torch.manual_seed(size), random.seed(size), numpy and numpy.random.seed(size)
+        expected = bench.start(case).epoch(0)
+        torch.manual_seed(size)
+        random.seed(size)
+        if numpy is not None:
+            numpy.random.seed(size)
         run, before = bench.start(case), generator_states()
         actual, after = run.epoch(0), generator_states()
-    assert actual == right, f"of {run.case}, seed {seed} has another order once the global generators are seeded anew"
+    assert actual == expected, (
+        f"of {run.case}, seed {seed} has another order once the global generators are seeded anew"
+    )
     changed = [name for name, state in before.items() if state != after[name]]
     assert not changed, (
         f"of {run.case}, with seed {seed}, it draws from the global generator of {' and '.join(changed)}"
@@ -366,31 +380,31 @@ def falsify_len(bench: Bench, size: int, world: int, batch: int, seed: int) -> N
 def falsify_resume(bench: Bench, size: int, at: int, epoch: int, batch: int, seed: int) -> None:
     world = 1 if "ranks" in bench.lacks else 2
     case = Case(size=size, world=world, rank=world - 1, batch=batch, seed=seed)
-    whole, cut, late, early = (bench.start(case) for _ in range(4))
-    orders = [whole.epoch(k) for k in range(epoch + 2)]
+    uninterrupted, cut, late, early = (bench.start(case) for _ in range(4))
+    orders = [uninterrupted.epoch(k) for k in range(epoch + 2)]
     for k in range(epoch):
         cut.epoch(k)
     at = min(at, len(orders[epoch]))
-    state = cut.cut(epoch, at)
+    state = cut.state_after(epoch, at)
     # Loops set the epoch before or after they load the state: one of the two orders must work.
-    wrong = fault(late, orders, at, state, late=True)
-    assert not wrong or not fault(early, orders, at, state, late=False), wrong
+    fault = resume_fault(late, orders, at, state, late=True)
+    assert not fault or not resume_fault(early, orders, at, state, late=False), fault
 
 
-def fault(run: Run, orders: list[list[Item]], at: int, state: dict[str, object], *, late: bool) -> str:
+def resume_fault(run: Run, orders: list[list[Item]], at: int, state: dict[str, object], *, late: bool) -> str:
     """Resume in the last epoch but one, and return the fault; "" if there is none.
 
     Args:
         run: The run to resume.
-        orders: The orders of the epochs, the last one after the epoch that is resumed.
+        orders: The orders of all epochs up to the one after the epoch that is resumed.
         at: The number of items before the cut.
         state: The state after these items.
         late: Whether the state is loaded after the epoch is set.
     """
-    order, after = orders[-2:]
-    actual = run.resumed(len(orders) - 2, state, late=late)
+    order, next_order = orders[-2:]
+    actual = run.resume(len(orders) - 2, state, late=late)
     place = f"of {run.case}, resumed after {at} of {len(order)} items of epoch {len(orders) - 2}"
-    if at == len(order) and actual == after:  # at the end of an epoch, a sampler may resume in the next one
+    if at == len(order) and actual == next_order:  # at the end of an epoch, a sampler may resume in the next one
         return ""
     if actual != order[at:]:
         mistakes = {"it starts the epoch again": order, "an item is left out": order[at + 1 :]}
@@ -398,8 +412,10 @@ def fault(run: Run, orders: list[list[Item]], at: int, state: dict[str, object],
         causes = [f"; {name}" for name, wrong in mistakes.items() if actual == wrong]
         return f"{place}, it yields {excerpt(actual)}, not {excerpt(order[at:])}{''.join(causes[:1])}"
     actual = run.epoch(len(orders) - 1)
-    skips = f"; the first {at} are skipped again" if actual == after[at:] else ""
-    return "" if actual == after else f"{place}, the next epoch is {excerpt(actual)}, not {excerpt(after)}{skips}"
+    if actual == next_order:
+        return ""
+    cause = f"; the first {at} are skipped again" if actual == next_order[at:] else ""
+    return f"{place}, the next epoch is {excerpt(actual)}, not {excerpt(next_order)}{cause}"
 
 
 @given(size=st.integers(4, 40), **CASES)
@@ -407,7 +423,7 @@ def falsify_batch_size(bench: Bench, size: int, batch: int, seed: int) -> None:
     for drop in drops(bench):
         run = bench.start(Case(size=size, drop=drop, batch=batch, seed=seed))
         sizes = [len(rows) for rows in run.epoch(0) if isinstance(rows, list)]
-        assert all(size == batch for size in sizes[:-1]), f"of {run.case}, the batches have {sizes}"
+        assert all(length == batch for length in sizes[:-1]), f"of {run.case}, the batches have {sizes}"
         assert not sizes or 0 < sizes[-1] <= batch, f"of {run.case}, the last batch has {sizes[-1]}"
-        right = [batch] * (size // batch)
-        assert not drop or sizes == right, f"of {run.case}, the batches have {sizes}, not {right}"
+        expected = [batch] * (size // batch)
+        assert not drop or sizes == expected, f"of {run.case}, the batches have {sizes}, not {expected}"

@@ -22,16 +22,16 @@ from pv.errors import PvError
 from pv.instrument import processes
 from pv.instrument.coverage import ran, seen
 from pv.suites.bench import SuiteBench
-from pv.suites.training_loop.cases import TOGETHER, equal
+from pv.suites.training_loop.cases import COMBINABLE, equal
 from pv.suites.training_loop.features import check_simplest_run, missing_features, restrict_job
 from pv.suites.training_loop.job import Job, Trainer
-from pv.suites.training_loop.processes import Template, run_and_kill, run_ranks
+from pv.suites.training_loop.processes import ForkServer, run_and_kill, run_ranks
 from pv.suites.training_loop.run import Run, observe
 
-PATIENCE_S = 20.0
-"""Seconds that a bench waits in total for runs that other processes make; then it makes the runs itself.
+WAIT_S = 20.0
+"""Seconds that a bench waits in total for runs of other processes; after that it makes the runs itself.
 
-A process that waited longer would be reported as one that hangs.
+A process that waited longer would be reported as hanging.
 """
 SIMPLEST = Job(train=equal(4))
 """The job that every loop can run."""
@@ -72,18 +72,18 @@ class Bench(SuiteBench):
         self.directory = directory or Path(tempfile.mkdtemp())
         # The runs of this process, by the text of their job and how it was run; a run of several ranks is a list.
         self._runs: dict[str, list[Run]] = {}
-        self._patience = PATIENCE_S
+        self._wait_left_s = WAIT_S
         self._warm = False
         self._is_fresh = directory is not None  # the process of one claim, which has run nothing
-        self._template: Template | None = None
+        self._fork_server: ForkServer | None = None
 
     @property
     def lacks(self) -> dict[str, str]:  # type: ignore[override]  # the base class stores it; here it follows the trainer
         """Return, by feature that the trainer does not have, the reason."""
         lacks = missing_features(self.trainer)
         # The claims about combinations, which need `pairs`, need two features to combine.
-        if len(TOGETHER.keys() - lacks.keys()) < 2:
-            lacks["pairs"] = f"it has fewer than two of {', '.join(TOGETHER)}"
+        if len(COMBINABLE.keys() - lacks.keys()) < 2:
+            lacks["pairs"] = f"it has fewer than two of {', '.join(COMBINABLE)}"
         return lacks
 
     def warm_up(self, needs: Collection[str] = ()) -> None:
@@ -94,18 +94,18 @@ class Bench(SuiteBench):
 
         Raises:
             Contradiction: The run shows a feature that the adapter declares to be missing.
-            Placeholder: A part of the adapter that every claim needs is to be filled in. Other skips are ignored here,
-                since the claims that run into them report them.
-            Exception: What the loop or its adapter raises.
+            Placeholder: A part of the adapter that every claim needs is still a placeholder. Another SkipTest is
+                ignored here, since it is reported by the claims that meet the same reason.
+            Exception: Any error of the loop or its adapter, unless the claim is about ranks and the job runs in ranks.
         """
         from pv.suites.training_loop.adapters.handwritten import Placeholder
 
         if self._warm:
             return
-        # Ranks are forked from a process that has run nothing, so the template is made before the first run.
+        # Ranks are forked from a process that has run nothing, so the fork server starts before the first run.
         if self._is_fresh and "ranks" in needs:
-            self._template = Template()
-        before = set(seen)
+            self._fork_server = ForkServer()
+        seen_before = set(seen)
         try:
             check_simplest_run(self.trainer, self.run(SIMPLEST))
         except Placeholder:
@@ -117,21 +117,21 @@ class Bench(SuiteBench):
                 raise
         self._warm = True
         # Do not count the code of this run as reached: only code that the claim itself reaches gets mutants.
-        ran.update(seen - before)
-        seen.intersection_update(before)
+        ran.update(seen - seen_before)
+        seen.intersection_update(seen_before)
         self._runs.clear()
         self.used.clear()
 
     def _runs_in_ranks(self) -> bool:
         """Return whether the simplest job runs in two processes."""
         # Processes start slowly, so store a failure for the benches of all claims.
-        failed = self.directory / "simplest-job-fails-in-ranks"
-        if failed.exists():
+        failure = self.directory / "simplest-job-fails-in-ranks"
+        if failure.exists():
             return False
         try:
             self.ranks(SIMPLEST, 2)
         except Exception:
-            failed.touch()
+            failure.touch()
             return False
         return True
 
@@ -142,7 +142,7 @@ class Bench(SuiteBench):
             job: The job; it is restricted to the features of the trainer, and gets another directory.
 
         Raises:
-            SkipTest: As `observe`.
+            SkipTest: The adapter ignores a setting of the job, the run does not end, or no steps are observed.
         """
         job = self._restrict(job)
         return self._cached_run(repr(job), lambda place: observe(self.trainer, replace(job, directory=place)))
@@ -201,7 +201,7 @@ class Bench(SuiteBench):
         job = self._restrict(job, size)
         return self._cached_ranks(
             f"{job!r} x {size}",
-            lambda place: run_ranks(self.trainer, replace(job, directory=place), size, self._template),
+            lambda place: run_ranks(self.trainer, replace(job, directory=place), size, self._fork_server),
         )
 
     def resume_ranks(self, uninterrupted: list[Run], step: int) -> list[Run]:
@@ -219,7 +219,7 @@ class Bench(SuiteBench):
         def resume(place: Path) -> list[Run]:
             saved = _copy(first, step, place)
             resumed = replace(first.job, directory=place, resume=saved)
-            runs = run_ranks(self.trainer, resumed, len(uninterrupted), self._template)
+            runs = run_ranks(self.trainer, resumed, len(uninterrupted), self._fork_server)
             return [replace(run, done=step) for run in runs]
 
         return self._cached_ranks(
@@ -257,16 +257,16 @@ class Bench(SuiteBench):
         """Return the job with only the settings and examples that the trainer can run."""
         return restrict_job(job, missing_features(self.trainer), ranks)
 
-    def _cached_run(self, job: str, make: Callable[[Path], Run]) -> Run:
-        """Return the cached run with the key `job`; if there is none, make it in a new directory."""
-        return self._cached_ranks(job, lambda place: [make(place)])[0]
+    def _cached_run(self, key: str, make: Callable[[Path], Run]) -> Run:
+        """Return the cached run with a key; if there is none, call `make` with a new directory."""
+        return self._cached_ranks(key, lambda place: [make(place)])[0]
 
-    def _cached_ranks(self, job: str, make: Callable[[Path], list[Run]]) -> list[Run]:
-        """Return the cached runs with the key `job`, one per rank, and record that the claim uses them."""
-        if job not in self._runs:
-            self._runs[job] = self._stored_runs(self.directory / hashlib.sha256(job.encode()).hexdigest()[:20], make)
-        self.used.extend(self._runs[job])
-        return self._runs[job]
+    def _cached_ranks(self, key: str, make: Callable[[Path], list[Run]]) -> list[Run]:
+        """Return the cached runs with a key, one per rank, and record that the claim uses them."""
+        if key not in self._runs:
+            self._runs[key] = self._stored_runs(self.directory / hashlib.sha256(key.encode()).hexdigest()[:20], make)
+        self.used.extend(self._runs[key])
+        return self._runs[key]
 
     def _stored_runs(self, place: Path, make: Callable[[Path], list[Run]]) -> list[Run]:
         """Return the runs that are stored beside the directory `place`; if there are none, make and store them.
@@ -276,8 +276,8 @@ class Bench(SuiteBench):
         record = place.with_suffix(".run")
         began = time.monotonic()
         # The first process that gets the lock makes the runs; the others wait for the lock, and read the record.
-        with _locked(place.with_suffix(".lock"), self._patience) as locked:
-            self._patience -= time.monotonic() - began
+        with _locked(place.with_suffix(".lock"), self._wait_left_s) as locked:
+            self._wait_left_s -= time.monotonic() - began
             if not locked:
                 return make(Path(tempfile.mkdtemp(dir=self.directory)))
             if not record.exists():
@@ -297,11 +297,11 @@ def _copy(uninterrupted: Run, step: int, place: Path) -> Path:
     if step not in reported:
         raise SkipTest(f"the adapter reports no checkpoint of step {step}, after which one is due")
     later = {path for at, path in reported.items() if at > step}
-    what = f"the adapter reports {reported[step]} as the checkpoint of step {step}"
+    statement = f"the adapter reports {reported[step]} as the checkpoint of step {step}"
     if reported[step] in later:
-        raise SkipTest(f"{what}, and of a later step: report a path of its own for each, such as a copy")
+        raise SkipTest(f"{statement}, and of a later step: report a path of its own for each, such as a copy")
     if not (reported[step].is_relative_to(home) and reported[step].exists()):
-        raise SkipTest(f"{what}, and no such file exists in {home} when the run ends: do not remove it")
+        raise SkipTest(f"{statement}, and no such file exists in {home} when the run ends: do not remove it")
 
     def ignored(folder: str, names: list[str]) -> set[str]:
         return {name for name in names if Path(folder, name) in later}
@@ -311,6 +311,7 @@ def _copy(uninterrupted: Run, step: int, place: Path) -> Path:
 
 
 def _write(path: Path, runs: list[Run]) -> None:
+    """Store runs, with the code and files that this process has used, atomically in a file."""
     partial = path.with_suffix(".partial")
     # torch.save, since pickle would write a storage once for each tensor that views it.
     torch.save((runs, sorted(seen), processes.current_trace()), partial)
@@ -330,10 +331,10 @@ def _read(path: Path) -> list[Run]:
 
 
 @contextmanager
-def _locked(path: Path, patience_s: float) -> Iterator[bool]:
-    """Try to lock a file for the time of the context, for at most `patience_s` seconds; yield whether it is locked."""
+def _locked(path: Path, wait_s: float) -> Iterator[bool]:
+    """Lock a file inside the context; wait for the lock for at most `wait_s` seconds. Yield whether it is locked."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    end = time.monotonic() + patience_s
+    end = time.monotonic() + wait_s
     with path.open("w") as file:
         while not (locked := _lock(file.fileno())) and time.monotonic() < end:
             time.sleep(0.05)
@@ -341,6 +342,7 @@ def _locked(path: Path, patience_s: float) -> Iterator[bool]:
 
 
 def _lock(descriptor: int) -> bool:
+    """Try to lock a file without waiting, and return whether it is locked."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

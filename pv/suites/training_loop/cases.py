@@ -37,7 +37,8 @@ def unequal(n: int, start: int = 1) -> tuple[Example, ...]:
 
 
 def _ending_scored(name: int, length: int, mask: int) -> Example:
-    # Score the last token, so that every row has a label, and cut the mask to the row.
+    """Return an example with these scored tokens, and with a scored last token, so that every row has a label."""
+    # The mask has a bit for each token after the first: set the last bit, and cut the mask to the row.
     return example(name, length, (mask | 1 << (length - 2)) & (1 << (length - 1)) - 1)
 
 
@@ -46,7 +47,7 @@ DIVERGING = 4000.0
 """A learning rate at which the loss only rises, so that the first checkpoint is the best."""
 
 
-TOGETHER: dict[str, Callable[[Job], Job]] = {
+COMBINABLE: dict[str, Callable[[Job], Job]] = {
     "accumulate": lambda job: replace(job, accumulate=2),
     "schedule": lambda job: replace(job, schedule="linear", warmup=2),
     "optimizer": lambda job: replace(job, optimizer="adamw", rate=0.01),
@@ -57,7 +58,7 @@ TOGETHER: dict[str, Callable[[Job], Job]] = {
     "smoothing": lambda job: replace(job, smoothing=0.2),
     "evaluate": lambda job: replace(job, evaluated=tuple(example(k, 4, 0b111) for k in range(20, 24)), eval_every=1),
 }
-"""By feature: a function that adds the feature to a job. The claims about combinations combine these features."""
+"""The features that the claims about combinations combine; by feature: a function that adds the feature to a job."""
 EVALUATING = Job(train=unequal(6), evaluated=EVALUATED, eval_every=2, epochs=2, dropout=0.3)
 """A job with evaluations and dropout."""
 SAVED = Job(train=unequal(7), epochs=2, optimizer="adamw", rate=0.01, schedule="linear", save_every=1, dropout=0.3)
@@ -71,7 +72,7 @@ def unequal_examples(smallest: int) -> st.SearchStrategy[tuple[Example, ...]]:
 
 
 class Shape(TypedDict):
-    """What `shapes` draws: arguments of a job; `max_steps` only where a claim adds it."""
+    """The arguments of a job that `shapes` draws. `max_steps` is added by single claims."""
 
     train: tuple[Example, ...]
     batch: int

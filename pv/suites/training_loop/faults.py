@@ -275,7 +275,7 @@ def scale_keeps_growing(original: Update, training: Training) -> float:
 
 def averages_first(original: Update, training: Training) -> float:
     """Update the average of the weights before the step."""
-    loop.average(training.average, training.model, training.job.average)
+    loop.update_average(training.average, training.model, training.job.average)
     before = copy.deepcopy(training.average.state_dict())
     rate = original(training)
     # The original updates the average as well, after the step: undo this update.

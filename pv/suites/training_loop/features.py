@@ -1,9 +1,9 @@
 """Read the features that an adapter declares, restrict jobs to them, and check the declarations.
 
 An adapter declares features in one mapping, `features`: True for a feature that the trainer has, and the reason for a
-feature that it does not have. Some loops have one label for each example, some score every token, some have rows of one
-length, some count steps alone or epochs alone, and some take a step on each batch. `restrict_job` changes a job so that
-such a loop can run it.
+feature that it does not have. Examples of trainers with missing features are loops with one label per example, loops
+that score every token, and loops that count only steps or only epochs. `restrict_job` changes a job so that such a
+trainer can run it.
 """
 
 import inspect
@@ -26,9 +26,9 @@ Features: TypeAlias = Mapping[str, bool | str]
 """By the name of a feature: True if the trainer has it, else the reason why not, or False without a reason."""
 LOGGED = ("loss", "rate", "norm")
 """The features that are numbers in the logs of a report."""
-LENGTH = 5
+FIXED_LENGTH = 5
 """Length of all rows, in tokens, for a trainer without `lengths`."""
-_OF_SEQUENCES = ("masks", "gaps", "lengths", "padding", "noise")
+_NEED_SEQUENCES = ("masks", "gaps", "lengths", "padding", "noise")
 """The features that a trainer without `sequences` does not have either."""
 _DECLARED_FALSE = "`features` of its adapter says False"
 _NOT_DECLARED = "`features` of its adapter does not name it"
@@ -37,14 +37,14 @@ _NOT_DECLARED = "`features` of its adapter does not name it"
 def declared_features(trainer: object) -> dict[str, bool | str]:
     """Return the features that an adapter declares, including the declarations of its base classes.
 
-    The `features` of a class extend the `features` of its base classes, and the `features` of an object extend the ones
-    of its class. The names that adapters of version 0.2 use (`has`, `lacks`, `without`, `logged`) are read, too.
+    The `features` of a class extend the `features` of its base classes, and the `features` of an object extend the
+    `features` of its class. The attributes of version 0.2 (`has`, `lacks`, `without`, `logged`) are read, too.
 
     Args:
         trainer: An adapter.
 
     Returns:
-        By feature, True or the reason why the trainer does not have the feature; False without a reason.
+        By feature: True if the trainer has it, else the reason why not, or False without a reason.
     """
     features, old = _merged_features(trainer), _old_names(trainer)
     return _from_old_names(features, old) if old else features
@@ -76,9 +76,8 @@ def missing_features(trainer: object) -> dict[str, str]:
     declared = declared_features(trainer)
     with_attribute = {name for name in ATTRIBUTES if getattr(trainer, name, None) is not None}
     missing = dict.fromkeys(sorted(OPT_IN - declared.keys() - with_attribute), _NOT_DECLARED)
-    missing |= {
-        name: _DECLARED_FALSE if why is False else str(why) for name, why in declared.items() if why is not True
-    }
+    reasons = {name: value for name, value in declared.items() if value is not True}
+    missing |= {name: _DECLARED_FALSE if value is False else str(value) for name, value in reasons.items()}
     return implied_missing(missing)
 
 
@@ -98,7 +97,7 @@ def implied_missing(missing: Mapping[str, str]) -> dict[str, str]:
     reasons = dict(missing)
     if "sequences" in reasons:
         one_label = f"an example has one label ({reasons['sequences']})"
-        reasons = dict.fromkeys(_OF_SEQUENCES, one_label) | reasons
+        reasons = dict.fromkeys(_NEED_SEQUENCES, one_label) | reasons
     if {"masks", "lengths"} <= reasons.keys():
         reasons.setdefault("unequal", f"every example has as many scored tokens ({reasons['lengths']})")
     if "epochs" in reasons:
@@ -128,7 +127,8 @@ def restrict_job(job: Job, missing: Collection[str], ranks: int = 1) -> Job:
     if "accumulate" in missing:
         job = replace(job, batch=job.batch * job.accumulate, accumulate=1)
     if "max_steps" in missing and job.max_steps is not None:
-        job = replace(job, epochs=-(-job.max_steps // (planned_steps(job, ranks) // job.epochs)), max_steps=None)
+        per_epoch = planned_steps(job, ranks) // job.epochs
+        job = replace(job, epochs=math.ceil(job.max_steps / per_epoch), max_steps=None)
     if "warmup" in missing:
         job = replace(job, warmup=0)
     return replace(
@@ -152,12 +152,16 @@ def planned_steps(job: Job, ranks: int = 1) -> int:
 
 
 def _restrict_example(example: Example, missing: Set[str]) -> Example:
-    """Return an example that a trainer without some of `sequences`, `lengths`, `masks` and `gaps` can use."""
+    """Return an example that a trainer without some of `sequences`, `lengths`, `masks` and `gaps` can use.
+
+    Its name, the first token, stays.
+    """
     tokens, labels = example.tokens, example.labels
     if "sequences" in missing:
         return Example(tokens[:2], (labels[0], tokens[1]))
+    # Shorten or repeat the tokens after the name.
     if "lengths" in missing:
-        tokens, labels = ((row[0], *islice(cycle(row[1:]), LENGTH - 1)) for row in (tokens, labels))
+        tokens, labels = ((row[0], *islice(cycle(row[1:]), FIXED_LENGTH - 1)) for row in (tokens, labels))
     # Without gaps, the number of tokens that are not scored stays, but they come first, like a prompt.
     ignored = 0 if "masks" in missing else labels[1:].count(IGNORED)
     if missing & {"masks", "gaps"}:
@@ -171,7 +175,7 @@ OLD_NAMES = ("has", "lacks", "without", "logged")
 
 
 class OldLacks:
-    """The attribute `lacks` of the adapters in `pv`, by feature the reason why it is missing, as in version 0.2.
+    """The attribute `lacks` of the adapters in `pv`, as in version 0.2: the reasons of missing features, by feature.
 
     Subclasses written for version 0.2 extend it: `lacks = {**Lightning.lacks, "schedule": "..."}`.
     """
@@ -181,8 +185,8 @@ class OldLacks:
         for base in reversed(owner.__mro__):
             declared |= vars(base).get("features", {})
         declared |= vars(trainer).get("features", {}) if trainer is not None else {}
-        there = {*getattr(owner, "has", ()), *getattr(owner, "logged", ())}
-        return {name: str(why) for name, why in declared.items() if why is not True and name not in there}
+        present = {*getattr(owner, "has", ()), *getattr(owner, "logged", ())}
+        return {name: str(why) for name, why in declared.items() if why is not True and name not in present}
 
 
 def _old_names(trainer: object) -> dict[str, Any]:
@@ -232,15 +236,15 @@ def old_contradictions(trainer: object) -> Iterator[str]:
     """Yield a message for each feature that old names declare both as present and as missing, or that is unknown."""
     old = _old_names(trainer)
     missing = dict.fromkeys(old.get("lacks", ()), "lacks") | dict.fromkeys(old.get("without", ()), "without")
-    for where in ("has", "logged"):
-        for name in sorted({*old.get(where, ())} & missing.keys()):
-            yield f"`{where}` names {name!r}, and so does `{missing[name]}`"
+    for attribute in ("has", "logged"):
+        for name in sorted({*old.get(attribute, ())} & missing.keys()):
+            yield f"`{attribute}` names {name!r}, and so does `{missing[name]}`"
     for name in old.get("logged", ()):
         if name not in LOGGED:
             yield f"`logged` names an unknown number {name!r}: expected loss, rate or norm"
 
 
-PARTS = {
+REQUIRED_ATTRIBUTES = {
     "network": ("network", "logits", "tokens", "frozen"),
     "network_optimizer": ("network_optimizer",),
     "network_evaluation": ("evaluate_network",),
@@ -251,7 +255,7 @@ PARTS = {
     "newest": ("newest",),
 }
 """By feature: the attributes that an adapter with the feature must have."""
-VALUES = {
+EXPECTED_VALUES = {
     "features": "a dictionary of features to True, or to the reason why the loop does not have it",
     "not_claimed": "a dictionary of ids of claims to reasons",
     "tolerance": "a number",
@@ -282,13 +286,13 @@ def check_adapter(trainer: object) -> None:
         trainer: The adapter.
 
     Raises:
-        NoAdapter: A value is missing or of another type, or a feature is unknown, which would be ignored otherwise.
+        NoAdapter: A required attribute is missing, an attribute has another type, or a feature is unknown.
         Contradiction: A feature needs an attribute that the adapter does not have, or no feature ends a run.
 
     Warns:
         FutureWarning: The adapter uses names of version 0.2. The text says what to write.
     """
-    for attribute in VALUES:
+    for attribute in EXPECTED_VALUES:
         _check_value(trainer, attribute)
     for attribute in ("features", *OLD_NAMES[:-1]):
         for feature in getattr(trainer, attribute, ()):
@@ -302,8 +306,8 @@ def check_adapter(trainer: object) -> None:
 
 
 def _check_value(trainer: object, attribute: str) -> None:
-    """Raise `NoAdapter` if an attribute of `VALUES` is required and missing, or is of another type."""
-    place, expected = f"{name_of(type(trainer))}.{attribute}", VALUES[attribute]
+    """Raise `NoAdapter` if an attribute of `EXPECTED_VALUES` is required and missing, or is of another type."""
+    place, expected = f"{name_of(type(trainer))}.{attribute}", EXPECTED_VALUES[attribute]
     if callable(inspect.getattr_static(trainer, attribute, None)):
         raise NoAdapter(f"{place} must be {expected}, it is a method: write it as an attribute or property")
     if attribute in ("features", "tolerance") and not hasattr(trainer, attribute) and not hasattr(trainer, "lacks"):
@@ -326,7 +330,7 @@ def _incomplete_declarations(trainer: object) -> Iterator[str]:
     if all(declared.get(name, True) is not True for name in ("epochs", "max_steps")):
         yield "neither `epochs` nor `max_steps` ends a run"
     for name in (name for name, value in declared.items() if value is True):
-        if absent := [part for part in PARTS.get(name, ()) if getattr(trainer, part, None) is None]:
+        if absent := [part for part in REQUIRED_ATTRIBUTES.get(name, ()) if getattr(trainer, part, None) is None]:
             yield f"`features` has {name!r}, and there is no `{'`, no `'.join(absent)}`"
 
 

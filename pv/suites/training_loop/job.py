@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from pv.suites.training_loop.probe import PAD, TEXT, Probe, recorder
 
-HEAD = 0.1
-"""Factor of the rate in the parameter group of the head."""
+HEAD_FACTOR = 0.1
+"""Learning rate of the head's parameter group, relative to the rate of the other parameters."""
 IGNORED = -100
 """The label of a token that is not scored."""
 
@@ -34,7 +34,7 @@ class Example:
 
     @property
     def scored(self) -> int:
-        """Return the number of scored tokens: the first label has no prediction."""
+        """Return the number of scored tokens. The first label does not count, since no position predicts it."""
         return sum(label != IGNORED for label in self.labels[1:])
 
     def cropped(self, length: int | None) -> "Example":
@@ -49,7 +49,7 @@ class Job:
     Attributes:
         directory: Where the run writes its files; the bench chooses it.
         train: The training examples.
-        evaluated: The examples of evaluations.
+        evaluated: The evaluation examples.
         batch: Examples of a micro-batch on one process.
         accumulate: Micro-batches of an optimizer step.
         epochs: Passes over the training examples.
@@ -73,7 +73,7 @@ class Job:
         pad_multiple: Rows are padded to a multiple of this length.
         noise: Whether one token of every row is drawn from PyTorch's default generator, like an augmentation.
         workers: Processes of the data loader.
-        groups: Whether the head is a parameter group with `HEAD` times the rate of the other parameters.
+        groups: Whether the head is a parameter group with `HEAD_FACTOR` times the rate of the other parameters.
         decay: Weight decay of matrices; biases have none.
         scaler: Whether a gradient scaler scales the loss.
         average: Decay of the running average of the weights: the fraction of the old average that a step keeps. The
@@ -140,14 +140,14 @@ class Job:
 
     def _nan_forwards(self) -> list[int]:
         """Return the numbers, from 0, of the forwards in eval mode that return NaN: all batches of an evaluation."""
-        size = -(-len(self.evaluated) // self.eval_batch)
-        return [evaluation * size + batch for evaluation in self.nan_evaluations for batch in range(size)]
+        batches = -(-len(self.evaluated) // self.eval_batch)
+        return [evaluation * batches + batch for evaluation in self.nan_evaluations for batch in range(batches)]
 
     def collate(self, examples: list[Example]) -> dict[str, Tensor]:
-        """Return a batch: `input_ids`, `attention_mask` and unshifted `labels`, int64 [B, T], padded on the right."""
-        return padded([self.drawn(example) for example in examples], self.pad_multiple or 1)
+        """Return `input_ids`, `attention_mask` and unshifted `labels` as int64 tensors [B, T], padded on the right."""
+        return padded([self.with_noise(example) for example in examples], self.pad_multiple or 1)
 
-    def drawn(self, example: Example) -> Example:
+    def with_noise(self, example: Example) -> Example:
         """Return the example as the data set returns it: with `noise`, the second token is drawn at random."""
         if not self.noise:
             return example

@@ -22,7 +22,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
-from pv.suites.training_loop.job import HEAD, IGNORED, OPT_IN, Example, Job, Report, probe_of
+from pv.suites.training_loop.job import HEAD_FACTOR, IGNORED, OPT_IN, Example, Job, Report, probe_of
 from pv.suites.training_loop.network import OwnNetwork, logits_of
 from pv.suites.training_loop.probe import token_loss
 
@@ -65,13 +65,13 @@ def remaining_windows(windows: list[Sequence[Sequence[int]]], taken: int) -> lis
 
 def remaining_epochs(job: Job, done: int) -> Iterator[list[Sequence[Sequence[int]]]]:
     """Yield the windows of every epoch that follow after `done` steps, one list per epoch, up to the last step."""
-    steps, planned = len(epoch_windows(job, 0)), planned_steps(job)
-    while done < planned and steps:
+    per_epoch, planned = len(epoch_windows(job, 0)), planned_steps(job)
+    while done < planned and per_epoch:
         # The position follows from the number of steps alone, so a checkpoint needs to store nothing else.
-        epoch, taken = divmod(done, steps)
-        left = remaining_windows(epoch_windows(job, epoch), taken)[: planned - done]
-        yield left
-        done += len(left)
+        epoch, taken = divmod(done, per_epoch)
+        windows_left = remaining_windows(epoch_windows(job, epoch), taken)[: planned - done]
+        yield windows_left
+        done += len(windows_left)
 
 
 def due(step: int, every: int) -> bool:
@@ -85,7 +85,13 @@ def stop_requested(job: Job, step: int) -> bool:
 
 
 def rate_factor(job: Job, done: int, planned: int) -> float:
-    """Return the factor of the rate in the step after `done` steps: linear warm-up, then linear decay."""
+    """Return the factor of the rate in the step after `done` steps: linear warm-up, then linear decay to 0.
+
+    Args:
+        job: The job, with its schedule and the steps of its warm-up.
+        done: The number of steps done.
+        planned: The number of planned steps.
+    """
     if job.schedule == "constant":
         return 1.0
     if done < job.warmup:
@@ -124,7 +130,7 @@ class State:
     # The number of scored tokens since the start of the run.
     tokens: int = 0
     # The sums of the micro-batches of each step since the last log.
-    since: list[list[Sums]] = field(default_factory=list)
+    unlogged: list[list[Sums]] = field(default_factory=list)
     # The smallest evaluation loss and its step.
     best: tuple[float, int] | None = None
     logs: list[dict[str, float]] = field(default_factory=list)
@@ -172,7 +178,8 @@ def refuse_later_checkpoints(directory: Path, step: int) -> None:
 def save(training: Training) -> None:
     """Save a checkpoint under a temporary name, then rename it, so that no incomplete checkpoint is visible."""
     path = training.job.directory / f"step-{training.state.step}"
-    # POSIX renames a directory atomically: a reader sees a complete checkpoint or none.
+    # POSIX renames a directory atomically: a reader sees a complete checkpoint or none. Both paths may exist: the
+    # temporary one from a run that was killed, the other one from a run that took the step before a resume.
     unfinished = partial_path(path)
     for folder in (unfinished, path):
         shutil.rmtree(folder, ignore_errors=True)
@@ -239,23 +246,27 @@ def model_in(directory: Path) -> dict[str, Tensor]:
 
 def best_model(training: Training) -> nn.Module | None:
     """Return a model with the weights of the best checkpoint; None if there is no such checkpoint."""
-    state, model = training.state, copy.deepcopy(training.model)
-    path = checkpoints(training.job.directory).get(state.best[1]) if state.best else None
-    if path is not None:
-        model.load_state_dict(model_in(path))
-    return model if path is not None else None
+    best = training.state.best
+    path = checkpoints(training.job.directory).get(best[1]) if best else None
+    if path is None:
+        return None
+    model = copy.deepcopy(training.model)
+    model.load_state_dict(model_in(path))
+    return model
 
 
-def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Batch]]:
-    """Yield the batches of each window of an epoch.
+def load_windows(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Batch]]:
+    """Yield the batches of each window of an epoch, whose row numbers are given by window and micro-batch.
 
     The loader has its own generator: without one, it would draw a seed from the default generator, and dropout would
     draw other numbers after a resume.
     """
-    rows: Any = [rows for window in epoch for rows in window]
+    row_numbers: Any = [rows for window in epoch for rows in window]
     train: Any = [crop_example(example, job.crop) for example in job.train]
     draw = torch.Generator().manual_seed(job.seed)
-    loader = DataLoader(train, batch_sampler=rows, collate_fn=job.collate, num_workers=job.workers, generator=draw)
+    loader = DataLoader(
+        train, batch_sampler=row_numbers, collate_fn=job.collate, num_workers=job.workers, generator=draw
+    )
     loaded = iter(loader)
     for window in epoch:
         yield [next(loaded) for _ in window]
@@ -282,14 +293,14 @@ def groups(job: Job, model: nn.Module) -> list[dict[str, object]]:
     # By identity: a tied head shares its parameter with the embedding.
     head = {id(parameter) for parameter in probe_of(model).head.parameters()} if job.groups else set()
     parameters = trained_parameters(model)
-    head_rate = {"lr": job.rate * HEAD}
+    head_rate = {"lr": job.rate * HEAD_FACTOR}
     if job.decay is not None:
         return [
             {"params": [p], "weight_decay": decay_of(p, job.decay), **(head_rate if id(p) in head else {})}
             for p in parameters
         ]
-    rest, of_head = ([p for p in parameters if (id(p) in head) is in_head] for in_head in (False, True))
-    return [{"params": rest}, *([{"params": of_head, **head_rate}] if of_head else [])]
+    body, of_head = ([p for p in parameters if (id(p) in head) is in_head] for in_head in (False, True))
+    return [{"params": body}, *([{"params": of_head, **head_rate}] if of_head else [])]
 
 
 def make_optimizer(job: Job, model: nn.Module) -> Optimizer:
@@ -337,9 +348,9 @@ def backward(training: Training, window: Sequence[Batch]) -> list[Sums]:
     training.optimizer.zero_grad()
     counts = [scored(batch["labels"]) for batch in window]
     sums = []
-    for batch, count, share in zip(window, counts, loss_factors(counts), strict=True):
+    for batch, count, factor in zip(window, counts, loss_factors(counts), strict=True):
         nats = training_loss(training.job, training.model, batch)
-        training.scaler.scale(nats * share).backward()
+        training.scaler.scale(nats * factor).backward()
         sums.append((float(nats.detach()), count))
     return sums
 
@@ -363,7 +374,7 @@ def update(training: Training) -> float:
     training.scaler.update()
     # A skipped step does not count: neither the average nor the schedule advances.
     if not is_skipped(scale, training.scaler):
-        average(training.average, training.model, training.job.average)
+        update_average(training.average, training.model, training.job.average)
         training.scheduler.step()
     return rate
 
@@ -374,9 +385,9 @@ def is_skipped(scale: float, scaler: GradScaler) -> bool:
 
 
 @torch.no_grad()
-def average(mean: nn.Module, model: nn.Module, decay: float | None) -> None:
-    """Update the running average of the weights of a model."""
-    for parameter, new in zip(mean.parameters(), model.parameters(), strict=True):
+def update_average(average: nn.Module, model: nn.Module, decay: float | None) -> None:
+    """Update the running average of the weights of a model. None is a decay of 0: the average equals the weights."""
+    for parameter, new in zip(average.parameters(), model.parameters(), strict=True):
         parameter.copy_(moving_average(parameter, new, decay or 0.0))
 
 
@@ -390,18 +401,18 @@ def train_step(training: Training, window: Sequence[Batch]) -> None:
     job, state = training.job, training.state
     note(training, "step_begin")
     # The order matters: backward, check, unscale, clip, step, schedule, then logs, evaluation and checkpoint.
-    state.since.append(backward(training, window))
-    refuse_not_finite(state.since[-1], state.step + 1)
+    state.unlogged.append(backward(training, window))
+    refuse_not_finite(state.unlogged[-1], state.step + 1)
     # Clipping needs true gradients: divide by the scale first.
     if job.scaler:
         training.scaler.unscale_(training.optimizer)
     norm = clip(trained_parameters(training.model), job.clip)
     rate = update(training)
     state.step += 1
-    state.tokens += tokens_of(state.since[-1])
+    state.tokens += tokens_of(state.unlogged[-1])
     if due(state.step, job.log_every):
-        state.logs.append(log_row(state.step, state.since, rate, norm) | {"tokens": state.tokens})
-        state.since = []
+        state.logs.append(log_row(state.step, state.unlogged, rate, norm) | {"tokens": state.tokens})
+        state.unlogged = []
         note(training, "log")
     if due(state.step, job.eval_every):
         state.evaluations.append((state.step, evaluate(job, training.model)))
@@ -432,18 +443,18 @@ def token_mean(sums: Sequence[Sums]) -> float:
     return sum(nats for nats, _ in sums) / max(sum(tokens for _, tokens in sums), 1)
 
 
-def log_row(step: int, since: Sequence[Sequence[Sums]], rate: float, norm: float) -> dict[str, float]:
+def log_row(step: int, unlogged: Sequence[Sequence[Sums]], rate: float, norm: float) -> dict[str, float]:
     """Return a row of the log: the token mean since the last row, and the rate and gradient norm of the step.
 
     Args:
         step: The number of the step.
-        since: The sums of the micro-batches of each step since the last row.
+        unlogged: The sums of the micro-batches of each step since the last row.
         rate: The learning rate of the step.
         norm: The norm of the gradient before clipping.
     """
     return {
         "step": step,
-        "loss": token_mean([batch for window in since for batch in window]),
+        "loss": token_mean([batch for window in unlogged for batch in window]),
         "rate": rate,
         "norm": norm,
     }
@@ -508,7 +519,7 @@ class Loop(OwnNetwork):
         note(training, "train_begin")
         for epoch in remaining_epochs(job, training.state.step):
             note(training, "epoch_begin")
-            for window in load(job, epoch):
+            for window in load_windows(job, epoch):
                 train_step(training, window)
                 # A stop ends the epoch first, so that its `epoch_end` is called too.
                 if stop_requested(job, training.state.step):
@@ -521,7 +532,7 @@ class Loop(OwnNetwork):
 
 
 def begin(job: Job) -> Training:
-    """Return the parts of a run before its first step, or restored from its checkpoint."""
+    """Create the objects of a run; restore their state from the checkpoint `job.resume` if there is one."""
     torch.manual_seed(job.seed)
     model = job.model()
     # The optimizer is created after the model is complete: later parameters would not be trained.

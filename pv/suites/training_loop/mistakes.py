@@ -39,8 +39,8 @@ LIMITS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Usual limits for clipping the norm of a gradient."""
 LEAST_SCALE = 100.0
 """Smallest factor that counts as the scale of a scaler. A smaller one may be the number of tokens or examples."""
-LOW = (torch.bfloat16, torch.float16)
-"""Dtypes of low precision, whose rounding exceeds the tolerance."""
+LOW_PRECISION = (torch.bfloat16, torch.float16)
+"""Dtypes whose rounding exceeds the tolerance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ def _mean(window: Window, rows: Sequence[Example], tokens: int | None = None) ->
 
 
 def _sum(gradients: Iterable[Gradient]) -> Gradient:
+    """Return the sum of gradients, parameter by parameter."""
     terms = list(gradients)
     return {name: torch.stack([gradient[name] for gradient in terms]).sum(0) for name in terms[0]}
 
@@ -117,7 +118,7 @@ def _is_positive_multiple(actual: Mapping[str, Tensor | None], expected: Gradien
 
 
 def gradient_ratio(run: Run, k: int, tolerance: float) -> float | None:
-    """Return the factor by which the gradient of the step at index k is a multiple of the token mean's, or None."""
+    """Return the factor between the gradient of the step at index k and the correct one; None if it is no multiple."""
     return ratio_of(run.steps[k].gradient, Window(run, k).mean(), max(tolerance, CLOSE))
 
 
@@ -130,10 +131,11 @@ def scale_of(run: Run, k: int) -> float | None:
     # Dropout and noise change the gradients of the hidden states, so no factor can be computed with them.
     step, examples = run.steps[k], [run.examples(batch) for batch in run.steps[k].batches]
     tokens = sum(example.scored for part in examples for example in part)
-    if run.job.dropout or run.job.noise or len(step.scaled) != len(examples):
+    if run.job.dropout or run.job.noise or len(step.hidden_gradients) != len(examples):
         return None
-    pairs = [(scaled, hidden_gradient(run.before(k), part)) for scaled, part in zip(step.scaled, examples, strict=True)]
-    scales = [scaled * tokens / right for scaled, right in pairs if right]
+    expected = [hidden_gradient(run.before(k), part) for part in examples]
+    pairs = zip(step.hidden_gradients, expected, strict=True)
+    scales = [actual * tokens / unscaled for actual, unscaled in pairs if unscaled]
     return (
         scales[0] if scales and scales[0] > LEAST_SCALE and all(close(scale, scales[0]) for scale in scales) else None
     )
@@ -148,6 +150,7 @@ def _ratios(window: Window) -> dict[str, float]:
     shifted = any(width < len(example.tokens) for example, width in zip(rows, _widths(window), strict=True))
     lengths = [(len(example.tokens), width + shifted) for example, width in zip(rows, _widths(window), strict=True)]
     positions, padded = sum(length - 1 for length, _ in lengths), sum(width - 1 for _, width in lengths)
+    # A loop with separate inputs and targets (prompt and answer) pads the targets to the longest target of the batch.
     targets = sum(len(batch) * max(example.scored for example in batch) for batch in window.examples)
     # In a row that is padded on the left, the first token is predicted too: by the padding before it.
     left = sum(length if length < width else length - 1 for length, width in lengths)
@@ -156,7 +159,7 @@ def _ratios(window: Window) -> dict[str, float]:
     so_far = sum(
         example.scored for step in window.run.steps[: window.k + 1] for example in window.run.examples(step.names)
     )
-    divisors = {
+    factors = {
         "divided by no number of tokens": float(tokens),
         "divided by the scored tokens and one for each micro-batch without them": tokens / max(tokens + empty, 1),
         "divided by the scored tokens twice": 1 / max(tokens, 1),
@@ -175,34 +178,29 @@ def _ratios(window: Window) -> dict[str, float]:
         "of the wrong sign": -1.0,
         "zero": 0.0,
     }
-    divisors |= {
-        f"divided by the scored tokens in {_named(dtype)}, in which 1/{tokens} is rounded": _rounded(1 / tokens, dtype)
-        * tokens
-        for dtype in LOW
-        if tokens
-    }
-    divisors["divided by all positions, padding and the last one of each row included"] = tokens / max(
+    for dtype in LOW_PRECISION if tokens else ():
+        name = f"divided by the scored tokens in {_dtype_name(dtype)}, in which 1/{tokens} is rounded"
+        factors[name] = _rounded(1 / tokens, dtype) * tokens
+    factors["divided by all positions, padding and the last one of each row included"] = tokens / max(
         padded + len(rows), 1
     )
     if targets != padded:
-        divisors["divided by all positions of the targets, padding included"] = tokens / max(targets, 1)
+        factors["divided by all positions of the targets, padding included"] = tokens / max(targets, 1)
     if batches != job.accumulate:
-        divisors["multiplied by the planned number of micro-batches"] = float(job.accumulate)
-        divisors["divided by the planned number of micro-batches"] = 1 / job.accumulate
-        divisors["divided by the planned number of micro-batches, not by the window's number"] = (
-            batches / job.accumulate
-        )
+        factors["multiplied by the planned number of micro-batches"] = float(job.accumulate)
+        factors["divided by the planned number of micro-batches"] = 1 / job.accumulate
+        factors["divided by the planned number of micro-batches, not by the window's number"] = batches / job.accumulate
     if job.crop is not None:
         whole = sum(example.scored for example in window.run.uncropped(window.step.names))
-        divisors["divided by the scored tokens of the rows before they are cropped"] = tokens / max(whole, 1)
+        factors["divided by the scored tokens of the rows before they are cropped"] = tokens / max(whole, 1)
     if job.clip is not None and size:
-        divisors["clipped"] = job.clip / size
+        factors["clipped"] = job.clip / size
     if scale := scale_of(window.run, window.k):
-        divisors[f"multiplied by the scale of the gradient scaler, {scale:g}: it is not divided by it"] = scale
-        divisors[f"divided by the scale of the gradient scaler, {scale:g}, twice"] = 1 / scale
+        factors[f"multiplied by the scale of the gradient scaler, {scale:g}: it is not divided by it"] = scale
+        factors[f"divided by the scale of the gradient scaler, {scale:g}, twice"] = 1 / scale
         for limit in [*LIMITS, *([job.clip] if job.clip is not None else [])] if size else ():
-            divisors[clipped_early(scale, limit)] = min(1.0, limit / (size * scale))
-    return {name: ratio for name, ratio in divisors.items() if ratio != 1}
+            factors[clipped_early(scale, limit)] = min(1.0, limit / (size * scale))
+    return {name: factor for name, factor in factors.items() if factor != 1}
 
 
 def _count_labels(example: Example) -> int:
@@ -231,10 +229,11 @@ def clipped_early(scale: float, limit: float | None = None) -> str:
 
 
 def _rounded(number: float, dtype: torch.dtype) -> float:
+    """Return a number rounded to a dtype."""
     return float(torch.tensor(number, dtype=dtype))
 
 
-def _named(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
@@ -246,24 +245,25 @@ def _wrong_means(window: Window, parts: Rows) -> Iterator[tuple[str, Callable[[]
         """Return the gradient of the sum of the groups' token means, divided by a number."""
         return scaled(_sum(_mean(window, group) for group in groups), 1 / by)
 
-    planned, scored = window.run.job.accumulate, [part for part in parts if any(example.scored for example in part)]
+    planned = window.run.job.accumulate
+    scored = [part for part in parts if any(example.scored for example in part)]
     yield "the mean of the micro-batches' means", lambda: mean_of(parts, len(parts))
     yield "the sum of the micro-batches' means", lambda: mean_of(parts, 1)
     yield "the mean of the examples' means", lambda: mean_of(rows, len(rows))
     if 0 < len(scored) < len(parts):
-        few = "the mean of the means of the micro-batches that have scored tokens"
-        yield few, lambda: mean_of(scored, len(scored))
+        name = "the mean of the means of the micro-batches that have scored tokens"
+        yield name, lambda: mean_of(scored, len(scored))
     if planned != len(parts):
         yield "the sum of the micro-batches' means / their planned number", lambda: mean_of(parts, planned)
 
 
 def _low_precision_means(window: Window) -> Iterator[tuple[str, Callable[[], Gradient]]]:
-    """Yield names of token means partly computed in a dtype of `LOW`, each with a function returning its gradient."""
+    """Yield names of token means with a part in low precision, each with a function that computes the gradient."""
     tokens = max(sum(example.scored for part in window.examples for example in part), 1)
     rows = [example for part in window.examples for example in part]
 
     def of_logits(dtype: torch.dtype) -> Gradient:
-        return sums(window.run.before(window.k), rows, dtype=dtype, by=1 / tokens).gradient
+        return sums(window.run.before(window.k), rows, dtype=dtype, loss_factor=1 / tokens).gradient
 
     def of_sums(dtype: torch.dtype) -> Gradient:
         total: dict[str, Tensor] = {}
@@ -273,9 +273,9 @@ def _low_precision_means(window: Window) -> Iterator[tuple[str, Callable[[], Gra
             total = {name: g.to(dtype) + (total[name] if total else 0) for name, g in gradient.items()}
         return {name: tensor.double() for name, tensor in total.items()}
 
-    for dtype in LOW:
-        yield f"the gradient of a loss that is computed in {_named(dtype)}", partial(of_logits, dtype)
-        yield f"the sum of the micro-batches' gradients in {_named(dtype)}", partial(of_sums, dtype)
+    for dtype in LOW_PRECISION:
+        yield f"the gradient of a loss that is computed in {_dtype_name(dtype)}", partial(of_logits, dtype)
+        yield f"the sum of the micro-batches' gradients in {_dtype_name(dtype)}", partial(of_sums, dtype)
 
 
 def _micro_batch_mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
@@ -290,10 +290,10 @@ def _micro_batch_mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
         )
         # The loop may scale down the earlier gradient instead of clearing it. Estimate the factor from the norms; the
         # gradient with this factor is then compared exactly, like every other.
-        part = _residual_norm(window) / (norm(earlier) or 1.0)
-        if not close(part, 1.0, 1e-4):
+        factor = _residual_norm(window) / (norm(earlier) or 1.0)
+        if not close(factor, 1.0, 1e-4):
             mistaken["its own plus a part of the gradient of the step before, which was not reset"] = lambda: _sum(
-                [window.mean(), scaled(earlier, part)]
+                [window.mean(), scaled(earlier, factor)]
             )
     total = max(sum(example.scored for part in parts for example in part), 1)
     for i, examples in enumerate(parts) if len(parts) > 1 else ():
@@ -331,7 +331,7 @@ def _label_mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
 
 
 def _scored_paddings(window: Window) -> Iterator[tuple[str, Rows]]:
-    """Yield the names of mistakes that score padding, each with the examples of every micro-batch and their padding.
+    """Yield mistakes that score padding: the name, and the examples of every micro-batch with their padding.
 
     The padding follows from the recorded widths of the forwards, so that rows padded to a fixed length are covered.
     """
@@ -360,7 +360,7 @@ def _widths(window: Window) -> list[int]:
 
 
 # The probe mixes no positions, so scored padding is equivalent to an extra row. The next functions return an example,
-# and the row that stands for its padding if there is any.
+# and an extra row in place of its padding if it has any.
 
 
 def _padded(example: Example, width: int) -> list[Example]:

@@ -1,4 +1,4 @@
-"""Patterns of usual names: of the methods, settings and logged numbers of a training loop, by the suite's own name."""
+"""Patterns of the usual names of methods, settings and logged numbers of training loops, by the name in the suite."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ ROLES = {
     "fit": r"fit|train(_(loop|model))?|run(_training)?",
     "load": r"(load|restore)(_(checkpoint|state))?|resume(_from(_checkpoint)?)?",
 }
-"""By role in a loop: the usual names of its method."""
+"""By role: the usual names of the method of a loop that has this role."""
 SETTINGS = {
     "rate": r"(train_)?lr|(peak_|max_|base_)?(learning_)?rate",
     "warmup": r"(lr_|num_)?warm_?up(_(steps|iters))?",
@@ -31,7 +31,7 @@ SETTINGS = {
     "average": r"(ema|average)_decay",
     "directory": r"(out(put)?|checkpoint|ckpt|save)_?(dir(ectory)?|path)?",
 }
-"""By setting of a job: the usual names of the parameter that takes it."""
+"""By setting of a job: the usual names of a parameter for this setting."""
 VALUES = {
     "average": "job.average or 0.0",
     "decay": "job.decay or 0.0",
@@ -44,6 +44,7 @@ VALUES = {
 # `decay` may turn on the schedule or be the weight decay; the annotation decides, see `setting_of`.
 SCHEDULED = re.compile(r"(lr_)?decay(_lr)?")
 WEIGHT_DECAY = re.compile(r"weight_decay|wd|decay")
+# The usual names of the attribute that holds the model.
 MODEL = re.compile(r"(lm_|raw_|base_|diffusion_|language_)?(model|net|network|student|module)")
 NUMBERS = {
     "loss": r"(last_|train_)?loss",
@@ -109,8 +110,8 @@ def divides_by_warmup(tree: ast.AST) -> bool:
     Args:
         tree: The syntax tree of the module.
     """
-    checked = {_last_name(part) for test in _conditions(tree) for part in _tested_expressions(test)}
-    return any(_divides_by_warmup(node, checked) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    guarded = {_last_name(part) for test in _conditions(tree) for part in _tested_expressions(test)}
+    return any(_divides_by_warmup(node, guarded) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
 def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
@@ -125,22 +126,29 @@ def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 def _tested_expressions(test: ast.expr) -> Iterator[ast.expr]:
-    """Yield the expressions whose truth a condition tests, and the ones that it compares with a constant."""
+    """Yield the expressions whose truth a condition tests, and the expressions that it compares with a constant."""
     yield from test.values if isinstance(test, ast.BoolOp) else [test]
     for node in ast.walk(test):
         if isinstance(node, ast.Compare) and isinstance(node.comparators[-1], ast.Constant):
             yield node.left
 
 
-def _divides_by_warmup(function: ast.FunctionDef, checked: Set[str]) -> bool:
-    """Return whether a function divides by a warm-up without a guard; `checked` are names guarded in the module."""
+def _divides_by_warmup(function: ast.FunctionDef, guarded: Set[str]) -> bool:
+    """Return whether a function divides by a warm-up without a guard.
+
+    Args:
+        function: The function.
+        guarded: The names that have a guard elsewhere in the module.
+    """
     nodes = list(ast.walk(function))
     divisors = [node.right for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
     computed = [node.targets[0] for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
-    parts = [part for test in _conditions(function) for part in ast.walk(test)]
-    seen = checked | {_last_name(node) for node in (*parts, *computed)}
-    return any(re.fullmatch(SETTINGS["warmup"], _last_name(node)) and _last_name(node) not in seen for node in divisors)
+    in_conditions = [part for test in _conditions(function) for part in ast.walk(test)]
+    guarded = guarded | {_last_name(node) for node in (*in_conditions, *computed)}
+    names = map(_last_name, divisors)
+    return any(re.fullmatch(SETTINGS["warmup"], name) and name not in guarded for name in names)
 
 
 def _last_name(node: ast.AST) -> str:
+    """Return the name of a variable, or of an attribute without its object; "" for another expression."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -10,7 +10,9 @@ from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 PAD = 0
-WIDTH = 8
+"""The token id of padding."""
+WIDTH, TOKENS, POSITIONS = 8, 16, 32
+"""The width of hidden states, and the numbers of tokens and of positions."""
 
 
 class WithNetwork(Protocol):
@@ -63,9 +65,9 @@ class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         draw = torch.Generator().manual_seed(1)
-        self.embed, self.position = nn.Embedding(16, WIDTH), positions()
+        self.embed, self.position = nn.Embedding(TOKENS, WIDTH), positions()
         self.scale = nn.Parameter(torch.ones(WIDTH))
-        self.drop, self.norm, self.head = nn.Dropout(0.5), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 16)
+        self.drop, self.norm, self.head = nn.Dropout(0.5), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, TOKENS)
         with torch.no_grad():
             for parameter in self.parameters():
                 parameter.copy_(torch.randn(parameter.shape, generator=draw))
@@ -84,7 +86,7 @@ class Attention(nn.Module):
 
 def positions() -> nn.Embedding:
     """Return the embedding of positions. It does not renormalize its rows in the forward, as a `max_norm` would."""
-    return nn.Embedding(32, WIDTH, max_norm=None)
+    return nn.Embedding(POSITIONS, WIDTH, max_norm=None)
 
 
 def tie(head: nn.Linear, embed: nn.Embedding) -> None:
@@ -93,7 +95,7 @@ def tie(head: nn.Linear, embed: nn.Embedding) -> None:
 
 
 def freeze(module: nn.Module) -> None:
-    """Freeze the parameters of a module, and switch off its dropout."""
+    """Freeze the parameters of a module, and put it in eval mode."""
     module.requires_grad_(False)
     module.eval()
 
@@ -121,7 +123,7 @@ def logits_of(network: nn.Module, rows: Sequence[Sequence[int]]) -> list[Tensor]
     network.eval()
     with torch.no_grad():
         logits = network(ids, mask)
-    return [logit[-len(row) :] for logit, row in zip(logits, rows, strict=True)]
+    return [row_logits[-len(row) :] for row_logits, row in zip(logits, rows, strict=True)]
 
 
 def loss_of(network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing: bool, autocast: bool) -> Tensor:
@@ -149,7 +151,7 @@ def mean_loss(logits: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
 class OwnNetwork:
     """The part of an adapter that provides `Attention` as the trainer's network."""
 
-    tokens: Sequence[int] = range(1, 16)
+    tokens: Sequence[int] = range(1, TOKENS)
     frozen: Sequence[str] = ("position.*",)
 
     def network(self) -> nn.Module:

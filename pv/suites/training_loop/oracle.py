@@ -44,19 +44,19 @@ def sums(
     examples: Iterable[Example],
     smoothing: float = 0.0,
     dtype: torch.dtype = torch.float64,
-    by: float = 1.0,
+    loss_factor: float = 1.0,
 ) -> Sums:
-    """Return the summed loss and its gradient at given weights, without dropout, padding or batches.
+    """Return the summed loss and its gradient at `weights`, without dropout, padding or batches.
 
     Args:
         weights: The parameters of the probe by name.
         examples: The examples, each with tokens and labels.
         smoothing: The label smoothing.
         dtype: The dtype of the logits and of the loss; the default is exact up to rounding.
-        by: The factor of the loss before the backward.
+        loss_factor: The factor by which the loss is multiplied before the backward.
 
     Returns:
-        The loss in nats, the number of scored tokens, and the gradient of the sum.
+        The loss in nats, the number of scored tokens, and the gradient of the sum, times `loss_factor`.
     """
     model, examples = Probe(silent=True, tied="head.weight" not in weights), list(examples)
     model.load_state_dict(dict(weights), strict=False)  # a tied weight has one name
@@ -65,7 +65,7 @@ def sums(
         row = padded([example])
         total = total + token_loss(model(row["input_ids"]).to(dtype), row["labels"], "sum", smoothing)
     if total.requires_grad:
-        (total * by).backward()
+        (total * loss_factor).backward()
     gradient = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}
     return Sums(float(total.detach()), sum(example.scored for example in examples), gradient)
 
@@ -115,10 +115,9 @@ def token_mean(parts: Sequence[Sums]) -> float:
 
 
 Weights = Mapping[str, Tensor]
-
-
+"""Parameters by name."""
 Decays = Callable[[int], float]
-"""A function from the number of earlier updates to the decay of an update: the fraction of the old average it keeps."""
+"""Returns the decay of an update, the fraction of the old average that stays, from the number of earlier updates."""
 
 
 def running_average(start: Weights, later: Sequence[Weights], decay: Decays, done: int = 0) -> Weights:

@@ -14,8 +14,9 @@ from torch.nn.functional import cross_entropy
 from torch.optim.optimizer import Optimizer
 
 PAD, NAMES, TEXT, VOCABULARY = 0, (1, 32), (32, 48), 48
-"""Token 0 is padding, 1 to 31 name an example, 32 to 47 are text."""
+"""Token 0 is padding; tokens 1 to 31 name examples, 32 to 47 are text: ranges with an exclusive end."""
 WIDTH = 4
+"""The number of hidden values per position."""
 
 
 class Probe(nn.Module):
@@ -48,9 +49,9 @@ class Probe(nn.Module):
         super().__init__()
         # A separate generator, since the global one belongs to the trainer.
         draw = torch.Generator().manual_seed(12345)
-        # `evaluated` and `trained` count the forwards in eval mode and in training mode.
-        self.silent, self.broken, self.evaluated = silent, broken, 0
-        self.overflows, self.not_finite, self.trained = overflows, not_finite or {}, 0
+        self.silent, self.broken, self.overflows, self.not_finite = silent, broken, overflows, not_finite or {}
+        # The numbers of forwards in eval mode and in training mode so far.
+        self.eval_forwards = self.train_forwards = 0
         self.embed = nn.Embedding(VOCABULARY, WIDTH, dtype=torch.float64)
         self.head = nn.Linear(WIDTH, VOCABULARY, dtype=torch.float64)
         self.drop = nn.Dropout(dropout)
@@ -66,9 +67,9 @@ class Probe(nn.Module):
         if not self.silent:
             recorder().note_forward(names(input_ids), input_ids.shape[1], self.training)
         hidden: Tensor = self.drop(torch.tanh(self.embed(input_ids)))
-        self.evaluated += not self.training
+        self.eval_forwards += not self.training
         self._watch_gradient(hidden)
-        return hidden * torch.nan if not self.training and self.evaluated - 1 in self.broken else hidden
+        return hidden * torch.nan if not self.training and self.eval_forwards - 1 in self.broken else hidden
 
     def _watch_gradient(self, hidden: Tensor) -> None:
         """Register a hook on hidden states [B, T, width] that records their gradient.
@@ -77,8 +78,8 @@ class Probe(nn.Module):
         """
         if self.silent or not self.training or not hidden.requires_grad:
             return
-        factor = torch.inf if self.trained in self.overflows or self.trained in self.not_finite else 1.0
-        self.trained += 1
+        factor = torch.inf if self.train_forwards in {*self.overflows, *self.not_finite} else 1.0
+        self.train_forwards += 1
         # The gradient of hidden states is recorded before any clipping or unscaling, so it shows the scale of a scaler.
         hidden.register_hook(lambda gradient: recorder().note_gradient(gradient * factor))
 
@@ -87,7 +88,7 @@ class Probe(nn.Module):
         if self.training and not self.silent:
             recorder().note_mask(input_ids, attention_mask)
         logits: Tensor = self.head(self.hidden(input_ids))
-        loss = self.not_finite.get(self.trained - 1) if self.training and logits.requires_grad else None
+        loss = self.not_finite.get(self.train_forwards - 1) if self.training and logits.requires_grad else None
         if loss is None:
             return logits
         if math.isnan(loss):
@@ -130,21 +131,22 @@ class Step:
     # The number of positions of a row in each forward of `batches`.
     widths: tuple[int, ...]
     # The weights before the first forward of `batches`; {} if there was none.
-    first: Mapping[str, Tensor]
+    weights_before: Mapping[str, Tensor]
     # The learning rate of each parameter that the optimizer holds, by name.
     rates: Mapping[str, float]
     # The weight decay of each parameter that the optimizer holds, by name.
     decays: Mapping[str, float]
     # The gradients by name; None for a parameter without one.
     gradient: Mapping[str, Tensor | None]
-    # The largest element of the gradient of the hidden states, for each backward since the last step.
-    scaled: tuple[float, ...]
+    # The largest absolute element of the gradient of the hidden states, for each backward since the last step. The
+    # loss of the backward may be scaled by a gradient scaler.
+    hidden_gradients: tuple[float, ...]
     # The weights after the step.
     weights: Mapping[str, Tensor]
     # The state of the optimizer after the step, by `parameter.key`.
     state: Mapping[str, Tensor]
     # A digest of the state of the default generator before the first forward of `batches`; "" if there is no forward.
-    random: str
+    random_digest: str
 
     @property
     def rate(self) -> float:
@@ -156,13 +158,13 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Masked:
+class MaskedRow:
     """A row of token ids with its mask of ones and zeros."""
 
     ids: list[int]
     mask: list[float]
     # Whether the mask had the dtype bool.
-    of_bools: bool
+    is_bool: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -171,18 +173,18 @@ class Recorder:
 
     probe: Probe | None = None
     steps: list[Step] = field(default_factory=list)
-    # What becomes `batches`, `widths` and `first` of the next step.
+    # The fields `batches`, `widths` and `weights_before` of the next step.
     pending: list[tuple[int, ...]] = field(default_factory=list)
     widths: list[int] = field(default_factory=list)
-    first: dict[str, Tensor] = field(default_factory=dict)
+    weights_before: dict[str, Tensor] = field(default_factory=dict)
     # The fields `evaluated` to `masked`, `initial_evaluations` and `width` are explained in `Run`.
     evaluated: list[tuple[int, ...]] = field(default_factory=list)
     eval_with_grad: list[tuple[int, ...]] = field(default_factory=list)
     train_without_grad: list[tuple[int, ...]] = field(default_factory=list)
-    masked: list[Masked] = field(default_factory=list)
-    # `scaled` and `random` of the next step.
-    scaled: list[float] = field(default_factory=list)
-    random: str = ""
+    masked: list[MaskedRow] = field(default_factory=list)
+    # `hidden_gradients` and `random_digest` of the next step.
+    hidden_gradients: list[float] = field(default_factory=list)
+    random_digest: str = ""
     # The number of forwards of the run so far.
     forwards: int = 0
     initial_evaluations: int = 0
@@ -202,15 +204,19 @@ class Recorder:
         self.initial_evaluations += not (training or self.pending or self.steps)
         # Digest the state before the first forward of a window, since dropout draws in the forward.
         if training and not self.pending:
-            self.random = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
+            self.random_digest = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
         if training and torch.is_grad_enabled():
             self.widths.append(width)
-            if not self.first and self.probe is not None:
-                self.first = {name: parameter.detach().clone() for name, parameter in self.probe.named_parameters()}
+            if not self.weights_before and self.probe is not None:
+                self.weights_before = {
+                    name: parameter.detach().clone() for name, parameter in self.probe.named_parameters()
+                }
         # A forward in training mode without gradients trains nothing, as in an evaluation that forgot eval mode.
-        of_training = self.pending if torch.is_grad_enabled() else self.train_without_grad
-        (of_training if training else self.evaluated).append(tuple(names))
-        if not training and torch.is_grad_enabled():
+        if training:
+            (self.pending if torch.is_grad_enabled() else self.train_without_grad).append(tuple(names))
+            return
+        self.evaluated.append(tuple(names))
+        if torch.is_grad_enabled():
             self.eval_with_grad.append(tuple(names))
 
     def note_mask(self, input_ids: Tensor, mask: object) -> None:
@@ -218,11 +224,11 @@ class Recorder:
         if isinstance(mask, Tensor) and mask.shape == input_ids.shape and mask.any():
             if bool(((mask == 0) | (mask == 1)).all()):
                 rows = zip(input_ids.tolist(), mask.float().tolist(), strict=True)
-                self.masked.extend(Masked(ids, mask_row, mask.dtype is torch.bool) for ids, mask_row in rows)
+                self.masked.extend(MaskedRow(ids, mask_row, mask.dtype is torch.bool) for ids, mask_row in rows)
 
     def note_gradient(self, gradient: Tensor) -> Tensor:
         """Record the largest element of a gradient of hidden states, and return the gradient unchanged."""
-        self.scaled.append(float(gradient.abs().max()))
+        self.hidden_gradients.append(float(gradient.abs().max()))
         return gradient
 
     def note_step(self, optimizer: Optimizer, *_: object) -> None:
@@ -241,18 +247,18 @@ class Recorder:
             Step(
                 batches=tuple(self.pending),
                 widths=tuple(self.widths),
-                first=self.first,
+                weights_before=self.weights_before,
                 rates={names[id(parameter)]: float(group["lr"]) for group, parameter in held},
                 decays={names[id(parameter)]: float(group.get("weight_decay", 0.0)) for group, parameter in held},
                 gradient={n: None if p.grad is None else p.grad.detach().clone() for n, p in named.items()},
-                scaled=tuple(self.scaled),
+                hidden_gradients=tuple(self.hidden_gradients),
                 weights={n: p.detach().clone() for n, p in named.items()},
                 state={f"{n}.{key}": state for n, p in named.items() for key, state in _state(optimizer, p)},
-                random=self.random,
+                random_digest=self.random_digest,
             )
         )
         # The next window begins; forwards that no step follows stay in `pending`.
-        self.pending, self.widths, self.first, self.scaled, self.random = [], [], {}, [], ""
+        self.pending, self.widths, self.weights_before, self.hidden_gradients, self.random_digest = [], [], {}, [], ""
 
 
 def _state(optimizer: Optimizer, parameter: Tensor) -> Iterator[tuple[str, Tensor]]:

@@ -26,17 +26,17 @@ from pv.suites.training_loop.job import Job, Trainer
 from pv.suites.training_loop.run import Run, observe
 
 File = str | os.PathLike[str] | IO[bytes]
-"""A file that `torch.save` writes."""
+"""A path, or an open file, that `torch.save` writes to."""
 
 # Ranks.
 
-LIMIT_S = 600.0
+RANKS_LIMIT_S = 600.0
 """Longest time in seconds that the ranks may take, imports included."""
 FAILED, SKIPPED = 1, 77
-"""Exit codes of a rank that has raised an exception, and of one that has raised SkipTest."""
+"""Exit codes of a rank that has raised an exception other than SkipTest, and of a rank that has raised SkipTest."""
 
 
-class Template:
+class ForkServer:
     """A process, forked from this one, that forks the ranks of every task.
 
     Create it before anything has run: torch may refuse to compute gradients in a fork of a process that has computed
@@ -44,20 +44,25 @@ class Template:
     """
 
     def __init__(self) -> None:
-        self._ours, theirs = Pipe()
+        self._connection, server_end = Pipe()
         if not os.fork():
-            self._ours.close()
-            _serve(theirs)
-        theirs.close()
+            self._connection.close()
+            _serve(server_end)
+        server_end.close()
 
     def run(self, directory: Path, size: int, environment: Mapping[str, str]) -> int | None:
         """Run the task in a directory in `size` ranks.
 
+        Args:
+            directory: The directory with the file `task`.
+            size: The number of ranks.
+            environment: The environment variables of the ranks.
+
         Returns:
-            The exit status; None if the ranks have not ended after `LIMIT_S`.
+            The exit status; None if the ranks have not ended after `RANKS_LIMIT_S`.
         """
-        self._ours.send((directory, size, environment))
-        status: int | None = self._ours.recv() if self._ours.poll(LIMIT_S) else None
+        self._connection.send((directory, size, environment))
+        status: int | None = self._connection.recv() if self._connection.poll(RANKS_LIMIT_S) else None
         return status
 
 
@@ -72,11 +77,11 @@ def _serve(tasks: Connection) -> NoReturn:
                 processes.leave_record()
                 tasks.send(status)
             else:
-                _start(directory, size, environment)
+                _run_task(directory, size, environment)
     os._exit(0)
 
 
-def _start(directory: Path, size: int, environment: Mapping[str, str]) -> NoReturn:
+def _run_task(directory: Path, size: int, environment: Mapping[str, str]) -> NoReturn:
     """Run the ranks of a task as children of this process, and exit with their status."""
     status = 1
     try:
@@ -92,37 +97,36 @@ def _start(directory: Path, size: int, environment: Mapping[str, str]) -> NoRetu
         os._exit(status)
 
 
-def run_ranks(trainer: Trainer, job: Job, size: int, template: Template | None = None) -> list[Run]:
+def run_ranks(trainer: Trainer, job: Job, size: int, fork_server: ForkServer | None = None) -> list[Run]:
     """Run a job in several processes.
 
     Args:
         trainer: The adapter; it is pickled.
         job: The job. Its directory gets the task, the output and the results of the ranks.
         size: The number of processes.
-        template: The process that forks the ranks; None for a fresh interpreter. If forked ranks fail, a fresh
-            interpreter runs the job again.
+        fork_server: The process that forks the ranks; None for a fresh interpreter. If the ranks of a fork server fail,
+            a fresh interpreter runs the job again.
 
     Returns:
         The run of each rank.
 
     Raises:
-        RuntimeError: A rank failed; the text is its exception or its output. Or the ranks did not end in time.
-        SkipTest: A rank has raised it, or the trainer cannot be pickled.
+        RuntimeError: A rank failed, and the message is its exception or its output; or the ranks did not end in time.
+        SkipTest: A rank has raised SkipTest, or the trainer cannot be pickled.
     """
     (job.directory / "task").write_bytes(_pickle_task(trainer, job))
-    status = _status(template.run, job.directory, size) if template is not None else FAILED
+    status = _status(fork_server.run, job.directory, size) if fork_server is not None else FAILED
     # A fork inherits threads and locks in an undefined state, so its failure may not be the fault of the trainer.
     if status not in (0, SKIPPED, None):
         status = _status(_run_in_interpreter, job.directory, size)
     if status is None:
-        raise RuntimeError(f"{size} ranks have not ended after {LIMIT_S:g} s")
+        raise RuntimeError(f"{size} ranks have not ended after {RANKS_LIMIT_S:g} s")
     if status == SKIPPED:
         raise SkipTest(_skip_file(job.directory).read_text(encoding="utf-8"))
     if status:
-        failed = _failure_file(job.directory)
-        raise RuntimeError(
-            (failed if failed.exists() else _log_file(job.directory)).read_text(errors="replace")[-2000:]
-        )
+        failure = _failure_file(job.directory)
+        shown = failure if failure.exists() else _log_file(job.directory)
+        raise RuntimeError(shown.read_text(errors="replace")[-2000:])
     return [_read_run(job.directory, rank) for rank in range(size)]
 
 
@@ -134,17 +138,17 @@ def _status(run: Callable[[Path, int, Mapping[str, str]], int | None], directory
 
 
 def _run_in_interpreter(directory: Path, size: int, environment: Mapping[str, str]) -> int | None:
-    """Return the exit status of a fresh interpreter that forks the ranks; None if it has not ended after `LIMIT_S`."""
+    """Run the ranks in forks of a fresh interpreter, and return its exit status; None after `RANKS_LIMIT_S`."""
     command = [sys.executable, "-m", "pv.suites.training_loop.processes", str(directory), str(size)]
     with _log_file(directory).open("wb") as output:
-        started = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        interpreter = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
-        return started.wait(LIMIT_S)
+        return interpreter.wait(RANKS_LIMIT_S)
     except subprocess.TimeoutExpired:
         return None
     finally:
-        started.kill()  # the kernel then interrupts its forks, as torch has asked it to
-        started.wait()
+        interpreter.kill()  # torch has set PR_SET_PDEATHSIG in its forks, so the kernel interrupts them
+        interpreter.wait()
 
 
 def _read_run(directory: Path, rank: int) -> Run:
@@ -155,6 +159,7 @@ def _read_run(directory: Path, rank: int) -> Run:
 
 
 def _pickle_task(trainer: Trainer, job: Job) -> bytes:
+    """Return an adapter and a job as bytes. Raise SkipTest if the adapter cannot be pickled."""
     try:
         return pickle.dumps((trainer, job))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -202,12 +207,13 @@ def _error_file(directory: Path, rank: int) -> Path:
 def _format_error(error: Exception) -> str:
     """Return the text of an exception, with the innermost line of the user's code in its traceback."""
     shown = "".join(traceback.format_exception_only(error)).strip()
-    users = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_library_code(frame.filename)]
-    places = (f"\nat {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in users[-1:])
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_library_code(frame.filename)]
+    places = (f"\nat {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-1:])
     return shown + "".join(places)
 
 
 def _is_library_code(file: str) -> bool:
+    """Return whether a file of a traceback belongs to a library, to Python, or to this suite."""
     return any(part in file for part in ("/site-packages/", "/dist-packages/", "/pv/suites/", "/lib/python", "<"))
 
 
@@ -231,7 +237,11 @@ def _rank(rank: int, trainer: Trainer, job: Job) -> None:
 
 
 def _main(directory: Path, size: int) -> None:
-    """Fork the ranks of the task in a directory, and wait for them. Exit with `SKIPPED` or `FAILED` if a rank does."""
+    """Fork the ranks of the task in a directory, and wait for them.
+
+    Raises:
+        SystemExit: A rank has exited with `SKIPPED`, or has failed; the code is `SKIPPED` or `FAILED`.
+    """
     # Import it before the fork: the first step of an optimizer imports it, which would take two seconds in each rank.
     import torch._dynamo
 
@@ -273,7 +283,7 @@ def run_and_kill(run: Callable[[], object], directory: Path, operation: int) -> 
         SkipTest: The function raises or hangs in the fork. Threads that an earlier run has started, such as the threads
             of a process group, do not exist in the fork.
     """
-    # In a fork, since the process that runs the other claims must survive.
+    # The function runs in a fork, since the process that runs the other claims must survive.
     child = os.fork()
     if not child:
         status = 1
@@ -286,26 +296,25 @@ def run_and_kill(run: Callable[[], object], directory: Path, operation: int) -> 
     ended = _wait(child)
     if ended not in (FINISHED, -signal.SIGKILL):
         outcome = "hangs" if ended is None else f"ends with status {ended}"
-        raise SkipTest(
-            f"the run is killed in a fork of a process that has run it before, and there it {outcome} by itself"
-        )
+        raise SkipTest(f"in a fork of a process that has run the job before, the run {outcome} before it is killed")
     return ended != FINISHED
 
 
 def _kill_at(directory: Path, operation: int) -> None:
     """Install hooks that kill this process at an operation on files below a directory.
 
-    The process is killed before an audit event of `CHANGES`, right after an `open` for writing, and when a `torch.save`
-    has written half of its data.
+    The process is killed before an audit event of `CHANGES`, right after an `open` for writing, or when a
+    `torch.save` has written half of its data. Operations are counted from 0.
     """
-    done, prefix = 0, os.fspath(directory)
+    count, prefix = -1, os.fspath(directory)
 
     def is_due() -> bool:
-        nonlocal done
-        done += 1
-        return done == operation + 1
+        """Count an operation, and return whether the process must be killed at this operation."""
+        nonlocal count
+        count += 1
+        return count == operation
 
-    def count(event: str, arguments: tuple[object, ...]) -> None:
+    def audit(event: str, arguments: tuple[object, ...]) -> None:
         if event in CHANGES and _is_below(prefix, event, arguments) and is_due():
             _kill()
 
@@ -328,7 +337,7 @@ def _kill_at(directory: Path, operation: int) -> None:
     original_open = open
     vars(torch)["save"] = vars(torch.serialization)["save"] = save
     builtins.open = io.open = open_and_count
-    sys.addaudithook(count)
+    sys.addaudithook(audit)
 
 
 def _write_half(state: object, file: File) -> None:
@@ -356,7 +365,7 @@ def _is_below(prefix: str, event: str, arguments: tuple[Any, ...]) -> bool:
 
 
 def _wait(child: int) -> int | None:
-    """Return the exit status of a child, negative for a signal; None for a child that hangs, after killing it."""
+    """Wait for a child, and return its exit status, negative for a signal. Kill a child that hangs, and return None."""
     began = active = time.monotonic()
     used = -1.0
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:

@@ -21,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from pv.suites.training_loop.features import LOGGED, missing_features
 from pv.suites.training_loop.job import FEATURES, OPT_IN, Example, Job, Report, Trainer, probe_of, weights_of
 from pv.suites.training_loop.oracle import START, Sums, sums
-from pv.suites.training_loop.probe import Masked, Step, record
+from pv.suites.training_loop.probe import MaskedRow, Step, record
 
 FIRST_S, LATER_S = 15.0, 3.0
 """Limits of the CPU time of a run, in seconds: until a run has reached its limit, and for the runs after it.
@@ -211,7 +211,7 @@ class Run:
     # The names in each forward in training mode that no step followed.
     leftover: tuple[tuple[int, ...], ...]
     # The rows of forwards in training mode that were called with a mask.
-    masked: tuple[Masked, ...]
+    masked: tuple[MaskedRow, ...]
     # The largest number of tokens of a row in training mode.
     width: int
     # The weights, and their running average, at the end of the run.
@@ -243,7 +243,7 @@ class Run:
             return self.steps[k - 1].weights
         if self.job.resume is None:
             return START
-        return self.steps[0].first if self.steps else {}
+        return self.steps[0].weights_before if self.steps else {}
 
     def sums(self, k: int, names: Iterable[int] | None = None, smoothing: float = 0.0) -> Sums:
         """Return the sums over examples at the weights before the step at index k.

@@ -28,7 +28,7 @@ unpatched = SimpleNamespace(**vars(loop))
 """The functions of the loop before a fault replaces one."""
 short_windows = {**loop.Loop.features, "short_windows": False}
 backward, begin, log_row, loss_sum = loop.backward, loop.begin, loop.log_row, loop.loss_sum
-average, network_loss = loop.average, loop.Loop.network_loss
+update_average, network_loss = loop.update_average, loop.Loop.network_loss
 
 
 @contextmanager
@@ -162,7 +162,7 @@ def gradient_kept_in_part(training: Training, window: Any) -> Any:
 
 def average_updated_in_backward(training: Training, window: Any) -> Any:
     for _ in window if training.average else ():
-        average(training.average, training.model, training.job.average)
+        update_average(training.average, training.model, training.job.average)
     return backward(training, window)
 
 
@@ -173,7 +173,7 @@ def not_averaged(mean: Any, model: nn.Module, decay: float | None) -> None:
 def average_updated_before_steps(training: Training, window: Any) -> Any:
     with torch.no_grad():
         for _ in window[1:] if training.average else ():
-            loop.average(training.average, training.model, training.job.average)
+            loop.update_average(training.average, training.model, training.job.average)
     return backward(training, window)
 
 
@@ -221,6 +221,13 @@ def average_warming_up(mean: Any, model: nn.Module, decay: float | None) -> None
 
 def warm_decay(self: Any, job: Job, done: int) -> float:
     return warm(job.average, done)
+
+
+def decay_applied_twice(training: Training) -> float:
+    for group in training.optimizer.param_groups:
+        for weight in group["params"]:
+            weight.data *= 1 - group["lr"] * group["weight_decay"]
+    return float(unpatched.update(training))
 
 
 def rates_times(by: float) -> Callable[[Job, Any], Any]:

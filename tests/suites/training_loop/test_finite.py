@@ -20,7 +20,7 @@ def window_left_out(training: Training, window: Sequence[Batch]) -> None:
     try:
         train_step(training, window)
     except FloatingPointError:
-        training.state.since.pop()
+        training.state.unlogged.pop()
 
 
 def micro_batch_left_out(training: Training, window: Sequence[Batch]) -> list[Sums]:

@@ -12,7 +12,7 @@ from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.oracle import sums
 from pv.suites.training_loop.probe import Step
-from pv.suites.training_loop.processes import FAILED, Template, run_ranks
+from pv.suites.training_loop.processes import FAILED, ForkServer, run_ranks
 from pv.suites.training_loop.run import Run
 from tests.suites.training_loop.conftest import Benches, Jobs
 
@@ -30,7 +30,7 @@ def test_failure_of_one_rank_ends_the_others_and_names_its_error(bench: Benches,
         bench(Broken()).ranks(job(), 2)
 
 
-class Refuses(Template):
+class Refuses(ForkServer):
     """Forks ranks that fail, as the ranks of a process that cannot be forked do."""
 
     def __init__(self, status: int | None) -> None:

@@ -60,7 +60,7 @@ def test_run_is_shared_by_claims_and_benches(tmp_path: Path) -> None:
 
 
 def test_run_that_another_process_makes_for_long_is_made_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benches, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(benches, "WAIT_S", 0.2)
     trainer = Counting()
     Bench(trainer, tmp_path).run(Job(train=equal(3)))
     (lock,) = tmp_path.glob("*.lock")

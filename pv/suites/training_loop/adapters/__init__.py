@@ -19,15 +19,16 @@ def adapted(subject: object) -> Trainer:
     """Return the adapter of a subject.
 
     Args:
-        subject: An adapter, or a class of a known library that the suite can drive.
+        subject: An adapter, or a class of a known library.
 
     Raises:
-        NoAdapter: The subject is neither, or the adapter is invalid; the text says what to write.
+        NoAdapter: The subject is neither an adapter nor a known class, or the adapter is invalid; the text says what to
+            write.
         Contradiction: The declarations of the adapter cannot all be true.
     """
-    for base, wrap in _WRAPPED.items():
+    for base, make_adapter in _ADAPTERS.items():
         if base in _bases(subject):
-            return wrap(subject)
+            return make_adapter(subject)
     if callable(getattr(subject, "run", None)):
         return _checked(_instance(subject) if inspect.isclass(subject) else cast(Trainer, subject))
     raise NoAdapter(_UNKNOWN.format(name=name_of(subject)))
@@ -52,15 +53,15 @@ def _adapter(place: str) -> Callable[..., Trainer]:
     return cast(Callable[..., Trainer], getattr(import_module(f"{__name__}.{module}"), name))
 
 
-def _wrapper(place: str, argument: str, *, several: bool = False) -> Callable[[object], Trainer]:
+def _wrapper(place: str, argument: str, *, is_sequence: bool = False) -> Callable[[object], Trainer]:
     """Return a function that makes an adapter of a subject.
 
     Args:
         place: The adapter, as MODULE:CLASS in this package.
         argument: The argument of the adapter that gets the subject.
-        several: Whether the argument is a sequence.
+        is_sequence: Whether the argument is a sequence.
     """
-    return lambda subject: _adapter(place)(**{argument: (subject,) if several else subject})
+    return lambda subject: _adapter(place)(**{argument: (subject,) if is_sequence else subject})
 
 
 def _refusal(text: str) -> Callable[[object], Trainer]:
@@ -84,7 +85,7 @@ def _instance(kind: Callable[..., object]) -> Trainer:
         raise NoAdapter(f"the adapter {name_of(kind)} is created without arguments: {error}") from error
 
 
-_MODULE = """{name} is a LightningModule, which has a network of its own. Say where the probe goes:
+_MODULE = """{name} is a LightningModule, which creates its own network. Write an adapter that uses the probe instead:
 
     from pv.suites.training_loop.adapters.lightning import Lightning
 
@@ -123,13 +124,13 @@ For a loop in parts (update, evaluate, save, load), subclass HandWritten of
 pv.suites.training_loop.adapters.handwritten instead."""
 
 # By base class of a subject: the function that makes its adapter. The first match wins, so subclasses come first.
-_WRAPPED: dict[str, Callable[[object], Trainer]] = {
+_ADAPTERS: dict[str, Callable[[object], Trainer]] = {
     "trl.SFTTrainer": _wrapper("trl:TRL", "trainer"),
     "trl._BaseTrainer": _refusal(_ANOTHER_TASK),
     "transformers.Trainer": _wrapper("transformers:Transformers", "trainer"),
-    "transformers.TrainerCallback": _wrapper("transformers:Transformers", "callbacks", several=True),
+    "transformers.TrainerCallback": _wrapper("transformers:Transformers", "callbacks", is_sequence=True),
     "lightning.LightningModule": _refusal(_MODULE),
-    "lightning.Callback": _wrapper("lightning:Lightning", "callbacks", several=True),
+    "lightning.Callback": _wrapper("lightning:Lightning", "callbacks", is_sequence=True),
     "pytorch_lightning.LightningModule": _refusal(_OTHER_LIGHTNING),
     "pytorch_lightning.Callback": _refusal(_OTHER_LIGHTNING),
 }

@@ -17,20 +17,25 @@ from pv.suites.training_loop.features import OldLacks
 from pv.suites.training_loop.job import IGNORED, Job, Report
 from pv.suites.training_loop.probe import token_loss
 
+# Reasons for missing features and for claims that are not made.
 GUIDE = "https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation"
 OTHER_LOOP = f"the guide has another loop for samples of variable size, see {GUIDE}"
-MEANS = ("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-RANKS-001")
+TOKEN_MEAN_CLAIMS = ("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-RANKS-001")
 USER = "it is left to the code of the user"
 
 
 class Accelerate:
-    """Runs jobs in a loop with `accumulate()`, which resumes by `load_state` and `skip_first_batches`."""
+    """Runs jobs in a loop with `accumulate()`, which resumes by `load_state` and `skip_first_batches`.
+
+    Attributes:
+        stateful: Whether the loop uses `use_stateful_dataloader`.
+    """
 
     features: Mapping[str, bool | str] = dict.fromkeys(
         ("events", "step_events", "keep", "best", "stop", "loss", "norm", "rate", "history", "groups"), USER
     )
     lacks = OldLacks()
-    not_claimed: Mapping[str, str] = dict.fromkeys(MEANS, OTHER_LOOP)
+    not_claimed: Mapping[str, str] = dict.fromkeys(TOKEN_MEAN_CLAIMS, OTHER_LOOP)
     tolerance = 1e-9
     stateful = False
 
@@ -63,7 +68,7 @@ class Loop:
 
     Args:
         job: The job.
-        stateful: Whether loaders are stateful: they are restored with `load_state`.
+        stateful: Whether loaders are stateful: `load_state` restores their position.
     """
 
     def __init__(self, job: Job, *, stateful: bool) -> None:
@@ -90,25 +95,28 @@ class Loop:
 
     def run(self) -> Report:
         """Train until the planned number of steps, and return the report."""
-        first, skip = self.resumed() if self.job.resume else (0, 0)
+        first, skip = self.restore() if self.job.resume else (0, 0)
         for epoch in itertools.count(first) if self.job.max_steps else range(first, self.job.epochs):
             if self.step >= self.planned:
                 break
             self.model.train()
             # A stateful loader resumes at its position by itself.
             skipped = skip if epoch == first and not self.stateful else 0
-            self.epoch(self.accelerator.skip_first_batches(self.train, skipped) if skipped else self.train)
+            self.train_epoch(self.accelerator.skip_first_batches(self.train, skipped) if skipped else self.train)
         self.report.final_step = self.step
         return self.report
 
-    def resumed(self) -> tuple[int, int]:
-        """Load the checkpoint; return its epoch and batches to skip, as examples/by_feature/checkpointing.py does."""
+    def restore(self) -> tuple[int, int]:
+        """Load the checkpoint, and return the epoch to continue and the number of its batches to skip.
+
+        See examples/by_feature/checkpointing.py.
+        """
         self.accelerator.load_state(str(self.job.resume))
         self.step = int(Path(self.job.resume or "").name.removeprefix("step_"))
         epoch, steps = divmod(self.step, self.per_epoch)
         return epoch, steps * self.job.accumulate
 
-    def epoch(self, batches: Iterable[dict[str, Tensor]]) -> None:
+    def train_epoch(self, batches: Iterable[dict[str, Tensor]]) -> None:
         """Train on the batches of an epoch, or on the rest of one."""
         for batch in batches:
             with self.accelerator.accumulate(self.model):
@@ -116,7 +124,7 @@ class Loop:
                 self.accelerator.backward(loss)
                 if self.accelerator.sync_gradients:
                     self.clip()
-                # These three have an effect only after the last micro-batch of a window.
+                # The next three calls have an effect only after the last micro-batch of a window.
                 self.optimizer.step()
                 self.scheduler.step()
                 self.optimizer.zero_grad()
@@ -141,9 +149,10 @@ class Loop:
         return self.step >= self.planned
 
     def evaluate(self) -> float:
-        """Return the token mean over gathered predictions, as examples/by_feature/checkpointing.py gathers them.
+        """Return the token mean over the predictions of all processes, which are gathered.
 
-        The predictions of several processes are padded to one length first, as the guide of `gather` requires.
+        The predictions are padded to one length first, as the guide of `gather` requires. See
+        examples/by_feature/checkpointing.py.
         """
         self.model.eval()
         nats, tokens = 0.0, 0
@@ -162,23 +171,23 @@ class Loop:
 class TokenLoop(Loop):
     """The loop that divides by the tokens of a window: "training samples of variable size" in the guide."""
 
-    def epoch(self, batches: Any) -> None:
+    def train_epoch(self, batches: Any) -> None:
         """Train on the windows of an epoch, or on the rest of one."""
         iterator, count, size = iter(batches), len(batches), self.job.accumulate
         for first in range(0, count, size):
-            self.window([next(iterator) for _ in range(min(size, count - first))])
+            self.train_window([next(iterator) for _ in range(min(size, count - first))])
             if self.after_step():
                 break
 
-    def window(self, samples: list[dict[str, Tensor]]) -> None:
+    def train_window(self, batches: list[dict[str, Tensor]]) -> None:
         """Take a step on the micro-batches of a window."""
         ranks = self.accelerator.num_processes
-        items: Any = sum(batch["labels"].ne(IGNORED).sum() for batch in samples)
+        items: Any = sum(batch["labels"].ne(IGNORED).sum() for batch in batches)
         items = self.accelerator.gather(items).sum().item()
-        for index, batch in enumerate(samples):
+        for index, batch in enumerate(batches):
             # Ranks reduce their gradients with the last micro-batch of a window only.
-            unsynced = index < len(samples) - 1 and ranks > 1
-            with self.model.no_sync() if unsynced else contextlib.nullcontext():
+            defers_sync = index < len(batches) - 1 and ranks > 1
+            with self.model.no_sync() if defers_sync else contextlib.nullcontext():
                 loss = token_loss(self.model(batch["input_ids"]), batch["labels"], "sum")
                 # `backward` divides by the accumulation, and DDP by the ranks: undo both, as the guide does.
                 self.accelerator.backward(loss * self.job.accumulate * ranks / items)

@@ -19,11 +19,12 @@ from pv.suites.training_loop.features import OldLacks
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.probe import token_loss
 
+# Reasons for missing features and for claims that are not made.
 DOCS = "https://docs.fast.ai"
 EPOCHS = f"`fit` takes a number of epochs, see {DOCS}/learner.html#learner.fit"
 RATES = f"`ParamScheduler` sets the rate of each batch, see {DOCS}/callback.schedule.html#paramscheduler"
 USER = "it is left to the code of the user"
-MEANS = f"the loss of a batch is the user's, see {DOCS}/learner.html"
+MEANS = f"the loss of a batch is left to the code of the user, see {DOCS}/learner.html"
 STATES = f"model and optimizer are saved, and no random state, see {DOCS}/learner.html#learner.save"
 EVENTS = {
     "before_fit": "train_begin",
@@ -93,15 +94,15 @@ def _callbacks(job: Job, batches: int) -> list[Callback]:
     callbacks += [SaveModelCallback(every_epoch=True, with_opt=True)] if job.save_every else []
     decay = SchedLin(job.rate, 0) if job.schedule == "linear" else SchedNo(job.rate, job.rate)
     # `combine_scheds` takes fractions of the run, not numbers of batches.
-    part = job.warmup * job.accumulate / (job.epochs * batches)
-    rates = combine_scheds([part, 1 - part], [SchedLin(0, job.rate), decay]) if job.warmup else decay
+    warmup = job.warmup * job.accumulate / (job.epochs * batches)
+    rates = combine_scheds([warmup, 1 - warmup], [SchedLin(0, job.rate), decay]) if job.warmup else decay
     return [*callbacks, ParamScheduler({"lr": rates})]
 
 
 class Watch(Callback):
     """Records evaluations and checkpoints in a report, and ends the run after the step `job.stop_at`."""
 
-    order = 90
+    order = 90  # fastai sorts callbacks by `order`: after the recorder of losses (50) and the saving callback (61)
 
     def __init__(self, job: Job, report: Report, start: int) -> None:
         self.job, self.report, self.start, self.steps = job, report, start, 0
@@ -113,9 +114,12 @@ class Watch(Callback):
             raise CancelFitException
 
     def after_epoch(self) -> None:
-        """Record the evaluation and the checkpoint of the epoch."""
-        if self.epoch >= self.start:
-            step = self.steps + self.start * len(self.dls.train) // self.job.accumulate
-            self.report.evaluations += [(step, self.recorder.values[-1][1])] if len(self.dls.valid) else []
-            path = self.path / self.model_dir / f"model_{self.epoch}.pth"
-            self.report.checkpoints |= {step: path} if path.exists() else {}
+        """Record the evaluation and the checkpoint of the epoch. Epochs before a resume are skipped by the learner."""
+        if self.epoch < self.start:
+            return
+        step = self.steps + self.start * len(self.dls.train) // self.job.accumulate
+        if len(self.dls.valid):
+            self.report.evaluations.append((step, self.recorder.values[-1][1]))
+        path = self.path / self.model_dir / f"model_{self.epoch}.pth"
+        if path.exists():
+            self.report.checkpoints[step] = path

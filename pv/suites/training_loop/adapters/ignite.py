@@ -14,10 +14,11 @@ from pv.suites.training_loop.features import OldLacks
 from pv.suites.training_loop.job import IGNORED, Job, Report
 from pv.suites.training_loop.probe import token_loss
 
+# Reasons for missing features and for claims that are not made.
 DOCS = "https://docs.pytorch.org/ignite"
 USER = "it is left to the code of the user"
 TRAINER = f"{DOCS}/generated/ignite.engine.create_supervised_trainer.html"
-MEANS = f"the loss of a batch is the user's, see {TRAINER}"
+MEANS = f"the loss of a batch is left to the code of the user, see {TRAINER}"
 BATCH = f"the output of the trainer is the loss of a batch, see {TRAINER}"
 NOISE = f"random augmentations are not synchronized within an epoch, see {DOCS}/engine.html#dataflow-synchronization"
 EVENTS = {
@@ -85,6 +86,7 @@ def _attach(job: Job, report: Report, objects: dict[str, Any]) -> None:
     evaluator = create_supervised_evaluator(report.model, {"loss": tokens})
 
     def on_step(every: int, handler: Callable[..., object]) -> None:
+        """Call a handler after every `every` steps; never if `every` is 0."""
         if every:
             trainer.add_event_handler(Events.ITERATION_COMPLETED(every=every * job.accumulate), handler)
 

@@ -23,16 +23,17 @@ from pv.suites.training_loop.features import OldLacks, declared_features
 from pv.suites.training_loop.job import Example, Job, Report
 from pv.suites.training_loop.probe import VOCABULARY, Probe, token_loss
 
-EXACT, CAST = 1e-6, 3e-5
+EXACT_TOLERANCE, CAST_TOLERANCE = 1e-6, 3e-5
 """Tolerances of gradients: for Trainer itself, where the model computes the loss, and for losses cast to float32."""
 _USER = "it is left to the code of the user"
-LEFT = {
+MISSING = {
     "groups": "rates by group are left to the code of the user, which passes an optimizer",
     **dict.fromkeys(("average", "network"), _USER),
-    "finite": "its documentation says nothing of a loss that is not finite, but for what is logged",
+    "finite": "its documentation of losses that are not finite is about logs only",
     "decay": "the parameters without decay are found by the names of known layers",
     "scaler": "there is no gradient scaler on the CPU",
 }
+"""By feature that Trainer does not have: the reason."""
 
 
 class ProbeConfig(PreTrainedConfig):
@@ -42,7 +43,9 @@ class ProbeConfig(PreTrainedConfig):
 
 
 class ProbeForCausalLM(PreTrainedModel):
-    """The probe as a model of transformers. Its loss is the mean, or sum / `num_items_in_batch` if Trainer passes it.
+    """The probe as a model of transformers.
+
+    The loss is the mean over the scored tokens; if Trainer passes `num_items_in_batch`, the sum divided by this number.
 
     The name must end with `ForCausalLM`: otherwise Trainer also counts the first label of each row.
     """
@@ -105,7 +108,7 @@ class Transformers:
         FutureWarning: `without` is used. The text says what to write.
     """
 
-    features: Mapping[str, bool | str] = {**LEFT, "best_step": True, "ties": True}
+    features: Mapping[str, bool | str] = {**MISSING, "best_step": True, "ties": True}
     lacks = OldLacks()
     not_claimed: Mapping[str, str] = {}
     arguments: type[TrainingArguments] = TrainingArguments
@@ -122,9 +125,9 @@ class Transformers:
     ) -> None:
         self.trainer, self.settings = trainer, dict(settings or {})
         self.callbacks, self.collator = tuple(callbacks), collator
-        self.tolerance = EXACT if trainer is Trainer else CAST
-        of_collator = dict.fromkeys(("noise", "padding"), "the collator is under attack itself") if collator else {}
-        self.features = {**type(self).features, **of_collator, **dict.fromkeys(without, False), **(features or {})}
+        self.tolerance = EXACT_TOLERANCE if trainer is Trainer else CAST_TOLERANCE
+        replaced = dict.fromkeys(("noise", "padding"), "the collator is under attack itself") if collator else {}
+        self.features = {**type(self).features, **replaced, **dict.fromkeys(without, False), **(features or {})}
         if without:
             parts = ", ".join(f'"{name}": False' for name in without)
             text = f"the argument `without` goes in version 0.5; write `features={{{parts}}}`"
@@ -144,7 +147,7 @@ class Transformers:
         return _complete_report(job, report, trainer)
 
     def build(self, job: Job, report: Report, callbacks: list[TrainerCallback]) -> Trainer:
-        """Return the trainer. Override it for one that takes other arguments."""
+        """Return the trainer. Override this method for a trainer that takes other arguments."""
         return self.trainer(
             model=report.model,
             args=self.config(job),
@@ -171,7 +174,7 @@ class Transformers:
         return [row_of(example) | {"attention_mask": [1] * len(example.tokens)} for example in examples] or None
 
     def extra(self, job: Job) -> dict[str, object]:
-        """Return settings that only the arguments of this trainer have."""
+        """Return the settings of this trainer that `TrainingArguments` does not have. Override it in a subclass."""
         return {}
 
 
@@ -250,6 +253,7 @@ def _recorder_of(event: str) -> Callable[..., None]:
     return lambda self, *_, **__: self.report.events.append(event)
 
 
+# The other events are only recorded, by methods that are equal up to the name of the event.
 for _event in ("train_begin", "epoch_begin", "step_begin", "log", "evaluate", "save", "epoch_end", "train_end"):
     setattr(Watch, f"on_{_event}", _recorder_of(_event))
 

@@ -9,7 +9,7 @@ from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerFa
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
 from trl import SFTConfig, SFTTrainer
 
-from pv.suites.training_loop.adapters.transformers import CAST, ProbeConfig, Transformers, row_of, tied_names
+from pv.suites.training_loop.adapters.transformers import CAST_TOLERANCE, ProbeConfig, Transformers, row_of, tied_names
 from pv.suites.training_loop.job import Example, Job, Report
 from pv.suites.training_loop.probe import PAD, VOCABULARY, Probe
 
@@ -62,7 +62,7 @@ class TRL(Transformers):
         callbacks: Iterable[Callable[[], TrainerCallback]] = (),
     ) -> None:
         super().__init__(trainer, settings=settings, callbacks=callbacks)
-        self.tolerance = CAST
+        self.tolerance = CAST_TOLERANCE
 
     def build(self, job: Job, report: Report, callbacks: list[TrainerCallback]) -> object:
         return self.trainer(

@@ -29,11 +29,14 @@ from pv.suites.training_loop.job import IGNORED, Example, Job
 from pv.suites.training_loop.names import COLUMNS, NUMBERS, ROLES, divides_by_warmup, setting_of, value_of
 from pv.suites.training_loop.probe import Probe
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 def part(loop: object, role: str) -> Callable[..., Any] | None:
-    """Return the method of a loop with a usual name for a role. If several have one, no other of them calls it.
+    """Return the method of a loop with a usual name for a role.
+
+    If several methods have a usual name, such as `train_step` and the `update` that it calls, the method that none of
+    the others calls is returned.
 
     Args:
         loop: The loop.
@@ -44,7 +47,7 @@ def part(loop: object, role: str) -> Callable[..., Any] | None:
     """
     kind = type(loop)
     names = [name for name in dir(kind) if re.fullmatch(ROLES[role], name) and callable(getattr(loop, name))]
-    # `train_step` may call `_update`, and both names are usual: the part is the method that no other one calls.
+    # `co_names` has the names of the methods that a method calls.
     code = {name: getattr(getattr(kind, name), "__code__", None) for name in names}
     called = {used for name, body in code.items() if body is not None for used in body.co_names if used != name}
     outermost = [name for name in names if name not in called]
@@ -58,7 +61,7 @@ def number(loop: object, name: str) -> float | None:
     return getattr(loop, numbers[0]) if len(numbers) == 1 else None
 
 
-def settings(kind: Callable[..., Made], job: Job, **extra: object) -> Made:
+def settings(kind: Callable[..., Result], job: Job, **extra: object) -> Result:
     """Create the settings of a loop from a job.
 
     1. A class, or a function that takes settings, is called: parameters with usual names get the settings of the job.
@@ -76,7 +79,7 @@ def settings(kind: Callable[..., Made], job: Job, **extra: object) -> Made:
     Args:
         kind: The class or function that creates the settings.
         job: The job.
-        extra: All other arguments or attributes.
+        extra: Further arguments or attributes. They replace values of the job.
 
     Returns:
         The settings.
@@ -106,7 +109,7 @@ def _may_parse_command_line(parameters: Mapping[str, inspect.Parameter], argumen
     return optional and not parameters.keys() & {*arguments}
 
 
-def _call_without_command_line(kind: Callable[[], Made], job: Job, extra: Mapping[str, object]) -> Made:
+def _call_without_command_line(kind: Callable[[], Result], job: Job, extra: Mapping[str, object]) -> Result:
     """Call a function that may parse the command line, with an empty command line, and return its result.
 
     Required arguments get the value of the job or of `extra` as their default. Raise TypeError if there is none.
@@ -120,7 +123,7 @@ def _call_without_command_line(kind: Callable[[], Made], job: Job, extra: Mappin
         kinds = {action.dest: action.type or str for action in required}
         parameters = {k: inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, annotation=v) for k, v in kinds.items()}
         values = _arguments(kind, parameters, job, extra)
-        needed = [action.dest for action in required if action.nargs not in _EMPTY]
+        needed = [action.dest for action in required if action.nargs not in _MAY_BE_EMPTY]
         if missing := [f"{name}=..." for name in needed if name not in values]:
             raise TypeError(f"an argument is required: call `settings({kind.__name__}, job, {', '.join(missing)})`")
         for action in required:
@@ -138,7 +141,7 @@ def _call_without_command_line(kind: Callable[[], Made], job: Job, extra: Mappin
         return kind()
 
 
-_EMPTY = (ZERO_OR_MORE, REMAINDER)
+_MAY_BE_EMPTY = (ZERO_OR_MORE, REMAINDER)
 """Values of `nargs` for positional arguments that may be empty, although argparse marks them as required."""
 
 
@@ -147,16 +150,17 @@ def _arguments(
 ) -> dict[str, object]:
     """Return the arguments that `settings` passes, by parameter."""
     annotations = {name: _annotation(parameter) for name, parameter in parameters.items()}
+    # By parameter: the setting of the job that it takes; "" for none.
     taken = {name: setting_of(name, annotation) for name, annotation in annotations.items() if name not in extra}
     # A loop that divides by its warm-up gets a warm-up of one step, so its schedule is not the schedule of the job.
-    least: dict[str, object] = {
-        name: 1 for name, setting in taken.items() if setting == "warmup" and _divides_by_warmup(kind)
-    }
-    taken = {name: setting for name, setting in taken.items() if not least or setting not in ("warmup", "schedule")}
+    warmups = [name for name, setting in taken.items() if setting == "warmup" and _divides_by_warmup(kind)]
+    arguments: dict[str, object] = dict.fromkeys(warmups, 1)
+    taken = {name: setting for name, setting in taken.items() if not warmups or setting not in ("warmup", "schedule")}
     # The values are code, since `pv new` writes them into adapters.
     values = {name: value_of(setting, annotations[name]) for name, setting in taken.items() if setting}
-    arguments = least | {name: eval(value, {"job": job}) for name, value in values.items()}
+    arguments |= {name: eval(value, {"job": job}) for name, value in values.items()}
     arguments |= dict.fromkeys({"device"} & parameters.keys(), "cpu")
+    # Without `max_steps`, the epochs alone end the run, so their number is not raised as `value_of` does.
     if "max_steps" not in taken.values():
         arguments |= {name: job.epochs for name, setting in taken.items() if setting == "epochs"}
     return {**arguments, **extra}
@@ -187,7 +191,7 @@ def cosine_rate(job: Job, step: int, planned: int, *, rise: float | None = None)
         job: The job.
         step: The step, from 0.
         planned: Number of planned steps.
-        rise: The fraction of the peak in a step of the warm-up; None for (step + 1) / `job.warmup`.
+        rise: The rate of this step of the warm-up as a fraction of the peak; None for (step + 1) / `job.warmup`.
     """
     if step < job.warmup:
         return job.rate * ((step + 1) / job.warmup if rise is None else rise)
@@ -205,7 +209,8 @@ def logged(rows: Iterable[Mapping[str, float | None]], *others: str) -> dict[str
     """
     logs, evaluations = [], []
     for row in rows:
-        columns = {name: [key for key in row if re.fullmatch(usual, key)] for name, usual in COLUMNS.items()}
+        columns = {name: [key for key in row if re.fullmatch(pattern, key)] for name, pattern in COLUMNS.items()}
+        # A number with several usual columns is ambiguous, and left out.
         numbers = {name: row[keys[0]] for name, keys in columns.items() if len(keys) == 1 and row[keys[0]] is not None}
         if "step" not in numbers:
             continue
@@ -233,8 +238,8 @@ def copies(loop: object, steps: str = "step") -> dict[int, Path]:
     if save is None:
         raise ValueError(f"{type(loop).__qualname__} has no method with a usual name that saves, or several")
 
-    def save_and_copy(path: str | Path, *others: object, **named: object) -> object:
-        result, step = save(path, *others, **named), getattr(loop, steps)
+    def save_and_copy(path: str | Path, *arguments: object, **options: object) -> object:
+        result, step = save(path, *arguments, **options), getattr(loop, steps)
         paths[step] = Path(f"{path}.{step}")
         if Path(path).is_dir():
             shutil.copytree(path, paths[step], dirs_exist_ok=True)  # a loop may save a step twice, such as the last
@@ -261,7 +266,7 @@ class Rows(Sequence[dict[str, list[int]]]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        example = self.job.drawn(self.examples[index])
+        example = self.job.with_noise(self.examples[index])
         return {"input_ids": list(example.tokens), "labels": list(example.labels)}
 
 
@@ -321,7 +326,7 @@ def optimizer_of(job: Job, parameters: Iterable[nn.Parameter]) -> Optimizer:
 
 
 def rate_factor(job: Job, done: int, planned: int) -> float:
-    """Return the factor of the rate after `done` of the planned steps: linear warm-up, then the job's schedule."""
+    """Return the factor of the rate after `done` of the `planned` steps: linear warm-up, then the job's schedule."""
     if done < job.warmup:
         return done / job.warmup
     if job.schedule == "constant":

@@ -23,7 +23,7 @@ from pv.suites.training_loop.claims.checks import (
     side_effect_cases,
     with_several_saves,
 )
-from pv.suites.training_loop.claims.losses import TOLERANCE
+from pv.suites.training_loop.claims.losses import is_same_loss
 from pv.suites.training_loop.claims.resume import cut_after_every_step
 from pv.suites.training_loop.diagnosis import end_difference
 from pv.suites.training_loop.job import Job
@@ -32,7 +32,6 @@ from pv.suites.training_loop.oracle import (
     START,
     Decays,
     Weights,
-    close,
     matching_arrays,
     running_average,
     sums,
@@ -55,7 +54,7 @@ def falsify_saved_at_the_cadence(bench: Bench) -> None:
     actual, expected = on_disk(run), due_checkpoints(bench, run)
     if not expected:
         raise SkipTest(f"in {len(run.steps)} steps, no checkpoint is due")
-    # Checkpoints that are not due are faults only in the steps 1 and 3; one at the end of the run is allowed.
+    # Checkpoints that are not due are faults only in the steps 1 and 3: a loop may also save at the end of the run.
     if not set(actual) >= set(expected) or {1, 3} & set(actual):
         mistakes = {
             "a first checkpoint at twice the cadence": actual == [4, 6, 8],
@@ -72,29 +71,29 @@ def falsify_rotation_keeps_the_newest(bench: Bench) -> None:
     # The last run has 21 steps, so that names sorted as text have another order: 10 comes before 9.
     for keep, batch in ((1, 2), (2, 2), (2, 1)):
         run = bench.run(replace(SAVED, keep=keep, batch=batch, epochs=3))
-        actual, every = on_disk(run), due_checkpoints(bench, run)
-        if len(every) <= keep:
+        actual, due = on_disk(run), due_checkpoints(bench, run)
+        if len(due) <= keep:
             continue  # rotation removes no checkpoint
-        fault = "" if actual == every[-keep:] else f"checkpoints of the steps {actual}, not of {every[-keep:]}"
-        causes = _causes_of_rotation(every, actual, keep) if fault else ()
-        cases[f"keep {keep} of {len(every)}"] = Case(run, fault, causes)
+        fault = "" if actual == due[-keep:] else f"checkpoints of the steps {actual}, not of {due[-keep:]}"
+        causes = _causes_of_rotation(due, actual, keep) if fault else ()
+        cases[f"keep {keep} of {len(due)}"] = Case(run, fault, causes)
     judge(cases)
 
 
-def _causes_of_rotation(every: list[int], actual: list[int], keep: int) -> tuple[str, ...]:
-    """Return the known mistakes of rotation that leave exactly some checkpoints.
+def _causes_of_rotation(due: list[int], actual: list[int], keep: int) -> tuple[str, ...]:
+    """Return the known mistakes of rotation that leave exactly the checkpoints of the steps `actual`.
 
     Args:
-        every: The steps of all checkpoints that were due.
+        due: The steps of all checkpoints that were due.
         actual: The steps of the checkpoints on disk.
         keep: The number of checkpoints to keep.
     """
     mistakes = {
-        "one more than asked for": every[-keep - 1 :],
-        "those whose names sort last as text": sorted(sorted(every, key=str)[-keep:]),
-        "the oldest": every[:keep],
-        "all of them": every,
-        "one less than asked for": every[len(every) - keep + 1 :],
+        "one more than asked for": due[-keep - 1 :],
+        "those whose names sort last as text": sorted(sorted(due, key=str)[-keep:]),
+        "the oldest": due[:keep],
+        "all of them": due,
+        "one less than asked for": due[len(due) - keep + 1 :],
     }
     return tuple(name for name, steps in mistakes.items() if actual == steps)
 
@@ -103,7 +102,7 @@ def falsify_rotation_keeps_the_best(bench: Bench) -> None:
     cases: Cases = {}
     for seed, rate in ((1, 0.5), (2, 0.5), (1, 40.0), (2, 40.0), (1, DIVERGING)):
         run = bench.run(replace(best_job(bench), keep=2, seed=seed, rate=rate))
-        cases[f"seed {seed}, rate {rate:g}"] = _kept_case(run)
+        cases[f"seed {seed}, rate {rate:g}"] = _best_and_newest_case(run)
     judge(cases)
     if all(_best_evaluation(case.run)[0] in due_checkpoints(bench, case.run)[-2:] for case in cases.values()):
         raise SkipTest("the best checkpoint is always one of the newest, so it is kept in any case")
@@ -114,7 +113,7 @@ def falsify_best_is_never_nan(bench: Bench) -> None:
     for broken in ((0,), (2,), (3, 4)):
         run = bench.run(replace(best_job(bench), keep=2, nan_evaluations=broken))
         require_nan(run)
-        cases[f"NaN in evaluation {' and '.join(str(place + 1) for place in broken)}"] = _kept_case(run)
+        cases[f"NaN in evaluation {' and '.join(str(place + 1) for place in broken)}"] = _best_and_newest_case(run)
     judge(cases)
 
 
@@ -132,20 +131,20 @@ def _best_evaluation(run: Run) -> tuple[int, float]:
     return min(finite, key=lambda evaluation: evaluation[1])
 
 
-def _kept_case(run: Run) -> Case:
+def _best_and_newest_case(run: Run) -> Case:
     """Check that a run keeps the best checkpoint beside the newest ones."""
-    fault, actual = _kept_fault(run), on_disk(run)
-    broken = {step for step, loss in run.evaluations if math.isnan(loss)}
+    fault, actual = _best_and_newest_fault(run), on_disk(run)
+    nan_steps = {step for step, loss in run.evaluations if math.isnan(loss)}
     mistakes = {
-        "the checkpoint of an evaluation with a NaN loss in place of the best": bool(broken & set(actual[:-2])),
+        "the checkpoint of an evaluation with a NaN loss in place of the best": bool(nan_steps & set(actual[:-2])),
         "the newest ones alone: the best is removed when it is old": actual
         == [*range(1, len(run.steps) + 1)][-len(actual) :],
     }
     return Case(run, fault, tuple(name for name, holds in mistakes.items() if fault and holds))
 
 
-def _kept_fault(run: Run) -> str:
-    """Return what is wrong with the checkpoints on disk, where `job.keep` is 2; "" if nothing is."""
+def _best_and_newest_fault(run: Run) -> str:
+    """Return the fault of the checkpoints on disk in a run whose `job.keep` is 2; "" if there is none."""
     actual, last = on_disk(run), len(run.steps)
     best, loss = _best_evaluation(run)
     if best not in actual:
@@ -157,38 +156,35 @@ def _kept_fault(run: Run) -> str:
 
 
 DECAY = 0.75
+"""The decay of the running average in the jobs of these claims."""
 
 
-def constant(done: int) -> float:
-    """Return the decay of the jobs here, which does not depend on the number of updates."""
+def job_decay(done: int) -> float:
+    """Return `DECAY`, whatever the number of earlier updates."""
     return DECAY
 
 
 def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
     """Return the averages that known mistakes give, by name of the mistake."""
-    # Most mistakes average another sequence of weights; the others start or decay otherwise.
+    # Most mistakes average another sequence of weights; the others have another start or decay. Weights change only in
+    # a step, so an update after an earlier micro-batch takes in the weights before the step.
     after, before = [step.weights for step in run.steps], [run.before(k) for k in range(len(run.steps))]
-    micro = [step.weights for step in run.steps for _ in step.batches]
-    each_batch = [
-        weights
-        for k, step in enumerate(run.steps)
-        for weights in (*(run.before(k) for _ in step.batches[1:]), step.weights)
-    ]
-    first = [run.before(k) for k, step in enumerate(run.steps) for _ in step.batches]
-    and_steps = [
-        weights
-        for k, step in enumerate(run.steps)
-        for weights in (*(run.before(k) for _ in step.batches), step.weights)
-    ]
+    after_by_batch = [step.weights for step in run.steps for _ in step.batches]
+    before_by_batch = [run.before(k) for k, step in enumerate(run.steps) for _ in step.batches]
+    current: list[Weights] = []  # the weights after each micro-batch
+    before_and_after: list[Weights] = []  # the weights before the step for each micro-batch, then those after the step
+    for k, step in enumerate(run.steps):
+        current += [*(run.before(k) for _ in step.batches[1:]), step.weights]
+        before_and_after += [*(run.before(k) for _ in step.batches), step.weights]
     return {
-        "updated with every micro-batch, and after the step once more": running_average(START, and_steps, decay),
-        "updated with every micro-batch, before the step": running_average(START, first, decay),
+        "updated with every micro-batch, and after the step once more": running_average(START, before_and_after, decay),
+        "updated with every micro-batch, before the step": running_average(START, before_by_batch, decay),
         "the average of the weights before each step, so it is updated before the step": running_average(
             START, before, decay
         ),
         "the average with the parts of old and new exchanged": running_average(START, after, lambda k: 1 - decay(k)),
-        "updated with every micro-batch": running_average(START, micro, decay),
-        "updated with every micro-batch, also those that no step follows": running_average(START, each_batch, decay),
+        "updated with every micro-batch": running_average(START, after_by_batch, decay),
+        "updated with every micro-batch, also those that no step follows": running_average(START, current, decay),
         "the average that starts with the weights after the first step": running_average(after[0], after[1:], decay),
         "the average with a decay that warms up as (1 + n) / (10 + n), which `expected_decay` of the adapter can say": (
             running_average(START, after, lambda k: min(decay(k), (1 + k) / (10 + k)))
@@ -196,7 +192,7 @@ def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
         "the average with the larger of the decay and (1 + n) / (10 + n), where a warm-up has the smaller": (
             running_average(START, after, lambda k: max(DECAY, (1 + k) / (10 + k)))
         ),
-        "the average with the constant decay of the job, without a warm-up": running_average(START, after, constant),
+        "the average with the constant decay of the job, without a warm-up": running_average(START, after, job_decay),
         "the average with the decay of the first update": running_average(START, after, lambda _: decay(0)),
         "the weights at the start: it is never updated": START,
         f"the weights at the end: {_cause_of_no_average(run)}": run.weights,
@@ -274,22 +270,22 @@ def best_case(run: Run, *, tie: bool = False) -> Case:
     if not finite:
         return Case(run, "there is no evaluation with a finite loss")
     least = min(loss for _, loss in finite)
-    right = [step for step, loss in finite if loss == least]
-    if run.best == right[0] or (run.best in right and not tie):
+    best_steps = [step for step, loss in finite if loss == least]
+    if run.best == best_steps[0] or (run.best in best_steps and not tie):
         return Case(run)
     losses = ", ".join(f"step {step}: {loss:.6g}" for step, loss in run.evaluations)
-    fault = f"the best step is called {run.best}, not {right[0]}; the evaluations are {losses}"
-    return Case(run, fault, _causes_of_best(run, right))
+    fault = f"the best step is called {run.best}, not {best_steps[0]}; the evaluations are {losses}"
+    return Case(run, fault, _causes_of_best(run, best_steps))
 
 
-def _causes_of_best(run: Run, right: Sequence[int]) -> tuple[str, ...]:
-    """Return the known mistakes that give the best step of a run; `right` are the steps with the smallest loss."""
+def _causes_of_best(run: Run, best_steps: Sequence[int]) -> tuple[str, ...]:
+    """Return the known mistakes that give the best step of a run; `best_steps` are the steps with the least loss."""
     losses = dict(run.evaluations)
     mistakes = {
         "none, so nothing is less than the stored best": run.best is None,
         "an evaluation with a NaN loss": run.best in losses and math.isnan(losses[run.best]),
         "the least loss after a NaN, which has replaced the best": run.best == _least_after_nan(run),
-        "the last of equal losses, so a tie replaces the best": run.best in right and run.best == right[-1],
+        "the last of equal losses, so a tie replaces the best": run.best in best_steps and run.best == best_steps[-1],
         "the last evaluation": len(set(losses.values())) > 1 and run.best == run.evaluations[-1][0],
         "the greatest loss": len(set(losses.values())) > 1
         and run.best in losses
@@ -300,8 +296,8 @@ def _causes_of_best(run: Run, right: Sequence[int]) -> tuple[str, ...]:
 
 def _least_after_nan(run: Run) -> int | None:
     """Return the step of the smallest loss after the last NaN; None if there is no NaN, or no evaluation after it."""
-    broken = [step for step, loss in run.evaluations if math.isnan(loss)]
-    later = {step: loss for step, loss in run.evaluations if broken and step > broken[-1]}
+    nan_steps = [step for step, loss in run.evaluations if math.isnan(loss)]
+    later = {step: loss for step, loss in run.evaluations if nan_steps and step > nan_steps[-1]}
     return min(later, key=lambda step: later[step], default=None)
 
 
@@ -333,22 +329,23 @@ def falsify_first_of_equal_losses_is_best(bench: Bench) -> None:
 
 
 def falsify_best_after_a_cut(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
-        fault = (
-            f"the best step is called {again.best}, not {uninterrupted.best}"
-            if again.best != uninterrupted.best
-            else ""
-        )
-        later = {step: loss for step, loss in uninterrupted.evaluations if step > k}
-        # A run that forgets the best step before the cut reports the best one after the cut.
-        anew = again.best == min(later, key=lambda step: later[step], default=None)
-        forgettable.append(uninterrupted.best is not None and uninterrupted.best <= k and not anew)
-        return fault, ("the best after the cut: the least loss before it is forgotten",) if anew and fault else ()
+    # For each cut: whether a run that forgets the best step before the cut would report another one.
+    shows_forgetting: list[bool] = []
 
-    forgettable: list[bool] = []
+    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        expected = uninterrupted.best
+        later = {step: loss for step, loss in uninterrupted.evaluations if step > k}
+        is_best_of_later = again.best == min(later, key=lambda step: later[step], default=None)
+        shows_forgetting.append(expected is not None and expected <= k and not is_best_of_later)
+        if again.best == expected:
+            return "", ()
+        causes = ("the best after the cut: the least loss before it is forgotten",) if is_best_of_later else ()
+        return f"the best step is called {again.best}, not {expected}", causes
+
+    # With the first rate, the best step may come after every cut; with the second, the first checkpoint is the best.
     for rate in (40.0, DIVERGING):
         cut_after_every_step(bench, check, replace(best_job(bench), rate=rate))
-        if any(forgettable):
+        if any(shows_forgetting):
             break
     else:
         raise SkipTest("the best step is never before a cut, so a run that forgets it has the same")
@@ -365,22 +362,23 @@ def _weights_case(run: Run, decay: Decays) -> Case:
     least = min((loss for _, loss in run.evaluations), default=math.nan)
     require(run.best_weights, "`best_model`", "`features` has it")
     actual = _loss(run, run.best_weights)
-    candidates = _known_weights(run, decay)
-    step = next((step for step, loss in run.evaluations if loss == least), 0)
-    evaluated = [_loss(run, weights) for (k, _), weights in candidates.items() if k == step]
+    candidates = _candidate_weights(run, decay)
+    best_step = next((step for step, loss in run.evaluations if loss == least), 0)
+    losses_of_step = [_loss(run, weights) for (k, _), weights in candidates.items() if k == best_step]
     # If the reported loss itself is wrong, another claim fails; here the weights of its step are then enough.
-    correct = any(close(loss, least, TOLERANCE) for loss in evaluated)
-    if close(actual, least, TOLERANCE) or (not correct and any(close(actual, loss, TOLERANCE) for loss in evaluated)):
+    reported_correctly = any(is_same_loss(loss, least) for loss in losses_of_step)
+    accepted = [least] if reported_correctly else [least, *losses_of_step]
+    if any(is_same_loss(actual, loss) for loss in accepted):
         return Case(run)
     fault = f"the weights of the best checkpoint have the loss {actual:.6g}; the least reported is {least:.6g}"
-    alike = (name for (_, name), weights in candidates.items() if close(_loss(run, weights), actual, TOLERANCE))
-    return Case(run, fault, tuple(alike))
+    causes = (name for (_, name), weights in candidates.items() if is_same_loss(_loss(run, weights), actual))
+    return Case(run, fault, tuple(causes))
 
 
-def _known_weights(run: Run, decay: Decays) -> dict[tuple[int, str], Mapping[str, Tensor]]:
+def _candidate_weights(run: Run, decay: Decays) -> dict[tuple[int, str], Mapping[str, Tensor]]:
     """Return the weights after each step, and their running average if the job has one; by step and description."""
-    after, beside = [step.weights for step in run.steps], ", not their running average" if run.job.average else ""
-    weights_by_step = {(k, f"the weights after step {k}{beside}"): weights for k, weights in enumerate(after, 1)}
+    after, contrast = [step.weights for step in run.steps], ", not their running average" if run.job.average else ""
+    weights_by_step = {(k, f"the weights after step {k}{contrast}"): weights for k, weights in enumerate(after, 1)}
     for k in range(1, len(after) + 1) if run.job.average else ():
         weights_by_step[k, f"the running average after step {k}"] = running_average(START, after[:k], decay)
     return weights_by_step

@@ -37,9 +37,9 @@ class Case:
 
 
 K = TypeVar("K")
-COARSE = 2.0**-6
+BFLOAT16_ERROR = 2.0**-6
 """Relative error of four roundings to bfloat16. A smaller difference of gradients may come from low precision."""
-PRECISION = (
+PRECISION_HINT = (
     "; rounding alone gives so small a difference where something is computed in another dtype (to bfloat16, up to "
     "0.004 each time): if the loop is to compute in that dtype, the adapter raises `tolerance`"
 )
@@ -67,7 +67,7 @@ def require_steps(*runs: Run) -> None:
 def require_forwards(run: Run) -> None:
     """Raise SkipTest if a step follows no forward in training mode, since its correct gradient is unknown then."""
     if without := [k for k, step in enumerate(run.steps, 1) if not step.batches]:
-        mode = ": the training examples have theirs in eval mode" if trains_in_eval_mode(run) else ""
+        mode = ": the forwards of the training examples are in eval mode" if trains_in_eval_mode(run) else ""
         raise SkipTest(f"no forward in training mode was seen before step {without[0]}{mode}")
 
 
@@ -84,21 +84,23 @@ def trains_in_eval_mode(run: Run) -> bool:
 
     Such a run has steps without a forward in training mode, and forwards of training examples in eval mode.
     """
-    trained, blind = {example.name for example in run.job.train}, any(not step.batches for step in run.steps)
-    return blind and any(trained & set(names) for names in run.eval_with_grad)
+    if all(step.batches for step in run.steps):
+        return False
+    trained = {example.name for example in run.job.train}
+    return any(trained.intersection(names) for names in run.eval_with_grad)
 
 
-def refute(fault: str, run: Run, causes: tuple[str, ...] = (), rest: str = "") -> NoReturn:
+def refute(fault: str, run: Run, causes: tuple[str, ...] = (), suffix: str = "") -> NoReturn:
     """Print the steps of a run, and raise AssertionError; `KnownCause` if there are causes.
 
     Args:
         fault: The observed value and the correct one.
         run: The run that shows the fault.
         causes: The known mistakes that give exactly the fault.
-        rest: The end of the message, after the causes.
+        suffix: The end of the message, after the causes.
     """
     print(table(run))  # noqa: T201  # a report shows what the failing example has printed
-    message = f"{fault}{format_causes(causes)}{rest}"
+    message = f"{fault}{format_causes(causes)}{suffix}"
     raise KnownCause(message) if causes else AssertionError(message)
 
 
@@ -127,10 +129,10 @@ def judge(cases: Cases, unexplained: str = "") -> None:
         return
     name, causes = most_informative({name: case.causes for name, case in failed.items()})
     # All failing cases are listed, so that a user sees whether accumulation matters.
-    which = "all" if len(failed) == len(cases) else "; ".join(failed)
-    share = f" ({len(failed)} of {len(cases)} cases fail: {which})" if len(cases) > 1 else ""
+    names = "all" if len(failed) == len(cases) else "; ".join(failed)
+    counts = f" ({len(failed)} of {len(cases)} cases fail: {names})" if len(cases) > 1 else ""
     hint = "" if causes else failed[name].hint or unexplained
-    refute(f"{name}: {failed[name].fault}", failed[name].run, causes, f"{hint}{share}")
+    refute(f"{name}: {failed[name].fault}", failed[name].run, causes, f"{hint}{counts}")
 
 
 def most_informative(cases: Mapping[K, Sequence[str]]) -> tuple[K, tuple[str, ...]]:
@@ -145,13 +147,13 @@ def most_informative(cases: Mapping[K, Sequence[str]]) -> tuple[K, tuple[str, ..
     if len(cases) >= MANY and sum(map(bool, cases.values())) == 1:
         return next(iter(cases)), ()
     # The true cause appears in every failing case; an accidental match appears in few.
-    times = Counter(cause for causes in cases.values() for cause in dict.fromkeys(causes))
+    frequency = Counter(cause for causes in cases.values() for cause in dict.fromkeys(causes))
 
-    def most(causes: Sequence[str]) -> int:
-        return max((times[cause] for cause in causes), default=0)
+    def highest(causes: Sequence[str]) -> int:
+        return max((frequency[cause] for cause in causes), default=0)
 
-    name = min(cases, key=lambda case: (-most(cases[case]), len(cases[case])))
-    return name, tuple(cause for cause in cases[name] if times[cause] == most(cases[name]))
+    name = min(cases, key=lambda case: (-highest(cases[case]), len(cases[case])))
+    return name, tuple(cause for cause in cases[name] if frequency[cause] == highest(cases[name]))
 
 
 def format_causes(causes: tuple[str, ...]) -> str:
@@ -165,32 +167,32 @@ def side_effect_cases(bench: Bench, job: Job, cadence: str, name: str, count: Ca
     Args:
         bench: The bench.
         job: The job with evaluations or checkpoints.
-        cadence: The setting that turns them off if it is 0: `eval_every` or `save_every`.
-        name: The name of evaluations or checkpoints, for messages.
-        count: Returns the observed number of evaluations or checkpoints of a run. If it is not larger with them, the
-            adapter ignored the setting, and the case is untried.
+        cadence: The setting that turns evaluations or checkpoints off if it is 0: `eval_every` or `save_every`.
+        name: `evaluations` or `checkpoints`, for messages.
+        count: Returns the observed number of evaluations or checkpoints of a run. If the number is not larger in the
+            run with them, the adapter ignored the setting, and the case is untried.
 
     Returns:
         A case for each accumulation.
     """
     cases: Cases = {}
     for accumulate in (1, 2):
-        with_it = replace(job, accumulate=accumulate)
-        without = replace(with_it, save_every=0) if cadence == "save_every" else replace(with_it, eval_every=0)
-        run, plain = bench.run(with_it), bench.run(without)
-        same = run.order == plain.order and not differing_tensors(run.weights, plain.weights)
+        job = replace(job, accumulate=accumulate)
+        plain_job = replace(job, save_every=0) if cadence == "save_every" else replace(job, eval_every=0)
+        run, plain = bench.run(job), bench.run(plain_job)
+        is_equal = run.order == plain.order and not differing_tensors(run.weights, plain.weights)
         # Equal runs prove nothing if the adapter ignored the setting.
-        if same and not (run.steps and count(run) > count(plain)):
-            setting = getattr(job, cadence)
-            why = f"the run where `job.{cadence}` is 0 has as many {name} as the one where it is {setting}"
+        if is_equal and not (run.steps and count(run) > count(plain)):
+            every = getattr(job, cadence)
+            why = f"the run where `job.{cadence}` is 0 has as many {name} as the one where it is {every}"
             hint = f"let the adapter make none where it is 0, and some where it is not ({count(run)} are seen)"
             cases[f"accumulation {accumulate}"] = Case(run, untried=f"{why}, or no step is taken: {hint}")
             continue
-        fault = "" if same else f"beside the run without {name}, {first_difference(run, plain)}"
+        fault = "" if is_equal else f"beside the run without {name}, {first_difference(run, plain)}"
         # Some trainers evaluate whenever they save: then the evaluations may be the cause.
         evaluates = cadence != "eval_every" and len(run.evaluated) > len(plain.evaluated)
-        changing = f"the evaluations that come with {name}" if evaluates else name
-        causes = (f"{explain_difference(run, plain)} that {changing} change",) if fault else ()
+        source = f"the evaluations that come with {name}" if evaluates else name
+        causes = (f"{explain_difference(run, plain)} that {source} change",) if fault else ()
         cases[f"accumulation {accumulate}"] = Case(run, fault, causes)
     return cases
 
@@ -211,12 +213,12 @@ def gradient_case(bench: Bench, run: Run, k: int) -> Case:
     # The loop may clip at a default limit that the adapter has not turned off: this is no fault of the mean.
     if ratio is not None and 0 < ratio < 1 and "clip" in bench.lacks and scale_of(run, k) is None:
         _skip_clipped(norm(step.gradient))
-    length = f"is {ratio:.6g} times" if ratio is not None else f"differs by {off:.2g} of the largest element from"
+    relation = f"is {ratio:.6g} times" if ratio is not None else f"differs by {off:.2g} of the largest element from"
     fault = (
         f"on the examples {[list(batch) for batch in step.batches]} with {scored} scored tokens, the gradient (norm "
-        f"{norm(step.gradient):.6g}) {length} the gradient of the token mean (norm {norm(expected):.6g})"
+        f"{norm(step.gradient):.6g}) {relation} the gradient of the token mean (norm {norm(expected):.6g})"
     )
-    return Case(run, fault, explain_gradient(run, k, tolerance), PRECISION if off < COARSE else "")
+    return Case(run, fault, explain_gradient(run, k, tolerance), PRECISION_HINT if off < BFLOAT16_ERROR else "")
 
 
 def _skip_clipped(length: float) -> None:
@@ -226,20 +228,20 @@ def _skip_clipped(length: float) -> None:
         raise SkipTest(f"the gradient has the norm {length:.3g}, as of a loop that clips at a limit of its own: {hint}")
 
 
-def gradient_cases(bench: Bench, run: Run, which: Callable[[int, int], bool] = lambda taken, planned: True) -> Cases:
+def gradient_cases(bench: Bench, run: Run, selects: Callable[[int, int], bool] = lambda taken, planned: True) -> Cases:
     """Compare the gradients of a run with the token mean, and return one case for them.
 
     Args:
         bench: The bench.
         run: The run.
-        which: Selects the steps by the micro-batches of their window and the planned number of micro-batches.
+        selects: Whether a step is judged, from the actual and the planned number of micro-batches of its window.
 
     Returns:
         A case without a fault, or the most informative case of a faulty gradient; {} if no step is selected.
     """
-    job, taken = run.job, [len(step.batches) for step in run.steps]
-    cases = [gradient_case(bench, run, k) for k, size in enumerate(taken) if which(size, job.accumulate)]
-    faults = {k: case for k, case in enumerate(cases, 1) if case.fault}
+    job, sizes = run.job, [len(step.batches) for step in run.steps]
+    cases = [gradient_case(bench, run, k) for k, size in enumerate(sizes) if selects(size, job.accumulate)]
+    faults = {k: case for k, case in enumerate(cases) if case.fault}
     name = f"{len(job.train)} examples, batch {job.batch}, accumulation {job.accumulate}, seed {job.seed}"
     if not faults:
         return {name: Case(run)} if cases else {}
@@ -247,14 +249,14 @@ def gradient_cases(bench: Bench, run: Run, which: Callable[[int, int], bool] = l
     return {f"{name}, {len(faults)} of {len(cases)} steps": replace(faults[k], causes=causes)}
 
 
-FEW_SAVES = 6
+EPOCHS_WITH_SAVES = 6
 """Number of epochs for a trainer with one checkpoint per epoch.
 
 It is large enough that rotation removes checkpoints, and that the best checkpoint is not among the newest.
 """
 
 
-def with_several_saves(bench: Bench, job: Job, epochs: int = FEW_SAVES) -> Job:
+def with_several_saves(bench: Bench, job: Job, epochs: int = EPOCHS_WITH_SAVES) -> Job:
     """Return a job with several checkpoints: one with more epochs if the trainer evaluates and saves only per epoch."""
     return replace(job, epochs=epochs) if "cadence" in bench.lacks else job
 
@@ -271,10 +273,10 @@ def due_checkpoints(bench: Bench, run: Run) -> list[int]:
     micro-batches are left over at the end.
     """
     # Without a cadence in steps, a checkpoint is due every `len(steps) / epochs` steps.
-    ends = "cadence" in bench.lacks
-    if ends and (run.leftover or len(run.steps) % run.job.epochs):
+    saves_per_epoch = "cadence" in bench.lacks
+    if saves_per_epoch and (run.leftover or len(run.steps) % run.job.epochs):
         return []
-    every = len(run.steps) // run.job.epochs if ends else run.job.save_every
+    every = len(run.steps) // run.job.epochs if saves_per_epoch else run.job.save_every
     return [*range(every, len(run.steps) + 1, every)] if every else []
 
 

@@ -9,7 +9,7 @@ from unittest import SkipTest
 
 import torch
 from hypothesis import assume, given
-from hypothesis import example as first
+from hypothesis import example as explicit_example
 from torch import Tensor
 
 from pv.equations.causes import difference
@@ -25,18 +25,17 @@ from pv.suites.training_loop.claims.checks import (
     require_rate,
 )
 from pv.suites.training_loop.claims.data import consumed
-from pv.suites.training_loop.claims.losses import TOLERANCE, evaluation_case
+from pv.suites.training_loop.claims.losses import EVALUATION_TOLERANCE, evaluation_case
 from pv.suites.training_loop.diagnosis import differing_tensors
 from pv.suites.training_loop.job import Example, Job
 from pv.suites.training_loop.oracle import CLOSE, START, matching_arrays, matching_numbers, norm, sums, token_mean
-from pv.suites.training_loop.probe import NAMES, PAD, TEXT, VOCABULARY, Masked, Step, recorder
+from pv.suites.training_loop.probe import NAMES, PAD, TEXT, VOCABULARY, MaskedRow, Step, recorder
 from pv.suites.training_loop.run import Run
 
 HOLDS_FROZEN = (
     "a frozen parameter in the optimizer ({}); if the loop freezes none, its adapter names `freeze` as missing"
 )
-
-OTHER_LOSS = (
+OTHER_LOSS_HINT = (
     "; if the loss of the loop is not the mean cross-entropy of its examples, as with label smoothing or a "
     "contrastive loss, the adapter names TL-GRAD-001, TL-LOG-001 and TL-EVAL-001 in `not_claimed`"
 )
@@ -48,25 +47,25 @@ def falsify_equal_full_windows(bench: Bench) -> None:
     for batch, accumulate in product((1, 2), (1, 2, 3)):
         run = bench.run(Job(train=equal(2 * batch * accumulate), batch=batch, accumulate=accumulate, epochs=2))
         cases |= gradient_cases(bench, run)
-    judge(cases, OTHER_LOSS)
+    judge(cases, OTHER_LOSS_HINT)
 
 
 DISTINGUISHING = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2}
 """A job in which no two known mistakes give the same gradient; it is tried before the drawn jobs."""
 
 
-def unequal_cases(bench: Bench, shape: Shape, which: Callable[[int, int], bool]) -> Cases:
+def unequal_cases(bench: Bench, shape: Shape, selects: Callable[[int, int], bool]) -> Cases:
     """Return a case for the gradients of a job, and one for the masks with which the model is called.
 
     Args:
         bench: The bench.
         shape: The settings of the job that determine its windows.
-        which: Selects the steps by the micro-batches of their window and the planned number of micro-batches.
+        selects: Whether a step is judged, from the actual and the planned number of micro-batches of its window.
     """
     run = bench.run(Job(**shape))
-    cases = gradient_cases(bench, run, which)
-    if cases or wrong_mask(run)[0]:
-        cases[f"the masks of {len(run.job.train)} examples"] = Case(run, *wrong_mask(run))
+    cases, (fault, causes) = gradient_cases(bench, run, selects), wrong_mask(run)
+    if cases or fault:
+        cases[f"the masks of {len(run.job.train)} examples"] = Case(run, fault, causes)
     return cases
 
 
@@ -75,7 +74,7 @@ def _micro_batches(shape: Shape) -> int:
     return -(-len(shape["train"]) // shape["batch"])
 
 
-@first(**DISTINGUISHING)
+@explicit_example(**DISTINGUISHING)
 @given(**shapes(2))
 def falsify_unequal_full_windows(bench: Bench, **shape: Unpack[Shape]) -> None:
     # At least one full window; short windows are the subject of another claim.
@@ -91,7 +90,7 @@ def falsify_equal_partial_windows(bench: Bench) -> None:
     judge(cases)
 
 
-@first(**DISTINGUISHING)
+@explicit_example(**DISTINGUISHING)
 @given(**shapes(2))
 def falsify_unequal_partial_windows(bench: Bench, **shape: Unpack[Shape]) -> None:
     # At least one short window.
@@ -124,13 +123,15 @@ def falsify_padding_changes_nothing(bench: Bench) -> None:
             cases[name] = Case(padded, untried=untried)
         for k, (a, b) in enumerate(zip(plain.steps, padded.steps, strict=False), 1):
             off = difference(b.gradient, {name: tensor for name, tensor in a.gradient.items() if tensor is not None})
-            why = f"padded to 16, the gradient differs by {off:.2g}" if off > max(bench.trainer.tolerance, 1e-7) else ""
-            cases[f"{name}, step {k}"] = Case(padded, why)
+            allowed = max(bench.trainer.tolerance, 1e-7)
+            fault = f"padded to 16, the gradient differs by {off:.2g}" if off > allowed else ""
+            cases[f"{name}, step {k}"] = Case(padded, fault)
     judge(cases)
 
 
 def falsify_empty_micro_batch_changes_nothing(bench: Bench) -> None:
     cases: Cases = {}
+    # Example 4 has no scored tokens.
     for seed in (1, 2):
         run = bench.run(Job(train=(*unequal(3), example(4, 5, 0)), batch=1, accumulate=4, seed=seed))
         cases |= gradient_cases(bench, run)
@@ -140,13 +141,14 @@ def falsify_empty_micro_batch_changes_nothing(bench: Bench) -> None:
 
 
 def falsify_empty_step_has_no_gradient(bench: Bench) -> None:
+    # Example 3 has no scored tokens.
     run, cases = bench.run(Job(train=(*unequal(2), example(3, 5, 0)), batch=1, epochs=2)), Cases()
     for k, step in enumerate(run.steps, 1):
-        longest = norm(step.gradient) if step.names == (3,) else 0.0
-        why = f"nothing is scored, and the gradient has norm {longest:.6g}" if longest else ""
+        length = norm(step.gradient) if step.names == (3,) else 0.0
+        fault = f"nothing is scored, and the gradient has norm {length:.6g}" if length else ""
         if not all(bool(weight.isfinite().all()) for weight in step.weights.values()):
-            why = f"after {step.names} weights are not finite"
-        cases[f"step {k}"] = Case(run, why, _causes_of_empty_step(run, k - 1) if why else ())
+            fault = f"after {step.names} weights are not finite"
+        cases[f"step {k}"] = Case(run, fault, _causes_of_empty_step(run, k - 1) if fault else ())
     judge(cases)
     if 3 not in consumed(run):
         raise SkipTest("the example without scored tokens is never used")
@@ -155,9 +157,9 @@ def falsify_empty_step_has_no_gradient(bench: Bench) -> None:
 def _causes_of_empty_step(run: Run, k: int) -> tuple[str, ...]:
     """Return the known mistakes that give the gradient of the step at index k, which has no scored tokens."""
     step = run.steps[k]
-    before = {n: torch.zeros_like(START[n]) if g is None else g for n, g in run.steps[k - 1].gradient.items()}
+    earlier = {n: torch.zeros_like(START[n]) if g is None else g for n, g in run.steps[k - 1].gradient.items()}
     mistakes = {
-        "the gradient of the step before": k > 0 and difference(step.gradient, before) < CLOSE,
+        "the gradient of the step before": k > 0 and difference(step.gradient, earlier) < CLOSE,
         "0/0: a mean over no tokens": any(g is not None and bool(g.isnan().any()) for g in step.gradient.values()),
     }
     return tuple(name for name, holds in mistakes.items() if holds)
@@ -165,23 +167,21 @@ def _causes_of_empty_step(run: Run, k: int) -> tuple[str, ...]:
 
 def falsify_frozen_parameters_stay(bench: Bench) -> None:
     cases: Cases = {}
+    # AdamW is tried too: its weight decay changes a parameter whose gradient is zero.
     for optimizer in ("sgd", "adamw"):
         run = bench.run(Job(train=unequal(4), frozen=True, optimizer=optimizer, accumulate=2))
-        # Try AdamW too: its weight decay changes a parameter whose gradient is zero.
-        moved = differing_tensors(
-            {"embed.weight": run.weights["embed.weight"]}, {"embed.weight": START["embed.weight"]}
-        )
-        gradient = [step.gradient["embed.weight"] for step in run.steps]
+        frozen = "embed.weight"
+        change = differing_tensors({frozen: run.weights[frozen]}, {frozen: START[frozen]})
+        has_gradient = any(_has_gradient(step.gradient[frozen]) for step in run.steps)
         causes = (
             "trained like the others: it has a gradient"
-            if any(map(_has_gradient, gradient))
+            if has_gradient
             else "changed without a gradient, as by a weight decay",
         )
-        still = not differing_tensors(run.weights, START)
-        untried = "no parameter changes, so it is not seen whether a frozen one would" if still else ""
-        cases[optimizer] = Case(
-            run, f"a frozen parameter has changed: {moved}" if moved else "", causes, untried=untried
-        )
+        trains = differing_tensors(run.weights, START)
+        untried = "" if trains else "no parameter changes, so it is not seen whether a frozen one would"
+        fault = f"a frozen parameter has changed: {change}" if change else ""
+        cases[optimizer] = Case(run, fault, causes, untried=untried)
     judge(cases)
 
 
@@ -191,9 +191,9 @@ def falsify_first_update_changes_every_parameter(bench: Bench) -> None:
         run = bench.run(Job(train=unequal(4), optimizer=optimizer, accumulate=2))
         require_rate(bench, run)
         after = run.steps[0].weights if run.steps else START
-        same = [name for name, tensor in START.items() if torch.equal(after[name], tensor)]
-        fault = f"the first update does not change {', '.join(same)}" if same else ""
-        cases[optimizer] = Case(run, fault, _causes_of_unchanged(run, same))
+        unchanged = [name for name, tensor in START.items() if torch.equal(after[name], tensor)]
+        fault = f"the first update does not change {', '.join(unchanged)}" if unchanged else ""
+        cases[optimizer] = Case(run, fault, _causes_of_unchanged(run, unchanged))
     judge(cases)
 
 
@@ -220,17 +220,18 @@ def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
         run = bench.run(Job(train=unequal(4), frozen=frozen, optimizer="adamw", accumulate=2))
         if not run.steps:
             raise SkipTest("the run takes no step")
-        held, expected = set(run.steps[0].rates), {name for name in START if not frozen or name != "embed.weight"}
+        held, trained = set(run.steps[0].rates), {name for name in START if not frozen or name != "embed.weight"}
         fault = (
-            f"the optimizer holds {sorted(held)}, and {sorted(expected)} are to be trained" if held != expected else ""
+            f"the optimizer holds {sorted(held)}, and {sorted(trained)} are to be trained" if held != trained else ""
         )
-        mistakes = {HOLDS_FROZEN: held - expected, "left out of the optimizer ({})": expected - held}
+        mistakes = {HOLDS_FROZEN: held - trained, "left out of the optimizer ({})": trained - held}
         causes = tuple(cause.format(", ".join(sorted(names))) for cause, names in mistakes.items() if names)
         cases["embedding frozen" if frozen else "nothing frozen"] = Case(run, fault, causes)
     judge(cases)
 
 
 CROP = 4
+"""The number of tokens to which rows are cropped."""
 
 
 def example_ending_with(name: int, length: int, end: int) -> Example:
@@ -255,6 +256,7 @@ def falsify_end_token_is_scored(bench: Bench) -> None:
 
 
 def falsify_long_rows_are_cropped(bench: Bench) -> None:
+    # In example 9, only tokens after the crop are scored.
     train, cases = (*unequal(8), example(9, 8, 0b1110000)), Cases()
     for accumulate in (1, 3):
         cases |= gradient_cases(bench, bench.run(Job(train=train, batch=3, accumulate=accumulate, crop=CROP)))
@@ -264,20 +266,22 @@ def falsify_long_rows_are_cropped(bench: Bench) -> None:
 NON_FINITE_CASES = ((1, 1, math.nan), (1, 0, math.inf), (2, 2, math.nan), (2, 5, math.inf))
 """Cases with a loss that is not finite: micro-batches of a window, number of the micro-batch, from 0, and its loss."""
 WINDOWS = 4
+"""The number of windows of these cases."""
 STEP_NOT_FINITE = "a step with a loss that is not finite"
 
 
 def falsify_loss_that_is_not_finite(bench: Bench) -> None:
     cases: Cases = {}
-    for size, at, loss in NON_FINITE_CASES:
+    for size, bad_batch, loss in NON_FINITE_CASES:
         if size == 1 or "accumulate" not in bench.lacks:
             plain = Job(train=equal(WINDOWS * size), batch=1, accumulate=size)
-            name = f"accumulation {size}, loss {loss} in micro-batch {at + 1}"
-            cases[name] = _non_finite_case(bench, bench.run(plain), replace(plain, not_finite=((at, loss),)), at)
+            job = replace(plain, not_finite=((bad_batch, loss),))
+            name = f"accumulation {size}, loss {loss} in micro-batch {bad_batch + 1}"
+            cases[name] = _non_finite_case(bench, bench.run(plain), job, bad_batch)
     judge(cases)
 
 
-def _non_finite_case(bench: Bench, plain: Run, job: Job, at: int) -> Case:
+def _non_finite_case(bench: Bench, plain: Run, job: Job, bad_batch: int) -> Case:
     """Run a job in which the loss of one micro-batch is not finite, and check what the trainer does.
 
     Correct trainers skip the step, leave out the micro-batch, or raise an error. The error may come after the step, but
@@ -287,7 +291,7 @@ def _non_finite_case(bench: Bench, plain: Run, job: Job, at: int) -> Case:
         bench: The bench.
         plain: A run of the job with finite losses, for reports.
         job: The job.
-        at: The number of the micro-batch, from 0.
+        bad_batch: The number of the micro-batch, from 0, whose loss is not finite.
     """
     try:
         run = bench.run(job)
@@ -296,23 +300,23 @@ def _non_finite_case(bench: Bench, plain: Run, job: Job, at: int) -> Case:
     except (Exception, SystemExit):  # trainers raise different errors for such a loss; scripts call `sys.exit`
         steps, pending = recorder().steps, recorder().pending
         k, broken = next(_non_finite_weights(steps), (len(steps), []))
-        # The error is in time only directly after the step: with no later step, and no micro-batch since.
-        late = k < len(steps) - (not pending)
+        # The error is in time before the step, or directly after it: with no later step, and no micro-batch since.
+        in_time = k == len(steps) or (k == len(steps) - 1 and not pending)
         fault = f"{_non_finite_fault(k, broken)}, and the error is raised later"
-        return Case(plain, fault, (STEP_NOT_FINITE,)) if late else Case(plain)
+        return Case(plain) if in_time else Case(plain, fault, (STEP_NOT_FINITE,))
     batches = [batch for step in run.steps for batch in step.batches] + [*run.leftover]
     # Without a forward of the micro-batch, nothing was tried.
-    if at >= len(batches):
-        raise SkipTest(f"micro-batch {at + 1}, whose loss is not finite, was not seen in training mode")
+    if bad_batch >= len(batches):
+        raise SkipTest(f"micro-batch {bad_batch + 1}, whose loss is not finite, was not seen in training mode")
     for k, broken in _non_finite_weights(run.steps):
         return Case(run, _non_finite_fault(k, broken), (STEP_NOT_FINITE,))
     # Find the first step after the micro-batch. Its window may contain the micro-batch, or begin after a skipped step.
     ends = [sum(len(step.batches) for step in run.steps[: k + 1]) for k in range(len(run.steps))]
-    if not ends or at >= ends[-1]:  # no step after it
+    if not ends or bad_batch >= ends[-1]:  # no step after it
         return Case(run)
-    index = next(k for k, end in enumerate(ends) if end > at)
+    index = next(k for k, end in enumerate(ends) if end > bad_batch)
     first = ends[index] - len(run.steps[index].batches)
-    finite_batches = [batch for i, batch in enumerate(run.steps[index].batches, first) if i != at]
+    finite_batches = [batch for i, batch in enumerate(run.steps[index].batches, first) if i != bad_batch]
     return _finite_mean_case(bench, run, index, finite_batches)
 
 
@@ -357,11 +361,12 @@ def _causes_of_finite_mean(
         return ("a step for a window without a finite loss, which is counted",)
     means = (run.sums(k, chain(*finite_batches[start:])).mean for start in range(len(finite_batches)))
     ratios = [ratio_of(run.steps[k].gradient, mean, bench.trainer.tolerance) for mean in means]
-    part = any(ratio is not None and 0 < ratio < 1 for ratio in ratios)
-    return ("divided by the tokens of all micro-batches, also of the one that is left out",) if part else ()
+    is_smaller = any(ratio is not None and 0 < ratio < 1 for ratio in ratios)
+    return ("divided by the tokens of all micro-batches, also of the one that is left out",) if is_smaller else ()
 
 
 SMOOTHING = 0.2
+"""The label smoothing of the jobs below."""
 
 
 def falsify_training_with_smoothing(bench: Bench) -> None:
@@ -394,12 +399,13 @@ def falsify_evaluation_without_smoothing(bench: Bench) -> None:
     for k, loss in run.evaluations:
         case = evaluation_case(run, k, loss)
         smoothed = token_mean([sums(run.before(k), run.job.evaluated, SMOOTHING)])
-        causes = matching_numbers(loss, {"the loss with label smoothing, as in training": smoothed}, TOLERANCE)
+        mistakes = {"the loss with label smoothing, as in training": smoothed}
+        causes = matching_numbers(loss, mistakes, EVALUATION_TOLERANCE)
         cases[f"step {k}"] = Case(run, case.fault, (*causes, *case.causes)) if case.fault else case
     judge(cases)
 
 
-Right = Sequence[float | None]
+CorrectMask = Sequence[float | None]
 """The correct mask of a row: 1 or 0 at each position; None where both are correct."""
 
 
@@ -415,18 +421,21 @@ def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
         return "", ()
     # If all rows begin with padding, the loop may have added its own token there, which the mask may include.
     added = all(row.ids[:1] == [PAD] for row in run.masked)
-    judged = [(row, right) for row in run.masked if set(right := _right_mask(run, row.ids, added)) != {None}]
-    wrong = [(row, right) for row, right in judged if any(_differences(row, right))]
-    if not wrong or all(row.of_bools and all(_differences(row, right)) for row, right in judged):
+    pairs = [(row, _correct_mask(run, row.ids, added)) for row in run.masked]
+    judged = [(row, correct) for row, correct in pairs if set(correct) != {None}]
+    wrong = [(row, correct) for row, correct in judged if any(_differences(row, correct))]
+    if not wrong or all(row.is_bool and all(_differences(row, correct)) for row, correct in judged):
         return "", ()
     mistakes = {
         "a mask of ones": all(all(row.mask) for row, _ in wrong),
-        "the inverse of the mask": all(all(_differences(row, right)) for row, right in wrong),
+        "the inverse of the mask": all(all(_differences(row, correct)) for row, correct in wrong),
     }
-    row, right = wrong[0]
-    shown = ["".join("?" if value is None else str(int(value)) for value in mask) for mask in (row.mask, right)]
-    fault = f"for the tokens {row.ids}, the model is given the mask {shown[0]}, not {shown[1]} (? is either)"
-    return fault, tuple(name for name, is_it in mistakes.items() if is_it)
+    row, correct = wrong[0]
+    actual, expected = (
+        "".join("?" if value is None else str(int(value)) for value in mask) for mask in (row.mask, correct)
+    )
+    fault = f"for the tokens {row.ids}, the model is given the mask {actual}, not {expected} (? is either)"
+    return fault, tuple(name for name, holds in mistakes.items() if holds)
 
 
 def _has_several_examples(run: Run, ids: list[int]) -> bool:
@@ -435,15 +444,15 @@ def _has_several_examples(run: Run, ids: list[int]) -> bool:
     return sum(a in names and b >= TEXT[0] for a, b in pairwise(ids)) > 1
 
 
-def _right_mask(run: Run, ids: list[int], added: bool) -> Right:
+def _correct_mask(run: Run, ids: list[int], added: bool) -> CorrectMask:
     """Return the correct mask of a row; None everywhere if the row is no example of the run.
+
+    Both values are correct from the last token on, since no earlier position of a causal model sees these positions.
 
     Args:
         run: The run.
         ids: The token ids of the row.
         added: Whether the loop may have added its own token before the first token; both values are correct there.
-
-    Both values are also correct from the last token on, since no earlier position of a causal model sees these.
     """
     start = next((i for i, token in enumerate(ids) if token != PAD), len(ids))
     tokens = next((example.tokens for example in run.job.train if [example.name] == ids[start : start + 1]), ())
@@ -453,6 +462,6 @@ def _right_mask(run: Run, ids: list[int], added: bool) -> Right:
     return [None if (added and i == start - 1) or i >= last else float(i >= start) for i in range(len(ids))]
 
 
-def _differences(row: Masked, right: Right) -> list[bool]:
-    """Return whether the mask is wrong at each position where only one value is correct."""
-    return [a != b for a, b in zip(row.mask, right, strict=True) if b is not None]
+def _differences(row: MaskedRow, correct: CorrectMask) -> list[bool]:
+    """Return, for each position where only one value is correct, whether the mask is wrong."""
+    return [a != b for a, b in zip(row.mask, correct, strict=True) if b is not None]

@@ -37,9 +37,9 @@ from pv.suites.training_loop.oracle import (
 )
 from pv.suites.training_loop.run import Run
 
-PRINTED = 1e-4
+LOGGED_TOLERANCE = 1e-4
 """Relative tolerance of a logged loss: some trainers round it to four digits."""
-
+# The names of two mistakes in a logged loss.
 RESET = "the loss of the steps since the epoch began: the sum since the last log is reset at its start"
 FILTERED = (
     "where an empty step counts as the sum of those before it / (their number + 1), as with "
@@ -78,7 +78,7 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
     expected = token_mean(batches)
     if actual is None:
         return Case(run, f"no loss is logged, {expected:.6g} is expected")
-    if close(actual, expected, PRINTED):
+    if close(actual, expected, LOGGED_TOLERANCE):
         return Case(run)
     totals = [_sum_total(step) for step in steps]
     mistakes = {
@@ -98,36 +98,33 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
             "the token mean / the micro-batches of the window": expected / max(len(steps[-1]), 1),
         }
     if not all(total.tokens for total in totals):
-        mistakes["the mean of the steps' means, with 0 for empty steps"] = sum(token_mean([s]) for s in totals) / len(
-            totals
-        )
+        means = [token_mean([step]) for step in totals]
+        mistakes["the mean of the steps' means, with 0 for empty steps"] = sum(means) / len(means)
         mistakes[f"the mean of the steps' means, {FILTERED}"] = _filtered_mean(totals)
     per_epoch = planned_steps(run.job) // run.job.epochs
     # A loop that resets its sums with each epoch logs a wrong mean where the last log was in another epoch.
-    begin, last = (k - 1) // per_epoch * per_epoch, k - run.job.log_every
-    if begin != last:
-        name = "the token mean of the epoch so far" if begin < last else RESET
-        mistakes[name] = token_mean([_sum_total(run.batch_sums(i)) for i in range(begin, k)])
+    epoch_start, last_log = (k - 1) // per_epoch * per_epoch, k - run.job.log_every
+    if epoch_start != last_log:
+        name = "the token mean of the epoch so far" if epoch_start < last_log else RESET
+        mistakes[name] = token_mean([_sum_total(run.batch_sums(i)) for i in range(epoch_start, k)])
     if k > run.job.log_every:
-        before = [_sum_total(run.batch_sums(i)) for i in range(k)]
+        whole_run = [_sum_total(run.batch_sums(i)) for i in range(k)]
         mistakes["the loss since the last log / the tokens of the whole run"] = (
-            _sum_total(batches).nats / _sum_total(before).tokens
+            _sum_total(batches).nats / _sum_total(whole_run).tokens
         )
-        mistakes["the token mean of the whole run"] = token_mean(before)
+        mistakes["the token mean of the whole run"] = token_mean(whole_run)
     fault = f"{actual:.6g} is logged, the token mean is {expected:.6g}"
-    broken = math.isnan(actual) and any(not total.tokens for total in totals)
-    causes = (
-        ("0/0, the mean of a step without scored tokens",) if broken else matching_numbers(actual, mistakes, PRINTED)
-    )
-    return Case(run, fault, causes)
+    if math.isnan(actual) and not all(total.tokens for total in totals):
+        return Case(run, fault, ("0/0, the mean of a step without scored tokens",))
+    return Case(run, fault, matching_numbers(actual, mistakes, LOGGED_TOLERANCE))
 
 
 def _filtered_mean(totals: Sequence[Sums]) -> float:
     """Return the mean of the steps' means as transformers computes it with `logging_nan_inf_filter`."""
     total = 0.0
-    for done, sums_ in enumerate(totals):
+    for done, step in enumerate(totals):
         # In place of a NaN loss, transformers adds tr_loss / (1 + steps since the last log).
-        total += token_mean([sums_]) if sums_.tokens else total / (done + 1)
+        total += token_mean([step]) if step.tokens else total / (done + 1)
     return total / len(totals)
 
 
@@ -170,6 +167,7 @@ def _tokens_case(run: Run) -> Case:
     actual = logged(run.logs, "tokens")
     require(actual, "`tokens` in its `logs`", "`features` has them")
     rows = [[run.examples(batch) for batch in step.batches] for step in run.steps]
+    # By step: the number of scored tokens under the empty name, and the numbers that known mistakes give.
     counts: dict[str, list[int]] = {
         "": [sum(example.scored for batch in step for example in batch) for step in rows],
         "the tokens of the last micro-batches alone": [sum(example.scored for example in step[-1]) for step in rows],
@@ -186,19 +184,19 @@ def _tokens_case(run: Run) -> Case:
             sum(len(batch) * (max(len(example.tokens) for example in batch) - 1) for batch in step) for step in rows
         ],
     }
+    # Some loops log the tokens after every step, whatever the cadence of the other numbers.
     every = 1 if len(actual) == len(run.steps) else run.job.log_every
-    # The correct count has the empty name; the others are known mistakes.
-    same = [name for name, count in counts.items() if actual in _token_sums(count, every)]
-    if "" in same:
+    matching = [name for name, count in counts.items() if actual in _logged_sums(count, every)]
+    if "" in matching:
         return Case(run)
-    expected = _token_sums(counts[""], every)[0]
-    return Case(run, f"the logged tokens are {actual}, {expected} are scored since the run began", tuple(same))
+    expected = _logged_sums(counts[""], every)[0]
+    return Case(run, f"the logged tokens are {actual}, {expected} are scored since the run began", tuple(matching))
 
 
-def _token_sums(counts: Sequence[int], every: int) -> list[dict[int, float]]:
-    """Return the sums of the steps' counts by step of each log: since the start of the run, and since the last log."""
-    at = range(every, len(counts) + 1, every)
-    return [{k: float(sum(counts[:k])) for k in at}, {k: float(sum(counts[k - every : k])) for k in at}]
+def _logged_sums(counts: Sequence[int], every: int) -> list[dict[int, float]]:
+    """Return two correct logs, by step: the sums of the counts since the run began, and since the last log."""
+    steps = range(every, len(counts) + 1, every)
+    return [{k: float(sum(counts[:k])) for k in steps}, {k: float(sum(counts[k - every : k])) for k in steps}]
 
 
 def falsify_empty_step_adds_nothing(bench: Bench) -> None:
@@ -209,22 +207,28 @@ def falsify_empty_step_adds_nothing(bench: Bench) -> None:
 
 
 TRAINING_MODE = "an evaluation in training mode, with dropout"
-SEED = " (each pass over a DataLoader without a `generator` of its own draws a seed)"
-TOLERANCE = 1e-5
+LOADER_SEED = " (each pass over a DataLoader without a `generator` of its own draws a seed)"
+EVALUATION_TOLERANCE = 1e-5
 """Relative tolerance of an evaluation loss, which trainers may compute in float32."""
+
+
+def is_same_loss(actual: float, expected: float) -> bool:
+    """Return whether two evaluation losses are equal up to `EVALUATION_TOLERANCE`."""
+    return close(actual, expected, EVALUATION_TOLERANCE)
 
 
 def evaluation_case(run: Run, k: int, actual: float) -> Case:
     """Compare the loss of the evaluation after step k with the mean over all tokens of the evaluated examples."""
-    weights, size, evaluated = run.before(k), run.job.eval_batch, run.job.evaluated
+    weights, evaluated = run.before(k), run.job.evaluated
 
-    def parts(size: int) -> list[tuple[Sums, tuple[Example, ...]]]:
-        rows = [evaluated[i : i + size] for i in range(0, len(evaluated), size)]
-        return [(sums(weights, part), part) for part in rows]
+    def in_batches(size: int) -> list[tuple[Sums, tuple[Example, ...]]]:
+        """Return the examples in batches of `size`, each with its sums."""
+        parts = [evaluated[i : i + size] for i in range(0, len(evaluated), size)]
+        return [(sums(weights, part), part) for part in parts]
 
-    rows, batches = parts(1), parts(size)
+    rows, batches = in_batches(1), in_batches(run.job.eval_batch)
     expected = token_mean([row_sums for row_sums, _ in rows])
-    if close(actual, expected, TOLERANCE):
+    if is_same_loss(actual, expected):
         return Case(run)
     by_rows = sum(token_mean([batch_sums]) * len(part) for batch_sums, part in batches) / len(evaluated)
     mistakes = {
@@ -242,7 +246,7 @@ def evaluation_case(run: Run, k: int, actual: float) -> Case:
         name = "the loss of the running average, which the adapter is to turn off where `job.average` is None"
         mistakes[name] = token_mean([sums(run.average, evaluated)])
     fault = f"{actual:.6g} is reported, the token mean is {expected:.6g}"
-    causes = matching_numbers(actual, mistakes, TOLERANCE)
+    causes = matching_numbers(actual, mistakes, EVALUATION_TOLERANCE)
     return Case(run, fault, causes or ((TRAINING_MODE,) if _evaluates_in_training_mode(run) else ()))
 
 
@@ -255,12 +259,12 @@ def _evaluates_in_training_mode(run: Run) -> bool:
 def _differs_after(run: Run, k: int, actual: float) -> bool:
     """Return whether an evaluation loss differs from the loss of the weights after step k."""
     rows = [sums(run.before(k), (example,)) for example in run.job.evaluated]
-    return not close(actual, token_mean(rows), TOLERANCE)
+    return not is_same_loss(actual, token_mean(rows))
 
 
-def evaluation_cases(bench: Bench, size: int) -> Cases:
-    """Run a job with evaluations in batches of `size` rows, and return a case for each reported evaluation."""
-    run = bench.run(replace(EVALUATING, eval_batch=size))
+def evaluation_cases(bench: Bench, eval_batch: int) -> Cases:
+    """Run a job with evaluations in batches of `eval_batch` rows, and return a case for each reported evaluation."""
+    run = bench.run(replace(EVALUATING, eval_batch=eval_batch))
     evaluations = [(k, loss) for k, loss in run.evaluations if k <= len(run.steps)]
     # A loop that counts steps from 0 reports correct losses under wrong steps. Only TL-EVAL-007, which is about the
     # steps, should fail then, so the steps are corrected here.
@@ -270,7 +274,7 @@ def evaluation_cases(bench: Bench, size: int) -> Cases:
     if not evaluations:
         require(not run.evaluated, "`evaluations`", "and forwards in eval mode are seen")
         refute(f"no evaluation of {len(run.steps)} steps is reported, and three are due", run)
-    return {f"batches of {size}, step {k}": evaluation_case(run, k, loss) for k, loss in evaluations}
+    return {f"batches of {eval_batch}, step {k}": evaluation_case(run, k, loss) for k, loss in evaluations}
 
 
 def falsify_evaluation_is_the_token_mean(bench: Bench) -> None:
@@ -283,8 +287,8 @@ def falsify_evaluated_at_the_cadence(bench: Bench) -> None:
     expected = [*range(2, len(run.steps) + 1, 2)]
     if not expected:
         raise SkipTest(f"in {len(run.steps)} steps, no evaluation is due")
-    at = [k for k, _ in run.evaluations]
-    if [k for k in at if k] != expected:  # an evaluation before the first step is allowed
+    actual = [k for k, _ in run.evaluations]
+    if [k for k in actual if k] != expected:  # an evaluation before the first step is allowed
         mistakes = {
             "one evaluation every 3 steps, where 2 are asked for": [3, 6],
             "one step late": [3, 5],
@@ -292,8 +296,8 @@ def falsify_evaluated_at_the_cadence(bench: Bench) -> None:
             "an evaluation after every step": [1, 2, 3, 4, 5, 6],
             "steps counted from 0, and the first one evaluated": [0, 2, 4],
         }
-        causes = tuple(name for name, steps in mistakes.items() if at == steps)
-        refute(f"evaluations after the steps {at}, not after {', '.join(map(str, expected))}", run, causes)
+        causes = tuple(name for name, steps in mistakes.items() if actual == steps)
+        refute(f"evaluations after the steps {actual}, not after {', '.join(map(str, expected))}", run, causes)
 
 
 def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
@@ -351,9 +355,11 @@ def _require_evaluations(run: Run, *, between: bool = False) -> None:
 
 def _with_cause_of_mode(case: Case) -> Case:
     """Return the case with the cause that its evaluations are in training mode, or with its causes and a hint."""
-    active = case.fault and _evaluates_in_training_mode(case.run)
-    drawn = tuple(cause if cause.startswith("weights") else f"{cause}{SEED}" for cause in case.causes)
-    return replace(case, causes=(TRAINING_MODE,) if active else drawn)
+    if case.fault and _evaluates_in_training_mode(case.run):
+        return replace(case, causes=(TRAINING_MODE,))
+    # A loader without a generator changes the order and the random numbers, but not the weights.
+    causes = (cause if cause.startswith("weights") else f"{cause}{LOADER_SEED}" for cause in case.causes)
+    return replace(case, causes=tuple(causes))
 
 
 def _with_cause_of_average(bench: Bench, case: Case) -> Case:
@@ -365,8 +371,8 @@ def _with_cause_of_average(bench: Bench, case: Case) -> Case:
         return case
     mean = running_average(START, [step.weights for step in run.steps[:k]], expected_decays(bench, run.job))
     expected = sums(mean, run.examples(run.steps[k].names)).mean
-    left = difference(run.steps[k].gradient, expected) < max(bench.trainer.tolerance, CLOSE)
-    return replace(case, causes=("the running average left in the model after the evaluation",)) if left else case
+    is_left = difference(run.steps[k].gradient, expected) < max(bench.trainer.tolerance, CLOSE)
+    return replace(case, causes=("the running average left in the model after the evaluation",)) if is_left else case
 
 
 def falsify_training_mode_after_an_evaluation(bench: Bench) -> None:
@@ -377,8 +383,8 @@ def falsify_training_mode_after_an_evaluation(bench: Bench) -> None:
         # Only examples with too few forwards in training mode count: some loops run an example in eval mode as well,
         # for example to count operations. An evaluation of the training data has no gradients.
         used = Counter(consumed(run))
-        trained = {example.name for example in run.job.train if used[example.name] < run.job.epochs}
-        names = sorted(trained.intersection(chain(*run.eval_with_grad)))
+        too_few = {example.name for example in run.job.train if used[example.name] < run.job.epochs}
+        names = sorted(too_few.intersection(chain(*run.eval_with_grad)))
         fault = f"the training examples {names} have forwards in eval mode, with gradients" if names else ""
         causes = ("a model that stays in eval mode after an evaluation",)
         cases[f"accumulation {accumulate}"] = Case(run, fault, causes)
@@ -390,11 +396,11 @@ def falsify_evaluated_examples_are_not_trained_on(bench: Bench) -> None:
     names = {*chain(*run.order), *chain(*run.leftover)}
     trained = sorted(names.intersection(example.name for example in EVALUATED))
     if trained:
-        together = any(set(step.names) & set(trained) for step in run.steps)
+        in_a_step = any(set(step.names) & set(trained) for step in run.steps)
         causes = (
-            "an evaluation in training mode, with gradients"
-            if not together
-            else "a step on evaluated examples: they are in the training data",
+            "a step on evaluated examples: they are in the training data"
+            if in_a_step
+            else "an evaluation in training mode, with gradients",
         )
         refute(f"the evaluated examples {trained} have forwards in training mode, with gradients", run, causes)
     _require_evaluations(run)
@@ -405,30 +411,30 @@ def falsify_each_example_evaluated_once(bench: Bench) -> None:
     run = bench.run(EVALUATING)
     if not run.evaluations:
         _require_evaluations(run)
-    names = _without_trial(run)
+    names = _without_sanity_check(run)
     # Count the forwards in eval mode of each example: dropped and repeated examples have other counts.
     times = {example.name: names.count(example.name) for example in EVALUATED}
     if len(set(times.values())) > 1 or times[EVALUATED[0].name] < len(run.evaluations):
-        n, rest = len(EVALUATED), len(EVALUATED) % run.job.eval_batch
-        few, trained = max(times.values()) < len(run.evaluations), {example.name for example in run.job.train}
+        full = len(EVALUATED) // run.job.eval_batch * run.job.eval_batch
+        last_batch = [example.name for example in EVALUATED[full:]]
+        trained = {example.name for example in run.job.train}
+        evaluates_others = max(times.values()) < len(run.evaluations)
         mistakes = {
-            "an evaluation of training examples": few and {*chain(*run.evaluated)} >= trained,
+            "an evaluation of training examples": evaluates_others and {*chain(*run.evaluated)} >= trained,
             TRAINING_MODE: not any(times.values()) and {*chain(*run.train_without_grad)} >= set(times),
-            "an evaluation without the last, incomplete batch": not few
-            and [name for name, count in times.items() if not count] == [row.name for row in EVALUATED[n - rest :]],
+            "an evaluation without the last, incomplete batch": not evaluates_others
+            and [name for name, count in times.items() if not count] == last_batch,
         }
         causes = tuple(name for name, holds in mistakes.items() if holds)
         refute(f"in {len(run.evaluations)} evaluations, forwards in eval mode by example: {times}", run, causes)
 
 
-def _without_trial(run: Run) -> list[int]:
-    """Return the names of the evaluated examples in order, without a trial of some batches before the training."""
+def _without_sanity_check(run: Run) -> list[int]:
+    """Return the names of the evaluated examples in order, without a sanity check on some batches before training."""
     evaluated = {example.name for example in EVALUATED}
-    names, early = (
-        [n for n in chain(*rows) if n in evaluated]
-        for rows in (run.evaluated, run.evaluated[: run.initial_evaluations])
-    )
+    names = [name for name in chain(*run.evaluated) if name in evaluated]
+    initial = [name for name in chain(*run.evaluated[: run.initial_evaluations]) if name in evaluated]
     # Lightning evaluates some batches before the training, as a sanity check. They make no full evaluation, so the
     # number of names is no multiple of the number of examples.
-    trial = len(names) % len(EVALUATED)
-    return names[trial:] if trial == len(early) % len(EVALUATED) else names
+    checked = len(names) % len(EVALUATED)
+    return names[checked:] if checked == len(initial) % len(EVALUATED) else names

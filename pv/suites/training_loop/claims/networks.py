@@ -20,9 +20,9 @@ from pv.suites.logits import (
     TOLERANCE,
     Logits,
     Row,
+    assert_batch_changes_no_row,
     assert_no_later_token_is_seen,
     assert_nothing_is_drawn,
-    assert_rows_are_as_alone,
     relative_difference,
     rows_of,
 )
@@ -31,11 +31,11 @@ from pv.suites.training_loop.claims.checks import format_causes
 from pv.suites.training_loop.network import WithNetwork
 from pv.suites.training_loop.oracle import close, matching_numbers
 
-SAME, NEAR = 1e-5, 0.2
-"""Tolerances of gradients: relative to the largest element, and in bfloat16 relative to the norm."""
-
-
-NEAR_LOSS = 1e-4
+GRADIENT_TOLERANCE = 1e-5
+"""Tolerance of a recomputed gradient, relative to its largest element."""
+AUTOCAST_TOLERANCE = 0.2
+"""Tolerance of a gradient in bfloat16, relative to its norm."""
+LOSS_TOLERANCE = 1e-4
 """Relative tolerance of a loss; networks compute it in float32."""
 
 
@@ -57,7 +57,7 @@ def redraw_zeros(network: nn.Module) -> nn.Module:
     return network
 
 
-def forward(bench: Bench) -> Logits:
+def logits_function(bench: Bench) -> Logits:
     """Return a function that computes the logits of rows with a new network.
 
     Raises:
@@ -72,18 +72,19 @@ def forward(bench: Bench) -> Logits:
     rows, last = rows_of(trainer.tokens), trainer.tokens[-1]
     changed_rows = [[trainer.tokens[0] if token == last else last for token in row] for row in rows]
     # Logits that ignore the tokens would pass every claim below.
-    if all(relative_difference(a, b) <= TOLERANCE for a, b in zip(logits(changed_rows), logits(rows), strict=True)):
+    pairs = zip(logits(changed_rows), logits(rows), strict=True)
+    if all(relative_difference(changed, unchanged) <= TOLERANCE for changed, unchanged in pairs):
         raise SkipTest("rows of other tokens have the same logits: what the network sees is not in them")
     return logits
 
 
 def falsify_no_position_sees_later_tokens(bench: Bench) -> None:
-    assert_no_later_token_is_seen(forward(bench), network_adapter(bench).tokens)
+    assert_no_later_token_is_seen(logits_function(bench), network_adapter(bench).tokens)
 
 
 def falsify_padding_is_not_seen(bench: Bench) -> None:
-    logits, rows = forward(bench), rows_of(network_adapter(bench).tokens)
-    assert_rows_are_as_alone(logits, logits, rows, lambda: _cause_of_padding(bench))
+    logits, rows = logits_function(bench), rows_of(network_adapter(bench).tokens)
+    assert_batch_changes_no_row(logits, logits, rows, lambda: _cause_of_padding(bench))
 
 
 def _cause_of_padding(bench: Bench) -> str:
@@ -125,7 +126,7 @@ def _padding_mask(ids: Tensor, rows: Sequence[Row]) -> Tensor | None:
 
 
 def falsify_eval_mode_draws_nothing(bench: Bench) -> None:
-    assert_nothing_is_drawn(forward(bench), rows_of(network_adapter(bench).tokens))
+    assert_nothing_is_drawn(logits_function(bench), rows_of(network_adapter(bench).tokens))
 
 
 def falsify_frozen_part_needs_no_gradient(bench: Bench) -> None:
@@ -140,7 +141,8 @@ def falsify_frozen_part_needs_no_gradient(bench: Bench) -> None:
         assert not trained, f"{', '.join(trained)} is to be frozen, and has requires_grad True: it is trained"
 
 
-OTHER = " of another network"
+OTHER_NETWORK = " of another network"
+"""The end of the name of a parameter that an optimizer holds and the network does not have."""
 
 
 def _parameter_names(network: nn.Module, optimizer: Optimizer) -> list[str]:
@@ -148,15 +150,15 @@ def _parameter_names(network: nn.Module, optimizer: Optimizer) -> list[str]:
 
     A parameter that the network does not have belongs to another network, such as a second one of the same kind. It
     gets the name of a parameter of the network with the same shape, and if possible the same values, followed by
-    `OTHER`.
+    `OTHER_NETWORK`.
     """
     named = dict(network.named_parameters())
     names = {id(parameter): name for name, parameter in named.items()}
 
     def name_of(parameter: Tensor) -> str:
-        alike = [name for name, candidate in named.items() if candidate.shape == parameter.shape]
-        same = [name for name in alike if torch.equal(named[name], parameter)]
-        return (same or alike or [f"a parameter of shape {[*parameter.shape]}"])[0] + OTHER
+        same_shape = [name for name, candidate in named.items() if candidate.shape == parameter.shape]
+        same_values = [name for name in same_shape if torch.equal(named[name], parameter)]
+        return (same_values or same_shape or [f"a parameter of shape {[*parameter.shape]}"])[0] + OTHER_NETWORK
 
     held = (parameter for group in optimizer.param_groups for parameter in group["params"])
     return [names.get(id(parameter)) or name_of(parameter) for parameter in held]
@@ -166,21 +168,21 @@ def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
     network = network_adapter(bench).network()
     held = _parameter_names(network, network_adapter(bench).network_optimizer(network))
     trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
-    foreign = {name for name in held if name.endswith(OTHER)}
+    foreign = {name for name in held if name.endswith(OTHER_NETWORK)}
     faults = {
         "is not trained: the optimizer does not hold it": [name for name in trained if name not in held],
-        "is in the optimizer, which was made for that one": sorted(foreign),
+        "is in the optimizer of this network": sorted(foreign),
         "is frozen, and the optimizer holds it": sorted(set(held) - set(trained) - foreign),
         "is in two groups of the optimizer": sorted({name for name in held if held.count(name) > 1}),
     }
-    _assert_none(faults)
+    _assert_no_faults(faults)
 
 
-def _assert_none(faults: Mapping[str, Sequence[str]], circumstance: str = "") -> None:
+def _assert_no_faults(faults: Mapping[str, Sequence[str]], circumstance: str = "") -> None:
     """Refute the claim if any parameter has a fault.
 
     Args:
-        faults: By fault: the names of the parameters that have it.
+        faults: By fault: the names of the parameters that have this fault.
         circumstance: The start of the message.
     """
     wrong = [f"{', '.join(names)} {fault}" for fault, names in faults.items() if names]
@@ -190,13 +192,15 @@ def _assert_none(faults: Mapping[str, Sequence[str]], circumstance: str = "") ->
 def falsify_norms_and_biases_do_not_decay(bench: Bench) -> None:
     network = network_adapter(bench).network()
     optimizer = network_adapter(bench).network_optimizer(network)
+    # Both in the order of the optimizer: the names of its parameters, and the parameters with their groups.
     names = _parameter_names(network, optimizer)
-    decays = [(p, float(group.get("weight_decay", 0.0))) for group in optimizer.param_groups for p in group["params"]]
-    rows = zip(names, decays, strict=True)
-    wrong = [f"{name} has the weight decay {decay:g}" for name, (weight, decay) in rows if weight.ndim < 2 and decay]
-    assert not wrong, f"{', '.join(wrong)}; vectors are to have none"
-    assert any(decay for _, decay in decays), "no parameter has a weight decay"
-    if foreign := [name for name in names if name.endswith(OTHER)]:
+    held = [(parameter, group) for group in optimizer.param_groups for parameter in group["params"]]
+    decays = [float(group.get("weight_decay", 0.0)) for _, group in held]
+    vectors = [k for k, (parameter, _) in enumerate(held) if parameter.ndim < 2]
+    wrong = [f"{names[k]} has the weight decay {decays[k]:g}" for k in vectors if decays[k]]
+    assert not wrong, f"{', '.join(wrong)}; vectors must not decay"
+    assert any(decays), "no parameter has a weight decay"
+    if foreign := [name for name in names if name.endswith(OTHER_NETWORK)]:
         raise SkipTest(f"the optimizer holds {', '.join(foreign)}: let `network_optimizer` use the network it is given")
 
 
@@ -241,9 +245,9 @@ def falsify_loss_is_the_token_mean(bench: Bench) -> None:
         actual = float(trainer.network_loss(network, rows, checkpointing=False, autocast=False))
         logits = [trainer.logits(network, [row])[0].double() for row in rows]
     expected, mistakes = _losses(logits, rows)
-    if not close(actual, expected, NEAR_LOSS):
+    if not close(actual, expected, LOSS_TOLERANCE):
         hint = "if the loss has further terms, name the claim in `not_claimed`"
-        causes = format_causes(matching_numbers(actual, mistakes, NEAR_LOSS)) or f"; {hint}"
+        causes = format_causes(matching_numbers(actual, mistakes, LOSS_TOLERANCE)) or f"; {hint}"
         raise AssertionError(f"the loss is {actual:.6g}, the token mean of the cross-entropy is {expected:.6g}{causes}")
 
 
@@ -256,20 +260,20 @@ def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[
     """
 
     def nats(skipped: int, first: int) -> list[Tensor]:
-        """Return the losses of each row: its positions without the last `skipped`, with the labels from `first` on."""
+        """Return the loss at each position of a row but the last `skipped`; token `first` + t is the label at t."""
         pairs = [(scores[: len(scores) - skipped], row[first:]) for scores, row in zip(logits, rows, strict=True)]
         return [cross_entropy(s, torch.tensor(row[: len(s)]), reduction="none") for s, row in pairs]
 
-    right = nats(1, 1)
-    total, places = float(torch.cat(right).sum()), len(rows) * max(map(len, rows))
-    mean = total / sum(map(len, right))
+    correct = nats(1, 1)
+    total, positions = float(torch.cat(correct).sum()), len(rows) * max(map(len, rows))
+    mean = total / sum(map(len, correct))
     return mean, {
         "the sum over the tokens": total,
-        "the mean of the rows' means": sum(float(losses.mean()) for losses in right) / len(rows),
+        "the mean of the rows' means": sum(float(losses.mean()) for losses in correct) / len(rows),
         "the sum over the tokens / the number of rows": total / len(rows),
         "the sum over the tokens / all of them, also the first ones": total / sum(map(len, rows)),
-        "the sum over the tokens / all positions, padding included": total / places,
-        "the sum over the tokens / all predicted positions, padding included": total / (places - len(rows)),
+        "the sum over the tokens / all positions, padding included": total / positions,
+        "the sum over the tokens / all predicted positions, padding included": total / (positions - len(rows)),
         "the loss of labels that are not shifted": float(torch.cat(nats(0, 0)).mean()),
         "the loss of the input tokens as labels": float(torch.cat(nats(1, 0)).mean()),
         "the loss of labels that are shifted twice": float(torch.cat(nats(2, 2)).mean()),
@@ -289,16 +293,16 @@ def falsify_trained_parameters_have_gradients(bench: Bench) -> None:
 
 def falsify_checkpointing_changes_no_gradient(bench: Bench) -> None:
     network = network_adapter(bench).network()
-    plain, again = backward(bench, network), backward(bench, network, checkpointing=True)
+    plain, recomputed = backward(bench, network), backward(bench, network, checkpointing=True)
     # Activation checkpointing shows in the forwards: the backward runs some of them again.
-    if again.forwards == plain.forwards and again.gradient.keys() == plain.gradient.keys():
+    if recomputed.forwards == plain.forwards and recomputed.gradient.keys() == plain.gradient.keys():
         raise SkipTest("network_loss(checkpointing=True) computes nothing twice: turn checkpointing on in it")
-    missing = sorted(plain.gradient.keys() - again.gradient.keys())
+    missing = sorted(plain.gradient.keys() - recomputed.gradient.keys())
     assert not missing, f"with activation checkpointing, {', '.join(missing)} has no gradient"
     assert plain.gradient, "no parameter has a gradient"
-    apart, name = _largest_gradient_difference(plain, again)
-    assert apart < SAME, (
-        f"with activation checkpointing, the gradient of {name} is off by {apart:.2g} of its largest element: other "
+    off, name = _largest_gradient_difference(plain, recomputed)
+    assert off < GRADIENT_TOLERANCE, (
+        f"with activation checkpointing, the gradient of {name} is off by {off:.2g} of its largest element: other "
         "numbers are drawn when activations are computed again, or something is changed in place"
     )
 
@@ -311,11 +315,14 @@ def falsify_autocast_changes_little(bench: Bench) -> None:
     assert low.loss.dtype == plain.loss.dtype, f"the loss is computed in {low.loss.dtype}, not in {plain.loss.dtype}"
     cast_to = {parameter.dtype for parameter in network.parameters()} - {torch.float32, torch.float64}
     assert not cast_to, f"after a backward in autocast, weights are in {', '.join(map(str, cast_to))}"
-    apart = float(torch.linalg.vector_norm(_flat(low) - _flat(plain)) / torch.linalg.vector_norm(_flat(plain)))
-    assert apart < NEAR, f"in bfloat16, the gradient is off by {apart:.2g} of its norm; rounding gives about 0.02"
+    off = float(torch.linalg.vector_norm(_flat(low) - _flat(plain)) / torch.linalg.vector_norm(_flat(plain)))
+    assert off < AUTOCAST_TOLERANCE, (
+        f"in bfloat16, the gradient is off by {off:.2g} of its norm; rounding gives about 0.02"
+    )
 
 
 def _flat(run: Backward) -> Tensor:
+    """Return the gradient of all parameters as one vector, in the order of their names."""
     return torch.cat([tensor.flatten().double() for _, tensor in sorted(run.gradient.items())])
 
 
@@ -334,9 +341,9 @@ def falsify_evaluation_leaves_the_modes(bench: Bench) -> None:
     # A hook shows whether the network was evaluated at all.
     with register_module_forward_hook(lambda module, *_: called.append(module in parts)):
         network_adapter(bench).evaluate_network(network)
-    # An evaluation must restore the mode of the network and of each of its modules.
-    changed = {name or "the network": module.training for name, module in network.named_modules()}
-    changed = {name: mode for name, mode in changed.items() if mode != before["" if name == "the network" else name]}
+    # An evaluation must restore the mode of the network, whose name is "", and of each of its modules.
+    after = {name: module.training for name, module in network.named_modules()}
+    changed = {name or "the network": mode for name, mode in after.items() if mode != before[name]}
     modes = ", ".join(f"{name} is in {'training' if mode else 'eval'} mode" for name, mode in changed.items())
     assert not changed, f"after an evaluation {modes}, and was not before it"
     if not any(called):
@@ -349,10 +356,12 @@ def falsify_frozen_parts_are_in_eval_mode(bench: Bench) -> None:
     assert parts, (
         f"no module has frozen parameters alone; frozen are {', '.join(network_adapter(bench).frozen) or 'none'}"
     )
-    inside = {
-        name: module for name, module in network.named_modules() if any(f"{name}.".startswith(f"{p}.") for p in parts)
-    }
-    training = [name for name, module in inside.items() if module.training]
+    # The modules of a frozen part count, too: the names of modules are paths, such as `encoder.dropout`.
+    training = [
+        name
+        for name, module in network.named_modules()
+        if module.training and any(f"{name}.".startswith(f"{part}.") for part in parts)
+    ]
     assert not training, (
         f"{', '.join(training)} is frozen, and in training mode: its dropout draws numbers, its statistics change"
     )
@@ -367,13 +376,14 @@ def _is_frozen(bench: Bench, name: str, module: nn.Module) -> bool:
 
 
 Pairs = list[tuple[str, str]]
+"""Pairs of names of parameters."""
 STEP_RATE, STEPS = 0.01, 3
 """Rate and number of the steps of a network. The rate replaces the optimizer's, which a warm-up may start at 0."""
-SMALL, DIRECTIONS = 0.01, 4
+STEP_SIZE, DIRECTIONS = 0.01, 4
 """Step size of a numerical derivative, as a fraction of the weights, and the number of directions."""
-RESTORED = 1e-3
+RESTORED_TOLERANCE = 1e-3
 """Tolerance of the change by a restored optimizer, relative to the largest change; it allows for rounding."""
-FEW, APART = 2e-3, 0.3
+SMALLEST_SLOPE, SLOPE_TOLERANCE = 2e-3, 0.3
 """Smallest derivative that can be measured in float32, and the relative tolerance of derivatives."""
 
 
@@ -457,13 +467,14 @@ def _assert_all_uses_count(bench: Bench, network: nn.Module, name: str) -> None:
     # gradient changes nearly all of them.
     slopes = torch.tensor([float((gradient * direction).sum()) for direction in directions])
     expected = torch.tensor([_slope(bench, network, weight, direction) for direction in directions])
-    assert expected.norm() < FEW or (expected - slopes).norm() < APART * expected.norm(), (
+    assert expected.norm() < SMALLEST_SLOPE or (expected - slopes).norm() < SLOPE_TOLERANCE * expected.norm(), (
         f"along {DIRECTIONS} directions, the loss changes by {_short(expected)} for {name}, and its gradient says "
         f"{_short(slopes)}; it is the gradient of one use of a tied weight: another use is detached"
     )
 
 
 def _short(numbers: Tensor) -> str:
+    """Format numbers with three digits."""
     return f"[{', '.join(f'{number:.3g}' for number in numbers.tolist())}]"
 
 
@@ -473,10 +484,10 @@ def _slope(bench: Bench, network: nn.Module, weight: Tensor, direction: Tensor) 
     original, losses = weight.clone(), []
     # A central difference, whose error is of second order in the step size.
     for sign in (1, -1):
-        weight.copy_(original + sign * SMALL * direction)
+        weight.copy_(original + sign * STEP_SIZE * direction)
         losses.append(float(_network_loss(bench, network)))
     weight.copy_(original)
-    return (losses[0] - losses[1]) / (2 * SMALL)
+    return (losses[0] - losses[1]) / (2 * STEP_SIZE)
 
 
 def _network_loss(bench: Bench, network: nn.Module, *, checkpointing: bool = False, autocast: bool = False) -> Tensor:
@@ -508,7 +519,7 @@ def falsify_steps_change_the_trained_parameters(bench: Bench) -> None:
         "has requires_grad False and changes: a forward or a step writes to it": sorted(changed - trained),
         "has requires_grad True and does not change": sorted(trained - changed),
     }
-    _assert_none(faults, f"after {STEPS} steps, ")
+    _assert_no_faults(faults, f"after {STEPS} steps, ")
 
 
 def falsify_state_dict_of_the_optimizer_is_whole(bench: Bench) -> None:
@@ -520,20 +531,20 @@ def falsify_state_dict_of_the_optimizer_is_whole(bench: Bench) -> None:
     torch.save((network.state_dict(), optimizer.state_dict()), saved)
     saved.seek(0)
     weights, state = torch.load(saved, weights_only=False)
-    again = network_adapter(bench).network()
-    again.load_state_dict(weights)
-    restored = network_adapter(bench).network_optimizer(again)
-    restored.load_state_dict(state)
+    restored = network_adapter(bench).network()
+    restored.load_state_dict(weights)
+    restored_optimizer = network_adapter(bench).network_optimizer(restored)
+    restored_optimizer.load_state_dict(state)
     before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
     _take_steps(bench, network, optimizer)
-    _take_steps(bench, again, restored)
-    moved = {name: (parameter.detach() - before[name], name) for name, parameter in network.named_parameters()}
-    actual = {name: parameter.detach() - before[name] for name, parameter in again.named_parameters()}
-    apart, name = max(
-        (relative_difference(actual[name], change), name) for change, name in moved.values() if change.any()
+    _take_steps(bench, restored, restored_optimizer)
+    expected = {name: parameter.detach() - before[name] for name, parameter in network.named_parameters()}
+    actual = {name: parameter.detach() - before[name] for name, parameter in restored.named_parameters()}
+    off, name = max(
+        (relative_difference(actual[name], change), name) for name, change in expected.items() if change.any()
     )
-    inside = "an empty `state`" if not state["state"] else "a `state`"
-    assert apart < RESTORED, (
-        f"with the restored optimizer, {STEPS} steps change {name} by other numbers, off by {apart:.2g} of the largest "
-        f"change; `state_dict()` of the optimizer has {inside}, and what else it keeps, as in an attribute, is lost"
+    saved_state = "a `state`" if state["state"] else "an empty `state`"
+    assert off < RESTORED_TOLERANCE, (
+        f"with the restored optimizer, {STEPS} steps change {name} by other numbers, off by {off:.2g} of the largest "
+        f"change; `state_dict()` of the optimizer has {saved_state}, and state elsewhere, as in an attribute, is lost"
     )

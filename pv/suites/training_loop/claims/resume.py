@@ -245,7 +245,7 @@ def _causes_of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
     if uninterrupted.tied and not again.tied:
         return (UNTIED,)
     step, right = again.steps[0], uninterrupted.steps[k]
-    other = differing_tensors(step.first, uninterrupted.before(k)) if step.first else ""
+    other = differing_tensors(step.weights_before, uninterrupted.before(k)) if step.weights_before else ""
     counts = {name: tensor for name, tensor in step.state.items() if name.endswith(".step")}
     mistakes = {
         "the state of a new optimizer: its own is not restored": bool(counts)
@@ -296,7 +296,7 @@ def end_fault_with_draws(uninterrupted: Run, again: Run, k: int) -> FaultAndCaus
         return fault, ()
     cause = "other random numbers: their state is not restored, or something is drawn after it is"
     # Every step records a digest of the random state before its first forward.
-    if again.steps and again.steps[0].random == uninterrupted.steps[0].random:
+    if again.steps and again.steps[0].random_digest == uninterrupted.steps[0].random_digest:
         cause = (
             "other random numbers: the numbers of the start of the run, because it is seeded again and no state is "
             "restored after that"

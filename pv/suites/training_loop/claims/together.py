@@ -8,7 +8,7 @@ from unittest import SkipTest
 
 from pv.equations.causes import difference
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.cases import EVALUATED, TOGETHER, equal, unequal
+from pv.suites.training_loop.cases import COMBINABLE, EVALUATED, equal, unequal
 from pv.suites.training_loop.claims.checks import (
     Case,
     Cases,
@@ -19,11 +19,11 @@ from pv.suites.training_loop.claims.checks import (
     refute,
     require_steps,
 )
-from pv.suites.training_loop.claims.losses import TOLERANCE, evaluation_case
+from pv.suites.training_loop.claims.losses import EVALUATION_TOLERANCE, evaluation_case, is_same_loss
 from pv.suites.training_loop.claims.resume import end_fault, starts_again
 from pv.suites.training_loop.claims.updates import schedule_of
 from pv.suites.training_loop.diagnosis import differing_tensors, end_difference, explain_set
-from pv.suites.training_loop.job import HEAD, Job
+from pv.suites.training_loop.job import HEAD_FACTOR, Job
 from pv.suites.training_loop.oracle import (
     START,
     close,
@@ -57,14 +57,13 @@ def both_ranks(bench: Bench, dropout: float = 0.0) -> tuple[Run, Run]:
 
 def falsify_examples_of_two_ranks(bench: Bench) -> None:
     first, second = both_ranks(bench)
-    # In a loop that fills up windows from the next epoch, the last step of an epoch uses examples of the next one.
-    last = len(first.job.train) // (2 * first.job.accumulate) if "short_windows" in bench.lacks else None
-    times = Counter(name for run in (first, second) for step in run.order[:last] for name in step)
-    expected = (
-        Counter(example.name for example in first.job.train) if last is None else Counter(dict.fromkeys(times, 1))
-    )
-    if times != expected:
-        refute(f"over both ranks, the examples are used so often in an epoch: {dict(sorted(times.items()))}", first)
+    # A loop that fills up windows from the next epoch uses examples of the next epoch in the last step: leave it out.
+    limit = len(first.job.train) // (2 * first.job.accumulate) if "short_windows" in bench.lacks else None
+    times = Counter(name for run in (first, second) for step in run.order[:limit] for name in step)
+    # No example may be used twice; without a limit, every example must be used.
+    names = times if limit is not None else [example.name for example in first.job.train]
+    if times != Counter(dict.fromkeys(names, 1)):
+        refute(f"uses of the examples in an epoch, over both ranks: {dict(sorted(times.items()))}", first)
 
 
 def falsify_weights_of_two_ranks(bench: Bench) -> None:
@@ -94,8 +93,9 @@ def falsify_gradient_of_two_ranks(bench: Bench) -> None:
 
 
 def falsify_resume_of_two_ranks(bench: Bench) -> None:
-    drops = not bench.missing("TL-RESUME-004", ())
-    uninterrupted = [*(both_ranks(bench, dropout=0.3) if drops else both_ranks(bench))]
+    # Without a claim about random numbers after a resume, the job must not draw any.
+    claims_dropout = not bench.missing("TL-RESUME-004", ())
+    uninterrupted = [*both_ranks(bench, dropout=0.3 if claims_dropout else 0.0)]
     if 1 not in uninterrupted[0].checkpoints:
         if why := bench.lacks.get("cadence"):
             raise SkipTest(f"one epoch has no checkpoint but its last: no cadence: {why}")
@@ -112,14 +112,15 @@ def falsify_resume_of_two_ranks(bench: Bench) -> None:
 
 def _causes_of_order(uninterrupted: Sequence[Run], resumed: Sequence[Run], rank: int) -> tuple[str, ...]:
     """Return the known mistakes that give a rank, resumed after step 1, exactly its examples."""
-    actual, rest = resumed[rank].order, [run.order[1:] for run in uninterrupted]
+    actual, expected = [run.order for run in resumed], [run.order[1:] for run in uninterrupted]
     mistakes = {
         "the order of the first step and those after it: the data start again": starts_again(
             uninterrupted[rank], resumed[rank]
         ),
-        "the examples of the other rank": actual == rest[1 - rank],
+        "the examples of the other rank": actual[rank] == expected[1 - rank],
     }
-    names = [[name for run in runs for step in run for name in step] for runs in ([r.order for r in resumed], rest)]
+    # The names of the examples of both ranks, in order.
+    names = [[name for order in orders for step in order for name in step] for orders in (actual, expected)]
     return tuple(name for name, holds in mistakes.items() if holds) or explain_set(*names)
 
 
@@ -140,7 +141,8 @@ def _evaluation_case(runs: tuple[Run, Run], rank: int, k: int, loss: float) -> C
     parts = [run.examples(chain(*part.evaluated[part.initial_evaluations :])) for part in runs]
     means = [token_mean([sums(run.before(k), part)]) for part in parts]
     mistakes = {"the mean of the ranks' means": sum(means) / 2, "the loss of its own part": means[rank]}
-    return replace(case, causes=(*matching_numbers(loss, mistakes, TOLERANCE), *case.causes)) if case.fault else case
+    causes = matching_numbers(loss, mistakes, EVALUATION_TOLERANCE)
+    return replace(case, causes=(*causes, *case.causes)) if case.fault else case
 
 
 def falsify_no_example_is_never_used(bench: Bench) -> None:
@@ -154,50 +156,53 @@ def falsify_no_example_is_never_used(bench: Bench) -> None:
 def _causes_of_gradient(bench: Bench, runs: tuple[Run, Run], k: int) -> tuple[str, ...]:
     """Return the known mistakes in combining the ranks' gradients that give the gradient of the step at index k."""
     a, b = (run.sums(k) for run in runs)
+    # By mistake: the factor and the divisor of the summed gradient of each rank, as (factor a, factor b, divisor a,
+    # divisor b). The two gradients are then added.
     mistakes = {
         "the mean of the ranks' means": (0.5, 0.5, a.tokens, b.tokens),
         "the sum of the ranks' means: each divides by its own tokens": (1.0, 1.0, a.tokens, b.tokens),
         "the mean of the ranks' sums, divided by the tokens of both: the average over ranks is not undone": (
-            *(0.5, 0.5, a.tokens + b.tokens, a.tokens + b.tokens),
+            0.5,
+            0.5,
+            a.tokens + b.tokens,
+            a.tokens + b.tokens,
         ),
         "the gradient of rank 0 alone: gradients are not added up": (1.0, 0.0, a.tokens, b.tokens),
     }
     actual, tolerance = runs[0].steps[k].gradient, max(bench.trainer.tolerance, 1e-6)
 
-    def matches(one: float, other: float, ours: int, theirs: int) -> bool:
-        # A mistake has a factor and a divisor for the summed gradient of each rank.
-        parts = {n: one * a.gradient[n] / max(ours, 1) + other * b.gradient[n] / max(theirs, 1) for n in a.gradient}
-        return difference(actual, parts) < tolerance
+    def explains(factor_a: float, factor_b: float, divisor_a: int, divisor_b: int) -> bool:
+        by_a, by_b = factor_a / max(divisor_a, 1), factor_b / max(divisor_b, 1)
+        return difference(actual, {n: by_a * a.gradient[n] + by_b * b.gradient[n] for n in a.gradient}) < tolerance
 
-    return tuple(name for name, factors in mistakes.items() if matches(*factors))
+    return tuple(name for name, numbers in mistakes.items() if explains(*numbers))
 
 
-NEAR = 1e-4
+GRADIENT_TOLERANCE = 1e-4
 """Relative tolerance of gradients, which may be clipped: PyTorch adds 1e-6 to a norm."""
 
 
-def covering(features: Sequence[str]) -> list[tuple[str, ...]]:
+def covering_sets(features: Sequence[str]) -> list[tuple[str, ...]]:
     """Return sets of features that cover every combination of two: both, either without the other, and neither.
 
     The first set has all features.
     """
-    sets = [dict(zip(features, on, strict=True)) for on in product((True, False), repeat=len(features))]
-    pairs = {frozenset(pair) for features in sets for pair in combinations(features.items(), 2)}
+    # A set is the tuple of its pairs (feature, whether the set has it), in the order of the features.
+    sets = [tuple(zip(features, has, strict=True)) for has in product((True, False), repeat=len(features))]
+    uncovered = {pair for candidate in sets for pair in combinations(candidate, 2)}
     chosen = []
     # Greedy set cover as in AETG (Cohen et al. 1997): take the set with the most combinations that are not covered yet.
     # Smallest covering arrays are hard to compute, and a few more runs do not matter.
-    while pairs:
-        best = max(
-            sets, key=lambda features: sum(frozenset(pair) in pairs for pair in combinations(features.items(), 2))
-        )
-        pairs -= {frozenset(pair) for pair in combinations(best.items(), 2)}
-        chosen.append(tuple(name for name, on in best.items() if on))
+    while uncovered:
+        best = max(sets, key=lambda candidate: len(uncovered.intersection(combinations(candidate, 2))))
+        uncovered.difference_update(combinations(best, 2))
+        chosen.append(tuple(name for name, has in best if has))
     return chosen
 
 
 def _features(bench: Bench) -> list[str]:
-    """Return the features of `TOGETHER` that the loop has."""
-    return [name for name in TOGETHER if name not in bench.lacks]
+    """Return the features of `COMBINABLE` that the loop has."""
+    return [name for name in COMBINABLE if name not in bench.lacks]
 
 
 def _job(bench: Bench, features: Sequence[str], batch: int = 2) -> Job:
@@ -205,7 +210,7 @@ def _job(bench: Bench, features: Sequence[str], batch: int = 2) -> Job:
     job = Job(train=equal(8), epochs=2, batch=batch, save_every=0 if "save" in bench.lacks else 3)
     # No two features change the same setting, so their order does not matter.
     for name in features:
-        job = TOGETHER[name](job)
+        job = COMBINABLE[name](job)
     return job
 
 
@@ -220,15 +225,15 @@ def _judge(cases: Mapping[tuple[str, ...], Case]) -> None:
     failed = [set(features) for features, case in cases.items() if case.fault]
     passed = [set(features) for features, case in cases.items() if not case.fault]
     common = sorted(set.intersection(*failed)) if failed else []
-    sets = [*combinations(common, 1), *combinations(common, 2)]
-    alone = next((candidate for candidate in sets if not any({*candidate} <= features for features in passed)), ())
-    causes = (f"what `{'` and `'.join(alone)}` do{'' if alone[1:] else 'es'}",) if alone else ()
+    candidates = [*combinations(common, 1), *combinations(common, 2)]
+    culprits = next((names for names in candidates if not any({*names} <= features for features in passed)), ())
+    causes = (f"what `{'` and `'.join(culprits)}` do{'' if culprits[1:] else 'es'}",) if culprits else ()
     judge({" with ".join(features) or "none of them": replace(case, causes=causes) for features, case in cases.items()})
 
 
 def _runs(bench: Bench) -> dict[tuple[str, ...], Run]:
     """Return the runs with covering sets of features, by their features."""
-    runs = {features: bench.run(_job(bench, features)) for features in covering(_features(bench))}
+    runs = {features: bench.run(_job(bench, features)) for features in covering_sets(_features(bench))}
     require_steps(*runs.values())
     return runs
 
@@ -249,7 +254,7 @@ def _gradient_fault(bench: Bench, run: Run) -> str:
         plain = run.sums(k, smoothing=run.job.smoothing).mean
         scale = 1.0 if run.job.clip is None else min(1.0, run.job.clip / norm(plain))
         off = difference(step.gradient, scaled(plain, scale))
-        if off > max(NEAR, bench.trainer.tolerance):
+        if off > max(GRADIENT_TOLERANCE, bench.trainer.tolerance):
             length = f"norm {norm(step.gradient):.6g}, not {norm(plain) * scale:.6g}"
             return f"the gradient of step {k + 1} has {length}, and is off by {off:.2g} of its largest element"
     return ""
@@ -259,10 +264,10 @@ def _rate_fault(bench: Bench, run: Run) -> str:
     """Return the first fault of a learning rate; "" if there is none, or the trainer does not claim its schedule."""
     if run.job.schedule == "constant" or bench.missing("TL-RATE-001", ()):
         return ""
-    scheduled = schedule_of(bench, run)
+    scheduled_rate = schedule_of(bench, run)
     for k, step in enumerate(run.steps):
-        rate = scheduled(k, len(run.steps))
-        expected = {n: rate * (HEAD if run.job.groups and n.startswith("head.") else 1) for n in step.rates}
+        rate = scheduled_rate(k, len(run.steps))
+        expected = {n: rate * (HEAD_FACTOR if run.job.groups and n.startswith("head.") else 1) for n in step.rates}
         if not all(close(step.rates[name], rate) for name, rate in expected.items()):
             return f"step {k + 1} has the rates {dict(step.rates)}, not {expected}"
     return ""
@@ -274,19 +279,21 @@ def _average_fault(bench: Bench, run: Run) -> str:
         return ""
     expected = running_average(START, [step.weights for step in run.steps], expected_decays(bench, run.job))
     off = difference(run.average, expected) if run.average else 1.0
-    return f"the running average is off by {off:.2g} of its largest element" if off > NEAR else ""
+    return f"the running average is off by {off:.2g} of its largest element" if off > GRADIENT_TOLERANCE else ""
 
 
 def _evaluation_fault(bench: Bench, run: Run) -> str:
     """Return the fault of the last evaluation; "" if there is none."""
-    for k, loss in run.evaluations[-1:]:  # TL-EVAL-001 is about the earlier evaluations
-        expected = token_mean([sums(run.before(k), run.job.evaluated)]) if k <= len(run.steps) else loss
-        if close(loss, expected, TOLERANCE):
-            return ""
-        if run.job.average and close(loss, token_mean([sums(run.average, run.job.evaluated)]), TOLERANCE):
-            return ""  # some loops evaluate the average
-        return f"the evaluation after step {k} has the loss {loss:.6g}, not {expected:.6g}"
-    return ""
+    # TL-EVAL-001 is about the earlier evaluations, and about evaluations under wrong steps.
+    if not run.evaluations or run.evaluations[-1][0] > len(run.steps):
+        return ""
+    k, loss = run.evaluations[-1]
+    expected = token_mean([sums(run.before(k), run.job.evaluated)])
+    if is_same_loss(loss, expected):
+        return ""
+    if run.job.average and is_same_loss(loss, token_mean([sums(run.average, run.job.evaluated)])):
+        return ""  # some loops evaluate the average
+    return f"the evaluation after step {k} has the loss {loss:.6g}, not {expected:.6g}"
 
 
 def falsify_features_together_after_a_cut(bench: Bench) -> None:
@@ -321,7 +328,8 @@ def falsify_features_in_two_ranks(bench: Bench) -> None:
     # Judge every rank as one process with the micro-batches of both ranks.
     batches = [a.batches + b.batches for a, b in pairs]
     together = [
-        replace(r, steps=tuple(replace(s, batches=b) for s, b in zip(r.steps, batches, strict=True))) for r in runs
+        replace(run, steps=tuple(replace(step, batches=b) for step, b in zip(run.steps, batches, strict=True)))
+        for run in runs
     ]
     judge({f"rank {rank}": Case(runs[rank], _fault(bench, run)) for rank, run in enumerate(together)})
 
@@ -334,9 +342,8 @@ def falsify_features_in_two_ranks_after_a_cut(bench: Bench) -> None:
     cases: Cases = {}
     for rank, again in enumerate(bench.resume_ranks(uninterrupted, steps[-1])):
         run = uninterrupted[rank]
-        other = run.order[steps[-1] :] != again.order
-        fault = (
-            f"examples {again.order}, not {run.order[steps[-1] :]}" if other else _describe_end(run, again, steps[-1])
-        )
+        expected = run.order[steps[-1] :]
+        is_other_order = again.order != expected
+        fault = f"examples {again.order}, not {expected}" if is_other_order else _describe_end(run, again, steps[-1])
         cases[f"rank {rank}, resumed after step {steps[-1]}"] = Case(again, fault)
     judge(cases)

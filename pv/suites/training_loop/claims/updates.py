@@ -27,14 +27,14 @@ from pv.suites.training_loop.claims.checks import (
 from pv.suites.training_loop.claims.resume import cut_after_every_step
 from pv.suites.training_loop.diagnosis import differing_steps, logged, same_rates
 from pv.suites.training_loop.features import planned_steps
-from pv.suites.training_loop.job import HEAD, Job
+from pv.suites.training_loop.job import HEAD_FACTOR, Job
 from pv.suites.training_loop.mistakes import clipped_early, scale_of
 from pv.suites.training_loop.oracle import START, close, matching_arrays, matching_numbers, norm, scaled
 from pv.suites.training_loop.run import Run
 
-RATE, DECAY_TOLERANCE = 0.01, 1e-3
-"""The rate of a step whose weight decay is measured, and the relative tolerance of the decay."""
-NEAR = 1e-4
+DECAY_RATE, DECAY_TOLERANCE = 0.01, 1e-3
+"""The learning rate of the step whose weight decay is measured, and the relative tolerance of the decay."""
+CLIP_TOLERANCE = 1e-4
 """Relative tolerance of clipped gradients."""
 DEFAULT_DECAY = 0.01
 """The weight decay of a parameter group of AdamW that names none."""
@@ -42,57 +42,58 @@ Schedule = Callable[[int, int], float]
 """Returns the rate of the next step from the number of steps done and the number of planned steps."""
 
 
-def linear(job: Job, done: int, planned: int, first: int = 0) -> float:
+def linear_rate(job: Job, done: int, planned: int, warmup_offset: int = 0) -> float:
     """Return the rate of the step after `done` steps: a linear warm-up to the peak, then a linear decay to 0.
 
     Args:
         job: The job.
         done: The number of steps done.
         planned: The number of planned steps.
-        first: 0 if the warm-up starts with the rate 0, 1 if it starts with the peak divided by its steps.
+        warmup_offset: 0 if the warm-up starts with the rate 0, 1 if it starts with the peak / the steps of the warm-up.
     """
     if done < job.warmup:
-        return job.rate * (done + first) / job.warmup
+        return job.rate * (done + warmup_offset) / job.warmup
     return job.rate * (planned - done) / max(1, planned - job.warmup)
 
 
 def schedule_of(bench: Bench, run: Run) -> Schedule:
     """Return the schedule that the trainer documents; by default the linear schedule of the run's job."""
     documented: Callable[[Job, int, int], float] | None = getattr(bench.trainer, "expected_rate", None)
+    if documented:
+        return partial(documented, run.job)
     # A warm-up starts with 0 or with peak / steps; both are correct, and the first step of the run shows which.
-    above = run.job.warmup > 0 and any(close(step.rate, run.job.rate / run.job.warmup) for step in run.steps[:1])
-    return partial(documented, run.job) if documented else partial(linear, run.job, first=int(above))
+    starts_above_0 = run.job.warmup > 0 and run.steps and close(run.steps[0].rate, run.job.rate / run.job.warmup)
+    return partial(linear_rate, run.job, warmup_offset=1 if starts_above_0 else 0)
 
 
-def scheduled(bench: Bench) -> Iterator[tuple[str, Run]]:
-    """Yield runs with schedules, each with the name of its case."""
+def runs_with_schedules(bench: Bench) -> Iterator[tuple[str, Run]]:
+    """Yield the name of a case and its run, for several accumulations, warm-ups and limits of steps."""
     for accumulate, warmup, limit in product((1, 2), (0, 2), (None, 3)):
-        candidate = Job(
-            train=equal(7), epochs=2, accumulate=accumulate, schedule="linear", warmup=warmup, max_steps=limit
-        )
-        yield f"accumulation {accumulate}, warm-up {warmup}, max_steps {limit}", bench.run(candidate)
+        job = Job(train=equal(7), epochs=2, accumulate=accumulate, schedule="linear", warmup=warmup, max_steps=limit)
+        yield f"accumulation {accumulate}, warm-up {warmup}, max_steps {limit}", bench.run(job)
 
 
 def falsify_rate_of_each_step(bench: Bench) -> None:
     cases: Cases = {}
-    for case, run in scheduled(bench):
+    for case, run in runs_with_schedules(bench):
         # With `max_steps`, the schedule must span these steps, not the epochs. Where windows span two epochs, the
         # number of steps cannot be planned from the epochs, so the steps of the run count.
         planned = run.job.max_steps or (len(run.steps) if "short_windows" in bench.lacks else planned_steps(run.job))
         actual = [step.rate for step in run.steps]
         expected = [schedule_of(bench, run)(k, planned) for k in range(planned)]
-        right = len(actual) == planned and all(map(close, actual, expected))
-        fault = "" if right else f"rates {_short(actual)}, not {_short(expected)}"
+        is_correct = len(actual) == planned and all(map(close, actual, expected))
+        fault = "" if is_correct else f"rates {_short(actual)}, not {_short(expected)}"
         cases[case] = Case(run, fault, _causes_of_rates(bench, run, actual, planned) if fault else ())
     judge(cases)
 
 
 def _causes_of_rates(bench: Bench, run: Run, actual: list[float], planned: int) -> tuple[str, ...]:
     """Return the known mistakes of a schedule that give exactly the actual rates."""
-    rate, micro = schedule_of(bench, run), planned * run.job.accumulate
-    epoch = planned_steps(run.job) // run.job.epochs
-    # By mistake: the number of steps with which step k asks the schedule for its rate, and the planned number of steps.
-    counts: dict[str, tuple[Callable[[int], int], int]] = {
+    rate, planned_batches = schedule_of(bench, run), planned * run.job.accumulate
+    per_epoch = planned_steps(run.job) // run.job.epochs
+    # A wrong schedule is the correct one, evaluated with wrong arguments. By mistake: a function from step k to the
+    # number of steps done, and the planned number of steps.
+    arguments: dict[str, tuple[Callable[[int], int], int]] = {
         "the rate of the step before": (lambda k: max(k - 1, 0), planned),
         "the rate of the next step": (lambda k: k + 1, planned),
         "a schedule that advances with every micro-batch": (
@@ -104,26 +105,26 @@ def _causes_of_rates(bench: Bench, run: Run, actual: list[float], planned: int) 
             lambda k: min(_micro_batches_before(run, k + 1), planned),
             planned,
         ),
-        "a schedule that is planned for as many steps as there are micro-batches": (lambda k: k, micro),
-        "a schedule of epochs that advances with every step": (lambda k: k * epoch, planned),
-        "a schedule of steps that advances once an epoch": (lambda k: k // epoch, planned),
+        "a schedule that is planned for as many steps as there are micro-batches": (lambda k: k, planned_batches),
+        "a schedule of epochs that advances with every step": (lambda k: k * per_epoch, planned),
+        "a schedule of steps that advances once an epoch": (lambda k: k // per_epoch, planned),
     }
     starts_with_zero = bool(actual) and not actual[0] and rate(0, planned) > 0
 
-    def same(count: Callable[[int], int], end: int) -> bool:
+    def explains(steps_done: Callable[[int], int], end: int) -> bool:
         try:
-            rates = [max(0.0, rate(count(k), end)) for k in range(planned)]
+            rates = [max(0.0, rate(steps_done(k), end)) for k in range(planned)]
         # The documented schedule of a trainer may be undefined for such numbers of steps, as after its end.
         except (ArithmeticError, LookupError, TypeError, ValueError):
             return False
         return len(actual) == planned and all(map(close, actual, rates))
 
-    first = ["0 in the first step, which then changes nothing"] if starts_with_zero else []
     if warmup := _other_warmup(bench, run, actual, planned):
         return (f"a warm-up of {warmup} steps, where {run.job.warmup} are asked for",)
+    causes = ["0 in the first step, which then changes nothing"] if starts_with_zero else []
     if _decays_from_the_start(bench, run, actual, planned):
-        first.append("after the warm-up, the schedule without one: its decay is counted from the first step")
-    return (*first, *(name for name, count in counts.items() if same(*count)))
+        causes.append("after the warm-up, the schedule without one: its decay is counted from the first step")
+    return (*causes, *(name for name, pair in arguments.items() if explains(*pair)))
 
 
 def _other_warmup(bench: Bench, run: Run, actual: list[float], planned: int) -> int:
@@ -152,6 +153,7 @@ def _micro_batches_before(run: Run, steps: int) -> int:
 
 
 def _short(rates: list[float]) -> str:
+    """Format rates with six digits."""
     return f"[{', '.join(f'{rate:.6g}' for rate in rates)}]"
 
 
@@ -167,7 +169,7 @@ def falsify_rate_of_each_group(bench: Bench) -> None:
         scheduled_rate = schedule_of(bench, run)
         for k, step in enumerate(run.steps):
             rate = scheduled_rate(k, len(run.steps))
-            expected = {name: rate * (HEAD if name.startswith("head.") else 1) for name in START}
+            expected = {name: rate * (HEAD_FACTOR if name.startswith("head.") else 1) for name in START}
             if step.rates.keys() != expected.keys() or not all(close(step.rates[n], expected[n]) for n in expected):
                 fault = fault or f"step {k + 1} has the rates {dict(step.rates)}, not {expected}"
         cases[f"accumulation {accumulate}"] = Case(run, fault, _causes_of_group_rates(run) if fault else ())
@@ -186,18 +188,22 @@ def _causes_of_group_rates(run: Run) -> tuple[str, ...]:
 
 def falsify_rate_of_each_group_after_a_cut(bench: Bench) -> None:
     def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        # By step: the rate of each parameter.
         actual, expected = ([dict(step.rates) for step in steps] for steps in (again.steps, uninterrupted.steps[k:]))
-        names = [[sorted(rates) for rates in steps] for steps in (actual, expected)]
-        same = names[0] == names[1] and same_rates(_flat(actual), _flat(expected))
-        fault = "" if same else f"the next step has the rates {actual[:1]}, not {expected[:1]}"
-        one = all(len(set(rates.values())) == 1 for rates in actual)
-        first = same_rates(*([next(iter(rates.values()), 0.0) for rates in steps] for steps in (actual, expected)))
-        return fault, ("the rate of the first group in every group",) if one and first else ()
+        same_names = [*map(sorted, actual)] == [*map(sorted, expected)]
+        if same_names and same_rates(_flat(actual), _flat(expected)):
+            return "", ()
+        equal_in_all_groups = all(len(set(rates.values())) == 1 for rates in actual)
+        first_rates = ([next(iter(rates.values()), 0.0) for rates in steps] for steps in (actual, expected))
+        is_first_rate = equal_in_all_groups and same_rates(*first_rates)
+        causes = ("the rate of the first group in every group",) if is_first_rate else ()
+        return f"the next step has the rates {actual[:1]}, not {expected[:1]}", causes
 
     cut_after_every_step(bench, check, GROUPED)
 
 
 def _flat(rates: Iterable[Mapping[str, float]]) -> list[float]:
+    """Return the rates of all parameters and steps in a fixed order."""
     return [step_rates[name] for step_rates in rates for name in sorted(step_rates)]
 
 
@@ -224,6 +230,7 @@ def _causes_of_accumulated_rates(
     bench: Bench, actual: list[float], plain: list[float], accumulate: int
 ) -> tuple[str, ...]:
     """Return the known mistakes that give the actual rates; `plain` are the rates without accumulation."""
+    # A schedule of that many steps decays over the steps of a run with as many times the epochs.
     longer = _rates(bench, replace(_stepping_job(1), epochs=2 * accumulate))
     mistakes = {
         "a schedule that advances with every micro-batch": plain[::accumulate],
@@ -248,9 +255,9 @@ def falsify_biases_do_not_decay(bench: Bench) -> None:
         require_steps(run)
         expected, actual = {"head.weight": decay, "head.bias": 0.0}, dict(run.steps[0].decays)
         wrong = [
-            f"{name} has the weight decay {actual.get(name)}, not {decay}"
-            for name, decay in expected.items()
-            if actual.get(name) != decay
+            f"{name} has the weight decay {actual.get(name)}, not {expected_decay}"
+            for name, expected_decay in expected.items()
+            if actual.get(name) != expected_decay
         ]
         mistakes = {
             "one weight decay for every parameter": len(set(actual.values())) == 1 and any(actual.values()),
@@ -267,37 +274,40 @@ def falsify_decay_is_decoupled(bench: Bench) -> None:
     cases: Cases = {}
     # The first step without decay differs from the step with decay by rate * decay * weight alone, if the decay is
     # decoupled (Loshchilov and Hutter 2019).
-    without = bench.run(Job(train=equal(4), optimizer="adamw", rate=RATE, decay=0.0))
+    without = bench.run(Job(train=equal(4), optimizer="adamw", rate=DECAY_RATE, decay=0.0))
     for decay in (0.1, 0.5):
         run = bench.run(replace(without.job, decay=decay))
         require_steps(run)
         require_rate(bench, run)
-        rate = run.steps[0].rates.get("head.weight") or RATE
-        taken, expected = (_weight(without) - _weight(run)), rate * decay * START["head.weight"]
-        apart = float((taken - expected).abs().max() / expected.abs().max())
+        rate = run.steps[0].rates.get("head.weight") or DECAY_RATE
+        taken, expected = _head_weight(without) - _head_weight(run), rate * decay * START["head.weight"]
+        relative_error = float((taken - expected).abs().max() / expected.abs().max())
         fault = f"the first step takes {float(taken.abs().max()):.3g} from head.weight for its decay at most"
         fault += f", rate times decay times weight is {float(expected.abs().max()):.3g}"
-        cause = "a decay that is added to the gradient" if apart > 0.5 else "another factor of the decay"
-        cases[f"decay {decay:g}"] = Case(run, fault if apart > DECAY_TOLERANCE else "", (cause,))
+        # A decoupled decay with a wrong factor takes a multiple of the weight. The first step of Adam is about the rate
+        # times the sign of the gradient, so a decay in the gradient changes only the elements whose sign it changes.
+        factor = ratio({"decay": taken}, {"decay": expected}, DECAY_TOLERANCE)
+        cause = f"{factor:.3g} times the decay" if factor else "a decay that is added to the gradient, or none"
+        cases[f"decay {decay:g}"] = Case(run, fault if relative_error > DECAY_TOLERANCE else "", (cause,))
     judge(cases)
 
 
-def _weight(run: Run) -> Tensor:
-    """Return the weights of the head after the first step."""
+def _head_weight(run: Run) -> Tensor:
+    """Return the weight of the head after the first step."""
     return run.steps[0].weights["head.weight"]
 
 
 def falsify_logged_rate_is_the_one_used(bench: Bench) -> None:
     cases: Cases = {}
-    for case, run in scheduled(bench):
+    for case, run in runs_with_schedules(bench):
         require(run.logs, "`logs`", "where the loop logs no rate, name `rate` as missing in `features`")
         require_steps(run)
         actual, used = logged(run.logs, "rate"), {k: step.rate for k, step in enumerate(run.steps, 1)}
         # The tolerance allows a rate that is logged in float32.
         differing = differing_steps(actual, used, 1e-6)
-        late = differing and all(actual.get(k) == used[k + 1] for k in used if k + 1 in used)
+        logs_next = differing and all(actual.get(k) == used[k + 1] for k in used if k + 1 in used)
         fault = f"logged {actual}, used {used}" if differing else ""
-        cases[case] = Case(run, fault, ("the rate of the next step",) if late else ())
+        cases[case] = Case(run, fault, ("the rate of the next step",) if logs_next else ())
     judge(cases)
 
 
@@ -305,7 +315,12 @@ WINDOWS = 6
 
 
 def overflowing(window: int, accumulate: int) -> Job:
-    """Return a job of `WINDOWS` windows. The gradient of the first micro-batch of one window, from 0, is infinite."""
+    """Return a job of `WINDOWS` windows with a gradient scaler, in which one gradient is infinite.
+
+    Args:
+        window: The number of the window, from 0, whose first micro-batch has the infinite gradient.
+        accumulate: The micro-batches of a window.
+    """
     return Job(
         train=equal(3 * accumulate),
         batch=1,
@@ -320,21 +335,21 @@ def overflowing(window: int, accumulate: int) -> Job:
 
 def require_scale(bench: Bench) -> None:
     """Raise SkipTest if the loop scales no gradient, although `job.scaler` is set."""
-    _scales(*_runs_with_growing_scale(bench, 1))
+    _scales(*_runs_without_and_with_scaler(bench, 1))
 
 
-def _runs_with_growing_scale(bench: Bench, accumulate: int) -> tuple[Run, Run]:
+def _runs_without_and_with_scaler(bench: Bench, accumulate: int) -> tuple[Run, Run]:
     """Return a run without a scaler, and a run of the same job with one, long enough for its scale to grow twice."""
     job = Job(train=equal(6 * accumulate), batch=1, accumulate=accumulate, epochs=2)
-    plain, scaled = bench.run(job), bench.run(replace(job, scaler=True))
-    return plain, scaled
+    return bench.run(job), bench.run(replace(job, scaler=True))
 
 
-def _scales(plain: Run, scaled: Run) -> list[float]:
+def _scales(plain: Run, with_scaler: Run) -> list[float]:
     """Return the scale of each step that both runs take. Raise SkipTest if the scale is always 1."""
-    pairs = zip(scaled.steps, plain.steps, strict=False)
     # A report has no scale, so compute it: the ratio of the gradients of the hidden states with and without a scaler.
-    scales = [a.scaled[-1] / b.scaled[-1] for a, b in pairs if a.scaled and b.scaled and b.scaled[-1]]
+    pairs = zip(with_scaler.steps, plain.steps, strict=False)
+    gradients = [(a.hidden_gradients[-1:], b.hidden_gradients[-1:]) for a, b in pairs]
+    scales = [a[0] / b[0] for a, b in gradients if a and b and b[0]]
     if all(close(scale, 1.0) for scale in scales):
         raise SkipTest("`features` has `scaler`, and no gradient is scaled where `job.scaler` is set")
     return scales
@@ -364,33 +379,35 @@ def _rates_case(bench: Bench, run: Run) -> Case:
         return Case(run, fault, ("a gradient that is not cleared after the skipped step",))
     expected = [rate(k, WINDOWS) for k in range(len(actual))]
     if all(map(close, actual, expected)):
-        inside = [scale for step in run.steps for scale in step.scaled]
-        seen = len(actual) < WINDOWS or math.inf in inside
-        return Case(run, untried="" if seen else "no gradient overflows, although a forward has an infinite gradient")
+        overflows = any(math.inf in step.hidden_gradients for step in run.steps)
+        is_tried = len(actual) < WINDOWS or overflows
+        return Case(
+            run, untried="" if is_tried else "no gradient overflows, although a forward has an infinite gradient"
+        )
     # If the skipped step counts, the rates are the rates of the schedule without one step.
-    every = [rate(k, WINDOWS) for k in range(WINDOWS + 1)]
-    moved = any(all(map(close, actual, every[:k] + every[k + 1 :])) for k in range(WINDOWS + 1))
-    causes = ("a schedule that moves on with the skipped step",) if moved else ()
+    rates = [rate(k, WINDOWS) for k in range(WINDOWS + 1)]
+    skips_a_rate = any(all(map(close, actual, rates[:k] + rates[k + 1 :])) for k in range(WINDOWS + 1))
+    causes = ("a schedule that moves on with the skipped step",) if skips_a_rate else ()
     return Case(run, f"the steps taken have the rates {actual}, not {expected}", causes)
 
 
 def falsify_scale_grows_evenly(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate in (1, 2):
-        cases[f"accumulation {accumulate}"] = _growth_case(*_runs_with_growing_scale(bench, accumulate))
+        cases[f"accumulation {accumulate}"] = _growth_case(*_runs_without_and_with_scaler(bench, accumulate))
     judge(cases)
 
 
-def _growth_case(plain: Run, scaled: Run) -> Case:
+def _growth_case(plain: Run, with_scaler: Run) -> Case:
     """Check that the scale grows at even intervals.
 
     Args:
-        plain: The run without a scaler, whose gradients show the scales of the other run.
-        scaled: The run with a scaler.
+        plain: A run without a scaler, whose gradients show the scales of the other run.
+        with_scaler: The run of the same job with a scaler.
     """
-    if len(plain.steps) != len(scaled.steps):
-        return Case(scaled, f"{len(scaled.steps)} steps are taken, and without a scaler {len(plain.steps)}")
-    scales = _scales(plain, scaled)
+    if len(plain.steps) != len(with_scaler.steps):
+        return Case(with_scaler, f"{len(with_scaler.steps)} steps are taken, and without a scaler {len(plain.steps)}")
+    scales = _scales(plain, with_scaler)
     grown = [k for k in range(1, len(scales)) if scales[k] > 1.01 * scales[k - 1]]
     if len(grown) < 2:
         raise SkipTest(
@@ -400,9 +417,9 @@ def _growth_case(plain: Run, scaled: Run) -> Case:
     # A shorter interval than the first one means that the count of good steps was not reset when the scale grew.
     early = [k for last, k in pairwise(grown) if k - last < grown[0]]
     if not early:
-        return Case(scaled)
+        return Case(with_scaler)
     fault = f"the scale first grows after {grown[0]} steps, and then after the steps {', '.join(map(str, grown[1:]))}"
-    return Case(scaled, fault, ("a count of good steps that is not reset when the scale grows",))
+    return Case(with_scaler, fault, ("a count of good steps that is not reset when the scale grows",))
 
 
 def falsify_scale_after_a_cut(bench: Bench) -> None:
@@ -418,17 +435,18 @@ def falsify_scale_after_a_cut(bench: Bench) -> None:
 
 def _scale_case(uninterrupted: Run, again: Run) -> Case:
     """Check that the gradients of a resumed run have the scales of the uninterrupted run."""
-    expected = [scale for step in uninterrupted.steps for scale in step.scaled]
-    actual = [scale for step in again.steps for scale in step.scaled]
+    expected = [size for step in uninterrupted.steps for size in step.hidden_gradients]
+    actual = [size for step in again.steps for size in step.hidden_gradients]
     if not actual or actual == expected[-len(actual) :]:
         return Case(again)
     if len(actual) > len(expected):
         return Case(
             again, f"the resumed run has {len(actual)} gradients, all of the run that was not cut {len(expected)}"
         )
-    k = next(k for k, scale in enumerate(actual) if scale != expected[k - len(actual)])
-    right = expected[k - len(actual)]
-    times = actual[k] / right if right else math.inf
+    # Negative indices count from the end, where both runs have the same gradients.
+    k = next(k for k, size in enumerate(actual) if size != expected[k - len(actual)])
+    correct = expected[k - len(actual)]
+    times = actual[k] / correct if correct else math.inf
     fault = f"gradient {k + 1} of the resumed run is {times:.6g} times the gradient of the run that was not cut"
     if k:
         return Case(
@@ -449,32 +467,34 @@ def falsify_clipping_scales_the_window(bench: Bench) -> None:
 def _clipping_cases(bench: Bench, run: Run, name: str) -> Cases:
     """Return a case about the gradient of each step, and one about the number of steps if the job has a limit."""
     require_forwards(run)
-    cases, limit = ({} if run.job.clip is None else {name: _step_case(bench, run)}), run.job.clip or math.inf
+    cases = {} if run.job.clip is None else {name: _step_count_case(bench, run)}
+    limit = run.job.clip or math.inf
     for k, step in enumerate(run.steps):
-        right = run.sums(k)
-        length = norm(right.mean)
+        correct = run.sums(k)
+        length = norm(correct.mean)
         # PyTorch divides by the norm + 1e-6. The norms of clipped gradients are above 0.1, so they are exact to 1e-5.
-        off = difference(step.gradient, scaled(right.mean, min(1.0, limit / length)))
+        off = difference(step.gradient, scaled(correct.mean, min(1.0, limit / length)))
         fault = (
             f"a gradient of norm {length:.6g}, clipped at {limit:g}, arrives with norm {norm(step.gradient):.6g}, "
             f"and differs by {off:.2g} of its largest element"
         )
-        causes = causes_of_clipping(step.gradient, right.mean, limit, right.tokens, scale_of(run, k))
-        if difference(step.gradient, _gradient_clipped_in_parts(run, k, limit)) < NEAR:
+        causes = causes_of_clipping(step.gradient, correct.mean, limit, correct.tokens, scale_of(run, k))
+        if difference(step.gradient, _gradient_clipped_in_parts(run, k, limit)) < CLIP_TOLERANCE:
             causes = ("the sum of the micro-batches' gradients, clipped after each of them",)
-        cases[f"{name}, step {k + 1}"] = Case(run, fault, causes) if off > NEAR else Case(run)
+        cases[f"{name}, step {k + 1}"] = Case(run, fault, causes) if off > CLIP_TOLERANCE else Case(run)
     return cases
 
 
-def _step_case(bench: Bench, run: Run) -> Case:
+def _step_count_case(bench: Bench, run: Run) -> Case:
     """Check that a run with a limit takes as many steps as one without: long gradients must be clipped, not dropped."""
-    limit, free = run.job.clip, bench.run(replace(run.job, clip=None, directory=Path()))
-    require_steps(free)
-    if len(run.steps) >= len(free.steps):
+    # The directory is a part of the cache key, so a run without a directory is shared with other claims.
+    limit, unlimited = run.job.clip, bench.run(replace(run.job, clip=None, directory=Path()))
+    require_steps(unlimited)
+    if len(run.steps) >= len(unlimited.steps):
         return Case(run)
     return Case(
         run,
-        f"{len(run.steps)} steps are taken with a limit of {limit:g}, and {len(free.steps)} without one",
+        f"{len(run.steps)} steps are taken with a limit of {limit:g}, and {len(unlimited.steps)} without one",
         ("no step where the gradient is longer than the limit, or than a multiple of it",),
     )
 
@@ -497,10 +517,10 @@ def causes_of_clipping(
     tokens: int,
     scale: float | None = None,
 ) -> tuple[str, ...]:
-    """Return the known mistakes of clipping that give exactly a gradient.
+    """Return the known mistakes of clipping that give exactly the gradient `actual`.
 
     Args:
-        actual: The gradient, by parameter.
+        actual: The gradient of a step, by parameter.
         plain: The correct gradient before clipping.
         limit: The limit of the norm.
         tokens: The number of scored tokens of the window.
@@ -519,17 +539,17 @@ def causes_of_clipping(
     if scale is not None:
         mistakes[clipped_early(scale)] = scaled(plain, min(1.0, limit / (norm(plain) * scale)))
         mistakes[f"not divided by the scale of the gradient scaler, {scale:g}"] = scaled(plain, scale)
-    return matching_arrays(actual, mistakes, NEAR) or _cause_of_unclipped(actual, plain)
+    return matching_arrays(actual, mistakes, CLIP_TOLERANCE) or _cause_of_unclipped(actual, plain)
 
 
 def _cause_of_unclipped(actual: Mapping[str, Tensor | None], plain: Mapping[str, Tensor]) -> tuple[str, ...]:
     """Return the mistake that the gradients of some parameters are not clipped; () if it does not explain all."""
-    ratios = {name: ratio({name: actual.get(name)}, {name: tensor}, NEAR) for name, tensor in plain.items()}
-    left = [name for name, by in ratios.items() if by is not None and abs(by - 1) < NEAR]
+    ratios = {name: ratio({name: actual.get(name)}, {name: tensor}, CLIP_TOLERANCE) for name, tensor in plain.items()}
+    unclipped = [name for name, factor in ratios.items() if factor is not None and abs(factor - 1) < CLIP_TOLERANCE]
     # Every tensor must be a multiple of its correct gradient, otherwise the mistake is another one.
-    if not left or None in ratios.values():
+    if not unclipped or None in ratios.values():
         return ()
-    return (f"clipped, but for {', '.join(left)}, as where only some are handed to it",)
+    return (f"clipped, but for {', '.join(unclipped)}, as if only some parameters were passed to the clipping",)
 
 
 def falsify_clipping_of_unscaled_gradients(bench: Bench) -> None:
@@ -545,22 +565,22 @@ def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:
     run = bench.run(Job(train=equal(8), accumulate=2, clip=0.3))
     require_forwards(run)
     require(run.logs, "`logs`", "where the loop logs no norm, name `norm` as missing in `features`")
-    actual, cases = {int(row["step"]): row["norm"] for row in run.logs if "norm" in row}, Cases()
+    actual, cases = logged(run.logs, "norm"), Cases()
     if sorted(actual) != [*range(1, len(run.steps) + 1)]:
         refute(f"norms are logged for the steps {sorted(actual)}, not for 1 to {len(run.steps)}", run)
     for k, step in enumerate(run.steps, 1):
-        right, parts = run.sums(k - 1), run.batch_sums(k - 1)
-        expected = norm(right.mean)
+        correct, parts = run.sums(k - 1), run.batch_sums(k - 1)
+        expected = norm(correct.mean)
         mistakes = {
             "the norm after clipping": norm(step.gradient),
-            "the norm of the gradient before it is divided by the tokens": norm(right.gradient),
-            "the norm of the last micro-batch's part": norm(parts[-1].gradient) / right.tokens,
+            "the norm of the gradient before it is divided by the tokens": norm(correct.gradient),
+            "the norm of the last micro-batch's part": norm(parts[-1].gradient) / correct.tokens,
             "the square of the norm": expected**2,
         }
-        mistakes |= {f"the norm of {name} alone": norm({name: g}) for name, g in right.mean.items()}
+        mistakes |= {f"the norm of {name} alone": norm({name: g}) for name, g in correct.mean.items()}
         if scale := scale_of(run, k - 1):
             mistakes[f"the norm before it is divided by the scale of the gradient scaler, {scale:g}"] = expected * scale
         wrong = abs(actual[k] - expected) > 1e-5 * max(1.0, expected)
-        why = f"{actual[k]:.6g} is logged, the norm is {expected:.6g}" if wrong else ""
-        cases[f"step {k}"] = Case(run, why, matching_numbers(actual[k], mistakes, 1e-5) if wrong else ())
+        fault = f"{actual[k]:.6g} is logged, the norm is {expected:.6g}" if wrong else ""
+        cases[f"step {k}"] = Case(run, fault, matching_numbers(actual[k], mistakes, 1e-5) if wrong else ())
     judge(cases)
