@@ -73,16 +73,16 @@ class EarlyStopping(Callback):
         pipeline.check_metric(self.metric, "EarlyStopping")
 
     def state_dict(self) -> dict[str, object]:
-        return {"of": self._of, "best": self.best, "waited": self.waited}
+        return {"of": self._identity, "best": self.best, "waited": self.waited}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if state.get("of") == self._of:
+        if state.get("of") == self._identity:
             self.best, self.waited = state["best"], state["waited"]
             self._is_restored = True
 
     @property
-    def _of(self) -> list[str]:
-        """Return what the state depends on: a state of another metric, mode or source is not restored."""
+    def _identity(self) -> list[str]:
+        """Return metric, mode and source; a state with other ones is not restored."""
         return [self.metric, self.mode, self.source]
 
     def _judge(self, metrics: Mapping[str, float]) -> Action | None:

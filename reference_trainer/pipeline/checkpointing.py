@@ -284,8 +284,8 @@ class Checkpoints:
     best: BestTracker
     writer: Background
     initial: dict[str, object] | None = None
-    """The checkpoint with the initial weights of the run, as in `InitialWeights.recorded`; also for a resumed run."""
-    own: Mapping[str, str] = field(default_factory=dict)
+    """The checkpoint with the initial weights of the run, as in `InitialWeights.identity`; also for a resumed run."""
+    custom_settings: Mapping[str, str] = field(default_factory=dict)
     """The settings that name the class or model of a custom student; an export needs them."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """The settings that a resumed run takes unless they are overridden."""
@@ -320,7 +320,7 @@ class Checkpoints:
             "optimizer": copies.optimizer,
             "metrics_length": metrics_length,
             "student": student.config if isinstance(student, Decoder) else None,
-            "own": dict(self.own),
+            "own": dict(self.custom_settings),
             "settings": dict(self.settings),
             "initial": self.initial,
         }

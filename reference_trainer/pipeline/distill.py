@@ -164,7 +164,7 @@ class Distillation(Run):
         self.optimizer = self.make_optimizer([*self.student.parameters(), *self.features.parameters])
         self.checkpoints = self._checkpoints()
         self._optimizer = describe_optimizer(self.optimizer, self.checkpoints.modules)
-        self.checkpoints.initial = initial.recorded
+        self.checkpoints.initial = initial.identity
         self.ranks.check_equal(self.checkpoints.conditions)
         self.resumed = self.files.restore(self.checkpoints, self.schedule)
         if self.resumed is not None and (note := resume_note(self.resumed, self.schedule)):
@@ -456,7 +456,7 @@ class Distillation(Run):
                 min_delta=settings.evaluation.best_min_delta,
             ),
             writer=Background(),
-            own=custom_settings(settings),
+            custom_settings=custom_settings(settings),
             settings=kept_settings(settings),
         )
 

@@ -63,10 +63,9 @@ class Schedule:
     """Length of a run: `epochs` of `steps_per_epoch` optimizer steps, ended after `limit` steps if that is not None.
 
     A step takes `accumulation` micro-batches of every rank. An epoch has `micro_batches` micro-batches, by default
-    `accumulation * steps_per_epoch`; the last step of an epoch takes the rest. Every `log_every` steps the
-    run logs, every `eval_every` steps it evaluates, every `save_every` steps it saves; 0 means never. If `save_every`
-    is not 0, the last step is saved too, so that a run can continue after `limit`, or after an error that follows the
-    training.
+    `accumulation * steps_per_epoch`; the last step of an epoch may take fewer. Every `log_every` steps the run logs,
+    every `eval_every` steps it evaluates, every `save_every` steps it saves; 0 means never. If `save_every` is not 0,
+    the last step is saved too, so that a run can continue after `limit`, or after an error that follows the training.
 
     Raise `SettingError` for anything but positive integers, and for micro-batches that do not fit into the steps.
     """
@@ -182,7 +181,7 @@ _REQUEST_OF = {Event.LOG: Action.LOG, Event.EVALUATE: Action.EVALUATE, Event.SAV
 
 
 def _rest_of_step(schedule: Schedule, position: Position, asked: Action) -> Event:
-    """Return the next event of a step after its update: the first that is due or in `asked`, at last STEP_END."""
+    """Return the next event of a step after its update: the first event that is due or in `asked`, else STEP_END."""
     # The order is LOG, EVALUATE, SAVE. A request for an event that has passed stays in `asked` for the next step.
     event, step = position.event, position.step
     if event is Event.OPTIMIZER_STEP and (is_due(step, schedule.log_every) or Action.LOG in asked):
@@ -221,7 +220,7 @@ def is_saved(schedule: Schedule, step: int) -> bool:
 
 
 def is_due(step: int, every: int) -> bool:
-    """Return whether `step` is a multiple of `every`; always False if `every` is 0."""
+    """Return whether `step` is a multiple of `every`; False if `every` is 0."""
     return every > 0 and step % every == 0
 
 
