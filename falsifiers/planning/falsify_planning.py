@@ -140,7 +140,7 @@ def falsify_plan_is_what_the_run_needs(
             f"{sum(planned.memory.values()) / 2**20:.2f} MiB of a rank in all",
             f"steps: {planned.steps:,}",
             f"predicted tokens: {planned.predicted_tokens:,}",
-            f"time: {planned.predicted / 0.25 / 3600:.2f} h",
+            f"time: {planned.predicted_tokens / 0.25 / 3600:.2f} h",
         ]
         absent = [number for number in numbers if not any(number in line for line in lines)]
         assert not absent, f"{case}: the lines {lines} lack {absent}"
@@ -156,7 +156,7 @@ def falsify_tokens_of_many_batches_are_planned(subject: Any, batches: int, epoch
         planned = subject.plan(settings)
     case = f"{epochs} epochs of {batches} batches of 7 tokens"
     assert_equal(f"steps of {case}", planned.steps, epochs * batches)
-    assert_equal(f"predicted tokens of {case}", planned.predicted, 7 * epochs * batches)
+    assert_equal(f"predicted tokens of {case}", planned.predicted_tokens, 7 * epochs * batches)
 
 
 @given(ranks=st.integers(1, 9), layers=st.integers(1, 2), width=st.sampled_from([16, 48]))

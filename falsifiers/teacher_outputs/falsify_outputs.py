@@ -384,7 +384,7 @@ def loss_and_gradient(
     student, teacher = student.to(device), teacher.to(device)
     kept = subject.keep_top_k(teacher, k, tau)
     complete = subject.complete_logits(kept, student, tau)
-    call = partial(subject.completed, kept, student, 2 * tau)
+    call = partial(subject.complete_logits, kept, student, 2 * tau)
     assert_refused("another temperature", call, f"{tau:g}", f"{2 * tau:g}", kind=SettingError)
     labels = torch.zeros(student.shape[:2], dtype=torch.int64, device=device)
     settings: Any = {"temperature": tau, "ce_weight": 0.0, "kd_weight": 1.0, "divergence": name}

@@ -31,7 +31,7 @@ def test_plan_has_bytes_steps_and_tokens_of_the_run(place: Path, tmp_path: Path,
     buffers = sum(buffer.nbytes for buffer in result.student.buffers())
     assert buffers < 1000  # frequencies of rotary positions, in float32
     assert {part: planned.memory[part] for part in measured.sizes} == measured.sizes
-    assert (planned.steps, planned.predicted) == (result.train.steps_completed, result.train.tokens)
+    assert (planned.steps, planned.predicted_tokens) == (result.train.steps_completed, result.train.tokens)
 
 
 @pytest.mark.parametrize("name", sorted(recipes()))
