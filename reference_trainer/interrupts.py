@@ -1,7 +1,7 @@
 """Handle the signals that end a command: SIGINT (Ctrl-C), SIGHUP (a closed terminal), and the signals of schedulers.
 
 Schedulers send SIGTERM, SIGUSR1 and SIGUSR2 (before the time is over), and SIGXCPU (at a limit on CPU time). A command
-goes through phases, and calls one function at the beginning of each:
+goes through phases, and calls one function at the beginning of each phase:
 
 1. `exit_at_once`, while modules are imported: a signal ends the process, with one line.
 2. `raise_once`: a signal raises `KeyboardInterrupt`, so that files are cleaned up.

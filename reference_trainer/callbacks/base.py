@@ -273,9 +273,9 @@ def event_of(hook: Event | str) -> Event:
 
 def _hint(name: str) -> str:
     """Return a suggestion for the name of a hook."""
-    known = [event.value for event in Event]
-    matches = difflib.get_close_matches(name, known, cutoff=0.8)
-    return f"did you mean {matches[0]!r}?" if matches else f"choose from {', '.join(known)}"
+    hooks = [event.value for event in Event]
+    matches = difflib.get_close_matches(name, hooks, cutoff=0.8)
+    return f"did you mean {matches[0]!r}?" if matches else f"choose from {', '.join(hooks)}"
 
 
 def has_hook(callback: Callback, event: Event) -> bool:
@@ -309,9 +309,9 @@ def as_callbacks(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
 
 
 def _refuse_unknown_hooks(callback: Callback, position: int) -> None:
-    known = [event.value for event in Event]
+    hooks = [event.value for event in Event]
     for name in dir(callback):
-        if name.startswith("on_") and name not in known and _is_method(callback, name):
+        if name.startswith("on_") and name not in hooks and _is_method(callback, name):
             kind = type(callback).__name__
             raise CallbackError(f"callback {position}: unknown hook {name!r} of {kind} ({_hint(name)})")
 
@@ -334,7 +334,7 @@ def _refuse_unawaited_hooks(callback: Callback, position: int) -> None:
 
 
 def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) -> Action:
-    """Call the hook of an event on every callback, in order, each with its own context; return all actions, united.
+    """Call the hook of an event on every callback, in order, with its own context; return the union of all actions.
 
     Raise `CallbackError` if a hook returns anything but an `Action` or None, and anything but None from a hook of
     `SILENT`. Exceptions of hooks propagate; an exception of a callback of another package gets a `CallbackNote`.

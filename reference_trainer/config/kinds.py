@@ -410,7 +410,7 @@ def refusal(error: ValidationError, fields: Mapping[str, FieldInfo], names: Iter
 
 
 def unknown_variable(name: str, prefix: str, variables: Iterable[str]) -> SettingError:
-    """Return the `SettingError` for an unknown variable, with a hint at those of `variables` with its `prefix`."""
+    """Return the `SettingError` for an unknown variable, with a hint at the `variables` with its `prefix`."""
     settings = [variable.removeprefix(prefix) for variable in variables if variable.startswith(prefix)]
     hint = suggestion(name.removeprefix(prefix), settings, prefix) or choices(prefix + setting for setting in settings)
     return SettingError(f"unknown environment variable {name[:80]} ({hint})")

@@ -70,11 +70,11 @@ def flag(name: str) -> str:
 
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
     """Raise `SettingError` for a variable with a prefix of settings that names no setting."""
-    known = [CONFIG_VARIABLE, *(variable for name in FIELDS for variable in variables(name))]
+    names = [CONFIG_VARIABLE, *(variable for name in FIELDS for variable in variables(name))]
     for name in environment:
         prefix = next((start for start in (PREFIX, ALIAS_PREFIX) if name.startswith(start)), None)
-        if prefix is not None and name not in known:
-            raise unknown_variable(name, prefix, known)
+        if prefix is not None and name not in names:
+            raise unknown_variable(name, prefix, names)
 
 
 def _from_file(path: Path) -> dict[str, object]:

@@ -3,8 +3,8 @@
 `count_accepted` counts the tokens of a draft that a speculative decoder would accept, on a text under teacher forcing.
 A draft begins at any scored position. Its token is accepted if student and teacher have the same most probable token
 (of equal tokens, the first); the draft ends at the first token that is not accepted (greedy verification, Leviathan,
-Kalman, Matias 2023, arXiv:2211.17192). The context is the text, so the numbers equal those of a decoder only on text
-that the teacher wrote greedily.
+Kalman, Matias 2023, arXiv:2211.17192). The context is the text, so the numbers equal the numbers of a decoder only
+on text that the teacher wrote greedily.
 
 Shape letters: B batch, T position, K depth.
 """
@@ -34,7 +34,7 @@ def accepted_name(depth: int) -> str:
 def count_accepted(
     agreed_BT: Tensor, scored_BT: Tensor, segments_BT: Tensor | None, depth: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Count, for each depth, the drafts whose token is tried (trials) and whose token is accepted (hits).
+    """Count trials and hits by depth: drafts whose token at this depth is tried, and drafts in which it is accepted.
 
     A draft of k tokens is a trial of depth k if all its positions are scored and in one document, and its first k - 1
     tokens agree; it is a hit if the last one agrees too. Unscored positions, such as a prompt, end a draft.

@@ -35,7 +35,7 @@ def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force:
     Args:
         runs: Metrics files, or directories with a `metrics.jsonl`.
         out: The file to write; its suffix is the format.
-        metrics: Names; by default all metrics of the runs, except constant ones and those equal to an earlier one.
+        metrics: Names; by default all metrics of the runs, except constant metrics and copies of an earlier metric.
         force: Overwrite a file.
 
     Returns:

@@ -86,7 +86,7 @@ def teacher_key(settings: Settings, digest: str, device: torch.device, *, versio
     names = ["batch_size", "dtype", "length", "lr", "seed", "warmup", "teacher_layers", "teacher_width"]
     names += ["documents", "separator"] if settings.data.documents else []
     depends_on = {
-        "format": 3,  # raise it with every change of how a teacher is trained
+        "format": 3,  # increase it when the training of a teacher changes
         "data": digest,
         "device": device.type,
         "torch": version,

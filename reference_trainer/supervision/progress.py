@@ -36,7 +36,7 @@ def whole_step(out: Path, report: Callable[[str], object]) -> int:
 
 
 def _steps(directory: Path) -> list[int]:
-    """Return the steps of all directories with the name of a checkpoint, also of those that have no manifest."""
+    """Return the steps of all directories with the name of a checkpoint, with or without a manifest."""
     try:
         names = [entry.name for entry in directory.iterdir()]
     except FileNotFoundError:

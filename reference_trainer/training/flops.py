@@ -57,7 +57,7 @@ def row_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) 
 
     The modules run in eval mode on a row of zeros, each on the device of its parameters. The backward covers the
     parameters that require a gradient; their `.grad` is unchanged. Plain attention needs T x T numbers. Operations are
-    a·T + b·T², so for more than `LONG` tokens a and b are found from two shorter rows. Raise the errors of the modules.
+    a·T + b·T², so for more than `LONG` tokens, a and b are computed from two shorter rows. Raise the modules' errors.
     """
     B, T = tokens_BT.shape
     if T <= LONG:
