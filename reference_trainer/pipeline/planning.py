@@ -31,7 +31,7 @@ from reference_trainer.pipeline.custom_class import create_run
 from reference_trainer.pipeline.defaults import resumed_settings
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.teachers import PACKAGED, untrained_teacher
-from reference_trainer.plan.schedule import Schedule, windows
+from reference_trainer.plan.schedule import Schedule, count_steps
 from reference_trainer.storage.export import has_weights, weight_files
 from reference_trainer.training.update import layers_of
 
@@ -323,7 +323,7 @@ def _schedule(settings: Settings, batches: Batches) -> Schedule:
     """Return the schedule of a run, as far as it decides the number of steps."""
     return Schedule(
         epochs=settings.schedule.epochs,
-        steps_per_epoch=windows(batches.batches, settings.optimizer.accumulate),
+        steps_per_epoch=count_steps(batches.batches, settings.optimizer.accumulate),
         limit=settings.run.smoke or settings.schedule.max_steps,
     )
 

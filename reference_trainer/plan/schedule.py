@@ -67,7 +67,8 @@ class Schedule:
     every `eval_every` steps it evaluates, every `save_every` steps it saves; 0 means never. If `save_every` is not 0,
     the last step is saved too, so that a run can continue after `limit`, or after an error that follows the training.
 
-    Raise `SettingError` for anything but positive integers, and for micro-batches that do not fit into the steps.
+    Raise `SettingError` for a number that is neither a positive integer nor an allowed 0 or None, and if
+    `micro_batches` micro-batches do not make `steps_per_epoch` steps.
     """
 
     epochs: int
@@ -89,11 +90,13 @@ class Schedule:
             interval = getattr(self, name)
             if type(interval) is not int or interval < 0:
                 raise SettingError(f"invalid value {interval!r} for {name!r}: expected a non-negative integer")
-        if self.micro_batches is not None and windows(self.micro_batches, self.accumulation) != self.steps_per_epoch:
-            raise SettingError(
-                f"{self.micro_batches} micro_batches with accumulation {self.accumulation} do not make "
-                f"{self.steps_per_epoch} steps_per_epoch; expected {windows(self.micro_batches, self.accumulation)}"
-            )
+        if self.micro_batches is not None:
+            steps = count_steps(self.micro_batches, self.accumulation)
+            if steps != self.steps_per_epoch:
+                raise SettingError(
+                    f"{self.micro_batches} micro_batches with accumulation {self.accumulation} do not make "
+                    f"{self.steps_per_epoch} steps_per_epoch; expected {steps}"
+                )
 
     @property
     def planned_steps(self) -> int:
@@ -195,7 +198,7 @@ def _rest_of_step(schedule: Schedule, position: Position, asked: Action) -> Even
     return Event.STEP_END
 
 
-def windows(micro_batches: int, accumulation: int) -> int:
+def count_steps(micro_batches: int, accumulation: int) -> int:
     """Return the number of optimizer steps of an epoch: micro_batches / accumulation, rounded up."""
     return -(-micro_batches // accumulation)
 
