@@ -67,7 +67,7 @@ class SettingsCommand(click.Command):
 
 def setting_options(command: Callable[..., int], names: Collection[str] = ALL) -> Callable[..., int]:
     """Add the options of every setting. Values stay text, which `gather` parses; its errors name the option."""
-    # Decorators of click run from the last to the first, so options are added in reverse order.
+    # click reverses `__click_params__`, since decorators run from the last to the first.
     params: list[click.Parameter] = command.__dict__.setdefault("__click_params__", [])
     for name, dotted in reversed([pair for pair in DOTTED.items() if pair[0] in names]):
         params += [SettingOption(dotted, name), SettingOption(name, name)]

@@ -127,13 +127,13 @@ def generate_answers(model: Causal, prompts: Sequence[Tensor], sampling: Samplin
         tokens_BT[b, width - len(prompt_N) :] = prompt_N
         mask_BT[b, width - len(prompt_N) :] = 1
     ends = sorted(sampling.ends | _ends_of(inner.generation_config))
-    limit = getattr(inner.config.get_text_config(), "max_position_embeddings", None) or width + sampling.tokens
+    most = getattr(inner.config.get_text_config(), "max_position_embeddings", None) or width + sampling.tokens
     config = GenerationConfig(
         do_sample=True,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         top_k=0,  # no limit; the default is the 50 most probable tokens
-        max_new_tokens=max(min(sampling.tokens, limit - width), 1),
+        max_new_tokens=max(min(sampling.tokens, most - width), 1),
         suppress_tokens=None if sampling.limit is None else [*range(sampling.limit, model.vocab_size)] or None,
         eos_token_id=ends or None,
         pad_token_id=PADDING,

@@ -54,7 +54,7 @@ class DistillResult:
 def result_lines(
     train: TrainResult, held_back: Mapping[str, MetricSum], output: Path | None, unit: str = "byte"
 ) -> tuple[str, ...]:
-    """Return the line of the run, one line for each held-back metric, and the line of the output directory.
+    """Return a line about the run, one line for each held-back metric, and a line with the output directory.
 
     A run of zero seconds counts as one nanosecond. The losses of `training.evaluation.evaluate` are in nats per `unit`
     of the data; perplexities, shares and the metrics of a custom evaluation have no unit.
@@ -151,7 +151,7 @@ def find_unreachable(settings: Settings, schedule: Schedule) -> list[str]:
     total = planned if settings.run.smoke is not None else schedule.total_steps  # a smoke run is cut short on purpose
     warmup = warmup_steps(settings.schedule.warmup, planned)
     rate = learning_rate(planned, peak=settings.optimizer.lr, warmup=warmup, total=planned)
-    # The setting, the largest value with a full effect, its unit, and the effect of a larger value.
+    # The setting, its largest value with a full effect, the unit, and the effect of a larger value.
     limits = (
         ("warmup", planned, "steps", f"the learning rate reaches {rate:.3g} instead of {settings.optimizer.lr:g}"),
         ("lr_decay", planned, "steps", "the learning rate falls as soon as it has reached its peak"),

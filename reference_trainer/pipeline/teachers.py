@@ -151,7 +151,10 @@ def train_teacher(
     callbacks: Sequence[Callback],
     wrap: Callable[[Decoder], torch.nn.Module],
 ) -> Decoder:
-    """Return a new decoder, trained for `steps` steps on the labels alone, by the student's loop."""
+    """Return a new decoder, trained for `steps` steps on the labels alone, by the student's loop.
+
+    The other arguments are as for `load_or_train`.
+    """
     decoder = untrained_teacher(settings, sequences.device)
     # The loop needs a teacher of the same vocabulary. With a kd_weight of 0 it is not run.
     try:
