@@ -265,7 +265,7 @@ def write_chats(
         else:
             results = convert(rows_of(path))
         for number, row in enumerate(results, 1):
-            predicted = len(row.documents) - (row.empty if keeps_empty else 0)
+            predicted = len(row.documents) - (row.empty if keeps_empty else 0)  # documents with a predicted token
             counts.update(cut=row.cut, empty=row.empty, predicted=predicted, rows=1)
             writer.counts.update(row.counts)
             refused.extend(row.refusal)
@@ -515,7 +515,7 @@ def encode_chat(messages: object, writer: ChatWriter, *, tools: Tools = None) ->
             continue
         size = len(previous.tokens)
         if size > rendering.begin or rendering.tokens[:size] != previous.tokens:
-            writer.close(previous, turns[previous.answer])
+            writer.append_end(previous, turns[previous.answer])
             documents.append(rendering)
             continue
         rendering.unpredicted[:size] = previous.unpredicted
@@ -526,7 +526,7 @@ def encode_chat(messages: object, writer: ChatWriter, *, tools: Tools = None) ->
             rendering.unpredicted[size] = is_followed_by_answer or not writer.is_mark(rendering.tokens[size])
         documents[-1] = rendering
     if documents:
-        writer.close(documents[-1], turns[answers[-1]])
+        writer.append_end(documents[-1], turns[answers[-1]])
         writer.counts["messages after the last answer are left out"] += len(turns) - 1 - answers[-1]
     writer.counts["messages have a weight that has no effect, since they are not predicted anyway"] += sum(
         weight is not None for n, weight in enumerate(weights) if n not in answers
@@ -598,7 +598,7 @@ class ChatWriter:
         return [*lines, *(f"the chat template does not read the option {name!r}" for name in unread)]
 
     def answer(self, turns: Turns, text: str, tools: Tools) -> Rendering:
-        """Return the tokens of messages that end with an answer; only this answer is predicted.
+        """Return the rendering of messages that end with an answer; only this answer is predicted.
 
         If the template has marks, the tokens in `{% generation %}` of the answer are predicted; otherwise all tokens
         after its prompt. text: the messages as the template renders them.
@@ -645,9 +645,9 @@ class ChatWriter:
                     f"the chat template does not begin message {len(turns)}, an answer, with the prompt for it; use "
                     "one that marks answers by {% generation %} (--chat-template FILE)"
                 )
-        # 3. No message before, or an answer, which the template may render differently in a prompt: the answer begins
-        # where its tokens differ from the tokens of a short answer. Two short answers are tried, because this answer
-        # may have the same beginning as one of them.
+        # 3. The answer is the first message, or follows another answer, which the template may render differently in a
+        # prompt: the answer begins where its tokens differ from the tokens of a short answer. Two short answers are
+        # tried, because this answer may have the same beginning as one of them.
         variants = ([*before, {"role": "assistant", "content": text}] for text in ("a", "b"))
         return min(_common_length(tokens, self._tokens(variant, tools)) for variant in variants)
 
@@ -672,7 +672,7 @@ class ChatWriter:
         return not self.text([QUESTION, ANSWER], None).rstrip().endswith(ANSWER["content"])
 
     def is_mark(self, token: int) -> bool:
-        """Return whether the first token after an answer is an added token, which can end the answer; count the answer.
+        """Return whether the first token after an answer is an added token, which can end the answer; add to `counts`.
 
         Added tokens, such as a mark of the role, do not occur in the text of an answer.
         """
@@ -683,7 +683,7 @@ class ChatWriter:
         self.counts[f"answers are ended by {name!r}, with which the next message begins"] += 1
         return True
 
-    def close(self, document: Rendering, answer: Mapping[str, object]) -> None:
+    def append_end(self, document: Rendering, answer: Mapping[str, object]) -> None:
         """Append the token that would begin a user's message, if the template writes no end of the last `answer`.
 
         After a call of tools no user's message follows, so nothing is appended.

@@ -70,7 +70,7 @@ def metric_names(settings: Settings, *, has_teacher: bool, top_k: int | None = N
 
 
 class ScoredModel:
-    """A model that caches the logits of the last batch, for a model that is teacher and student at once.
+    """A model that caches the logits of the last batch, so that a teacher that is compared with itself runs once.
 
     Args:
         path: The directory of a saved model; None for a teacher that custom parts create.
@@ -372,7 +372,7 @@ def _recorded_settings(path: Path) -> dict[str, object]:
             recorded |= {"student": str(path), "chat_template": None}
         chosen = {name: recorded[name] for name in _setting_names(recorded) if recorded.get(name) is not None}
         Settings(**chosen)  # raises if a setting is invalid
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):  # it is reported when the model is loaded
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):  # loading the model raises its own error
         chosen = {}
     return chosen or _student_of_transformers(path)
 
