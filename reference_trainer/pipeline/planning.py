@@ -87,7 +87,7 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
     """
     variables = {} if ranks == 1 else {"RANK": "0", "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0"}
     settings = resumed_settings(settings)
-    stores_scores = settings.run.attn_implementation == "eager"
+    is_eager = settings.run.attn_implementation == "eager"
     # Plan without the attention, whose package may be missing on this machine.
     settings = settings.replace(attn_implementation=None)
     with create_run(settings, Distillation, lines=SilentLines(), environment=variables) as run:
@@ -104,9 +104,7 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
         )
         vocabulary = _config_of(student)["vocabulary"]
         teacher = _teacher_bytes(run)
-        passes = _pass_bytes(
-            settings, student, vocabulary, has_teacher=bool(teacher), stores_scores=stores_scores, ranks=ranks
-        )
+        passes = _pass_bytes(settings, student, vocabulary, has_teacher=bool(teacher), is_eager=is_eager, ranks=ranks)
         steps = predicted_tokens = None
         place = settings.student.model
         if place is not None and place.is_dir() and not has_weights(place):
@@ -267,13 +265,13 @@ def _config_of(module: nn.Module) -> dict[str, int]:
 
 
 def _pass_bytes(
-    settings: Settings, student: nn.Module, vocabulary: int, *, has_teacher: bool, stores_scores: bool, ranks: int
+    settings: Settings, student: nn.Module, vocabulary: int, *, has_teacher: bool, is_eager: bool, ranks: int
 ) -> dict[str, int]:
     """Return estimates of the bytes of a forward and a backward, without weights, gradients and states, by part.
 
     The activations of a layer, in 16-bit numbers, take
 
-        34 B T W + 5 B H T^2   bytes with an attention that stores its scores, as `eager`
+        34 B T W + 5 B H T^2   bytes with `eager` attention, which stores its scores
         34 B T W               bytes with another attention
         2 B T W                bytes if activations are recomputed; in addition, one layer as above
 
@@ -285,7 +283,7 @@ def _pass_bytes(
     scale = {"bfloat16": 1, "float32": 2, "float64": 4}[settings.run.dtype]
     states = positions * shape["width"] * scale
     scores = 5 * shape["heads"] * settings.data.length * positions * scale
-    layer = 34 * states + (scores if stores_scores else 0)
+    layer = 34 * states + (scores if is_eager else 0)
     recomputed = settings.student.checkpoint_activations
     activations = 2 * states * shape["layers"] + layer if recomputed else layer * shape["layers"]
 

@@ -202,9 +202,7 @@ def outputs_identity(settings: Settings, digests: Mapping[str, str], rows: int) 
     return {**{name: settings.flat()[name] for name in DATA_SETTINGS}, **digests, "rows": rows}
 
 
-def check_outputs(
-    saved: SavedOutputs, settings: Settings, identity: Mapping[str, object], teacher_digest: str | None
-) -> None:
+def check_outputs(saved: SavedOutputs, settings: Settings, identity: Mapping[str, object], digest: str | None) -> None:
     """Raise `SettingError` unless the outputs belong to the data and the teacher of the run.
 
     Outputs of the most probable tokens also require their temperature. No outputs have hidden states to match.
@@ -213,12 +211,12 @@ def check_outputs(
         saved: The stored outputs.
         settings: The settings of the run.
         identity: The result of `outputs_identity` for the run.
-        teacher_digest: The SHA-256 of the teacher of the run; None accepts any teacher.
+        digest: The SHA-256 of the teacher of the run; None accepts any teacher.
     """
     manifest = saved.manifest
     changed = differences(manifest.identity, identity)
-    if teacher_digest is not None:
-        changed += differences({"teacher_sha256": manifest.teacher_sha256}, {"teacher_sha256": teacher_digest})
+    if digest is not None:
+        changed += differences({"teacher_sha256": manifest.teacher_sha256}, {"teacher_sha256": digest})
     if manifest.top_k is not None:
         actual = {"temperature": settings.objective.temperature, "temperature_end": settings.objective.temperature_end}
         changed += differences({"temperature": manifest.temperature, "temperature_end": None}, actual)
