@@ -151,7 +151,7 @@ def _json_value(value: object) -> object:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-FILE = "metrics.jsonl"
+METRICS_FILE = "metrics.jsonl"
 """Name of the metrics file in the directory of a run."""
 
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}

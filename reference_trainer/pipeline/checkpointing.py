@@ -16,7 +16,7 @@ from torch import nn
 
 from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.callbacks.loggers import TENSORBOARD
-from reference_trainer.callbacks.metrics_file import FILE as METRICS
+from reference_trainer.callbacks.metrics_file import METRICS_FILE
 from reference_trainer.config.kinds import path_in_json, suggestion
 from reference_trainer.config.settings import FIELDS, Settings
 from reference_trainer.errors import CheckpointError, DriftError, similar_path
@@ -108,7 +108,7 @@ def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> l
         has_only_partial = all(PARTIAL_NAME.fullmatch(entry.name) for entry in (directory / CHECKPOINTS).iterdir())
     except OSError:
         has_only_partial = False
-    metrics = [METRICS, TENSORBOARD]
+    metrics = [METRICS_FILE, TENSORBOARD]
     return [*metrics, CHECKPOINTS] if has_only_partial or rewinding or resume is not None else metrics
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from reference_trainer.callbacks.metrics_file import FILE, read_metrics
+from reference_trainer.callbacks.metrics_file import METRICS_FILE, read_metrics
 from reference_trainer.errors import DataError, OutputError, SettingError
 from reference_trainer.storage.files import atomic_write
 
@@ -69,7 +69,7 @@ def read_runs(paths: Sequence[Path]) -> list[PlottedRun]:
 
 
 def _read(path: Path, label: str) -> PlottedRun:
-    file = path / FILE if path.is_dir() else path
+    file = path / METRICS_FILE if path.is_dir() else path
     points: dict[str, tuple[list[int], list[float]]] = {}
     for line in read_metrics(file):
         rate = {} if line.learning_rate is None else {"learning_rate": line.learning_rate}
@@ -84,7 +84,7 @@ def _read(path: Path, label: str) -> PlottedRun:
 
 def _labels(paths: Sequence[Path]) -> list[str]:
     """Return the names of the runs' directories as labels; the paths themselves if two names are equal."""
-    names = [(path.parent if path.name == FILE else path).resolve().name for path in paths]
+    names = [(path.parent if path.name == METRICS_FILE else path).resolve().name for path in paths]
     return names if len({*names}) == len(names) else [str(path) for path in paths]
 
 

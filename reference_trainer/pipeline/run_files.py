@@ -12,8 +12,7 @@ from pathlib import Path
 from torch import nn
 
 from reference_trainer.callbacks.base import Callback
-from reference_trainer.callbacks.metrics_file import FILE as METRICS
-from reference_trainer.callbacks.metrics_file import MetricsCallback
+from reference_trainer.callbacks.metrics_file import METRICS_FILE, MetricsCallback
 from reference_trainer.callbacks.progress import SMOKE_OUTPUT_LINE, Lines
 from reference_trainer.callbacks.trace import TraceCallback
 from reference_trainer.config.kinds import path_in_json
@@ -192,7 +191,7 @@ class RunFiles:
         if self.directory is None:
             return []
         length = metrics_length(self.resuming, self.directory / CHECKPOINTS)  # 0 replaces the file of an unfinished run
-        self._metrics = MetricsCallback(self.directory / METRICS, truncate_to=length)
+        self._metrics = MetricsCallback(self.directory / METRICS_FILE, truncate_to=length)
         contexts.callback(self._metrics.close)
         return [self._metrics]
 
