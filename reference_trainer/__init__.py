@@ -1,6 +1,6 @@
-"""A knowledge-distillation trainer whose loss, training, callbacks, settings and files are under contracts.
+"""A knowledge-distillation trainer whose loss, training, callbacks, settings and files are tested by contracts.
 
-The command line, signals, processes, plots, TensorBoard and what a terminal shows are covered by tests alone.
+The command line, signals, processes, plots, TensorBoard and the output on a terminal are covered by tests alone.
 The names below are imported from their modules at first use, so `import reference_trainer` imports neither torch nor
 pydantic.
 """

@@ -121,8 +121,10 @@ def similar_path(path: Path) -> str:
     try:
         # From the root downwards, so that a misspelt directory is named and not the file below it.
         missing = next((part for part in reversed((path, *path.parents)) if not part.exists()), None)
-        beside = [] if missing is None else [entry.name for entry in missing.parent.iterdir()]
+        if missing is None:
+            return ""
+        names = [entry.name for entry in missing.parent.iterdir()]
     except OSError:  # the directory cannot be read, or the name is too long
         return ""
-    near = missing and difflib.get_close_matches(missing.name, beside, n=1)
-    return f" (did you mean '{missing.with_name(near[0]) / path.relative_to(missing)}'?)" if missing and near else ""
+    near = difflib.get_close_matches(missing.name, names, n=1)
+    return f" (did you mean '{missing.with_name(near[0]) / path.relative_to(missing)}'?)" if near else ""

@@ -1,7 +1,7 @@
 """Handle the signals that end a command: SIGINT (Ctrl-C), SIGHUP (a closed terminal), and the signals of schedulers.
 
 Schedulers send SIGTERM, SIGUSR1 and SIGUSR2 (before the time is over), and SIGXCPU (at a limit on CPU time). A command
-goes through phases, and calls one function at the beginning of each:
+goes through phases, and calls one function at the beginning of each phase:
 
 1. `exit_at_once`, while modules are imported: a signal ends the process, with one line.
 2. `raise_once`: a signal raises `KeyboardInterrupt`, so that files are cleaned up.
@@ -36,13 +36,13 @@ class WrittenNote(str):
 
 
 WRITTEN = WrittenNote("the model had been written")
-# A scheduler may repeat these warnings, the kernel sends SIGXCPU once a second: only the first has an effect.
+# Warnings. A scheduler may repeat them, and the kernel sends SIGXCPU once a second: only the first has an effect.
 _WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *_WARNINGS)
-# Long enough for the cleanup. Not forever: Python drops an exception that is raised in a destructor, so that the user
-# must interrupt again.
+# After a signal, other signals are ignored for this time, in seconds: long enough for the cleanup. Not forever: Python
+# drops an exception that is raised in a destructor, so that the user must interrupt again.
 _REPEATED_S = 3.0
-# A terminal and a launcher may both send a signal.
+# Signals within this time, in seconds, count as one: a terminal and a launcher may both send it.
 _SAME_S = 1.0
 
 
@@ -54,7 +54,7 @@ def exit_at_once() -> None:
 
 def raise_once() -> None:
     """Raise `KeyboardInterrupt` at a signal from now on; signals within 3 s after it are ignored."""
-    _exchange(_exit, _Once())
+    _exchange(_exit, _RaiseOnce())
 
 
 @contextmanager
@@ -72,23 +72,23 @@ def record_interrupts() -> Iterator[Callable[[], bool]]:
         KeyboardInterrupt: The block ends, and the yielded function has not returned the last signal.
     """
     # Only the signals that `raise_once` handles: an embedding program may have its own handlers.
-    note = _Note()
+    recorder = _Recorder()
     before = {
         signal_number: handler
         for signal_number in _NUMBERS
-        if isinstance(handler := signal.getsignal(signal_number), _Once)
+        if isinstance(handler := signal.getsignal(signal_number), _RaiseOnce)
     }
     for number in before:
-        signal.signal(number, note)
+        signal.signal(number, recorder)
     try:
-        yield note.poll
+        yield recorder.poll
     finally:
         for number, handler in before.items():
-            handler.quiet_until, handler.is_warned = note.quiet_until, handler.is_warned or note.is_warned
+            handler.quiet_until, handler.is_warned = recorder.quiet_until, handler.is_warned or recorder.is_warned
             signal.signal(number, handler)
-        if note.of_children is not None:
-            signal.signal(signal.SIGCHLD, note.of_children)
-    if note.received and not note.returned:  # the block ended before it polled, so the signal had no effect yet
+        if recorder.child_handler is not None:
+            signal.signal(signal.SIGCHLD, recorder.child_handler)
+    if recorder.received and not recorder.returned:  # the block ended before it polled, so the signal had no effect yet
         for handler in before.values():
             handler.quiet_until = time.monotonic() + _REPEATED_S
         raise KeyboardInterrupt
@@ -97,12 +97,12 @@ def record_interrupts() -> Iterator[Callable[[], bool]]:
 def ignore() -> None:
     """Ignore signals from now on."""
     for number in _NUMBERS:
-        if signal.getsignal(number) is _exit or isinstance(signal.getsignal(number), _Once):
+        if signal.getsignal(number) is _exit or isinstance(signal.getsignal(number), _RaiseOnce):
             signal.signal(number, signal.SIG_IGN)
 
 
 def _exchange(old: object, new: Callable[[int, object], None]) -> None:
-    """Set `new` for the signals whose handler is `old`; the handlers of an embedding program stay."""
+    """Set the handler `new` for the signals with the handler `old`; handlers of an embedding program are unchanged."""
     for number in _NUMBERS:
         if signal.getsignal(number) == old:
             signal.signal(number, new)
@@ -110,15 +110,20 @@ def _exchange(old: object, new: Callable[[int, object], None]) -> None:
 
 def _exit(number: int, frame: object) -> None:
     """End the process with one line; a handler of signals."""
-    # By `os.write` and `os._exit`: a handler may interrupt code that holds the lock of a stream.
+    # Use `os.write` and `os._exit`, because a handler may interrupt code that holds the lock of a stream.
     try:
         os.write(2, b"error: interrupted\n")
     finally:
         os._exit(INTERRUPTED)
 
 
-class _Once:
-    """A handler that raises, and then ignores signals for 3 s and warnings of schedulers forever."""
+class _RaiseOnce:
+    """A handler that raises, then ignores signals for 3 s and warnings of schedulers forever.
+
+    Attributes:
+        quiet_until: The time in seconds, of `time.monotonic`, until which signals are ignored.
+        is_warned: Whether warnings are ignored.
+    """
 
     def __init__(self) -> None:
         self.quiet_until, self.is_warned = float("-inf"), False
@@ -130,20 +135,20 @@ class _Once:
             raise KeyboardInterrupt
 
 
-class _Note(_Once):
+class _Recorder(_RaiseOnce):
     """A handler that records signals.
 
     Attributes:
         received: Whether a signal was received.
         returned: Whether `poll` has returned True since the last signal.
         insisted: Whether a signal other than a warning was received; the next such signal raises.
-        of_children: The handler of SIGCHLD that the first signal replaced; None before.
+        child_handler: The handler of SIGCHLD that the first signal replaced; None before.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.received = self.returned = self.insisted = False
-        self.of_children: Callable[[int, FrameType | None], object] | int | None = None
+        self.child_handler: Callable[[int, FrameType | None], object] | int | None = None
 
     def poll(self) -> bool:
         """Return whether a signal was received so far, and remember that this was returned."""
@@ -156,7 +161,7 @@ class _Note(_Once):
         if self.insisted and not is_warning:
             super().__call__(number, frame)
         if not self.received:  # workers of a DataLoader may be killed by the same signal
-            self.of_children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self.child_handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if not self.received or (not is_warning and not self.insisted):
             self.quiet_until = time.monotonic() + _SAME_S
         self.received = self.is_warned = True

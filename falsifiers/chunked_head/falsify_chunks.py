@@ -197,7 +197,7 @@ def falsify_partly_known_teachers_are_compared_in_chunks(subject: Any, seed: int
     def results() -> list[Tensor]:
         student, model = _pair(seed)
         teacher, learner = _MostProbable(model, k, 2.0), subject.ModuleStudent(student, V)
-        done = subject.kd_window(teacher, learner, batches, weights, metrics=True, taught=k > 0)
+        done = subject.kd_window(teacher, learner, batches, weights, metrics=True, run_teacher=k > 0)
         sums = subject.evaluate(teacher, learner, _text(seed), weights) if k else {}
         return [*done.sums.values(), *(torch.tensor(x.sum) for x in sums.values()), *_gradients(student).values()]
 

@@ -247,7 +247,7 @@ def falsify_models_beside_an_unfit_one_are_evaluated(
             paths = [directory / f"missing-{n}" if bad else model(directory, n) for n, bad in enumerate(unfit)]
             environment = {} if variable is None else {"OMP_NUM_THREADS": variable}
             settings = chosen(directory, threads=threads)
-            subject.evaluate_saved(paths, settings, done=done, unfit=errors.append, environment=environment)
+            subject.evaluate_saved(paths, settings, on_result=done, on_error=errors.append, environment=environment)
         after = torch.get_num_threads()
     finally:
         torch.set_num_threads(before)

@@ -32,6 +32,6 @@ def source_forgotten(original: Any, self: Any, *arguments: Any) -> Any:
 
 def misfits_skipped(original: Any, self: Any, name: str, module: Any) -> None:
     state = module.state_dict()
-    for key, value in self.of(name, state).items():
+    for key, value in self.whole_tensors(name, state).items():
         if key in state and state[key].shape == value.shape:
             state[key].copy_(value)

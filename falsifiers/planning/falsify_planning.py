@@ -102,8 +102,8 @@ def falsify_plan_is_what_the_run_needs(
         write_text(directory)
         planned = subject.plan(settings)
         if limit is None:  # two ranks share the rows of an epoch
-            seen = subject.plan(settings, ranks=2).predicted
-            assert_equal("predicted tokens of two ranks", seen, planned.predicted)
+            seen = subject.plan(settings, ranks=2).predicted_tokens
+            assert_equal("predicted tokens of two ranks", seen, planned.predicted_tokens)
         assert not (directory / "out").exists(), "a plan creates the output"
         measured = Measured()
         result = run(reference_trainer, settings, callbacks=[measured])
@@ -118,7 +118,7 @@ def falsify_plan_is_what_the_run_needs(
         rows = f"{documents} rows, {accumulate} batches a step, {epochs} epochs, at most {limit} steps"
         assert_equal(f"steps, {rows}", planned.steps, result.train.steps_completed)
         if limit != 2:  # a limit takes a part of the rows, whose tokens are planned by proportion
-            assert_equal(f"predicted tokens, {rows}", planned.predicted, result.train.tokens)
+            assert_equal(f"predicted tokens, {rows}", planned.predicted_tokens, result.train.tokens)
         # The teacher in a directory, on one rank and divided among three, and a smoke run of one step.
         (directory / "teacher").mkdir()
         save_decoder(result.teacher, directory / "teacher", {})
@@ -139,8 +139,8 @@ def falsify_plan_is_what_the_run_needs(
             *(f"{size / 2**20:.2f} MiB {part}" for part, size in planned.memory.items() if size),
             f"{sum(planned.memory.values()) / 2**20:.2f} MiB of a rank in all",
             f"steps: {planned.steps:,}",
-            f"predicted tokens: {planned.predicted:,}",
-            f"time: {planned.predicted / 0.25 / 3600:.2f} h",
+            f"predicted tokens: {planned.predicted_tokens:,}",
+            f"time: {planned.predicted_tokens / 0.25 / 3600:.2f} h",
         ]
         absent = [number for number in numbers if not any(number in line for line in lines)]
         assert not absent, f"{case}: the lines {lines} lack {absent}"
@@ -156,7 +156,7 @@ def falsify_tokens_of_many_batches_are_planned(subject: Any, batches: int, epoch
         planned = subject.plan(settings)
     case = f"{epochs} epochs of {batches} batches of 7 tokens"
     assert_equal(f"steps of {case}", planned.steps, epochs * batches)
-    assert_equal(f"predicted tokens of {case}", planned.predicted, 7 * epochs * batches)
+    assert_equal(f"predicted tokens of {case}", planned.predicted_tokens, 7 * epochs * batches)
 
 
 @given(ranks=st.integers(1, 9), layers=st.integers(1, 2), width=st.sampled_from([16, 48]))

@@ -36,13 +36,13 @@ def limit_ignored(original: Any, settings: Any, **options: Any) -> Any:
 
 def masked_tokens_counted(original: Any, settings: Any, **options: Any) -> Any:
     planned = original(settings, **options)
-    return replace(planned, predicted=planned.steps * planned.largest_step)
+    return replace(planned, predicted_tokens=planned.steps * planned.largest_step)
 
 
 def counted_tokens_alone(original: Any, settings: Any, **options: Any) -> Any:
     planned = original(settings, **options)
     batches = planned.steps * settings.optimizer.accumulate / settings.schedule.epochs
-    return replace(planned, predicted=round(planned.predicted * min(1.0, 1000 / batches)))
+    return replace(planned, predicted_tokens=round(planned.predicted_tokens * min(1.0, 1000 / batches)))
 
 
 def new_student_with_defaults(original: Any, settings: Any) -> Any:

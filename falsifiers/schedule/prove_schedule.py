@@ -85,7 +85,7 @@ def prove_rest_of_a_step(
 
 def prove_each_micro_batch_is_taken_once(subject: Any, micro_batches: int, accumulation: int) -> None:
     """Steps take the micro-batches 1..M of an epoch once, in order, `accumulation` at a time, the last the rest."""
-    steps = subject.windows(micro_batches, accumulation)
+    steps = subject.count_steps(micro_batches, accumulation)
     assert (steps - 1) * accumulation < micro_batches <= steps * accumulation, (
         f"{steps} steps of {accumulation} are planned for {micro_batches} micro-batches"
     )

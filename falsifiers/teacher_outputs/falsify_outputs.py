@@ -383,8 +383,8 @@ def loss_and_gradient(
     """Return the loss and the gradient that the subject's completed teacher gives."""
     student, teacher = student.to(device), teacher.to(device)
     kept = subject.keep_top_k(teacher, k, tau)
-    complete = subject.completed(kept, student, tau)
-    call = partial(subject.completed, kept, student, 2 * tau)
+    complete = subject.complete_logits(kept, student, tau)
+    call = partial(subject.complete_logits, kept, student, 2 * tau)
     assert_refused("another temperature", call, f"{tau:g}", f"{2 * tau:g}", kind=SettingError)
     labels = torch.zeros(student.shape[:2], dtype=torch.int64, device=device)
     settings: Any = {"temperature": tau, "ce_weight": 0.0, "kd_weight": 1.0, "divergence": name}
@@ -433,7 +433,7 @@ def falsify_banned_tail_is_shared_equally(subject: Any, drawn: tuple[Tensor, Ten
         rest = [v for v in range(V) if v not in tokens]
         banned[number, rest] = -math.inf
         wanted[number, rest] = p[number, rest].sum() / (V - k)
-    complete = subject.completed(subject.keep_top_k(teacher, k, tau), banned.view_as(student), tau)
+    complete = subject.complete_logits(subject.keep_top_k(teacher, k, tau), banned.view_as(student), tau)
     seen = (complete / tau).softmax(-1).flatten(0, 1)
     case = f"{k} of {V} tokens at temperature {tau}"
     assert float((seen - wanted).abs().max()) <= EXACT, f"{case}: probabilities {seen.tolist()}; expected {wanted}"

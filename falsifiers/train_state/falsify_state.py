@@ -134,7 +134,7 @@ ANY = EIGHTHS | st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 0.
 def noted(state: Any, taken: Sequence[Step]) -> Any:
     """Note the steps in order, and return the state."""
     for sums, sequences in taken:
-        state.note(sums, sequences)
+        state.add_step(sums, sequences)
     return state
 
 

@@ -485,7 +485,7 @@ def falsify_drafts_are_counted_in_each_stretch(
                 stretch = []
             stretch += [same] if counts else []
         parts.append(drafts(stretch, depth))
-    hits, trials = subject.accepted(agreed, scored, numbers if segmented else None, depth)
+    hits, trials = subject.count_accepted(agreed, scored, numbers if segmented else None, depth)
     seen = [(int(hit), int(trial)) for hit, trial in zip(hits, trials, strict=True)]
     expected = total(parts, depth)
     assert seen == expected, f"{positions} to depth {depth}: hits and trials are {seen}; expected {expected}"

@@ -23,21 +23,21 @@ class _Readable:
     """Attributes that are computed when they are first read.
 
     Attributes:
-        _late: The function that computes an attribute, by name.
+        _lazy: The function that computes an attribute, by name.
         _read: Reads all other attributes from the device together.
     """
 
-    __slots__ = ("_late", "_read")
-    _late: Mapping[str, Callable[[], object]]
+    __slots__ = ("_lazy", "_read")
+    _lazy: Mapping[str, Callable[[], object]]
     _read: Callable[[], None]
 
     def __getattr__(self, name: str) -> object:
         """Compute an attribute that is not set yet. Raise `AttributeError` if there is no such attribute."""
         # Python calls this method only for attributes that are not set, so a value is computed once.
-        if name.startswith("_") or not hasattr(self, "_late"):
+        if name.startswith("_") or not hasattr(self, "_lazy"):
             raise AttributeError(name)
-        if name in self._late:
-            object.__setattr__(self, name, self._late[name]())
+        if name in self._lazy:
+            object.__setattr__(self, name, self._lazy[name]())
         elif hasattr(self, "_read"):
             self._read()
         return object.__getattribute__(self, name)
@@ -65,6 +65,8 @@ class Context(_Readable):
         elapsed_s: Seconds since `on_train_begin`, including the earlier runs of a resumed run.
         tokens: The number of scored tokens so far, of all ranks.
         sequences: The number of sequences so far, of all ranks.
+        epochs: The number of planned epochs.
+        steps_per_epoch: The number of optimizer steps of an epoch.
         total_steps: The number of planned steps.
         metrics: From `on_log` to `on_step_end` of a logged step, means over the tokens scored since the last logged
             step, with gradient_norm, temperature and weights of this step; elsewhere empty.
@@ -74,8 +76,9 @@ class Context(_Readable):
         validation_metrics: After an evaluation, its metrics until `on_step_end`; elsewhere empty.
         checkpoint_path: After a save, the path of the checkpoint until `on_step_end`; elsewhere None.
         memory: Bytes that this process has allocated on the GPU it computes on, or in main memory.
-        rank: The number of this process among all `world_size` processes.
-        local_rank: The number of this process on its machine.
+        rank: The number of this process, from 0.
+        local_rank: The number of this process on its machine, from 0.
+        world_size: The number of processes.
         run: The name of the run.
         attempt: The number of this start of the run. It is larger in a resumed run, which repeats events.
     """
@@ -128,19 +131,19 @@ class Context(_Readable):
     @classmethod
     def incomplete(
         cls,
-        known: Mapping[str, object],
-        late: Mapping[str, Callable[[], object]],
+        values: Mapping[str, object],
+        lazy: Mapping[str, Callable[[], object]],
         read: Callable[[], None] | None = None,
     ) -> Context:
         """Return a context with some values that are computed or read when they are needed.
 
         Args:
-            known: Values by name.
-            late: Functions that compute other values, by name.
-            read: Reads all remaining values, and calls `complete`; None if no value remains.
+            values: The values that are available now, by name.
+            lazy: Functions that compute other values, by name.
+            read: Reads all remaining values, and passes them to `complete`; None if no value remains.
         """
         context = object.__new__(cls)  # `__init__` would require all values
-        context.complete({**known, "_late": late} | ({} if read is None else {"_read": read}))
+        context.complete({**values, "_lazy": lazy} | ({} if read is None else {"_read": read}))
         return context
 
     def snapshot(self) -> Context:
@@ -156,7 +159,7 @@ class Context(_Readable):
         return copy.deepcopy(value) if isinstance(value, Mapping) else value
 
     def complete(self, values: Mapping[str, object]) -> None:
-        """Set the values that were read from the device."""
+        """Set values by name, such as the values that were read from the device."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -165,19 +168,21 @@ _FIELDS = [field.name for field in fields(Context)]
 
 
 SILENT = (Event.SAVE, Event.TRAIN_END)
-"""Events whose hooks must return None: a checkpoint cannot hold the action of its own event, and a run ends once."""
+"""Events whose hooks must return None: a checkpoint cannot hold the action of its own event, and no event follows
+the end."""
 
 
 class Callback:
     """Base class of callbacks: override the hooks you need. A hook that no callback overrides costs nothing.
 
-    Hooks are plain functions, and no other method may start with `on_`: `checked` refuses misspelt and asynchronous
-    hooks. An exception in a hook ends the run; `on_train_end` is still called.
+    Hooks are plain functions, and no other method may start with `on_`: `as_callbacks` refuses misspelt and
+    asynchronous hooks. An exception in a hook ends the run; `on_train_end` is still called.
 
-    A SKIP or STOP of `on_step_begin` takes effect before the step, of a later hook of the step after its `on_step_end`.
+    A SKIP or STOP that `on_step_begin` returns leaves out the step; if a later hook of the step returns it, it takes
+    effect after `on_step_end`.
     LOG, EVALUATE and SAVE are carried out in this step if their event has not passed yet, else in the next step; a SAVE
     after the last step is carried out at the end of the run. If one rank returns an action, all ranks carry it out:
-    with several ranks up to one step later, on GPUs up to two.
+    with several ranks up to one step later, and on several GPUs up to two steps later.
 
     In a resumed run, `on_train_begin` is followed by `on_save`, if the checkpoint is in the output directory of this
     run, and by `on_step_end` of the saved step.
@@ -268,9 +273,9 @@ def event_of(hook: Event | str) -> Event:
 
 def _hint(name: str) -> str:
     """Return a suggestion for the name of a hook."""
-    known = [event.value for event in Event]
-    matches = difflib.get_close_matches(name, known, cutoff=0.8)
-    return f"did you mean {matches[0]!r}?" if matches else f"choose from {', '.join(known)}"
+    hooks = [event.value for event in Event]
+    matches = difflib.get_close_matches(name, hooks, cutoff=0.8)
+    return f"did you mean {matches[0]!r}?" if matches else f"choose from {', '.join(hooks)}"
 
 
 def has_hook(callback: Callback, event: Event) -> bool:
@@ -278,7 +283,7 @@ def has_hook(callback: Callback, event: Event) -> bool:
     return inspect.getattr_static(callback, event.value, None) is not getattr(Callback, event.value)
 
 
-def checked(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
+def as_callbacks(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
     """Return the callbacks as a tuple.
 
     Raise `CallbackError` for anything but an iterable of instances of `Callback`, for a method that starts with `on_`
@@ -304,9 +309,9 @@ def checked(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
 
 
 def _refuse_unknown_hooks(callback: Callback, position: int) -> None:
-    known = [event.value for event in Event]
+    hooks = [event.value for event in Event]
     for name in dir(callback):
-        if name.startswith("on_") and name not in known and _is_method(callback, name):
+        if name.startswith("on_") and name not in hooks and _is_method(callback, name):
             kind = type(callback).__name__
             raise CallbackError(f"callback {position}: unknown hook {name!r} of {kind} ({_hint(name)})")
 
@@ -329,7 +334,7 @@ def _refuse_unawaited_hooks(callback: Callback, position: int) -> None:
 
 
 def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) -> Action:
-    """Call the hook of an event on every callback, in order, each with its own context; return all actions, united.
+    """Call the hook of an event on every callback, in order, with its own context; return the union of all actions.
 
     Raise `CallbackError` if a hook returns anything but an `Action` or None, and anything but None from a hook of
     `SILENT`. Exceptions of hooks propagate; an exception of a callback of another package gets a `CallbackNote`.

@@ -18,7 +18,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple, NoReturn
 
-from reference_trainer.callbacks.base import Callback, Context, call_hooks, call_train_end, checked, event_of, has_hook
+from reference_trainer.callbacks.base import (
+    Callback,
+    Context,
+    as_callbacks,
+    call_hooks,
+    call_train_end,
+    event_of,
+    has_hook,
+)
 from reference_trainer.errors import CallbackError
 from reference_trainer.plan.schedule import Action, Event
 
@@ -199,7 +207,7 @@ class Callbacks:
 
     def __init__(self, callbacks: Iterable[Callback] = (), *, wait_s: float = WAIT_S) -> None:
         self._wait_s = wait_s
-        self._registered = tuple(map(_register, checked(callbacks)))
+        self._registered = tuple(map(_register, as_callbacks(callbacks)))
         self._removed: tuple[Delivery, ...] = ()
         self._closed = False
         self._find_receivers()
@@ -207,7 +215,7 @@ class Callbacks:
     def add(self, callback: Callback) -> None:
         """Register a callback; it is called after all present callbacks of the same priority."""
         present = [registration.callback for registration in self._registered]
-        checked([*present, callback])  # with the present ones, so that an error has the position of this callback
+        as_callbacks([*present, callback])  # with the present ones, so that an error has the position of this callback
         self._registered += (_register(callback),)
         self._find_receivers()
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reference_trainer.callbacks.base import Callback, checked
+from reference_trainer.callbacks.base import Callback, as_callbacks
 from reference_trainer.config.kinds import import_object
 from reference_trainer.errors import SettingError, similar_path
 
@@ -133,7 +133,7 @@ def create_callback(spec: Spec) -> Callback:
         reason = _without_values(f"{type(error).__name__}: {error}", spec.arguments)
         raise SettingError(f"{spec.where}: cannot create {spec.use}: {reason}") from None
     try:
-        checked([callback])
+        as_callbacks([callback])
     except TypeError as error:
         raise SettingError(f"{spec.where}: {error}") from error
     return callback

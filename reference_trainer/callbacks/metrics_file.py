@@ -27,34 +27,35 @@ from reference_trainer.errors import DataError, OutputError
 class LineFile:
     """An open file of lines.
 
-    If a write or the final close fails, raise `OutputError` with the path, once.
+    If a write or the final close fails, raise `OutputError` with the path. `close` does not raise again after a
+    failed write.
 
     Args:
         path: The file.
-        mode: A binary mode of `open`, whose `OSError` is not converted, because the caller can say what to do.
+        mode: A binary mode of `open`. An `OSError` of `open` is not converted, because the caller knows what to advise.
     """
 
     def __init__(self, path: Path, mode: str) -> None:
         self._path = path
         self._failed = False
-        self._made = not os.path.lexists(path)
+        self._is_new = not os.path.lexists(path)
         self._file: IO[bytes] = path.open(mode)
 
-    def goes_to_end_of_line(self, length: int) -> bool:
-        """Return whether a line ends after `length` bytes, and seek to this position."""
+    def seek_end_of_line(self, length: int) -> bool:
+        """Go to the position after `length` bytes, and return whether a line ends there."""
         self._file.seek(max(length - 1, 0))
         return length == 0 or self._file.read(1) == b"\n"
 
     def truncate(self, length: int) -> None:
         """Truncate the file to `length` bytes, and write from there."""
-        with self._name_failures():
+        with self._convert_errors():
             self._file.seek(length)
             self._file.truncate(length)
 
     def write(self, line: str) -> int:
         """Write a line and its end, flush, and return the number of bytes."""
         text = line.encode() + b"\n"
-        with self._name_failures():
+        with self._convert_errors():
             self._file.write(text)
             self._file.flush()
         return len(text)
@@ -64,13 +65,13 @@ class LineFile:
         try:
             self._file.close()
         except OSError as error:
-            if not self._failed:  # this failure was raised already otherwise
+            if not self._failed:  # after a failed write, closing fails again, at the flush of the same bytes
                 raise self._unwritten(error) from error
-        if self._made and self._path.is_file() and self._path.stat().st_size == 0:
+        if self._is_new and self._path.is_file() and self._path.stat().st_size == 0:
             self._path.unlink()
 
     @contextmanager
-    def _name_failures(self) -> Iterator[None]:
+    def _convert_errors(self) -> Iterator[None]:
         """Convert an `OSError` of this block into an `OutputError` with the path."""
         try:
             yield
@@ -136,10 +137,10 @@ def _open(path: str | Path) -> LineFile:
         raise OutputError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _write(file: LineFile, fields: str, context: Context, **others: float) -> None:
-    """Write the fields of a context and `others` as JSON; without others, on rank 0 only."""
-    if context.is_world_process_zero or others:
-        values = {name: getattr(context, name) for name in fields.split()} | others
+def _write(file: LineFile, fields: str, context: Context, **resources: float) -> None:
+    """Write the fields of a context, and resources, as JSON. Without resources, only rank 0 writes."""
+    if context.is_world_process_zero or resources:
+        values = {name: getattr(context, name) for name in fields.split()} | resources
         file.write(json.dumps({name: _json_value(value) for name, value in values.items()}))
 
 
@@ -150,7 +151,7 @@ def _json_value(value: object) -> object:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-FILE = "metrics.jsonl"
+METRICS_FILE = "metrics.jsonl"
 """Name of the metrics file in the directory of a run."""
 
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -224,7 +225,7 @@ class MetricsCallback(Callback):
             raise OutputError(f"{path} exists; remove it, or give truncate_to") from error
         except OSError as error:
             raise OutputError(f"cannot write {path}: {error.strerror}") from error
-        if not self._file.goes_to_end_of_line(self._length):
+        if not self._file.seek_end_of_line(self._length):
             self.close()
             raise OutputError(
                 f"{path} has no line that ends at byte {self._length}, where the run continues; restore the file of "
@@ -275,13 +276,13 @@ def read_metrics(path: Path) -> list[MetricsLine]:
         *complete, _ = path.read_bytes().split(b"\n")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
-    read = list[MetricsLine]()
+    lines = list[MetricsLine]()
     for number, text in enumerate(complete, start=1):
         try:
-            read.append(_parse(text, after=read[-1].step if read else 0))
+            lines.append(_parse(text, after=lines[-1].step if lines else 0))
         except ValueError as error:
             raise DataError(f"{path}:{number}: {_reason(error)}") from error
-    return read
+    return lines
 
 
 def _parse(text: bytes, after: int) -> MetricsLine:

@@ -61,24 +61,25 @@ def duration(seconds: float) -> str:
 def metrics_line(metrics: Mapping[str, float]) -> str:
     """Return the line of a logged step: the metrics of `LOGGED_METRICS` that are present, with four significant digits.
 
-    Return "" if none of them is present.
+    Return "" if no such metric is present.
     """
     shown = [f"{name}={metrics[name]:.4g}" for name in LOGGED_METRICS if name in metrics]
     return f"Distillation metrics | {' '.join(shown)}" if shown else ""
 
 
 def evaluation_line(step: int, total: int, metrics: Mapping[str, float]) -> str:
-    """Return the line of an evaluated step: the metrics of `EVALUATED_METRICS` that are present, then others by name.
+    """Return the line of an evaluated step: the present metrics of `EVALUATED_METRICS`, then the others by name.
 
-    Return "" if there are none.
+    Return "" without metrics.
     """
+    # A name that is not in EVALUATED_METRICS gets the index behind them, so such names come last, sorted by name.
     names = sorted(metrics, key=lambda name: ((*EVALUATED_METRICS, name).index(name), name))
     shown = [f"{name}={metrics[name]:.4g}" for name in names]
     return f"Evaluation at step {step}/{total} | {' '.join(shown)}" if shown else ""
 
 
 def pattern(line: str) -> re.Pattern[str]:
-    """Return a pattern that matches exactly the lines of this format, with a group for each field.
+    """Return a pattern for `fullmatch` that matches the lines of a format, with a group for each field.
 
     A field `{x:.2f}` matches a number with two decimals, `nan` or `inf`; a bare field matches an integer.
     """
@@ -86,6 +87,7 @@ def pattern(line: str) -> re.Pattern[str]:
     for text, name, spec, _ in Formatter().parse(line):
         parts.append(re.escape(text))
         if name is not None:
+            # `spec` is ".2f" for two decimals.
             number = rf"-?\d+\.\d{{{spec[1:-1]}}}|nan|-?inf" if spec else r"\d+"
             parts.append(f"(?P<{name}>{number})")
     return re.compile("".join(parts))
@@ -106,9 +108,11 @@ class Lines:
 
     @property
     def on_a_terminal(self) -> bool:
+        """Whether the stream is a terminal."""
         return self._stream.isatty()
 
     def write(self, line: str) -> None:
+        """Write a line, above the bar if there is one."""
         if self._bar is not None:
             self._bar.console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
         else:
@@ -116,7 +120,7 @@ class Lines:
             self._stream.flush()
 
     def open_bar(self, title: str, total: int, unit: str = "byte") -> None:
-        """Show a progress bar if the stream is a terminal. unit: what a token is, "byte" or "token"."""
+        """Show a progress bar if the stream is a terminal. unit: "byte" or "token", for the speed."""
         if self.on_a_terminal:
             self._bar = Progress(
                 TextColumn("{task.description}"),
@@ -143,6 +147,7 @@ class Lines:
                 self._bar.update(task, context=context)
 
     def close_bar(self) -> None:
+        """Remove the bar, if it was opened."""
         if self._bar is not None:
             self._bar.stop()
 
@@ -163,7 +168,7 @@ class BarCallback(Callback):
     Args:
         lines: Where lines are written.
         title: The name of the trained model.
-        unit: What a token of the data is, "byte" or "token".
+        unit: "byte" or "token", for the speed.
     """
 
     def __init__(self, lines: Lines, title: str, unit: str = "byte") -> None:
@@ -249,7 +254,9 @@ class ProgressCallback(Callback):
     ) -> None:
         self.log_every = log_every
         self._lines = lines or Lines()
+        # The measured step is the first one, or, if the first one compiles, the next one.
         self._compiles, self._is_next = compiles, False
+        # Steps and seconds at the beginning of the measured step; None after its estimate.
         self._began: tuple[int, float] | None = None
         self._title = title
         self._step_line = f"{title}: step {{step}}/{{total}}, loss {{loss:.4f}}" if title else STEP_LINE
@@ -272,7 +279,7 @@ class ProgressCallback(Callback):
                 self._write(metrics_line(context.metrics))
 
     def _write_estimate(self, context: Context, steps: int, elapsed_s: float) -> None:
-        """Write the remaining time at the rate since step `steps` and the time `elapsed_s`."""
+        """Write the remaining time, estimated from the steps since step `steps`, which ended after `elapsed_s`."""
         left, seconds = context.total_steps - context.step, (context.elapsed_s - elapsed_s) / (context.step - steps)
         if not left:
             return

@@ -1,4 +1,4 @@
-"""Stop a run if a metric has not improved for some evaluations."""
+"""Stop a run if a metric has not improved for some evaluations or logged steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reference_trainer.plan.schedule import Action
 
 
 class EarlyStopping(Callback):
-    """Callback that returns STOP after `patience` evaluations in a row without an improvement of `metric`.
+    """Callback that returns STOP after `patience` values of `metric` in a row without an improvement.
 
     A value that is not finite is no improvement. `best` and `waited` are saved in checkpoints; a resumed run restores
     them, unless the saved run had another metric, mode or source. Raise `SettingError` for arguments outside their
@@ -21,11 +21,11 @@ class EarlyStopping(Callback):
     Attributes:
         metric: The name of the metric.
         mode: Whether smaller ("min") or larger ("max") is better.
-        patience: The number of evaluations without an improvement after which the run stops.
-        min_delta: A change must be larger than this to be an improvement.
+        patience: The number of values in a row without an improvement after which the run stops.
+        min_delta: The smallest change, exclusive, that is an improvement.
         source: "evaluation" for `validation_metrics` of evaluations, "log" for `metrics` of logged steps.
         best: The best value so far; None before the first.
-        waited: The number of evaluations since the best value.
+        waited: The number of values since the best one.
     """
 
     def __init__(
@@ -73,16 +73,16 @@ class EarlyStopping(Callback):
         pipeline.check_metric(self.metric, "EarlyStopping")
 
     def state_dict(self) -> dict[str, object]:
-        return {"of": self._of, "best": self.best, "waited": self.waited}
+        return {"of": self._identity, "best": self.best, "waited": self.waited}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if state.get("of") == self._of:
+        if state.get("of") == self._identity:
             self.best, self.waited = state["best"], state["waited"]
             self._is_restored = True
 
     @property
-    def _of(self) -> list[str]:
-        """Return what the state depends on: a state of another metric, mode or source is not restored."""
+    def _identity(self) -> list[str]:
+        """Return metric, mode and source; a state with other ones is not restored."""
         return [self.metric, self.mode, self.source]
 
     def _judge(self, metrics: Mapping[str, float]) -> Action | None:

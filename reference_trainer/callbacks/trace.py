@@ -32,7 +32,7 @@ _FIELDS = (
     "step epoch loss learning_rate best_loss elapsed_s tokens epochs steps_per_epoch total_steps metrics "
     "validation_metrics".split()
 )
-_START = b'{"event": "on_train_'
+_START = b'{"event": "on_train_'  # the beginning of every trace file
 
 
 class TraceCallback(Callback):

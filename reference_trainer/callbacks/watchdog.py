@@ -46,7 +46,7 @@ class WatchdogCallback(Callback):
         self._seconds, self._leave, self._clock, self._title = seconds, leave, clock, title
         self._descriptor = _standard_error() if descriptor is None else descriptor
         self._is_duplicate = descriptor is None
-        self._armed = float("-inf")
+        self._armed = float("-inf")  # the time of the last restart of the timer
 
     def attach(self, pipeline: object) -> None:
         self._start()
@@ -73,7 +73,10 @@ class WatchdogCallback(Callback):
         self._start()
 
     def _start(self) -> None:
-        """Restart the timer. It runs `REARMED_S` longer, in which events do not restart it, so it is never early."""
+        """Restart the timer, unless it was restarted less than `REARMED_S` ago.
+
+        It runs `REARMED_S` longer than `seconds`, so that it is not early after an event that does not restart it.
+        """
         # The line with the last event is written by a Python thread, `REARMED_S` before the stacks, which
         # `faulthandler` writes from C, also while the interpreter is locked.
         now = self._clock()

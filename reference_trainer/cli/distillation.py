@@ -23,7 +23,14 @@ ALL = frozenset({*DOTTED, *DOTTED.values()})
 
 
 class SettingOption(click.Option):
-    """The flag of a setting, by its flat name, or by its dotted one, which help does not list twice."""
+    """A flag of a setting: the flat flag, such as `--temperature`, or the dotted `--objective.temperature`.
+
+    Dotted flags are hidden in help.
+
+    Args:
+        name: The flat or dotted name.
+        setting: The flat name.
+    """
 
     def __init__(self, name: str, setting: str) -> None:
         field, kind = FIELDS[setting], kind_of(FIELDS[setting])
@@ -35,6 +42,7 @@ class SettingOption(click.Option):
         self.name, self.group = name, DOTTED[setting].partition(".")[0]
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the row of help, with the dotted flag too if it is not the group and the flat name."""
         record, dotted = super().get_help_record(ctx), DOTTED.get(self.name or "", "")
         if record is None or dotted == f"{self.group}.{self.name}":
             return record
@@ -58,7 +66,8 @@ class SettingsCommand(click.Command):
 
 
 def setting_options(command: Callable[..., int], names: Collection[str] = ALL) -> Callable[..., int]:
-    """Add an option for every setting. Values stay text, which `gather` parses; its errors name the option."""
+    """Add the options of every setting. Values stay text, which `gather` parses; its errors name the option."""
+    # click reverses `__click_params__`, since decorators run from the last to the first.
     params: list[click.Parameter] = command.__dict__.setdefault("__click_params__", [])
     for name, dotted in reversed([pair for pair in DOTTED.items() if pair[0] in names]):
         params += [SettingOption(dotted, name), SettingOption(name, name)]
@@ -98,9 +107,8 @@ def distill(
     A setting such as --temperature is in a group, and can be written --objective.temperature too. Every setting is also
     a key of the file --config (or REFERENCE_TRAINER_CONFIG), at its top or in the table of its group, and an
     environment variable such as REFERENCE_TRAINER_BATCH_SIZE. A flag takes precedence over a variable, a variable over
-    the file. The variables
-    APR_DISTILL_MAX_STEPS, APR_DISTILL_LOG_EVERY, APR_DISTILL_CHECKPOINT_EVERY and APR_DISTILL_PROJECT_TO_STEPS are
-    aliases of --smoke, --log-every, --save-every and --project-to-steps.
+    the file. The variables APR_DISTILL_MAX_STEPS, APR_DISTILL_LOG_EVERY, APR_DISTILL_CHECKPOINT_EVERY and
+    APR_DISTILL_PROJECT_TO_STEPS are aliases of --smoke, --log-every, --save-every and --project-to-steps.
 
     Exit codes: 0 success; 1 the run failed, or a check of a smoke run did not pass; 2 a setting was refused; 70 an
     internal error; 75 interrupted after a checkpoint was saved: go on with --resume latest; 130 interrupted otherwise.
@@ -143,12 +151,15 @@ def _distil(flags: dict[str, str | None], config: str | None, run: Callable[...,
     return 0
 
 
-def settings_of(command: list[str], *others: click.Command) -> Settings | None:
-    """Return the settings of `distill SETTING...`, or of one of the `others`; None for another command."""
-    known = {command.name: command for command in (distill, *others)}
-    if not command or command[0] not in known:
+def settings_of(arguments: list[str], *commands: click.Command) -> Settings | None:
+    """Return the settings of `distill SETTING...`, or of one of the `commands`; None for another command.
+
+    arguments: the name of a command, and its arguments.
+    """
+    by_name = {command.name: command for command in (distill, *commands)}
+    if not arguments or arguments[0] not in by_name:
         return None
-    options = dict(known[command[0]].make_context(command[0], command[1:]).params)
+    options = dict(by_name[arguments[0]].make_context(arguments[0], arguments[1:]).params)
     config = options.pop("config")
     if options.get("dry_run"):
         raise SettingError("--dry-run runs in one process: use `distill --dry-run --ranks N` without a launcher")

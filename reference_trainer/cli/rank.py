@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG = 1
 INPUT_ERRORS = (SettingError, DataError, ModelFileError, ShapeError, LabelError, CallbackError, ImportError)
-"""Errors of settings, data, models, callbacks and packages, which another attempt would meet again."""
+"""Errors of settings, data, models, callbacks and packages, which another attempt would raise again."""
 
 
 def end_with(parent: int) -> None:
@@ -60,12 +60,12 @@ def main() -> None:
         from reference_trainer.cli.group import line_of
         from reference_trainer.pipeline.distill import distill
 
-        class Beating(Callback):
+        class HeartbeatCallback(Callback):
             def on_step_end(self, context: Context) -> None:
                 heart.step = context.step
 
         try:
-            return distill(settings, callbacks=[Beating()], lines=lines)
+            return distill(settings, callbacks=[HeartbeatCallback()], lines=lines)
         except (StopRequestedError, LostRankError):  # no error of this rank
             raise
         except Exception as error:
@@ -84,8 +84,8 @@ def main() -> None:
 
     try:
         command(arguments, prog_name="reference-trainer", obj=distil)
-    except SystemExit as ended:
-        if ended.code == interrupts.SAVED:
+    except SystemExit as error:
+        if error.code == interrupts.SAVED:
             (Path(directory) / SAVED).touch()
         raise
 

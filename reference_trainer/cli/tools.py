@@ -228,7 +228,7 @@ def _evaluate(
             lines.write(line)
 
     evaluation = evaluate_saved(
-        models, settings_of_run(models, chosen), whole=whole, cache=cache, done=write_row, unfit=report_failure
+        models, settings_of_run(models, chosen), whole=whole, cache=cache, on_result=write_row, on_error=report_failure
     )
     if as_json:
         lines.write(json.dumps(report(evaluation), indent=2))

@@ -41,7 +41,7 @@ def read_number(text: str) -> float:
 
 
 def read_steps(text: str) -> float:
-    """Return the integer or decimal number that `text` is; the type tells steps from shares. Raise `ValueError`."""
+    """Return a number of steps (int), or, if `text` has a point or an exponent, a share (float). Raise `ValueError`."""
     return read_number(text) if "." in text or "e" in text.lower() else read_integer(text)
 
 
@@ -253,7 +253,7 @@ Shape = Annotated[
     Literal["linear", "cosine"],
     Kind("linear or cosine", "linear|cosine"),
 ]
-Rates = Annotated[
+RateShape = Annotated[
     Literal["cosine", "linear", "constant", "wsd"],
     Kind("cosine, linear, constant or wsd", "cosine|linear|constant|wsd"),
 ]
@@ -270,7 +270,7 @@ Share = Annotated[
     Field(strict=True, ge=0, le=1, allow_inf_nan=False),
     Kind("a number from 0 to 1", "X", read_number),
 ]
-Part = Annotated[
+PositiveShare = Annotated[
     float,
     Field(strict=True, gt=0, le=1, allow_inf_nan=False),
     Kind("a number above 0, up to 1", "X", read_number),
@@ -312,6 +312,7 @@ Weights = Annotated[
 
 def kind_of(field: FieldInfo) -> Kind:
     """Return the `Kind` in the annotation of a setting, optional or not."""
+    # In `X | None`, pydantic leaves the metadata of X in the member of the union; else it moves them to the field.
     members = [extra for member in get_args(field.annotation) for extra in getattr(member, "__metadata__", ())]
     return next(extra for extra in (*field.metadata, *members) if isinstance(extra, Kind))
 
@@ -351,12 +352,18 @@ OTHER_NAMES = {
 }
 """The settings of this trainer, by their names in other trainers."""
 MOST_SHOWN = 8
-"""The most settings that one message names."""
+"""Largest number of invalid settings that one message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourcedValue:
-    """A value from a flag, a variable or a file, and its source, such as `--smoke`."""
+    """A value from a flag, a variable or a file.
+
+    Attributes:
+        value: The value.
+        origin: The source, for messages, such as `--smoke`.
+        is_text: Whether the value is text that `Kind.read` parses; a file in TOML has typed values.
+    """
 
     value: Any
     origin: str
@@ -388,76 +395,76 @@ def refusal(error: ValidationError, fields: Mapping[str, FieldInfo], names: Iter
     if not findings[0]["loc"]:  # raised by a validator of all settings, which has its own message
         conflict: SettingError = findings[0]["ctx"]["error"]
         return conflict
-    messages, unlike = list[str](), False
+    messages, needs_choices = list[str](), False
     for finding in findings:
         name, read = ".".join(map(str, finding["loc"])), finding["input"]
-        place, value = (read.origin, read.value) if isinstance(read, SourcedValue) else (repr(name), read)
+        source, value = (read.origin, read.value) if isinstance(read, SourcedValue) else (repr(name), read)
         if finding["type"] == "extra_forbidden":
             hint = suggestion(name, (*names, *fields))
-            unlike |= not hint
-            messages.append(f"unknown setting {place}" + (f" ({hint})" if hint else ""))
+            needs_choices |= not hint
+            messages.append(f"unknown setting {source}" + (f" ({hint})" if hint else ""))
         else:
             expected = kind_of(fields[name]).expected
-            messages.append(f"invalid value {short_repr(value)} for {place}: expected {expected}")
-    return SettingError("; ".join(messages) + (f" ({choices(fields)})" if unlike else ""))
+            messages.append(f"invalid value {short_repr(value)} for {source}: expected {expected}")
+    return SettingError("; ".join(messages) + (f" ({choices(fields)})" if needs_choices else ""))
 
 
-def unknown_variable(name: str, prefix: str, known: Iterable[str]) -> SettingError:
-    """Return the `SettingError` for a variable that is not `known`, with a hint on the variables with its `prefix`."""
-    ours = [variable.removeprefix(prefix) for variable in known if variable.startswith(prefix)]
-    hint = suggestion(name.removeprefix(prefix), ours, prefix) or choices(prefix + variable for variable in ours)
+def unknown_variable(name: str, prefix: str, variables: Iterable[str]) -> SettingError:
+    """Return the `SettingError` for an unknown variable, with a hint at the `variables` with its `prefix`."""
+    settings = [variable.removeprefix(prefix) for variable in variables if variable.startswith(prefix)]
+    hint = suggestion(name.removeprefix(prefix), settings, prefix) or choices(prefix + setting for setting in settings)
     return SettingError(f"unknown environment variable {name[:80]} ({hint})")
 
 
-def suggestion(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return `did you mean ...?` with the setting that other trainers call `name`, or a similar name; else "".
+def suggestion(name: str, settings: Iterable[str], prefix: str = "") -> str:
+    """Return `did you mean ...?` with the setting that other trainers call `name`, or with a similar name; else "".
 
     Args:
         name: The unknown name.
-        known: The known names.
+        settings: The names to choose from.
         prefix: Put before the suggested name.
     """
     # 1. A name of another trainer, or a name without its group. 2. A similar name, in the same group if there is one.
-    names = {candidate.lower(): candidate for candidate in known if ("." in candidate) == ("." in name)}
+    names = {setting.lower(): setting for setting in settings if ("." in setting) == ("." in name)}
     normalised = name.lower().replace("-", "_")
-    group, dot, leaf = normalised.rpartition(".")
-    exact = [names[like] for like in names if like.rpartition(".")[2] == OTHER_NAMES.get(leaf, leaf)]
-    inside = {like.removeprefix(group + dot): names[like] for like in names if like.startswith(group + dot)}
+    group, dot, leaf = normalised.rpartition(".")  # group and dot are "" for a name without a group
+    exact = [names[lower] for lower in names if lower.rpartition(".")[2] == OTHER_NAMES.get(leaf, leaf)]
+    in_group = {lower.removeprefix(group + dot): names[lower] for lower in names if lower.startswith(group + dot)}
     matches = exact or [
-        (inside or names)[match]
-        for match in difflib.get_close_matches(leaf if inside else normalised, inside or names, n=1, cutoff=0.7)
+        (in_group or names)[match]
+        for match in difflib.get_close_matches(leaf if in_group else normalised, in_group or names, n=1, cutoff=0.7)
     ]
     return f"did you mean {prefix + matches[0] if prefix else repr(matches[0])}?" if matches else ""
 
 
-def choices(known: Iterable[str]) -> str:
-    """Return `choose from ...` with the known names, or, for more than five, the command that lists the names."""
-    names = list(known)
+def choices(settings: Iterable[str]) -> str:
+    """Return `choose from ...` with the names, or, for more than five, the command that lists all settings."""
+    names = list(settings)
     return f"choose from {', '.join(names)}" if len(names) <= 5 else "run `reference-trainer distill --help` for a list"
 
 
-def import_object(where: str, use: str) -> Any:
+def import_object(setting: str, path: str) -> Any:
     """Return the object with an import path. Raise `SettingError` if it cannot be imported.
 
     Args:
-        where: The setting with the import path, at the beginning of messages.
-        use: The import path, MODULE:NAME.
+        setting: The setting with the import path, at the beginning of messages.
+        path: The import path, MODULE:NAME.
     """
-    module, _, name = use.partition(":")
+    module, _, name = path.partition(":")
     if module == "__main__":  # another process has another program there, whose names would be looked up
         raise SettingError(
-            f"{where}: {use} is in a program or a notebook, which other processes cannot import; write it to a file, "
-            f"such as mine.py in the working directory, and name it mine:{name}"
+            f"{setting}: {path} is in a program or a notebook, which other processes cannot import; write it to a "
+            f"file, such as mine.py in the working directory, and name it mine:{name}"
         )
     try:
         target: object = importlib.import_module(module)
     except Exception as error:
         hint = "; install it, or add its directory to PYTHONPATH" if isinstance(error, ModuleNotFoundError) else ""
-        raise SettingError(f"{where}: cannot import {module}: {type(error).__name__}: {error}{hint}") from error
+        raise SettingError(f"{setting}: cannot import {module}: {type(error).__name__}: {error}{hint}") from error
     for part in name.split("."):
         if not hasattr(target, part):
             near = difflib.get_close_matches(part, dir(target))
             hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise SettingError(f"{where}: unknown name {part!r} in {module}{hint}")
+            raise SettingError(f"{setting}: unknown name {part!r} in {module}{hint}")
         target = getattr(target, part)
     return target

@@ -30,14 +30,14 @@ def read_place(environment: Mapping[str, str]) -> Place:
     """
     if "WORLD_SIZE" not in environment and "RANK" not in environment:
         return Place()
-    world_size = variable(environment, "WORLD_SIZE", 1, 10**6)
-    rank = variable(environment, "RANK", 0, world_size - 1)
+    world_size = integer_variable(environment, "WORLD_SIZE", 1, 10**6)
+    rank = integer_variable(environment, "RANK", 0, world_size - 1)
     # Without LOCAL_RANK, all processes are taken to be on one machine.
-    local_rank = variable(environment, "LOCAL_RANK", 0, rank) if "LOCAL_RANK" in environment else rank
+    local_rank = integer_variable(environment, "LOCAL_RANK", 0, rank) if "LOCAL_RANK" in environment else rank
     return Place(rank=rank, world_size=world_size, local_rank=local_rank)
 
 
-def variable(environment: Mapping[str, str], name: str, least: int, most: int) -> int:
+def integer_variable(environment: Mapping[str, str], name: str, least: int, most: int) -> int:
     """Return the integer from `least` to `most` in a variable. Raise `SettingError` for other values."""
     text = environment.get(name, "")
     if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):

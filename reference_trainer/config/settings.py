@@ -48,8 +48,8 @@ from reference_trainer.config.kinds import (
     Mode,
     ModelLocation,
     OptimizerName,
-    Part,
-    Rates,
+    PositiveShare,
+    RateShape,
     Seconds,
     Shape,
     Share,
@@ -123,7 +123,7 @@ class Data(_Group):
         "Train on this text, read as bytes; do not change the file during a run. [default: packaged English text]",
         flat="data",
     )
-    share: Part | None = _setting(
+    share: PositiveShare | None = _setting(
         None,
         "Train the student on the first fraction X of the training rows. [default: a sixth, or 1 with --data]",
         flat="data_share",
@@ -273,7 +273,7 @@ class Objective(_Group):
     )
     answer_tokens: Count = _setting(256, "Generate at most N tokens of an answer.")
     answer_temperature: Temperature = _setting(1.0, "Divide the logits by X when answers are generated.")
-    answer_top_p: Part = _setting(
+    answer_top_p: PositiveShare = _setting(
         1.0, "Generate answers from the most probable tokens that together have the probability X (nucleus sampling)."
     )
     feature_weight: Weight = _setting(0.0, "Weight of the distance of hidden states; 0 computes none.")
@@ -308,7 +308,7 @@ class Optimizer(_Group):
         flat="optimizer_options",
     )
     lr: LearningRate = _setting(3e-3, "Peak learning rate.")
-    layer_decay: Part = _setting(
+    layer_decay: PositiveShare = _setting(
         1.0, "Multiply the learning rate by X for each layer between a weight and the output layer."
     )
     clip: GradientNorm | None = _setting(None, "Largest norm of a step's gradient; a longer one is scaled down to it.")
@@ -327,7 +327,7 @@ class Schedule(_Group):
         50,
         "Number of steps over which the learning rate rises to --lr, or their share of the planned ones, such as 0.03.",
     )
-    shape: Rates = _setting(
+    shape: RateShape = _setting(
         "cosine",
         "Schedule of the learning rate after the warmup; wsd is constant, and falls linearly at the end.",
         flat="schedule",

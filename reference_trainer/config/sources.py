@@ -19,7 +19,7 @@ from reference_trainer.errors import SettingError, similar_path
 PREFIX, ALIAS_PREFIX = "REFERENCE_TRAINER_", "APR_DISTILL_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 LARGEST_FILE = 2**20
-"""Largest size of a file in bytes, because a device such as /dev/zero has no end."""
+"""Largest size of a file in bytes; without a limit, reading a device such as /dev/zero would not end."""
 
 
 def recipes() -> dict[str, Path]:
@@ -52,6 +52,7 @@ def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Pat
         config = Path(environment[CONFIG_VARIABLE])
     if config is not None and not config.exists():
         config = recipes().get(str(config), config)
+    # The first variable of each setting that is neither unset nor empty.
     present = {name: next(filter(environment.get, variables(name)), None) for name in FIELDS}
     # From the lowest to the highest precedence: a later source overrides an earlier one.
     sources = (
@@ -69,15 +70,15 @@ def flag(name: str) -> str:
 
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
     """Raise `SettingError` for a variable with a prefix of settings that names no setting."""
-    known = [CONFIG_VARIABLE, *(variable for name in FIELDS for variable in variables(name))]
+    names = [CONFIG_VARIABLE, *(variable for name in FIELDS for variable in variables(name))]
     for name in environment:
         prefix = next((start for start in (PREFIX, ALIAS_PREFIX) if name.startswith(start)), None)
-        if prefix is not None and name not in known:
-            raise unknown_variable(name, prefix, known)
+        if prefix is not None and name not in names:
+            raise unknown_variable(name, prefix, names)
 
 
 def _from_file(path: Path) -> dict[str, object]:
-    """Return the values of a file by the names of settings, and of groups as mappings."""
+    """Return the values of a file with their source, by the names of settings; the value of a group is a mapping."""
     try:
         with path.open("rb") as file:
             content, rest = file.read(LARGEST_FILE), file.read(LARGEST_FILE)
@@ -104,11 +105,11 @@ def _from_file(path: Path) -> dict[str, object]:
 
 
 def _from_yaml(content: bytes, path: Path) -> dict[str, object]:
-    """Return the values of a file in YAML, as `_from_file`."""
+    """Return the values of a file in YAML, in the form of `_from_file`."""
     import yaml  # only here, as few runs have such a file
 
-    # The nodes are read and not the loaded values, for two reasons: a duplicate key is an error with both lines, and an
-    # unquoted scalar is converted as a flag is, so that 1e-3, which YAML 1.1 reads as a text, is a number.
+    # Read nodes, not loaded values, for two reasons: the error for a duplicate key has both lines, and an unquoted
+    # scalar is converted as the text of a flag, so that 1e-3, which YAML 1.1 reads as text, is a number.
 
     def members(node: yaml.Node, prefix: str = "") -> dict[str, yaml.Node]:
         """Return the nodes of a mapping by key. Raise `SettingError` for a duplicate key."""
@@ -136,7 +137,7 @@ def _from_yaml(content: bytes, path: Path) -> dict[str, object]:
             return node.value
 
     def setting(node: yaml.Node, name: str) -> object:
-        """Return the value of a setting, or of a group as a mapping."""
+        """Return the value of a setting with its source; of a group, a mapping of such values."""
         if isinstance(node, yaml.MappingNode) and name in GROUPS:
             return {leaf: setting(member, f"{name}.{leaf}") for leaf, member in members(node, f"{name}.").items()}
         is_null = node.tag == "tag:yaml.org,2002:null"
@@ -147,7 +148,7 @@ def _from_yaml(content: bytes, path: Path) -> dict[str, object]:
     try:
         text = content.decode()
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
-            raise yaml.YAMLError("expected no aliases")  # a few of them make gigabytes
+            raise yaml.YAMLError("expected no aliases")  # nested aliases can expand to gigabytes
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         if not isinstance(root, (yaml.MappingNode, type(None))):
             raise yaml.YAMLError("expected a mapping")

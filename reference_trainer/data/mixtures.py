@@ -53,7 +53,7 @@ class Mixture:
 
 @lru_cache(maxsize=2)
 def mixed_order(seed: int, epoch: int, mixture: Mixture) -> Tensor:
-    """Return `mixture.order(seed, epoch)`, cached."""
+    """Return the rows of an epoch as `Mixture.order`; the last two results are cached."""
     count = len(mixture)
     pattern = torch.tensor(source_pattern(tuple(mixture.weights)), dtype=torch.int64)
     sources = pattern.repeat(-(-count // len(pattern)))[:count]
@@ -86,7 +86,7 @@ def source_pattern(weights: tuple[int, ...]) -> list[int]:
     counts, pattern = [0] * len(weights), []
     for n in range(1, total + 1):
         lags = [parts * (n * weight - total * rows) for weight, rows in zip(weights, counts, strict=True)]
-        late = [source for source, share in enumerate(lags) if share >= total]
+        late = [source for source, lag in enumerate(lags) if lag >= total]
         chosen = min(late, key=lambda source: Fraction((parts - 1) * total - lags[source], weights[source]))
         counts[chosen] += 1
         pattern.append(chosen)

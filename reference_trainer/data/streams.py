@@ -56,10 +56,9 @@ class StreamedBatches:
         """
         # Batch i of rank r is batch i * world_size + r of the stream; `before` is the number of batches before it.
         before = (position - 1) * self.world_size + self.rank
-        if (epoch, before) < (self._epoch, self._read) or epoch != self._epoch:  # read the epoch from its beginning
+        if epoch != self._epoch or before < self._read:  # read the epoch from its beginning
             self._epoch, self._read, self._rows = epoch, 0, self._rows_of(epoch)
-        skipped = (before - self._read) * self.batch_size
-        for _ in islice(self._rows, skipped):
+        for _ in islice(self._rows, (before - self._read) * self.batch_size):  # drop the rows of earlier batches
             pass
         rows = list(islice(self._rows, self.batch_size))
         self._read = before + 1

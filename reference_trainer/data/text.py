@@ -99,7 +99,7 @@ def _map_file(path: Path) -> tuple[Tensor, str]:
 
 def _map_descriptor(file: BinaryIO, size: int) -> Tensor:
     """Return the first `size` bytes of `file`, uint8 [size]; writing into the tensor does not change the file."""
-    # By its descriptor, because torch takes no name that is not UTF-8.
+    # Map it by its descriptor, because torch takes no file name that is not UTF-8.
     return torch.from_file(f"/dev/fd/{file.fileno()}", shared=False, size=size, dtype=torch.uint8, device="cpu")
 
 
@@ -179,8 +179,8 @@ def permutation(key: str, count: int) -> Tensor:
 
 WINDOW = 50
 """Number of batches whose rows are sorted by length together. Rows in a batch have similar lengths and stay random."""
-RUN = 8
-"""Number of consecutive batches of similar lengths, so that ranks that take one each have similar work."""
+BLOCK = 8
+"""Number of consecutive batches of similar lengths that stay together, so that ranks have similar work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -213,7 +213,7 @@ def grouped_order(seed: int, epoch: int, groups: LengthGroups) -> Tensor:
     2. Sort every window by length, the longest first. No other division of its rows into batches needs less padding.
     3. If the last batch of the epoch is smaller, choose its rows as consecutive rows of the last window such that the
        padding is least.
-    4. Shuffle runs of `RUN` batches; the smaller batch stays last.
+    4. Shuffle blocks of `BLOCK` batches; the smaller batch stays last.
     """
     # Steps 1 and 2. The sort is stable, so that rows of equal lengths stay in random order.
     size, count = groups.batch_size, len(groups.lengths)
@@ -225,18 +225,18 @@ def grouped_order(seed: int, epoch: int, groups: LengthGroups) -> Tensor:
         last = windows[-1]
         lengths: list[int] = groups.lengths[last].tolist()
 
-        def padded(at: int) -> int:
-            """Return the tokens of the window with padding, if the smaller batch begins at a row."""
+        def padded_tokens(at: int) -> int:
+            """Return the number of tokens of the window, with padding, if the smaller batch begins at row `at`."""
             begins = [*range(0, at, size), *range(at + smaller, len(lengths), size)]
             total: int = size * sum(lengths[begin] for begin in begins) + smaller * lengths[at]
             return total
 
-        at = min(range(0, len(lengths), size), key=padded)
+        at = min(range(0, len(lengths), size), key=padded_tokens)
         rest = last[at : at + smaller]
         windows[-1] = torch.cat([last[:at], last[at + smaller :]])
     # Step 4, with the smaller batch at the end.
-    runs = torch.cat(windows).split(RUN * size) if windows else ()
-    shuffled = [runs[number] for number in permutation(f"{seed}/{epoch}/runs", len(runs)).tolist()]
+    blocks = torch.cat(windows).split(BLOCK * size) if windows else ()
+    shuffled = [blocks[number] for number in permutation(f"{seed}/{epoch}/runs", len(blocks)).tolist()]
     return torch.cat([*shuffled, rest])
 
 

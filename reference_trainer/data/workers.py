@@ -18,15 +18,15 @@ from reference_trainer.errors import DataError
 
 Block = TypeVar("Block")
 Result = TypeVar("Result")
-MOST = 8
+MAX_WORKERS = 8
 """The largest default number of workers."""
 AHEAD = 3
 """Blocks in memory for each worker: one is computed, one waits for the worker, one is done."""
 
 
 def usable_cpus() -> int:
-    """Return the number of CPUs that this process may use, at most `MOST`."""
-    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST)
+    """Return the number of CPUs that this process may use, at most `MAX_WORKERS`."""
+    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MAX_WORKERS)
 
 
 def ordered_map(function: Callable[[Block], Result], blocks: Iterable[Block], workers: int) -> Iterator[Result]:
@@ -65,7 +65,7 @@ def ordered_map(function: Callable[[Block], Result], blocks: Iterable[Block], wo
         executor.shutdown(cancel_futures=True)
 
 
-_function: Callable[..., object] | None = None
+_function: Callable[..., object] | None = None  # the function of `ordered_map` in the workers
 
 
 def _call(block: object) -> Any:

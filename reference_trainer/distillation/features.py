@@ -88,9 +88,9 @@ def feature_loss(
         _check_states(student[i], teacher[j], scored_BT)
     # Unscored rows are left out before the arithmetic: multiplied by 0, NaN would still give NaN.
     at = scored_BT.nonzero(as_tuple=True)
-    maps: Sequence[Projection | None] = projections or [None] * len(layers)
+    per_pair: Sequence[Projection | None] = projections or [None] * len(layers)
     sums = [
-        DISTANCES[distance](*_rows(student[i][at], teacher[j].detach()[at], maps[k])).sum()
+        DISTANCES[distance](*_rows(student[i][at], teacher[j].detach()[at], per_pair[k])).sum()
         for k, (i, j) in enumerate(layers)
     ]
     return LossSum(sum=torch.stack(sums).mean(), count=scored_BT.sum())
@@ -134,14 +134,14 @@ def _rows(student_NS: Tensor, teacher_NW: Tensor, projection: Projection | None)
     return rows, teacher_NW.to(dtype)
 
 
-def check_pairs(distance: str, layers: Sequence[tuple[int, int]], students: int, teachers: int) -> None:
-    """Raise `SettingError` for an unknown distance, no pair, or a layer beyond the layers of a model."""
+def check_pairs(distance: str, layers: Sequence[tuple[int, int]], student_count: int, teacher_count: int) -> None:
+    """Raise `SettingError` for an unknown distance, no pair, or a layer beyond the number of layers of a model."""
     if distance not in DISTANCES:
         raise SettingError(f"unknown distance {distance!r} (choose from {', '.join(DISTANCES)})")
     if not layers:
         raise SettingError("no pairs of layers; expected at least one pair of a student's and a teacher's layer")
     for i, j in layers:
-        for model, index, count in (("student", i, students), ("teacher", j, teachers)):
+        for model, index, count in (("student", i, student_count), ("teacher", j, teacher_count)):
             if not -count <= index < count:
                 raise SettingError(f"unknown layer {index} of the {model} in the pair {(i, j)}; it has {count} layers")
 
@@ -228,7 +228,7 @@ def new_matching(
     """
     check_pairs(distance, layers, len(student), len(teacher))
     pairs = [(student[i], teacher[j]) for i, j in layers]
-    if all(S.shape[-1] == W.shape[-1] for S, W in pairs):
+    if all(state_BTS.shape[-1] == state_BTW.shape[-1] for state_BTS, state_BTW in pairs):
         return FeatureMatching(layers=layers, distance=distance)
     # Draw on the CPU, so that a seed gives the same projections on every device.
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):

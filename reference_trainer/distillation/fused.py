@@ -48,18 +48,18 @@ def row_loss(  # type: ignore[no-untyped-def]  # triton reads annotations as its
     offsets = tl.arange(0, TILE)
     label = tl.load(labels + row)
     of_label = tl.load(student + label).to(tl.float32)
-    nothing = float("-inf")
+    minus_inf = float("-inf")
     # Pass 1. m is the maximum so far, and the sums are of exp(x - m) and exp((x - m) / tau). When a tile raises the
     # maximum to m', the sums are multiplied by exp(m - m') and exp((m - m') / tau).
-    s_max, t_max = nothing, nothing
+    s_max, t_max = minus_inf, minus_inf
     s_sum, s_sum_tau, t_sum_tau = 0.0, 0.0, 0.0
     for begin in range(0, vocabulary, TILE):
         at = begin + offsets
-        s = tl.load(student + at, mask=at < vocabulary, other=nothing).to(tl.float32)
-        t = tl.load(teacher + at, mask=at < vocabulary, other=nothing).to(tl.float32)
+        s = tl.load(student + at, mask=at < vocabulary, other=minus_inf).to(tl.float32)
+        t = tl.load(teacher + at, mask=at < vocabulary, other=minus_inf).to(tl.float32)
         s_next, t_next = tl.maximum(s_max, tl.max(s, 0)), tl.maximum(t_max, tl.max(t, 0))
         # Before the first finite logit the maximum is -inf, and -inf - -inf would be NaN.
-        s_shift, t_shift = tl.where(s_next == nothing, 0.0, s_next), tl.where(t_next == nothing, 0.0, t_next)
+        s_shift, t_shift = tl.where(s_next == minus_inf, 0.0, s_next), tl.where(t_next == minus_inf, 0.0, t_next)
         s_sum = s_sum * tl.exp(s_max - s_shift) + tl.sum(tl.exp(s - s_shift), 0)
         s_sum_tau = s_sum_tau * tl.exp((s_max - s_shift) / tau) + tl.sum(tl.exp((s - s_shift) / tau), 0)
         t_sum_tau = t_sum_tau * tl.exp((t_max - t_shift) / tau) + tl.sum(tl.exp((t - t_shift) / tau), 0)
@@ -70,8 +70,8 @@ def row_loss(  # type: ignore[no-untyped-def]  # triton reads annotations as its
     divergence = 0.0
     for begin in range(0, vocabulary, TILE):
         at = begin + offsets
-        s = tl.load(student + at, mask=at < vocabulary, other=nothing).to(tl.float32)
-        t = tl.load(teacher + at, mask=at < vocabulary, other=nothing).to(tl.float32)
+        s = tl.load(student + at, mask=at < vocabulary, other=minus_inf).to(tl.float32)
+        t = tl.load(teacher + at, mask=at < vocabulary, other=minus_inf).to(tl.float32)
         log_q, log_p = (s - s_max) / tau - s_log, (t - t_max) / tau - t_log
         q, p = tl.exp(log_q), tl.exp(log_p)
         divergence += tl.sum(tl.where(p > 0, p * (log_p - log_q), 0.0), 0)

@@ -30,7 +30,7 @@ from torch.autograd.function import once_differentiable
 
 from reference_trainer.distillation.losses import BlockwiseLoss, RowLosses, collect_rows
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
-from reference_trainer.distillation.protocols import Batch, FeaturePass, TopK, completed
+from reference_trainer.distillation.protocols import Batch, FeaturePass, TopK, complete_logits
 
 LEAST_VOCABULARY = 8192
 """Size of a vocabulary below which all logits are formed at once, since they take little memory."""
@@ -226,7 +226,7 @@ CHUNK_BYTES = 512 << 20
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 """The gradients of hidden states [P, W], weights [V, W] and bias [V]; None if not needed."""
 
-NONE = (False, False, False)
+NO_GRADIENTS = (False, False, False)
 """The value of `Head.needed` if no gradient is needed."""
 
 
@@ -248,7 +248,7 @@ class Head:
     weight_VW: Tensor
     bias_V: Tensor | None
     vocab_size: int
-    needed: tuple[bool, bool, bool] = NONE
+    needed: tuple[bool, bool, bool] = NO_GRADIENTS
     rescaling: Rescaling = UNCHANGED
 
     @property
@@ -320,7 +320,7 @@ def head_of(
     hidden_BTW: Tensor,
     weight_VW: Tensor,
     bias_V: Tensor | None,
-    needed: tuple[bool, bool, bool] = NONE,
+    needed: tuple[bool, bool, bool] = NO_GRADIENTS,
 ) -> Head:
     """Return an output layer without a graph, in the dtype in which `F.linear` would compute under autocast."""
     device, dtype = hidden_BTW.device.type, weight_VW.dtype
@@ -496,7 +496,7 @@ def _teacher_chunks(
         chunks = _LogitChunks(teacher, places_N, size)
         return lambda part, student_CV: chunks.logits(part)
     if isinstance(teacher, TopK):
-        return lambda part, student_CV: completed(
+        return lambda part, student_CV: complete_logits(
             teacher.rows(places_N[part]).to(student_CV.device), student_CV, weights.temperature
         )
     logits_PV, places_N = teacher.flatten(0, 1), places_N.to(teacher.device)
@@ -510,7 +510,7 @@ class _HeadGradients:
         self.chunks = chunks
         head = chunks.head
         dtype = torch.promote_types(head.weight_VW.dtype, torch.float32)
-        for_hidden, for_weight, for_bias = head.needed if is_needed else NONE
+        for_hidden, for_weight, for_bias = head.needed if is_needed else NO_GRADIENTS
         self.hidden_NW = torch.empty_like(chunks.hidden_NW) if for_hidden else None
         self.weight_VW = torch.zeros_like(head.weight_VW, dtype=dtype) if for_weight else None
         self.bias_V = torch.zeros_like(head.bias_V, dtype=dtype) if for_bias and head.bias_V is not None else None

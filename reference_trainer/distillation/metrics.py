@@ -1,10 +1,10 @@
 """Compute the metrics of an interval. Sums are kept with their counts and divided once, in this module.
 
-`accepted` counts the tokens of a draft that a speculative decoder would accept, on a text under teacher forcing. A
-draft begins at any scored position. Its token is accepted if student and teacher have the same first most probable
-token; the draft ends at the first token that is not accepted (greedy verification, Leviathan, Kalman, Matias 2023,
-arXiv:2211.17192). The context is the text, so the numbers equal a decoder's only on text that the teacher wrote
-greedily.
+`count_accepted` counts the tokens of a draft that a speculative decoder would accept, on a text under teacher forcing.
+A draft begins at any scored position. Its token is accepted if student and teacher have the same most probable token
+(of equal tokens, the first); the draft ends at the first token that is not accepted (greedy verification, Leviathan,
+Kalman, Matias 2023, arXiv:2211.17192). The context is the text, so the numbers equal the numbers of a decoder only
+on text that the teacher wrote greedily.
 
 Shape letters: B batch, T position, K depth.
 """
@@ -31,10 +31,10 @@ def accepted_name(depth: int) -> str:
     return f"accepted_{depth}"
 
 
-def accepted(
+def count_accepted(
     agreed_BT: Tensor, scored_BT: Tensor, segments_BT: Tensor | None, depth: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Count, for each depth, the drafts whose token is tried (trials) and whose token is accepted (hits).
+    """Count trials and hits by depth: drafts whose token at this depth is tried, and drafts in which it is accepted.
 
     A draft of k tokens is a trial of depth k if all its positions are scored and in one document, and its first k - 1
     tokens agree; it is a hit if the last one agrees too. Unscored positions, such as a prompt, end a draft.
@@ -105,7 +105,7 @@ def weighted_mean(pairs: Iterable[tuple[float, float]]) -> float | None:
 
 
 def _sum(values: list[float]) -> float:
-    """Return the sum, rounded once; with rounding errors, infinite or NaN where `fsum` raises."""
+    """Return the sum, rounded once; where `fsum` raises, the plain sum, which is infinite or NaN there."""
     try:
         return math.fsum(values)
     except (OverflowError, ValueError):  # a sum beyond float64, or inf - inf: a metric never ends a run

@@ -5,10 +5,10 @@ is the divergence between two distributions of K + 1 outcomes: the K tokens, and
 student's probability of the tail counts, and K = V gives the loss of the full teacher. The K probabilities are not
 renormalised.
 
-`completed` distributes the tail among its tokens in the student's proportions, p_j = p_tail q_j / q_tail. All tokens of
-the tail then have the same ratio p_j / q_j. Every divergence of `objective.DIVERGENCES` between the completed teacher
-and the student therefore equals the divergence of the K + 1 outcomes, and so do their derivatives with the completed
-teacher held fixed.
+`complete_logits` distributes the tail among its tokens in the student's proportions, p_j = p_tail q_j / q_tail. All
+tokens of the tail then have the same ratio p_j / q_j. Every divergence of `objective.DIVERGENCES` between the completed
+teacher and the student therefore equals the divergence of the K + 1 outcomes, and the derivatives of both are equal, if
+the completed teacher is held fixed.
 
 tau is the temperature. Shape letters: B batch, T position, N positions, V vocabulary, W width, K kept tokens.
 """
@@ -54,12 +54,14 @@ class Batch:
             tensors["segments"] = self.segments
         for name, value in tensors.items():
             if not isinstance(value, Tensor) or value.dtype not in INTEGERS or value.dim() != 2:
-                read = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-                raise ShapeError(f"invalid {name} of a batch: {read}, expected an integer tensor [B, T]")
+                actual = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                raise ShapeError(f"invalid {name} of a batch: {actual}, expected an integer tensor [B, T]")
         rows = self.tokens.shape[0]
         if self.examples is not None and (self.examples.dtype not in INTEGERS or self.examples.shape != (rows,)):
-            read = f"{self.examples.dtype} {list(self.examples.shape)}"
-            raise ShapeError(f"invalid examples of a batch of {rows} rows: {read}, expected an integer tensor [{rows}]")
+            actual = f"{self.examples.dtype} {list(self.examples.shape)}"
+            raise ShapeError(
+                f"invalid examples of a batch of {rows} rows: {actual}, expected an integer tensor [{rows}]"
+            )
         if len({value.shape for value in tensors.values()}) > 1:
             shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in tensors.items())
             raise ShapeError(
@@ -142,7 +144,7 @@ class FeaturePass(StudentPass, Protocol):
     def backward(self, logit_gradient: Tensor, hidden_gradients: Sequence[Tensor | None] = ()) -> None:
         """Apply the derivatives of the loss by logits and hidden states together.
 
-        None is a gradient of 0, and so does an empty sequence.
+        A gradient of None is 0; an empty sequence is None for every hidden state.
         """
         ...
 
@@ -170,23 +172,27 @@ def feature_student(student: object) -> FeatureStudent:
     return student
 
 
-def _no_hidden_states(model: str, returned: object, method: str) -> str:
+def _no_hidden_states(model: str, actual: object, method: str) -> str:
+    """Return the message for a model without hidden states. model: "teacher" or "student"."""
     return (
-        f"the {model} has no hidden states to match: {type(returned).__name__} has no method {method}; use a "
+        f"the {model} has no hidden states to match: {type(actual).__name__} has no method {method}; use a "
         f"feature_weight of 0 or another {model}"
     )
 
 
 def checked_logits(model: str, logits: object, tokens_BT: Tensor, vocab_size: int) -> Tensor:
-    """Return the logits; raise `ProviderError` unless they are floating [B, T, vocab_size] for these tokens."""
+    """Return the logits; raise `ProviderError` unless they are floating [B, T, vocab_size] for these tokens.
+
+    model: "teacher" or "student", for messages.
+    """
     if logits is None:
         raise ProviderError(
             f"the {model} returned None instead of logits; probably weights are missing or device initialisation failed"
         )
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
-        read = f"a {logits.dtype} tensor" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        actual = f"a {logits.dtype} tensor" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
         raise ProviderError(
-            f"the {model} returned {read}, expected floating logits; probably the module has another output type"
+            f"the {model} returned {actual}, expected floating logits; probably the module has another output type"
         )
     expected = [*tokens_BT.shape, vocab_size]
     if list(logits.shape[:-1]) == expected[:-1] and logits.shape[-1] != vocab_size:
@@ -224,7 +230,7 @@ class TopK:
         return TopK(self.logits.to(device), self.tokens.to(device), self.rest.to(device), self.temperature)
 
     def rows(self, places_N: Tensor) -> TopK:
-        """Return the positions `places_N`, which count through all axes but the last, flattened."""
+        """Return the positions `places_N`, flattened; they are numbered through all axes but the last."""
         at_N = places_N.to(self.rest.device)
         logits_PK, tokens_PK = self.logits.flatten(0, -2), self.tokens.flatten(0, -2)
         return TopK(logits_PK[at_N], tokens_PK[at_N], self.rest.flatten()[at_N], self.temperature)
@@ -260,7 +266,7 @@ def keep_top_k(logits_NV: Tensor, k: int, temperature: float) -> TopK:
     return TopK(sorted_NV[..., :k].contiguous(), tokens_NV[..., :k].int(), rest_N, temperature)
 
 
-def completed(top_k: TopK, student_BTV: Tensor, temperature: float) -> Tensor:
+def complete_logits(top_k: TopK, student_BTV: Tensor, temperature: float) -> Tensor:
     """Return teacher logits [B, T, V] from its top tokens, with the tail distributed as the student does.
 
     The dtype is the wider one of both models, at least float32. A tail whose probability is 0 for the student is
@@ -279,6 +285,7 @@ def completed(top_k: TopK, student_BTV: Tensor, temperature: float) -> Tensor:
     share_BTV.scatter_(-1, tokens_BTK, -torch.inf)
     of_student_BT1 = torch.logsumexp(share_BTV, -1, keepdim=True)  # log q_tail
     rest_BT1 = top_k.rest[..., None].to(dtype)  # log p_tail
+    # log(p_tail / (V - K)), for a tail without a probability under the student.
     equal_BT1 = rest_BT1 - torch.tensor(max(V - tokens_BTK.shape[-1], 1), dtype=dtype, device=rest_BT1.device).log()
     share_BTV = torch.where(of_student_BT1 == -torch.inf, equal_BT1, share_BTV + (rest_BT1 - of_student_BT1))
     # Back to logits, which the loss divides by the temperature again.
@@ -288,6 +295,6 @@ def completed(top_k: TopK, student_BTV: Tensor, temperature: float) -> Tensor:
 def teacher_logits(teacher: Teacher | TopKTeacher, batch: Batch, student_BTV: Tensor, temperature: float) -> Tensor:
     """Return the teacher's logits [B, T, V] on the student's device, completed if the teacher is a `TopKTeacher`."""
     if isinstance(teacher, TopKTeacher):
-        return completed(teacher.top_k(batch).to(student_BTV.device), student_BTV, temperature)
+        return complete_logits(teacher.top_k(batch).to(student_BTV.device), student_BTV, temperature)
     teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
     return teacher_BTV.to(student_BTV.device)

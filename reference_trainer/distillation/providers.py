@@ -56,8 +56,8 @@ __all__ = [
 class FixtureTeacher:
     """A teacher whose logits after token k are row k of `logits_table`, floating [K, V].
 
-    The table is copied without its graph. Raise `ShapeError` for another table, `ProviderError` for a token without a
-    row.
+    The table is copied without its graph. Raise `ShapeError` for a table of another shape or dtype, `ProviderError`
+    for a token without a row.
     """
 
     def __init__(self, logits_table: Tensor) -> None:
@@ -76,8 +76,8 @@ class FixtureStudent:
 
     `backward` updates the table immediately: learning_rate * gradient[b, t] is subtracted from row tokens[b, t] for
     every b and t; gradients of the same row are summed. `logits_table` returns a copy of the present table. Raise
-    `ShapeError` for another table, `ProviderError` for a token without a row, `SettingError` for a learning rate that
-    is negative or not finite.
+    `ShapeError` for a table of another shape or dtype, `ProviderError` for a token without a row, `SettingError` for a
+    learning rate that is negative or not finite.
     """
 
     def __init__(self, logits_table: Tensor, learning_rate: float) -> None:
@@ -108,8 +108,8 @@ class FixtureStudent:
 def _copied_table(logits_table: Tensor) -> Tensor:
     """Return a copy without a graph. Raise `ShapeError` unless the table is floating [K, V]."""
     if not isinstance(logits_table, Tensor) or not logits_table.is_floating_point() or logits_table.dim() != 2:
-        read = list(logits_table.shape) if isinstance(logits_table, Tensor) else type(logits_table).__name__
-        raise ShapeError(f"invalid table of logits: {read}, expected a floating tensor [K, V]")
+        actual = list(logits_table.shape) if isinstance(logits_table, Tensor) else type(logits_table).__name__
+        raise ShapeError(f"invalid table of logits: {actual}, expected a floating tensor [K, V]")
     return logits_table.detach().clone()
 
 
@@ -162,8 +162,8 @@ class OncePass:
                 f"invalid gradient: {type(logit_gradient).__name__}, expected a tensor of the logits' shape"
             )
         if logit_gradient.shape != self._logits_BTV.shape:
-            read, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
-            raise ShapeError(f"the gradient has shape {read}, the logits {expected}; expected equal shapes")
+            actual, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
+            raise ShapeError(f"the gradient has shape {actual}, the logits {expected}; expected equal shapes")
         apply, self._apply = self._apply, None  # before the call, so that the pass is used up if it raises
         apply(logit_gradient, hidden_gradients or [None] * len(self._hidden_states))
 
@@ -199,7 +199,7 @@ class ModuleTeacher:
         """Return logits and hidden states of one forward. Raise `ProviderError` if the module has no hidden states."""
         self._freeze()
         with torch.no_grad(), evaluating(self._module):
-            outputs = _outputs("teacher", self._module, batch, self._vocab_size)
+            outputs = _outputs_with_states("teacher", self._module, batch, self._vocab_size)
         return Outputs(outputs.logits.detach(), [state.detach() for state in outputs.hidden_states])
 
     def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
@@ -242,7 +242,7 @@ class ModuleStudent:
 
     def forward_features(self, batch: Batch) -> FeaturePass:
         """Return a pass with hidden states. Raise `ProviderError` if the module has none."""
-        return _module_pass(_outputs("student", self._module, batch, self._vocab_size))
+        return _module_pass(_outputs_with_states("student", self._module, batch, self._vocab_size))
 
     def logits(self, batch: Batch) -> Tensor:
         """Return the logits of a forward in eval mode, without a graph, as a teacher."""
@@ -252,7 +252,7 @@ class ModuleStudent:
     def outputs(self, batch: Batch) -> Outputs:
         """Return logits and hidden states in eval mode, without a graph. Raise as `forward_features`."""
         with torch.no_grad(), evaluating(self._module):
-            return _outputs("student", self._module, batch, self._vocab_size)
+            return _outputs_with_states("student", self._module, batch, self._vocab_size)
 
     def offers_head(self, batch: Batch) -> bool:
         """Return whether `forward_head` is possible. All ranks call this together: the first call runs a forward."""
@@ -285,17 +285,19 @@ def _module_pass(outputs: Outputs) -> OncePass:
                 "loop is called under torch.no_grad()"
             )
         pairs = zip(outputs.hidden_states, hidden_gradients, strict=True)
-        wanted = [(state, gradient) for state, gradient in pairs if gradient is not None and state.requires_grad]
-        states, gradients = [state for state, _ in wanted], [gradient for _, gradient in wanted]
+        used = [(state, gradient) for state, gradient in pairs if gradient is not None and state.requires_grad]
+        states, gradients = [state for state, _ in used], [gradient for _, gradient in used]
         torch.autograd.backward([outputs.logits, *states], [gradient_BTV, *gradients])
 
     return OncePass(outputs.logits.detach(), accumulate, [state.detach() for state in outputs.hidden_states])
 
 
 def _takes(module: nn.Module, name: str, *, by_any_name: bool = False) -> bool:
-    """Return whether the forward of a module has a parameter. Wrappers such as DDP are looked through at `module`.
+    """Return whether the forward of a module has the parameter `name`.
 
-    by_any_name: whether `**kwargs` of a module that is not a wrapper is sufficient.
+    The forward of a wrapper such as DDP takes any argument and passes it on, so the wrapped `module` decides.
+
+    by_any_name: whether `**kwargs` counts as the parameter, in a module that is not a wrapper.
     """
     parameters = inspect.signature(module.forward).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -305,8 +307,11 @@ def _takes(module: nn.Module, name: str, *, by_any_name: bool = False) -> bool:
     return name in parameters or (takes_any and by_any_name)
 
 
-def _output(model: str, module: nn.Module, batch: Batch, **options: bool) -> object:
-    """Return the output of a forward on the module's device. Raise `ProviderError` if it cannot take the segments."""
+def _run_forward(model: str, module: nn.Module, batch: Batch, **options: bool) -> object:
+    """Return the output of a forward on the module's device. Raise `ProviderError` if it cannot take the segments.
+
+    model: "teacher" or "student", for messages.
+    """
     device = _device_of(module)
     tokens_BT = queued_copy(batch.tokens, device)
     if batch.segments is None:
@@ -322,12 +327,12 @@ def _output(model: str, module: nn.Module, batch: Batch, **options: bool) -> obj
 def _outputs_of(model: str, module: nn.Module, batch: Batch, vocab_size: int, hidden_states: bool) -> Outputs:
     """Return the checked outputs of a forward; its hidden states are empty unless requested."""
     if hidden_states:
-        return _outputs(model, module, batch, vocab_size)
-    logits_BTV = checked_logits(model, _logits_of(_output(model, module, batch)), batch.tokens, vocab_size)
+        return _outputs_with_states(model, module, batch, vocab_size)
+    logits_BTV = checked_logits(model, _logits_of(_run_forward(model, module, batch)), batch.tokens, vocab_size)
     return Outputs(logits_BTV, ())
 
 
-def _outputs(model: str, module: nn.Module, batch: Batch, vocab_size: int) -> Outputs:
+def _outputs_with_states(model: str, module: nn.Module, batch: Batch, vocab_size: int) -> Outputs:
     """Return the checked logits and hidden states of a forward."""
     # The models of transformers take the option by `**kwargs`. A module that ignores it returns no hidden states.
     if not _takes(module, "output_hidden_states", by_any_name=True):
@@ -335,7 +340,7 @@ def _outputs(model: str, module: nn.Module, batch: Batch, vocab_size: int) -> Ou
             f"the forward of the {model}'s module has no parameter 'output_hidden_states', so it has no hidden states "
             f"to match; use a feature_weight of 0 or a module that returns `.logits` and `.hidden_states`"
         )
-    output = _output(model, module, batch, output_hidden_states=True)
+    output = _run_forward(model, module, batch, output_hidden_states=True)
     logits_BTV = checked_logits(model, _logits_of(output), batch.tokens, vocab_size)
     states = getattr(output, "hidden_states", None)
     if not isinstance(states, Sequence) or not all(isinstance(state, Tensor) for state in states):
@@ -359,7 +364,7 @@ def _logits_of(output: object) -> object:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Set all submodules to eval mode; restore the mode of each afterwards, also after an exception."""
+    """Set all submodules to eval mode; restore their modes afterwards, also after an exception."""
     before = [(part, part.training) for part in module.modules()]
     try:
         # Not `module.eval()`: modules may override `train`, such as to keep a frozen part in eval mode.

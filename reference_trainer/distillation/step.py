@@ -25,7 +25,7 @@ from reference_trainer.distillation.protocols import (
     TopK,
     TopKTeacher,
     checked_logits,
-    completed,
+    complete_logits,
     feature_student,
     feature_teacher,
 )
@@ -277,7 +277,7 @@ def _teacher_logits(teacher_output: TeacherOutput, student_BTV: Tensor, weights:
     if teacher_output is None:
         return student_BTV  # kd_weight is 0 and metrics are off, so only the shape is used
     if isinstance(teacher_output, TopK):
-        return completed(teacher_output.to(student_BTV.device), student_BTV, weights.temperature)
+        return complete_logits(teacher_output.to(student_BTV.device), student_BTV, weights.temperature)
     assert isinstance(teacher_output, Tensor), "only a student in chunks gets a teacher's output layer"
     return teacher_output.to(student_BTV.device)
 

@@ -44,12 +44,15 @@ def share_vocabulary(
     - "truncate": the teacher's surplus logits are cut before its softmax, so it is renormalised over the student's
       tokens.
     - "truncate-student": the student's surplus logits are cut, and their gradient is 0.
-    - "pad": the smaller model gets logits of -inf for the tokens it lacks: their probability is 0. The loss is +inf if
-      it is the student and one of these tokens is a label or has a probability under the teacher.
+    - "pad": the smaller model gets logits of -inf for the tokens it lacks: their probability is 0. If the student is
+      padded, the loss is +inf where such a token is a label, or the teacher gives it a probability above 0.
 
-    The student's gradient always has its own vocabulary. Raise `VocabularyError` if the model to be truncated is
-    the smaller one, or if a teacher would change that gives only its most probable tokens, and
-    `SettingError` for another mode.
+    The wrapped student always gets a gradient of its own vocabulary size.
+
+    Raises:
+        VocabularyError: The model to be truncated is the smaller one, or the mode changes the number of logits of a
+            teacher that returns only its most probable tokens.
+        SettingError: The mode is unknown.
     """
     if mode not in get_args(VocabularyMode):
         raise SettingError(f"invalid value {mode!r} for 'mode': expected one of {', '.join(get_args(VocabularyMode))}")
@@ -93,8 +96,8 @@ class _ResizedTeacher:
     def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
         # The output layer cuts or pads logits itself, by its `vocab_size`.
         teacher = self._teacher
-        offered = teacher.head(batch, hidden_states=hidden_states) if isinstance(teacher, HeadTeacher) else None
-        return offered and (replace(offered[0], vocab_size=self._vocab_size), offered[1])
+        output = teacher.head(batch, hidden_states=hidden_states) if isinstance(teacher, HeadTeacher) else None
+        return output and (replace(output[0], vocab_size=self._vocab_size), output[1])
 
     def _resized(self, logits_BTV: Tensor, batch: Batch) -> Tensor:
         checked_BTV = checked_logits("teacher", logits_BTV, batch.tokens, self._teacher.vocab_size)
@@ -133,16 +136,16 @@ class _ResizedStudent:
         student, size = cast(HeadStudent, self._student), self._vocab_size
         return student.forward_head(batch, lambda head: consume(replace(head, vocab_size=size)), **options)
 
-    def _resized(self, native_pass: StudentPass, batch: Batch) -> _ResizedPass:
-        return _ResizedPass(native_pass, batch, self._student.vocab_size, self._vocab_size)
+    def _resized(self, inner_pass: StudentPass, batch: Batch) -> _ResizedPass:
+        return _ResizedPass(inner_pass, batch, self._student.vocab_size, self._vocab_size)
 
 
 class _ResizedPass:
     """A pass with another number of logits; the columns that it adds or cuts have no gradient."""
 
-    def __init__(self, native_pass: StudentPass, batch: Batch, native: int, vocab_size: int) -> None:
-        self._pass, self._native = native_pass, native
-        logits_BTV = checked_logits("student", self._pass.logits, batch.tokens, self._native)
+    def __init__(self, inner_pass: StudentPass, batch: Batch, inner_size: int, vocab_size: int) -> None:
+        self._pass, self._inner_size = inner_pass, inner_size
+        logits_BTV = checked_logits("student", self._pass.logits, batch.tokens, self._inner_size)
         self._logits_BTV = _resized(logits_BTV, vocab_size, -torch.inf)
 
     @property
@@ -155,14 +158,14 @@ class _ResizedPass:
 
     def backward(self, logit_gradient: Tensor, hidden_gradients: Sequence[Tensor | None] = ()) -> None:
         if logit_gradient.shape != self._logits_BTV.shape:
-            read, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
-            raise ShapeError(f"the gradient has shape {read}, the logits {expected}; expected equal shapes")
+            actual, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
+            raise ShapeError(f"the gradient has shape {actual}, the logits {expected}; expected equal shapes")
         # Columns that were cut get a gradient of 0; the gradient of columns that were added is dropped.
-        native_gradient = _resized(logit_gradient, self._native, 0.0)
+        inner_gradient = _resized(logit_gradient, self._inner_size, 0.0)
         if isinstance(self._pass, FeaturePass):
-            self._pass.backward(native_gradient, hidden_gradients)
+            self._pass.backward(inner_gradient, hidden_gradients)
         else:
-            self._pass.backward(native_gradient)
+            self._pass.backward(inner_gradient)
 
 
 def _resized(x_BTV: Tensor, vocab_size: int, fill: float) -> Tensor:

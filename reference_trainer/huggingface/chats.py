@@ -20,7 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,7 @@ def digest_of(path: Path) -> str:
     try:
         if not path.is_dir():
             return file_digest(path)
-        return hashlib.sha256("".join(map(file_digest, _files(path))).encode()).hexdigest()
+        return hashlib.sha256("".join(map(file_digest, _arrow_files(path))).encode()).hexdigest()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}{similar_path(path)}") from error
 
@@ -104,7 +104,7 @@ def check_readable(path: Path) -> None:
     """Raise `DataError` if a file that the path names cannot be opened."""
     for file in files_of(path):
         if file.is_dir():
-            _files(file)
+            _arrow_files(file)  # raises if the dataset is invalid
             continue
         try:
             file.open("rb").close()
@@ -137,7 +137,7 @@ def _saved_rows(directory: Path) -> Iterator[object]:
     """Yield the rows of a saved dataset, from its Arrow files."""
     import pyarrow
 
-    for file in _files(directory):
+    for file in _arrow_files(directory):
         try:
             with pyarrow.OSFile(str(file)) as source:  # mapped pages would count as memory of the process
                 for batch in pyarrow.ipc.open_stream(source):
@@ -146,7 +146,7 @@ def _saved_rows(directory: Path) -> Iterator[object]:
             raise DataError(f"{file} is not an Arrow stream: {error}; expected a file of a saved dataset") from error
 
 
-def _files(directory: Path) -> list[Path]:
+def _arrow_files(directory: Path) -> list[Path]:
     """Return the Arrow files of a saved dataset, in the order of its rows."""
     try:
         state = json.loads((directory / STATE).read_text(encoding="utf-8"))
@@ -183,7 +183,7 @@ MARKS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 """The tag of a chat template after which the tokens of an answer begin."""
 QUESTION, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
 TRIED = 16
-"""Largest number of trials of a field whose trials all had one result: the text changed always, or never."""
+"""Number of trials of a field after which its result is assumed, if all trials had the same result."""
 
 Row = tuple[str, object]
 """The location of a row, and its content: an object, or its JSON text."""
@@ -261,11 +261,11 @@ def write_chats(
     def convert_all() -> Iterator[Document]:
         results: Iterator[ConvertedRow]
         if workers:
-            results = (row for block in ordered_map(partial(_list, convert), _blocks(path), workers) for row in block)
+            results = chain.from_iterable(ordered_map(partial(_convert_block, convert), _blocks(path), workers))
         else:
             results = convert(rows_of(path))
         for number, row in enumerate(results, 1):
-            predicted = len(row.documents) - (row.empty if keeps_empty else 0)
+            predicted = len(row.documents) - (row.empty if keeps_empty else 0)  # documents with a predicted token
             counts.update(cut=row.cut, empty=row.empty, predicted=predicted, rows=1)
             writer.counts.update(row.counts)
             refused.extend(row.refusal)
@@ -361,8 +361,8 @@ def _convert_row(row: Row, writer: ChatWriter, length: int, *, skips_invalid: bo
     return ConvertedRow(documents=documents, cut=cut, empty=empty, counts=counts)
 
 
-def _list(convert: Callable[[list[Row]], Iterator[ConvertedRow]], block: list[Row]) -> list[ConvertedRow]:
-    """Return the converted rows of a block as a list, because a worker process cannot return a generator."""
+def _convert_block(convert: Callable[[list[Row]], Iterator[ConvertedRow]], block: list[Row]) -> list[ConvertedRow]:
+    """Return the converted rows of a block, as a list, because a worker process cannot return a generator."""
     return list(convert(block))
 
 
@@ -515,7 +515,7 @@ def encode_chat(messages: object, writer: ChatWriter, *, tools: Tools = None) ->
             continue
         size = len(previous.tokens)
         if size > rendering.begin or rendering.tokens[:size] != previous.tokens:
-            writer.close(previous, turns[previous.answer])
+            writer.append_end(previous, turns[previous.answer])
             documents.append(rendering)
             continue
         rendering.unpredicted[:size] = previous.unpredicted
@@ -526,7 +526,7 @@ def encode_chat(messages: object, writer: ChatWriter, *, tools: Tools = None) ->
             rendering.unpredicted[size] = is_followed_by_answer or not writer.is_mark(rendering.tokens[size])
         documents[-1] = rendering
     if documents:
-        writer.close(documents[-1], turns[answers[-1]])
+        writer.append_end(documents[-1], turns[answers[-1]])
         writer.counts["messages after the last answer are left out"] += len(turns) - 1 - answers[-1]
     writer.counts["messages have a weight that has no effect, since they are not predicted anyway"] += sum(
         weight is not None for n, weight in enumerate(weights) if n not in answers
@@ -598,7 +598,7 @@ class ChatWriter:
         return [*lines, *(f"the chat template does not read the option {name!r}" for name in unread)]
 
     def answer(self, turns: Turns, text: str, tools: Tools) -> Rendering:
-        """Return the tokens of messages. The last message, an answer, is predicted.
+        """Return the rendering of messages that end with an answer; only this answer is predicted.
 
         If the template has marks, the tokens in `{% generation %}` of the answer are predicted; otherwise all tokens
         after its prompt. text: the messages as the template renders them.
@@ -645,14 +645,14 @@ class ChatWriter:
                     f"the chat template does not begin message {len(turns)}, an answer, with the prompt for it; use "
                     "one that marks answers by {% generation %} (--chat-template FILE)"
                 )
-        # 3. No message before, or an answer, which the template may render differently in a prompt: the answer begins
-        # where its tokens differ from the tokens of a short answer. Two short answers are tried, because this answer
-        # may have the same beginning as one of them.
+        # 3. The answer is the first message, or follows another answer, which the template may render differently in a
+        # prompt: the answer begins where its tokens differ from the tokens of a short answer. Two short answers are
+        # tried, because this answer may have the same beginning as one of them.
         variants = ([*before, {"role": "assistant", "content": text}] for text in ("a", "b"))
         return min(_common_length(tokens, self._tokens(variant, tools)) for variant in variants)
 
     def _tokens(self, turns: Turns, tools: Tools, text: str | None = None, **options: object) -> list[int]:
-        """Return the tokens of messages. text: the messages as `text` returns them, if the caller has them."""
+        """Return the tokens of messages. text: the result of `text` for them, if the caller has it."""
 
         def tokenize_whole() -> list[int]:
             return list(self._render(turns, tools, return_dict=False, **options))
@@ -672,7 +672,7 @@ class ChatWriter:
         return not self.text([QUESTION, ANSWER], None).rstrip().endswith(ANSWER["content"])
 
     def is_mark(self, token: int) -> bool:
-        """Return whether the first token after an answer is an added token, which can end the answer; count the answer.
+        """Return whether the first token after an answer is an added token, which can end the answer; add to `counts`.
 
         Added tokens, such as a mark of the role, do not occur in the text of an answer.
         """
@@ -683,7 +683,7 @@ class ChatWriter:
         self.counts[f"answers are ended by {name!r}, with which the next message begins"] += 1
         return True
 
-    def close(self, document: Rendering, answer: Mapping[str, object]) -> None:
+    def append_end(self, document: Rendering, answer: Mapping[str, object]) -> None:
         """Append the token that would begin a user's message, if the template writes no end of the last `answer`.
 
         After a call of tools no user's message follows, so nothing is appended.
@@ -763,14 +763,14 @@ class ChatWriter:
             return True
 
     def text(self, turns: Turns, tools: Tools, **options: object) -> str:
-        """Return messages as the template renders them. Raise `DataError` without a template."""
+        """Return the text of messages as the template renders them. Raise `DataError` without a template."""
         if not self.tokenizer.chat_template:
             raise DataError("the tokenizer has no chat template; use --chat-template FILE")
         return str(self._render(turns, tools, tokenize=False, **options))
 
 
 def _texts_of_arguments(calls: object) -> Iterator[str]:
-    """Yield the arguments of those calls whose arguments are JSON text, not an object."""
+    """Yield the arguments of tool calls that are JSON text instead of an object."""
     for call in calls if isinstance(calls, list) else ():
         function = call.get("function", call) if isinstance(call, dict) else None
         arguments = function.get("arguments") if isinstance(function, dict) else None
@@ -779,7 +779,7 @@ def _texts_of_arguments(calls: object) -> Iterator[str]:
 
 
 def _common_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the common beginning."""
+    """Return the number of equal items at the beginning of two sequences."""
     if one == other[: len(one)]:  # fast, and the usual case
         return len(one)
     for position, (a, b) in enumerate(zip(one, other, strict=False)):

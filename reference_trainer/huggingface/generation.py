@@ -1,12 +1,12 @@
 """On-policy distillation: in some batches, answers of the student replace the answers of the data.
 
-In a share of the batches, called lambda in the source, the answers of the data are replaced by answers that the student
-samples with its weights at the beginning of the step; teacher and student are compared on these. The gradient does not
-pass through the sampling. Source: Agarwal et al. 2024, arXiv:2306.13649, algorithm 1 (generalized knowledge
-distillation, GKD).
+In a share of the batches, the answers of the data are replaced by answers that the student samples with its weights at
+the beginning of the step; teacher and student are compared on the new answers. The gradient does not pass through the
+sampling. Source: Agarwal et al. 2024, arXiv:2306.13649, algorithm 1 (generalized knowledge distillation, GKD), where
+the share is called lambda.
 
-Whether a batch is generated depends on seed, epoch and number of the batch, so all ranks agree on it without a
-message; the tokens depend on the rank and the weights too. A resumed run therefore generates the same answers as an
+Whether a batch is generated depends on seed, epoch and number of the batch, so all ranks agree without a message. The
+tokens depend on the rank and the weights too. A resumed run therefore generates the same answers as an
 uninterrupted run, and checkpoints need no state of generators.
 
 Shape letters: B batch, T position.
@@ -109,7 +109,7 @@ def generate_answers(model: Causal, prompts: Sequence[Tensor], sampling: Samplin
     Args:
         model: The student.
         prompts: Tokens, integers [N], with N of at least 1.
-        sampling: How tokens are sampled; the end tokens of the model's `generation_config` end an answer too.
+        sampling: Options; the end tokens of the model's `generation_config` end an answer too.
 
     Returns:
         The tokens of the answers, int64 [N] on the CPU, up to and including the end token.
@@ -127,13 +127,13 @@ def generate_answers(model: Causal, prompts: Sequence[Tensor], sampling: Samplin
         tokens_BT[b, width - len(prompt_N) :] = prompt_N
         mask_BT[b, width - len(prompt_N) :] = 1
     ends = sorted(sampling.ends | _ends_of(inner.generation_config))
-    places = getattr(inner.config.get_text_config(), "max_position_embeddings", None) or width + sampling.tokens
+    most = getattr(inner.config.get_text_config(), "max_position_embeddings", None) or width + sampling.tokens
     config = GenerationConfig(
         do_sample=True,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         top_k=0,  # no limit; the default is the 50 most probable tokens
-        max_new_tokens=max(min(sampling.tokens, places - width), 1),
+        max_new_tokens=max(min(sampling.tokens, most - width), 1),
         suppress_tokens=None if sampling.limit is None else [*range(sampling.limit, model.vocab_size)] or None,
         eos_token_id=ends or None,
         pad_token_id=PADDING,
@@ -174,9 +174,9 @@ def end_tokens(tokenizer: PreTrainedTokenizerBase, options: Mapping[str, object]
     ends = {tokenizer.eos_token_id} - {None}
     if tokenizer.chat_template:
         text = tokenizer.apply_chat_template([QUESTION, ANSWER, QUESTION], tokenize=False, **options)
-        rest = str(text).rpartition(ANSWER["content"])[2]
-        following = tokenizer(rest, add_special_tokens=False)["input_ids"]
-        ends |= set([token for token in following if token in tokenizer.added_tokens_decoder][:1])
+        text_after = str(text).rpartition(ANSWER["content"])[2]  # the end of the answer, and the second question
+        tokens_after = tokenizer(text_after, add_special_tokens=False)["input_ids"]
+        ends |= set([token for token in tokens_after if token in tokenizer.added_tokens_decoder][:1])
     return ends
 
 
@@ -192,7 +192,7 @@ class MixedBatches:
         data_batches: The batches of the data.
         student: Returns the model that generates.
         share: Returns the share for an epoch and a position in it, both from 1.
-        sampling: How tokens are sampled.
+        sampling: Options for sampling tokens.
         limit: Returns the limit of `Sampling`, which is known once the teacher is loaded.
         seed: The seed of the run.
         bfloat16: Whether the model computes in bfloat16, by autocast.
@@ -217,7 +217,7 @@ class MixedBatches:
         return self.data_batches.sequences
 
     def batch(self, epoch: int, position: int) -> Batch:
-        """Return a batch, from 1, of an epoch, from 1. The state of the process's generators does not change."""
+        """Return batch `position` of an epoch, both from 1. The state of the process's generators does not change."""
         batch = self.data_batches.batch(epoch, position)
         if not is_generated(self.share(epoch, position), seed=self.seed, epoch=epoch, position=position):
             return batch
@@ -231,12 +231,12 @@ class MixedBatches:
                 return batch
             answers = generate_answers(model, prompts, replace(self.sampling, limit=self.limit()))
         documents = [Document(torch.cat(pair), len(pair[0])) for pair in zip(prompts, answers, strict=True)]
-        new = pad_documents(documents, padding_id=PADDING)
-        return Batch(tokens=new.tokens.to(device), labels=new.labels.to(device))
+        generated = pad_documents(documents, padding_id=PADDING)
+        return Batch(tokens=generated.tokens.to(device), labels=generated.labels.to(device))
 
 
 def with_generated(run: HuggingFace, batches: ShuffledBatches) -> Batches:
-    """Return the batches of a run with the setting `on_policy`; `batches` itself if nothing is generated.
+    """Return `MixedBatches` if the setting `on_policy` is used, else `batches`.
 
     Args:
         run: The run, for settings, tokenizer, student and schedule.
@@ -261,7 +261,7 @@ def with_generated(run: HuggingFace, batches: ShuffledBatches) -> Batches:
         return run.student
 
     def limit() -> int | None:
-        # A teacher that runs here and has fewer tokens cannot read the others.
+        # A teacher in this process with a smaller vocabulary cannot read the student's other tokens.
         return None if settings.teacher.share_vocabulary is None or run.served else run.teacher_vocab_size()
 
     ends = end_tokens(run.tokenizer, json.loads(settings.data.template_options or "{}"))
@@ -282,7 +282,7 @@ def with_generated(run: HuggingFace, batches: ShuffledBatches) -> Batches:
 
 
 def _annealed(settings: Settings) -> float | Annealed:
-    """Return the share of generated batches, constant or over the steps."""
+    """Return the share of generated batches: a constant, or a function of the step."""
     start, end = settings.objective.on_policy, settings.objective.on_policy_end
     return start if end is None else Annealed(start, end, settings.objective.anneal, name="on_policy", bounds=SHARES)
 

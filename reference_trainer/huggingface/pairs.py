@@ -21,7 +21,7 @@ from reference_trainer.errors import DataError
 from reference_trainer.huggingface.chats import BLOCK, COUNTS, Chats
 
 Side = tuple[list[int], list[bool]]
-"""The tokens of a document, and which of them are not predicted."""
+"""The tokens of a document, and a mask of the tokens that are not predicted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -34,7 +34,13 @@ class PairedDocument(Document):
 
 @dataclass(frozen=True, slots=True)
 class PairedDocuments(Sequence[Document]):
-    """Documents in the tokens of student and teacher, and their groups. A document is read when it is indexed."""
+    """Documents in the tokens of student and teacher, and their groups. A document is read when it is indexed.
+
+    Attributes:
+        student: The documents in the student's tokens.
+        teacher: The same documents in the teacher's tokens.
+        flat_groups: For each document, its groups [G, 4], stored flat as the tokens of a document.
+    """
 
     student: Sequence[Document]
     teacher: Sequence[Document]
@@ -106,16 +112,17 @@ def _blocks(student: Chats, teacher: Chats) -> Iterator[list[tuple[Side, Side]]]
 
 def _side(document: Document) -> Side:
     """Return a document as lists, which are cheap to send to a worker."""
-    assert document.given is not None
+    assert document.given is not None  # documents of chats have a mask
     return document.tokens.tolist(), document.given.tolist()
 
 
 def _align_block(tokenizers: Sequence[object], block: Sequence[tuple[Side, Side]]) -> list[tuple[int, list[list[int]]]]:
-    """Return, for every document, the number of predicted tokens of the student, and the groups."""
+    """Return the number of predicted tokens of the student, and the groups, of every document."""
     aligned = []
     for sides in block:
         groups = answer_groups(tokenizers, sides)
-        scored = sum(not given for given in sides[0][1][1:])
+        (_, unpredicted), _ = sides  # of the student
+        scored = sum(not is_unpredicted for is_unpredicted in unpredicted[1:])
         aligned.append((scored, [[one.start, one.stop, other.start, other.stop] for one, other in groups]))
     return aligned
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 COMPARED = 16
-"""The number of first texts that are also tokenised whole, to detect tokenizers for which the above does not hold."""
+"""The number of first texts that are also tokenised whole, to detect a tokenizer that needs whole texts."""
 
 SHORT, MOST_SHORT = 64, 100
 """Pieces of at most `SHORT` characters stay stored between conversations, at most `MOST_SHORT` of them."""

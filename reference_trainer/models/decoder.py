@@ -130,7 +130,7 @@ class _Attention(nn.Module):
             _rotate(key_BHTD, rotation),
             value_BHTD,
             attn_mask=mask_B1TT,
-            is_causal=mask_B1TT is None,  # without a mask, kernels skip what is not attended to
+            is_causal=mask_B1TT is None,  # kernels then skip the positions that are not attended to
         )
         out_BTW: Tensor = self.out(mixed_BHTD.permute(0, 2, 1, 3).flatten(2))
         return out_BTW

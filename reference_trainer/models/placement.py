@@ -45,7 +45,7 @@ def cpu_threads(number: int | None, environment: Mapping[str, str]) -> Iterator[
     """Within the context, let PyTorch use `number` CPU threads.
 
     None: leave the number unchanged if `environment` has an OMP_NUM_THREADS, which PyTorch has read; otherwise use one
-    thread, because on busy cores small models wait longer for other threads than these save.
+    thread, because with small models on busy cores, waiting for other threads takes longer than they save.
     """
     before = torch.get_num_threads()
     if number is not None or not environment.get("OMP_NUM_THREADS"):

@@ -23,13 +23,13 @@ from reference_trainer.storage.whole_weights import SavedWeights, read_weights
 
 def list_checkpoints(directory: Path) -> list[CheckpointEntry]:
     """Return the checkpoints in `directory`, or in its `checkpoints`, verified. Raise `CheckpointError` without any."""
-    checkpoints = verify_checkpoints(_place(directory))
+    checkpoints = verify_checkpoints(_checkpoints_of(directory))
     if not checkpoints:
         raise CheckpointError(f"{directory} has no checkpoints; expected the --out of a run, or its {CHECKPOINTS}")
     return checkpoints
 
 
-def _place(directory: Path) -> Path:
+def _checkpoints_of(directory: Path) -> Path:
     """Return the directory of checkpoints: `directory`, or its subdirectory if it is the output of a run."""
     return directory / CHECKPOINTS if (directory / CHECKPOINTS).is_dir() else directory
 
@@ -66,8 +66,8 @@ def export_checkpoint(directory: Path, step: int | Literal["latest", "best"], ou
     checkpoint is missing or damaged, or its student cannot be created; `OutputError` if `out` is not empty or cannot be
     written.
     """
-    place = _place(directory)
-    path = place / checkpoint_name(RUN_ID, step) if isinstance(step, int) else find_checkpoint(place, RUN_ID, step)
+    folder = _checkpoints_of(directory)
+    path = folder / checkpoint_name(RUN_ID, step) if isinstance(step, int) else find_checkpoint(folder, RUN_ID, step)
     saved = read_weights(path)
     content: dict[str, object] = {"kind": "checkpoint", "checkpoint": path_in_json(saved.path.absolute())}
     content |= {"step": saved.manifest.step, "conditions": saved.manifest.conditions}
@@ -81,13 +81,13 @@ def export_checkpoint(directory: Path, step: int | Literal["latest", "best"], ou
 
 def checkpoint_student(saved: SavedWeights) -> Decoder:
     """Return the decoder of a checkpoint, with its weights. Raise `CheckpointError` if the weights do not fit."""
-    path, described = saved.path, saved.manifest.state.get("student")
+    path, config = saved.path, saved.manifest.state.get("student")
     try:
-        if not isinstance(described, dict):
+        if not isinstance(config, dict):
             raise CheckpointError(f"{path / MANIFEST} describes no student of this package; expected its decoder")
         with torch.device("meta"):  # no memory and no random numbers for weights that are replaced at once
-            decoder = Decoder(DecoderConfig(**described))
-        weights = saved.of("student", decoder.state_dict())
+            decoder = Decoder(DecoderConfig(**config))
+        weights = saved.whole_tensors("student", decoder.state_dict())
         decoder.load_state_dict({name: tensor[...] for name, tensor in weights.items()}, assign=True)
     except (TypeError, RuntimeError, SettingError) as error:
         raise CheckpointError(f"{path} does not fit its student: {' '.join(str(error).split())[:300]}") from error

@@ -16,7 +16,7 @@ from torch import nn
 
 from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.callbacks.loggers import TENSORBOARD
-from reference_trainer.callbacks.metrics_file import FILE as METRICS
+from reference_trainer.callbacks.metrics_file import METRICS_FILE
 from reference_trainer.config.kinds import path_in_json, suggestion
 from reference_trainer.config.settings import FIELDS, Settings
 from reference_trainer.errors import CheckpointError, DriftError, similar_path
@@ -108,7 +108,7 @@ def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> l
         has_only_partial = all(PARTIAL_NAME.fullmatch(entry.name) for entry in (directory / CHECKPOINTS).iterdir())
     except OSError:
         has_only_partial = False
-    metrics = [METRICS, TENSORBOARD]
+    metrics = [METRICS_FILE, TENSORBOARD]
     return [*metrics, CHECKPOINTS] if has_only_partial or rewinding or resume is not None else metrics
 
 
@@ -284,8 +284,8 @@ class Checkpoints:
     best: BestTracker
     writer: Background
     initial: dict[str, object] | None = None
-    """The checkpoint with the initial weights of the run, as in `InitialWeights.recorded`; also for a resumed run."""
-    own: Mapping[str, str] = field(default_factory=dict)
+    """The checkpoint with the initial weights of the run, as in `InitialWeights.identity`; also for a resumed run."""
+    custom_settings: Mapping[str, str] = field(default_factory=dict)
     """The settings that name the class or model of a custom student; an export needs them."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """The settings that a resumed run takes unless they are overridden."""
@@ -320,7 +320,7 @@ class Checkpoints:
             "optimizer": copies.optimizer,
             "metrics_length": metrics_length,
             "student": student.config if isinstance(student, Decoder) else None,
-            "own": dict(self.own),
+            "own": dict(self.custom_settings),
             "settings": dict(self.settings),
             "initial": self.initial,
         }

@@ -21,8 +21,8 @@ from reference_trainer.storage.whole_weights import SavedWeights
 
 AnyRun = TypeVar("AnyRun", bound=Run)
 
-OWN = ("parts", "arguments", "student", "chat_template")
-"""The settings that name the student's class or model, and the template that its tokenizer is saved with."""
+STUDENT_SETTINGS = ("parts", "arguments", "student", "chat_template")
+"""The settings that name the class or the model of the student, and the chat template of its tokenizer."""
 HUGGING_FACE = "reference_trainer.huggingface.parts:HuggingFace"
 
 
@@ -75,13 +75,16 @@ def create_run(settings: Settings, default: type[AnyRun], **options: Unpack[RunO
 
 
 def custom_settings(settings: Settings) -> dict[str, str]:
-    """Return the settings of `OWN` that are set, if they name a student; existing paths become absolute for exports."""
+    """Return the settings of `STUDENT_SETTINGS` that are set; {} unless they name a class or a model.
+
+    Paths that exist become absolute, since an export may run in another directory.
+    """
     if settings.run.parts is None and settings.student.model is None:
         return {}
     return {
         name: str(setting.absolute() if isinstance(setting, Path) and setting.exists() else setting)
         for name, setting in settings.flat().items()
-        if name in OWN and setting is not None
+        if name in STUDENT_SETTINGS and setting is not None
     }
 
 
@@ -92,10 +95,10 @@ def checkpoint_module(saved: SavedWeights, run: Run) -> nn.Module:
     was saved; and the errors of the parts.
     """
     # `make_student` records the digests of its inputs; collect them apart from the digests of the run, to compare them.
-    others, run.digests = run.digests, {}
+    run_digests, run.digests = run.digests, {}
     student = run.make_student()
     _check_inputs(saved, run.digests)
-    run.digests = others | run.digests
+    run.digests = run_digests | run.digests
     saved.load_into("student", student)
     return student
 
@@ -107,8 +110,8 @@ def export_student(saved: SavedWeights, out: Path, content: dict[str, object]) -
     """
     manifest = saved.manifest
     names = FIELDS.keys() - {"strategy"}  # the weights are whole, for every strategy of the run
-    known = {name: value for name, value in manifest.conditions.items() if name in names}
-    settings = Settings(**known | manifest.state["own"])
+    conditions = {name: value for name, value in manifest.conditions.items() if name in names}
+    settings = Settings(**conditions | manifest.state["own"])
     with create_run(settings, Run) as run:
         run.device = torch.device("cpu")
         run.student = checkpoint_module(saved, run)

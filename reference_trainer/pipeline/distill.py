@@ -47,7 +47,7 @@ from reference_trainer.pipeline.report import (
 )
 from reference_trainer.pipeline.run_files import InitialWeights, RunFiles
 from reference_trainer.pipeline.teachers import check_outputs, outputs_identity, stored_teacher
-from reference_trainer.plan.schedule import Schedule, windows
+from reference_trainer.plan.schedule import Schedule, count_steps
 from reference_trainer.ranks.coordination import connect_ranks, local_device
 from reference_trainer.ranks.parallel import (
     ONE_PROCESS,
@@ -164,7 +164,7 @@ class Distillation(Run):
         self.optimizer = self.make_optimizer([*self.student.parameters(), *self.features.parameters])
         self.checkpoints = self._checkpoints()
         self._optimizer = describe_optimizer(self.optimizer, self.checkpoints.modules)
-        self.checkpoints.initial = initial.recorded
+        self.checkpoints.initial = initial.identity
         self.ranks.check_equal(self.checkpoints.conditions)
         self.resumed = self.files.restore(self.checkpoints, self.schedule)
         if self.resumed is not None and (note := resume_note(self.resumed, self.schedule)):
@@ -421,7 +421,7 @@ class Distillation(Run):
         settings, batches = self.settings, self.batches.batches
         return Schedule(
             epochs=settings.schedule.epochs,
-            steps_per_epoch=windows(batches, settings.optimizer.accumulate),
+            steps_per_epoch=count_steps(batches, settings.optimizer.accumulate),
             limit=settings.run.smoke or settings.schedule.max_steps,
             accumulation=settings.optimizer.accumulate,
             micro_batches=batches,
@@ -456,7 +456,7 @@ class Distillation(Run):
                 min_delta=settings.evaluation.best_min_delta,
             ),
             writer=Background(),
-            own=custom_settings(settings),
+            custom_settings=custom_settings(settings),
             settings=kept_settings(settings),
         )
 

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from reference_trainer import interrupts
-from reference_trainer.callbacks.base import Callback, checked
+from reference_trainer.callbacks.base import Callback, as_callbacks
 from reference_trainer.callbacks.from_file import load_callbacks
 from reference_trainer.callbacks.loggers import loggers_of
 from reference_trainer.callbacks.progress import BarCallback, Lines, ProgressCallback
@@ -284,7 +284,7 @@ class Run:
         self.callbacks: tuple[Callback, ...] = (
             *loggers_of(settings),
             *load_callbacks(settings.run.callbacks),
-            *checked(callbacks),
+            *as_callbacks(callbacks),
         )
         self.digests: dict[str, str] = {}
         self.contexts = ExitStack()

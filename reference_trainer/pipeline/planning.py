@@ -31,7 +31,7 @@ from reference_trainer.pipeline.custom_class import create_run
 from reference_trainer.pipeline.defaults import resumed_settings
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.pipeline.teachers import PACKAGED, untrained_teacher
-from reference_trainer.plan.schedule import Schedule, windows
+from reference_trainer.plan.schedule import Schedule, count_steps
 from reference_trainer.storage.export import has_weights, weight_files
 from reference_trainer.training.update import layers_of
 
@@ -60,7 +60,7 @@ class Plan:
         ranks: Number of ranks.
         parameters: Numbers of all and of trained parameters of the student.
         steps: Number of optimizer steps; None without readable data.
-        predicted: Number of tokens with a loss in all steps; None without readable data.
+        predicted_tokens: Number of tokens with a loss in all steps; None without readable data.
         largest_step: Largest number of tokens of a step, with padding.
         notes: Lines about values that could not be read or counted.
     """
@@ -69,7 +69,7 @@ class Plan:
     ranks: int
     parameters: tuple[int, int]
     steps: int | None
-    predicted: int | None
+    predicted_tokens: int | None
     largest_step: int
     notes: tuple[str, ...] = ()
 
@@ -86,8 +86,10 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
         SettingError: If the run would refuse the settings, and for a student of custom parts.
     """
     variables = {} if ranks == 1 else {"RANK": "0", "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0"}
-    # The machine of a plan may lack the package of an attention, which changes no number of the plan.
-    settings = resumed_settings(settings).replace(attn_implementation=None)
+    settings = resumed_settings(settings)
+    is_eager = settings.run.attn_implementation == "eager"
+    # Plan without the attention, whose package may be missing on this machine.
+    settings = settings.replace(attn_implementation=None)
     with create_run(settings, Distillation, lines=SilentLines(), environment=variables) as run:
         # 1. Models and optimizer, on the meta device.
         run.device = torch.device("cpu")
@@ -102,8 +104,8 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
         )
         vocabulary = _config_of(student)["vocabulary"]
         teacher = _teacher_bytes(run)
-        passes = _pass_bytes(settings, student, vocabulary, has_teacher=bool(teacher), ranks=ranks)
-        steps = predicted = None
+        passes = _pass_bytes(settings, student, vocabulary, has_teacher=bool(teacher), is_eager=is_eager, ranks=ranks)
+        steps = predicted_tokens = None
         place = settings.student.model
         if place is not None and place.is_dir() and not has_weights(place):
             notes.append(f"student: {place} has no weights; a run would begin with random ones")
@@ -112,7 +114,7 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
         try:
             batches = run.make_batches()
             schedule = _schedule(settings, batches)
-            steps, predicted = schedule.total_steps, _predicted(batches, schedule)
+            steps, predicted_tokens = schedule.total_steps, _predicted_tokens(batches, schedule)
         except (DataError, ModelFileError) as error:
             notes.append(f"steps: unknown, as data and tokenizer are needed: {error}")
         return Plan(
@@ -120,28 +122,28 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
             ranks=ranks,
             parameters=(_count(student.parameters()), _count(p for p in student.parameters() if p.requires_grad)),
             steps=steps,
-            predicted=predicted,
+            predicted_tokens=predicted_tokens,
             largest_step=ranks * settings.optimizer.accumulate * settings.data.batch_size * settings.data.length,
             notes=(*notes, *optimizer_notes),
         )
 
 
-def plan_lines(needed: Plan, *, tokens_per_s: float | None = None) -> list[str]:
+def plan_lines(needs: Plan, *, tokens_per_s: float | None = None) -> list[str]:
     """Return the lines that describe a plan. tokens_per_s: predicted tokens per second of all ranks, if known."""
-    total, trained = needed.parameters
-    lines = [f"student: {total:,} parameters, {trained:,} trained", f"ranks: {needed.ranks}"]
-    lines += [f"memory: {_size(size)} {part}" for part, size in needed.memory.items() if size]
-    lines.append(f"memory: {_size(sum(needed.memory.values()))} of a rank in all, besides 1 to 3 GiB of CUDA itself")
-    lines.append(f"tokens of a step: at most {needed.largest_step:,}, with padding")
-    if needed.steps is not None:
-        lines.append(f"steps: {needed.steps:,}")
-    if needed.predicted is not None:
-        lines.append(f"predicted tokens: {needed.predicted:,}")
+    total, trained = needs.parameters
+    lines = [f"student: {total:,} parameters, {trained:,} trained", f"ranks: {needs.ranks}"]
+    lines += [f"memory: {_size(size)} {part}" for part, size in needs.memory.items() if size]
+    lines.append(f"memory: {_size(sum(needs.memory.values()))} of a rank in all, besides 1 to 3 GiB of CUDA itself")
+    lines.append(f"tokens of a step: at most {needs.largest_step:,}, with padding")
+    if needs.steps is not None:
+        lines.append(f"steps: {needs.steps:,}")
+    if needs.predicted_tokens is not None:
+        lines.append(f"predicted tokens: {needs.predicted_tokens:,}")
         if tokens_per_s is None:
             lines.append("time: --smoke 20 measures steps here and projects the run; or give --tokens-per-s")
         else:
-            lines.append(f"time: {needed.predicted / tokens_per_s / 3600:.2f} h at {tokens_per_s:,.0f} tokens/s")
-    return [*lines, *needed.notes]
+            lines.append(f"time: {needs.predicted_tokens / tokens_per_s / 3600:.2f} h at {tokens_per_s:,.0f} tokens/s")
+    return [*lines, *needs.notes]
 
 
 def _size(number: int) -> str:
@@ -172,7 +174,7 @@ def trained_bytes(
         optimizer.param_groups = [group]
         try:
             optimizer.step()
-        except Exception:  # of a step that reads values; most optimizers have created their state before
+        except Exception:  # raised by a step that reads values; most optimizers have created their state before
             missing = [parameter for parameter in group["params"] if not optimizer.state.get(parameter)]
             assumed += UNKNOWN_STATE * sum(_bytes(parameter, ranks) for parameter in missing)
     optimizer.param_groups = groups
@@ -205,7 +207,7 @@ def _student(run: Distillation) -> nn.Module:
     if isinstance(run.recipe.student, HasShapes):
         return run.recipe.student.shapes()
     with torch.device("meta"):
-        return run.make_student().to("meta")  # a decoder is drawn on the CPU
+        return run.make_student().to("meta")  # the random weights of a decoder are drawn on the CPU
 
 
 def _teacher_bytes(run: Distillation) -> int:
@@ -250,10 +252,10 @@ def _config_of(module: nn.Module) -> dict[str, int]:
     model: Any = getattr(module, "model", module)
     config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
 
-    # Keys of Llama and most models, of this package's decoder, and of GPT-2.
     def first(*names: str) -> int:
         return int(next(value for name in names if isinstance(value := getattr(config, name, None), int)))
 
+    # Keys of Llama and most models, of this package's decoder, and of GPT-2.
     return {
         "vocabulary": first("vocab_size"),
         "width": first("hidden_size", "width", "n_embd"),
@@ -263,20 +265,25 @@ def _config_of(module: nn.Module) -> dict[str, int]:
 
 
 def _pass_bytes(
-    settings: Settings, student: nn.Module, vocabulary: int, *, has_teacher: bool, ranks: int
+    settings: Settings, student: nn.Module, vocabulary: int, *, has_teacher: bool, is_eager: bool, ranks: int
 ) -> dict[str, int]:
     """Return estimates of the bytes of a forward and a backward, without weights, gradients and states, by part.
 
-    Activations of a layer of B rows take B T W (34 + 5 H T / W) bytes in 16 bits, and B T W 34 by an attention that
-    keeps no scores; with checkpoints B T W 2, and one whole layer. Source: Korthikanti et al. 2022, arXiv:2205.05198,
-    section 4.1, equation 2, and section 5. Numbers of 32 bits take twice as much, and of 64 four times.
+    The activations of a layer, in 16-bit numbers, take
+
+        34 B T W + 5 B H T^2   bytes with `eager` attention, which stores its scores
+        34 B T W               bytes with another attention
+        2 B T W                bytes if activations are recomputed; in addition, one layer as above
+
+    32-bit numbers take twice as much, 64-bit numbers four times. Source: Korthikanti et al. 2022, arXiv:2205.05198,
+    section 4.1, equation 2, and section 5.
     """
     # Activations by the formula above. `states` is B T W, times 1, 2 or 4 for numbers of 16, 32 or 64 bits.
     shape, positions = _config_of(student), settings.data.batch_size * settings.data.length
     scale = {"bfloat16": 1, "float32": 2, "float64": 4}[settings.run.dtype]
     states = positions * shape["width"] * scale
     scores = 5 * shape["heads"] * settings.data.length * positions * scale
-    layer = 34 * states + (scores if settings.run.attn_implementation == "eager" else 0)
+    layer = 34 * states + (scores if is_eager else 0)
     recomputed = settings.student.checkpoint_activations
     activations = 2 * states * shape["layers"] + layer if recomputed else layer * shape["layers"]
 
@@ -314,13 +321,16 @@ def _schedule(settings: Settings, batches: Batches) -> Schedule:
     """Return the schedule of a run, as far as it decides the number of steps."""
     return Schedule(
         epochs=settings.schedule.epochs,
-        steps_per_epoch=windows(batches.batches, settings.optimizer.accumulate),
+        steps_per_epoch=count_steps(batches.batches, settings.optimizer.accumulate),
         limit=settings.run.smoke or settings.schedule.max_steps,
     )
 
 
-def _predicted(batches: Batches, schedule: Schedule) -> int | None:
-    """Return the tokens with a loss in all steps, of all ranks; an estimate with many batches or a limit."""
+def _predicted_tokens(batches: Batches, schedule: Schedule) -> int | None:
+    """Return the number of tokens with a loss in all steps of all ranks; None unless the batches are `ShuffledBatches`.
+
+    The number is an estimate if an epoch has more than `COUNTED_BATCHES` batches, or the last epoch is not complete.
+    """
     if not isinstance(batches, ShuffledBatches):
         return None
     # Count the batches of all ranks, as if one process had them all.

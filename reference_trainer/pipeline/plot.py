@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from reference_trainer.callbacks.metrics_file import FILE, read_metrics
+from reference_trainer.callbacks.metrics_file import METRICS_FILE, read_metrics
 from reference_trainer.errors import DataError, OutputError, SettingError
 from reference_trainer.storage.files import atomic_write
 
@@ -35,8 +35,7 @@ def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force:
     Args:
         runs: Metrics files, or directories with a `metrics.jsonl`.
         out: The file to write; its suffix is the format.
-        metrics: Names; by default all metrics of the runs except constant ones, and metrics that equal an
-            earlier one.
+        metrics: Names; by default all metrics of the runs, except constant metrics and copies of an earlier metric.
         force: Overwrite a file.
 
     Returns:
@@ -51,12 +50,12 @@ def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force:
         raise SettingError(f"invalid value '{out}' for --out: expected a name that ends in {' or '.join(FORMATS)}")
     if os.path.lexists(out) and not (force and out.is_file()):
         raise OutputError(f"{out} exists; give another --out{', or --force to overwrite it' * out.is_file()}")
-    read = read_runs(runs)
-    names, notes = _chosen(metrics, read)
+    plotted = read_runs(runs)
+    names, notes = _choose_metrics(metrics, plotted)
     from reference_trainer.pipeline.figure import draw  # imports matplotlib, so after all checks
 
     try:
-        atomic_write(out, partial(draw, read, names, format=out.suffix[1:]))
+        atomic_write(out, partial(draw, plotted, names, format=out.suffix[1:]))
     except OSError as error:
         raise OutputError(f"cannot write {out}: {error.strerror}; give another --out") from error
     return notes
@@ -70,7 +69,7 @@ def read_runs(paths: Sequence[Path]) -> list[PlottedRun]:
 
 
 def _read(path: Path, label: str) -> PlottedRun:
-    file = path / FILE if path.is_dir() else path
+    file = path / METRICS_FILE if path.is_dir() else path
     points: dict[str, tuple[list[int], list[float]]] = {}
     for line in read_metrics(file):
         rate = {} if line.learning_rate is None else {"learning_rate": line.learning_rate}
@@ -85,34 +84,34 @@ def _read(path: Path, label: str) -> PlottedRun:
 
 def _labels(paths: Sequence[Path]) -> list[str]:
     """Return the names of the runs' directories as labels; the paths themselves if two names are equal."""
-    names = [(path.parent if path.name == FILE else path).resolve().name for path in paths]
+    names = [(path.parent if path.name == METRICS_FILE else path).resolve().name for path in paths]
     return names if len({*names}) == len(names) else [str(path) for path in paths]
 
 
-def _chosen(metrics: Sequence[str], runs: Sequence[PlottedRun]) -> tuple[list[str], tuple[str, ...]]:
+def _choose_metrics(metrics: Sequence[str], runs: Sequence[PlottedRun]) -> tuple[list[str], tuple[str, ...]]:
     """Return the metrics to draw, loss and learning rate first, and lines about metrics that are left out."""
-    known = list(dict.fromkeys(name for run in runs for name in run.points))
+    names = list(dict.fromkeys(name for run in runs for name in run.points))
     for name in metrics:
-        if name not in known:
-            similar = difflib.get_close_matches(name, known, n=1)
+        if name not in names:
+            similar = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {similar[0]!r}? " if similar else ""
-            raise SettingError(f"unknown metric {name!r} ({hint}choose from {', '.join(sorted(known))})")
-    first = [name for name in _FIRST if name in known]
+            raise SettingError(f"unknown metric {name!r} ({hint}choose from {', '.join(sorted(names))})")
+    first = [name for name in _FIRST if name in names]
     if metrics:
         return list(dict.fromkeys(metrics)), ()
     # Leave out metrics that are constant, unless all are, and metrics that equal a chosen one in every run.
-    ordered = [*first, *(name for name in known if name not in first)]
+    ordered = [*first, *(name for name in names if name not in first)]
     changing = [name for name in ordered if not _is_constant(name, runs)] or ordered
     chosen, equal = list[str](), dict[str, list[str]]()
     for name in changing:
         equal_metric = next(
-            (other for other in chosen if all(run.points.get(other) == run.points.get(name) for run in runs)), ""
+            (metric for metric in chosen if all(run.points.get(metric) == run.points.get(name) for run in runs)), ""
         )
         if equal_metric:
             equal.setdefault(equal_metric, []).append(name)
         else:
             chosen.append(name)
-    notes = [f"not drawn, since equal to {name}: {', '.join(others)}" for name, others in equal.items()]
+    notes = [f"not drawn, since equal to {name}: {', '.join(same)}" for name, same in equal.items()]
     if constant := [name for name in ordered if name not in changing]:
         notes.append(f"not drawn, since constant: {', '.join(constant)}")
     return chosen, tuple(notes)

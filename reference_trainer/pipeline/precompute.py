@@ -125,7 +125,7 @@ class _OutputWriter:
         digests = dict(run.digests)
         teacher_digest = digests.pop("teacher_sha256")
         return Manifest(
-            of=outputs_identity(settings, digests, rows),
+            identity=outputs_identity(settings, digests, rows),
             teacher_sha256=teacher_digest,
             vocab_size=V,
             top_k=top_k,

@@ -34,7 +34,7 @@ class DistillResult:
         checks: The checks of a smoke run; else empty.
         student: The trained model.
         teacher: The frozen model.
-        unit: What a token of the data is, "byte" or "token".
+        unit: "byte" or "token", whichever a token of the data is.
     """
 
     train: TrainResult
@@ -54,7 +54,7 @@ class DistillResult:
 def result_lines(
     train: TrainResult, held_back: Mapping[str, MetricSum], output: Path | None, unit: str = "byte"
 ) -> tuple[str, ...]:
-    """Return the line of the run, one line for each held-back metric, and the line of the output directory.
+    """Return a line about the run, one line for each held-back metric, and a line with the output directory.
 
     A run of zero seconds counts as one nanosecond. The losses of `training.evaluation.evaluate` are in nats per `unit`
     of the data; perplexities, shares and the metrics of a custom evaluation have no unit.
@@ -85,9 +85,9 @@ def _unit(name: str, held_back: Mapping[str, MetricSum], unit: str) -> str:
 
 
 def manifest(
-    settings: Settings, device: torch.device, result: TrainResult, held_back: Mapping[str, MetricSum], **others: object
+    settings: Settings, device: torch.device, result: TrainResult, held_back: Mapping[str, MetricSum], **fields: object
 ) -> dict[str, object]:
-    """Return the manifest as a JSON object. others: further fields, such as digests.
+    """Return the manifest as a JSON object. fields: further values by name, such as digests.
 
     JSON has neither NaN nor infinity: a number that is not finite is "NaN", "Infinity" or "-Infinity".
     """
@@ -95,7 +95,7 @@ def manifest(
         "schema": "reference-trainer/manifest/1",
         "settings": settings.json_values(),
         "seed": settings.run.seed,
-        **others,
+        **fields,
         "versions": versions(),
         "device": device_name(device),
         "threads": torch.get_num_threads(),
@@ -148,10 +148,11 @@ def _json_value(value: object) -> object:
 def find_unreachable(settings: Settings, schedule: Schedule) -> list[str]:
     """Return a line for each setting that differs from its default and needs more steps or batches than the run has."""
     planned, batches = schedule.planned_steps, schedule.micro_batches or schedule.steps_per_epoch
-    total = planned if settings.run.smoke is not None else schedule.total_steps  # a smoke run is a part on purpose
+    total = planned if settings.run.smoke is not None else schedule.total_steps  # a smoke run is cut short on purpose
     warmup = warmup_steps(settings.schedule.warmup, planned)
     rate = learning_rate(planned, peak=settings.optimizer.lr, warmup=warmup, total=planned)
-    needed = (
+    # The setting, its largest value with a full effect, the unit, and the effect of a larger value.
+    limits = (
         ("warmup", planned, "steps", f"the learning rate reaches {rate:.3g} instead of {settings.optimizer.lr:g}"),
         ("lr_decay", planned, "steps", "the learning rate falls as soon as it has reached its peak"),
         ("anneal_warmup", planned, "steps", "no weight reaches its start"),
@@ -161,15 +162,15 @@ def find_unreachable(settings: Settings, schedule: Schedule) -> list[str]:
     )
     return [
         f"settings: {name} is {value} and the run has {limit} {unit}: {effect}"
-        for name, limit, unit, effect in needed
+        for name, limit, unit, effect in limits
         if (value := settings.flat()[name]) is not None and value > limit and value != FIELDS[name].default
     ]
 
 
 def teacher_note(settings: Settings, steps: int) -> str | None:
-    """Return a line if a warm-up that was chosen is longer than the training of a teacher; None in a smoke run."""
-    chosen = settings.schedule.warmup != FIELDS["warmup"].default and settings.run.smoke is None
-    if not chosen or settings.schedule.warmup <= steps:
+    """Return a line if the user chose a warm-up longer than the training of the teacher; None in a smoke run."""
+    is_reported = settings.schedule.warmup != FIELDS["warmup"].default and settings.run.smoke is None
+    if not is_reported or settings.schedule.warmup <= steps:
         return None
     warmup = warmup_steps(settings.schedule.warmup, steps)
     rate = learning_rate(steps, peak=settings.optimizer.lr, warmup=warmup, total=steps)
@@ -218,12 +219,12 @@ def _immovable(weights: Tensor, rate: float) -> Tensor:
 
 def resume_note(resumed: TrainState, schedule: Schedule) -> str | None:
     """Return why a resumed run takes no step; None if it takes one."""
-    at = resumed.position
-    if at.stopping:
+    position = resumed.position
+    if position.stopping:
         return (
-            f"a callback had stopped the run at step {at.step}, so it takes no further step; to train on, use --rewind "
-            "--resume with an earlier checkpoint, or begin a new run with --init-from"
+            f"a callback had stopped the run at step {position.step}, so it takes no further step; to train on, use "
+            "--rewind --resume with an earlier checkpoint, or begin a new run with --init-from"
         )
-    if at.step >= schedule.total_steps or at.event is Event.TRAIN_END:
-        return f"the run had ended with step {at.step}, so it takes no further step"
+    if position.step >= schedule.total_steps or position.event is Event.TRAIN_END:
+        return f"the run had ended with step {position.step}, so it takes no further step"
     return None

@@ -12,8 +12,7 @@ from pathlib import Path
 from torch import nn
 
 from reference_trainer.callbacks.base import Callback
-from reference_trainer.callbacks.metrics_file import FILE as METRICS
-from reference_trainer.callbacks.metrics_file import MetricsCallback
+from reference_trainer.callbacks.metrics_file import METRICS_FILE, MetricsCallback
 from reference_trainer.callbacks.progress import SMOKE_OUTPUT_LINE, Lines
 from reference_trainer.callbacks.trace import TraceCallback
 from reference_trainer.config.kinds import path_in_json
@@ -39,7 +38,7 @@ from reference_trainer.storage.checkpoints import Checkpoint, checkpoint_bytes, 
 from reference_trainer.storage.export import WEIGHTS, exported_bytes
 from reference_trainer.storage.files import check_room, exclusive_directory, refuse_existing
 from reference_trainer.storage.snapshot import expected_tensors
-from reference_trainer.storage.whole_weights import SavedWeights, find_weights, read_model, read_weights
+from reference_trainer.storage.whole_weights import SavedWeights, map_weights, read_model, read_weights
 from reference_trainer.training.state import TrainState
 
 CHECKPOINT = re.compile(rf"{RUN_ID}-step[0-9]+")
@@ -60,8 +59,8 @@ class InitialWeights:
             self._ranks.check_equal({"init_from": self._saved.manifest.sha256})
 
     @property
-    def recorded(self) -> dict[str, object] | None:
-        """Return the values that a run records: path, step and SHA-256 of the manifest."""
+    def identity(self) -> dict[str, object] | None:
+        """Return path, step and SHA-256 of the manifest, for the records of the run; None without initial weights."""
         if self._saved is None:
             return None
         manifest = self._saved.manifest
@@ -76,7 +75,7 @@ class InitialWeights:
         saved = self._saved
         if saved is None or not module.state_dict():
             return
-        if name == "projections" and not saved.has(name):
+        if name == "projections" and not saved.has_module(name):
             lines.write(f"projections: drawn anew; {saved.path} has none")
             return
         self._ranks.run_on_all(partial(saved.load_into, name, module))
@@ -89,13 +88,13 @@ def _read(path: Path, run: Run) -> SavedWeights:
     # Another format may have other file names, so a directory is a model unless it is a checkpoint.
     model = os.path.isfile(path / WEIGHTS)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
     if "load" in run.replaced or run.recipe.export.has_own_format:
-        named = CHECKPOINT.fullmatch(path.resolve().name)
-        model = named is None and not os.path.isfile(path / rank_file(0))  # noqa: PTH113  (is_file raises for long names)
+        match = CHECKPOINT.fullmatch(path.resolve().name)
+        model = match is None and not os.path.isfile(path / rank_file(0))  # noqa: PTH113  (is_file raises for long names)
     if not is_skeleton(run.student):
         return read_model(path, run.load) if model else read_with_hint(read_weights, path)
     # Shards: no rank reads whole tensors, and one rank per machine compares the files with their digests.
     once = run.ranks.on_each_machine
-    return read_model(path, run.load, once) if model else read_with_hint(partial(find_weights, once=once), path)
+    return read_model(path, run.load, once) if model else read_with_hint(partial(map_weights, once=once), path)
 
 
 class RunFiles:
@@ -137,9 +136,9 @@ class RunFiles:
             self.resuming = self.ranks.run_on_all(partial(read_checkpoint, Path(resumed), rank=self.ranks.rank))
         elif resumed is not None:
             self.ranks.run_on_all(lambda: None)
-        known = fixed_settings(self.settings)
-        del known["strategy"]  # a run of one process has none
-        self.check(known)
+        conditions = fixed_settings(self.settings)
+        del conditions["strategy"]  # a run of one process has none
+        self.check(conditions)
 
     def check_room(self, student: nn.Module) -> None:
         """Raise `OutputError`, on all ranks, if the output directory has no room for this student and a checkpoint."""
@@ -155,21 +154,21 @@ class RunFiles:
         """Claim the output directory; return the path of the checkpoint to resume from."""
         settings = self.settings
         allowed = files_to_keep(settings.run.out, settings.checkpoints.resume, rewinding=settings.checkpoints.rewind)
-        later = (
+        needs_rewind = (
             has_later(settings.run.out / CHECKPOINTS, settings.checkpoints.resume) and not settings.checkpoints.rewind
         )
-        also = " and --rewind, which sets checkpoints aside," if later else ""
+        also = " and --rewind, which sets checkpoints aside," if needs_rewind else ""
         if self.directory is None:
             try:
-                refuse_existing(settings.run.out, force=settings.run.force, kept=allowed, also=also)
+                refuse_existing(settings.run.out, force=settings.run.force, allowed=allowed, also=also)
             except OutputError as error:  # a smoke run writes nothing there
                 self.lines.write(SMOKE_OUTPUT_LINE.format(error=error))
             return None
         with suppress(CheckpointError):  # of a path that is refused below
             if saved_steps(settings.run.out / CHECKPOINTS, RUN_ID):
-                allowed.append(CHECKPOINTS)  # `open_checkpoint` says how to go on from them
+                allowed.append(CHECKPOINTS)  # the error of `open_checkpoint` says how to resume from them
         claimed = exclusive_directory(
-            settings.run.out, force=settings.run.force, bytes_needed=0, kept=allowed, also=also
+            settings.run.out, force=settings.run.force, bytes_needed=0, allowed=allowed, also=also
         )
         directory = contexts.enter_context(claimed)
         self.resuming = open_checkpoint(
@@ -177,13 +176,13 @@ class RunFiles:
         )
         return None if self.resuming is None else str(self.resuming.path)
 
-    def check(self, known: Mapping[str, object]) -> None:
-        """Refuse, on all ranks, to resume if the conditions known so far differ from the checkpoint's."""
+    def check(self, conditions: Mapping[str, object]) -> None:
+        """Refuse, on all ranks, to resume from a checkpoint in which these conditions have other values."""
         if self.resuming is not None:
-            self.ranks.run_on_all(partial(check_conditions, self.resuming.manifest, known))
+            self.ranks.run_on_all(partial(check_conditions, self.resuming.manifest, conditions))
 
     def callbacks(self, contexts: ExitStack) -> tuple[Callback, ...]:
-        """Return the callbacks that write files; only rank 0 has some."""
+        """Return the callbacks that write files; none on other ranks than 0."""
         if self.ranks.rank > 0:
             return ()
         return (*self._metrics_callbacks(contexts), *self._trace_callbacks(contexts))
@@ -192,7 +191,7 @@ class RunFiles:
         if self.directory is None:
             return []
         length = metrics_length(self.resuming, self.directory / CHECKPOINTS)  # 0 replaces the file of an unfinished run
-        self._metrics = MetricsCallback(self.directory / METRICS, truncate_to=length)
+        self._metrics = MetricsCallback(self.directory / METRICS_FILE, truncate_to=length)
         contexts.callback(self._metrics.close)
         return [self._metrics]
 

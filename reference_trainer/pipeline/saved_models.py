@@ -49,9 +49,9 @@ from reference_trainer.training.evaluation import evaluate
 AT_ONE = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
 """The arguments of the loss in evaluations: temperature 1, so that results of runs can be compared."""
 WITHOUT_TEACHER = ("hard_loss", "token_accuracy")
-"""The names of the sums without a teacher."""
+"""The names of the sums that are computed without a teacher."""
 WITH_TEACHER = ("hard_loss", "token_accuracy", "kl_at_1", "agreement", "teacher_loss")
-"""The names of the sums with all logits of a teacher."""
+"""The names of the sums that are computed with all logits of a teacher."""
 
 
 def metric_names(settings: Settings, *, has_teacher: bool, top_k: int | None = None) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def metric_names(settings: Settings, *, has_teacher: bool, top_k: int | None = N
 
 
 class ScoredModel:
-    """A model that caches the logits of the last batch, for a model that is teacher and student at once.
+    """A model that caches the logits of the last batch, so that a teacher that is compared with itself runs once.
 
     Args:
         path: The directory of a saved model; None for a teacher that custom parts create.
@@ -83,7 +83,7 @@ class ScoredModel:
     """
 
     def __init__(self, path: Path | None, module: nn.Module, digest: str, run: Run) -> None:
-        self.path, self.digest, self.vocab_size = path, digest, _tokens_of(module, run)
+        self.path, self.digest, self.vocab_size = path, digest, _vocab_size_of(module, run)
         largest = run.recipe.data.largest_token
         if largest >= self.vocab_size:
             data = "text" if run.unit == "byte" else "data"
@@ -189,7 +189,7 @@ class Evaluator:
         return None if settings.teacher.model is None else self.student(settings.teacher.model)
 
 
-def _tokens_of(module: nn.Module, run: Run) -> int:
+def _vocab_size_of(module: nn.Module, run: Run) -> int:
     """Return the vocabulary size of a model; if the model does not say, the vocabulary size of the run."""
     if isinstance(module, Decoder):
         return module.config.vocab_size
@@ -247,21 +247,21 @@ def _hint(path: Path) -> str:
     return ""
 
 
-OF_A_RUN = ("length", "documents", "separator", "dtype", "share_vocabulary", "accept_depth")
+RUN_SETTINGS = ("length", "documents", "separator", "dtype", "share_vocabulary", "accept_depth")
 """Settings that the evaluation of a run takes from the run."""
-OF_HUGGING_FACE = (
-    *OF_A_RUN,
+HUGGING_FACE_SETTINGS = (
+    *RUN_SETTINGS,
     *"student data eval_data eval_rows lora lora_options turns chat_template template_options".split(),
 )
 """Settings that the evaluation of a run with a Hugging Face student takes from the run."""
-NOT_OF_CUSTOM = frozenset(
+EXCLUDED_CUSTOM_SETTINGS = frozenset(
     "out force trace callbacks smoke max_steps resume init_from rewind".split()
     + "device threads batch_size teacher_outputs".split()
 )
 """Settings that the evaluation of a run with custom parts does not take from that run."""
 SUMS = "sums.json"
 """Name of the file with the sums in an entry of the cache."""
-NUMBER = 12
+NUMBER_WIDTH = 12
 """Width of a column of the table: the longest number of six digits, such as -1.23457e-05."""
 
 
@@ -335,8 +335,8 @@ class EvaluationResult:
 def settings_of_run(paths: Sequence[Path], chosen: Mapping[str, object]) -> Settings:
     """Return the settings of an evaluation: `chosen`, and all others from the run of a model.
 
-    All models are measured with the settings of the first model whose run recorded any. These are `OF_A_RUN`, with a
-    Hugging Face student `OF_HUGGING_FACE`, and with custom parts all settings but `NOT_OF_CUSTOM`.
+    All models are measured with the settings of the first model whose run recorded any. These are `RUN_SETTINGS`,
+    with a Hugging Face student `HUGGING_FACE_SETTINGS`, and with custom parts all but `EXCLUDED_CUSTOM_SETTINGS`.
 
     Args:
         paths: The directories of the models.
@@ -370,18 +370,18 @@ def _recorded_settings(path: Path) -> dict[str, object]:
         if recorded.get("student") is not None and is_model:
             # The model has its tokenizer beside it, wherever it is now, with the chat template of the run.
             recorded |= {"student": str(path), "chat_template": None}
-        chosen = {name: recorded[name] for name in _names(recorded) if recorded.get(name) is not None}
+        chosen = {name: recorded[name] for name in _setting_names(recorded) if recorded.get(name) is not None}
         Settings(**chosen)  # raises if a setting is invalid
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):  # it is reported when the model is loaded
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):  # loading the model raises its own error
         chosen = {}
     return chosen or _student_of_transformers(path)
 
 
-def _names(recorded: Mapping[str, object]) -> Sequence[str]:
+def _setting_names(recorded: Mapping[str, object]) -> Sequence[str]:
     """Return the names of the settings on which the evaluation of a run with the `recorded` settings depends."""
     if recorded.get("parts") is not None:
-        return [name for name in FIELDS if name not in NOT_OF_CUSTOM]
-    return OF_A_RUN if recorded.get("student") is None else OF_HUGGING_FACE
+        return [name for name in FIELDS if name not in EXCLUDED_CUSTOM_SETTINGS]
+    return RUN_SETTINGS if recorded.get("student") is None else HUGGING_FACE_SETTINGS
 
 
 def _student_of_transformers(path: Path) -> dict[str, object]:
@@ -399,8 +399,8 @@ def evaluate_saved(
     *,
     whole: bool = False,
     cache: Path | None = None,
-    done: Callable[[EvaluationResult], object] = lambda evaluation: None,
-    unfit: Callable[[TrainerError], object] | None = None,
+    on_result: Callable[[EvaluationResult], object] = lambda evaluation: None,
+    on_error: Callable[[TrainerError], object] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> EvaluationResult:
     """Measure saved models on the same rows, and return their sums, in float64 and at temperature 1.
@@ -413,13 +413,13 @@ def evaluate_saved(
 
     Args:
         paths: The directories of the models.
-        settings: The settings of `OF_A_RUN`, data, batch_size, device, threads, teacher, and the parts that load models
-            and data.
+        settings: `RUN_SETTINGS` have an effect, as well as data, batch_size, device, threads, teacher, and the parts
+            that load models and data.
         whole: Whether to measure on all rows, and not only on the rows that a run on this data holds back.
         cache: A directory in which sums are stored and looked up; None for no cache. Sums that custom parts compute are
             not stored, because a change of their code would not be noticed.
-        done: Called after each model, with the results so far.
-        unfit: Called with the error of a model, which is then left out; None raises the error.
+        on_result: Called after each model, with the results so far.
+        on_error: Called with the error of a model, which is then left out; None raises the error.
         environment: The variables of the process, for the number of threads.
 
     Raises:
@@ -459,18 +459,18 @@ def evaluate_saved(
             try:
                 models.append(_evaluate_model(path, evaluator, evaluation.config, cache))
             except TrainerError as error:
-                if unfit is None:
+                if on_error is None:
                     raise
-                unfit(error)
+                on_error(error)
             else:
-                done(evaluation)
+                on_result(evaluation)
     return evaluation
 
 
 def _with_outputs(settings: Settings, outputs: SavedOutputs) -> Settings:
     """Return the settings with the share of the data, and the temperature, of the stored outputs."""
     manifest = outputs.manifest
-    changes: dict[str, object] = {"data_share": manifest.of.get("data_share"), "temperature_end": None}
+    changes: dict[str, object] = {"data_share": manifest.identity.get("data_share"), "temperature_end": None}
     if manifest.temperature is not None:
         changes["temperature"] = manifest.temperature
     return settings.replace(**changes, feature_weight=0.0, feature_weight_end=None)
@@ -514,7 +514,7 @@ def table(evaluation: EvaluationResult) -> list[str]:
         evaluation: The results; a metric that a model lacks is "-".
     """
     rows = [{"model": str(model.path)} | _texts(model) for model in evaluation.models]
-    widths = {name: max(len(name), NUMBER) for name in ("model", *_columns(evaluation))}
+    widths = {name: max(len(name), NUMBER_WIDTH) for name in ("model", *_columns(evaluation))}
     widths["model"] = max(len(str(path)) for path in (*evaluation.paths, "model"))
     head = {name: name for name in widths}
     lines = ["  ".join(f"{row.get(name, '-'):<{width}}" for name, width in widths.items()) for row in [head, *rows]]
@@ -565,7 +565,7 @@ def report(evaluation: EvaluationResult) -> dict[str, object]:
         "text": {"name": text.name, "sha256": text.digest, "part": evaluation.config.part},
         "unit": text.unit,
         "evaluation": evaluation.config.in_json(),
-        **{name: evaluation.settings.flat()[name] for name in OF_A_RUN},
+        **{name: evaluation.settings.flat()[name] for name in RUN_SETTINGS},
         "teacher": teacher_entry,
         "device": device_name(evaluation.device),
         "versions": versions(),

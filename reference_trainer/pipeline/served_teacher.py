@@ -3,8 +3,8 @@
 The protocol is OpenAI's `POST /v1/completions` with vLLM's option `prompt_logprobs`. A request has prompts as lists of
 token numbers. The answer has one entry for each token of a prompt: a map from token number to `logprob`, for the K most
 probable tokens at its position and for the token itself; null for the first token. `GET /v1/models` lists the models.
-Sources:
-https://docs.vllm.ai/en/latest/serving/openai_compatible_server/ and `vllm.SamplingParams.prompt_logprobs`.
+Sources: https://docs.vllm.ai/en/latest/serving/openai_compatible_server/ and
+`vllm.SamplingParams.prompt_logprobs`.
 
 All other tokens together are one outcome, the tail; see `distillation.protocols.TopK`. Shape letters: B batch, T
 position, N positions of a document, K kept tokens.
@@ -135,6 +135,7 @@ class ServedTeacher:
         """Return the K most probable tokens of a position in decreasing order, and their log-probabilities."""
         try:
             # An answer of another form is refused below.
+            # The log-probability is negated, so that the sort below is decreasing.
             pairs = [(-float(entry["logprob"]), int(token)) for token, entry in entries.items()]  # type: ignore[attr-defined]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self._unexpected(f"prompt_logprobs have {str(entries)[:80]}") from error
@@ -157,7 +158,7 @@ class ServedTeacher:
         try:
             choices = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
             entries: list[list[object]] = [choice["prompt_logprobs"] for choice in choices]
-            sizes = [len(one) for one in entries]
+            sizes = [len(prompt_entries) for prompt_entries in entries]
         except (KeyError, TypeError, ValueError) as error:
             raise self._unexpected(f"an answer without prompt_logprobs: {str(answer)[:80]}") from error
         if sizes != [len(prompt) for prompt in prompts]:
@@ -180,8 +181,8 @@ class ServedTeacher:
     def _request(self, path: str, content: object) -> Any:
         return request_json(self._url + path, content, timeout_s=self._timeout_s, pause=self._pause)
 
-    def _unexpected(self, read: str) -> ProviderError:
-        return ProviderError(f"{self._url} answers with {read}; expected the completions protocol of vLLM")
+    def _unexpected(self, answer: str) -> ProviderError:
+        return ProviderError(f"{self._url} answers with {answer}; expected the completions protocol of vLLM")
 
 
 def request_json(url: str, content: object, *, timeout_s: float, pause: Callable[[float], object]) -> object:
@@ -210,12 +211,12 @@ def request_json(url: str, content: object, *, timeout_s: float, pause: Callable
                 return json.load(reply)
         except urllib.error.HTTPError as error:
             reason = f"HTTP {error.code}: {error.read(300).decode(errors='replace').strip() or error.reason}"
-            may_pass = error.code in TRANSIENT
+            is_transient = error.code in TRANSIENT
         except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
-            reason, may_pass = first_line(error), True
+            reason, is_transient = first_line(error), True
         except ValueError as error:
             raise ProviderError(f"{url}: no URL, or no JSON in the answer: {first_line(error)}") from error
-        if not may_pass or attempt == ATTEMPTS:
+        if not is_transient or attempt == ATTEMPTS:
             tries = f" after {attempt} attempts" if attempt > 1 else ""
             raise ProviderError(f"{url} failed{tries}: {reason}; expected a server such as `vllm serve`")
         pause(FIRST_PAUSE_S * 2 ** (attempt - 1))

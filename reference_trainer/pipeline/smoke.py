@@ -52,13 +52,13 @@ def summary(result: TrainResult, project_to_steps: int, planned_steps: int) -> t
 
 
 RISE = 0.05
-"""Largest allowed rise of the loss of the first batch, in nats and as a share; a short run may raise it a little."""
+"""Largest allowed rise of the loss of the first batch: in nats, or as a share of the loss if that is more."""
 REMEDY = "; try a smaller --lr"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One condition for starting a full run: whether it is met, and a line about it."""
+    """One condition for starting a full run: whether the run meets it, and the text of a line about it."""
 
     passed: bool
     says: str
@@ -77,12 +77,12 @@ def checks(
     """
     is_finite = result.finite and result.initial_loss is not None
     before, after = losses
-    falls = after - before <= max(RISE * abs(before), RISE)  # False for NaN
+    is_low = after - before <= max(RISE * abs(before), RISE)  # False for NaN
     agrees = gradient_difference <= AGREE
     memory = peak_memory_bytes(device) / 2**20
     return (
         Check(is_finite, f"losses are {'finite' if is_finite else 'not finite'}"),
-        Check(falls, f"loss of the first batch {before:.4f} before, {after:.4f} after{'' if falls else REMEDY}"),
+        Check(is_low, f"loss of the first batch {before:.4f} before, {after:.4f} after{'' if is_low else REMEDY}"),
         Check(agrees, f"gradient {gradient_difference:.1e} from autograd's (at most {AGREE:.0e} is rounding)"),
         Check(True, f"peak memory {memory:,.0f} MiB {'on the device' if device.type == 'cuda' else 'of the process'}"),
     )
@@ -107,12 +107,12 @@ def peak_memory_bytes(device: torch.device) -> int:
 def gradient_difference(student: Student, teacher: Frozen, batch: Batch, weights: Weights) -> float:
     """Return the `relative_difference` of the gradient of a batch, without matched hidden states.
 
-    The term of hidden states needs no check, because autograd differentiates it.
+    The term of hidden states needs no check, because the training differentiates it by autograd.
     """
     arguments = asdict(weights)
     del arguments["feature_weight"]
     student_BTV = student.forward(batch).logits
-    if isinstance(teacher, AlignedTeacher):  # its term is differentiated by autograd, too
+    if isinstance(teacher, AlignedTeacher):  # the training differentiates its distance by autograd too
         arguments["kd_weight"] = 0.0
         return relative_difference(student_BTV[:, :-1], student_BTV[:, :-1], batch.labels[:, 1:], **arguments)
     teacher_BTV = teacher_logits(teacher, batch, student_BTV, weights.temperature)
@@ -146,8 +146,8 @@ def first_batch_loss(student: Teacher, teacher: Frozen, batch: Batch, weights: W
         sums = evaluate(teacher, student, _OneBatch(batch), weights)
     except LogitsError:
         return math.nan
-    weight = weights.kd_weight
-    terms = ((weights.ce_weight, "hard_loss"), (weight, "soft_loss"), (weight, "universal_distance"))
+    kd_weight = weights.kd_weight
+    terms = ((weights.ce_weight, "hard_loss"), (kd_weight, "soft_loss"), (kd_weight, "universal_distance"))
     return sum(weight * sums[name].sum / sums[name].count for weight, name in terms if weight and name in sums)
 
 
@@ -165,7 +165,7 @@ def report_checks(
         result: The result of the training.
         projected: The numbers of steps whose time is projected: `project_to_steps`, and the planned steps.
         losses, gradient_difference, device: As for `checks`.
-        lines: Where lines are written.
+        lines: The writer of the lines.
     """
     for line in summary(result, *projected):
         lines.write(line)

@@ -86,7 +86,7 @@ def teacher_key(settings: Settings, digest: str, device: torch.device, *, versio
     names = ["batch_size", "dtype", "length", "lr", "seed", "warmup", "teacher_layers", "teacher_width"]
     names += ["documents", "separator"] if settings.data.documents else []
     depends_on = {
-        "format": 3,  # raise it with every change of how a teacher is trained
+        "format": 3,  # increase it when the training of a teacher changes
         "data": digest,
         "device": device.type,
         "torch": version,
@@ -151,7 +151,10 @@ def train_teacher(
     callbacks: Sequence[Callback],
     wrap: Callable[[Decoder], torch.nn.Module],
 ) -> Decoder:
-    """Return a new decoder, trained for `steps` steps on the labels alone, by the student's loop."""
+    """Return a new decoder, trained for `steps` steps on the labels alone, by the student's loop.
+
+    The other arguments are as for `load_or_train`.
+    """
     decoder = untrained_teacher(settings, sequences.device)
     # The loop needs a teacher of the same vocabulary. With a kd_weight of 0 it is not run.
     try:
@@ -190,24 +193,30 @@ def _write_to_cache(teacher: Decoder, settings: Settings, key: str, say: Callabl
         say(f"teacher: not kept for the next run: {error}")
 
 
-SHAPING = ("length", "documents", "separator", "share_vocabulary", "data_share")
-"""Settings that change the rows of the data, or the tokens that have a logit."""
+DATA_SETTINGS = ("length", "documents", "separator", "share_vocabulary", "data_share")
+"""Settings on which the rows of the data, and the tokens that have a logit, depend."""
 
 
 def outputs_identity(settings: Settings, digests: Mapping[str, str], rows: int) -> dict[str, object]:
     """Return the values, by name, that must be equal for stored outputs and the run that reads them."""
-    return {**{name: settings.flat()[name] for name in SHAPING}, **digests, "rows": rows}
+    return {**{name: settings.flat()[name] for name in DATA_SETTINGS}, **digests, "rows": rows}
 
 
-def check_outputs(saved: SavedOutputs, settings: Settings, wanted: Mapping[str, object], teacher: str | None) -> None:
-    """Raise `SettingError` unless the outputs belong to this data and, unless `teacher` is None, to this teacher.
+def check_outputs(saved: SavedOutputs, settings: Settings, identity: Mapping[str, object], digest: str | None) -> None:
+    """Raise `SettingError` unless the outputs belong to the data and the teacher of the run.
 
-    Outputs of the most probable tokens also require their temperature, and exclude hidden states.
+    Outputs of the most probable tokens also require their temperature. No outputs have hidden states to match.
+
+    Args:
+        saved: The stored outputs.
+        settings: The settings of the run.
+        identity: The result of `outputs_identity` for the run.
+        digest: The SHA-256 of the teacher of the run; None accepts any teacher.
     """
     manifest = saved.manifest
-    changed = differences(manifest.of, wanted)
-    if teacher is not None:
-        changed += differences({"teacher_sha256": manifest.teacher_sha256}, {"teacher_sha256": teacher})
+    changed = differences(manifest.identity, identity)
+    if digest is not None:
+        changed += differences({"teacher_sha256": manifest.teacher_sha256}, {"teacher_sha256": digest})
     if manifest.top_k is not None:
         actual = {"temperature": settings.objective.temperature, "temperature_end": settings.objective.temperature_end}
         changed += differences({"temperature": manifest.temperature, "temperature_end": None}, actual)

@@ -56,8 +56,8 @@ class Annealed:
         bounds: The smallest and largest allowed value; a warm-up needs 0 as the smallest.
 
     Raises:
-        SettingError: A number is not finite or out of bounds, the shape is unknown, a shape has no end or an end no
-            shape, or the warm-up is not an integer >= 0.
+        SettingError: A number is not finite or out of bounds, the shape is unknown, the shape needs an end or
+            excludes it, or the warm-up is not an integer >= 0.
     """
 
     start: float
@@ -167,7 +167,7 @@ class Objective:
     def needs_teacher(self, first: int, last: int, total: int) -> bool:
         """Return whether any of the steps from `first` to `last` has a weight above 0 that needs the teacher.
 
-        It is sufficient to check these two steps: the value of a weight is monotonic in between, and never negative.
+        Checking these two steps is sufficient: between them the value of a weight is monotonic, and never negative.
         """
         both = (self.weights(first, total), self.weights(last, total))
         return any(weights.kd_weight or weights.feature_weight for weights in both)

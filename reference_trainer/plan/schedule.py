@@ -63,12 +63,12 @@ class Schedule:
     """Length of a run: `epochs` of `steps_per_epoch` optimizer steps, ended after `limit` steps if that is not None.
 
     A step takes `accumulation` micro-batches of every rank. An epoch has `micro_batches` micro-batches, by default
-    `accumulation * steps_per_epoch`; the last step of an epoch takes the rest. Every `log_every` steps the
-    run logs, every `eval_every` steps it evaluates, every `save_every` steps it saves; 0 means never. If `save_every`
-    is not 0, the last step is saved too, so that a run can continue after `limit`, or after an error that follows the
-    training.
+    `accumulation * steps_per_epoch`; the last step of an epoch may take fewer. Every `log_every` steps the run logs,
+    every `eval_every` steps it evaluates, every `save_every` steps it saves; 0 means never. If `save_every` is not 0,
+    the last step is saved too, so that a run can continue after `limit`, or after an error that follows the training.
 
-    Raise `SettingError` for anything but positive integers, and for micro-batches that do not fit into the steps.
+    Raise `SettingError` for a number that is neither a positive integer nor an allowed 0 or None, and if
+    `micro_batches` micro-batches do not make `steps_per_epoch` steps.
     """
 
     epochs: int
@@ -90,11 +90,13 @@ class Schedule:
             interval = getattr(self, name)
             if type(interval) is not int or interval < 0:
                 raise SettingError(f"invalid value {interval!r} for {name!r}: expected a non-negative integer")
-        if self.micro_batches is not None and windows(self.micro_batches, self.accumulation) != self.steps_per_epoch:
-            raise SettingError(
-                f"{self.micro_batches} micro_batches with accumulation {self.accumulation} do not make "
-                f"{self.steps_per_epoch} steps_per_epoch; expected {windows(self.micro_batches, self.accumulation)}"
-            )
+        if self.micro_batches is not None:
+            steps = count_steps(self.micro_batches, self.accumulation)
+            if steps != self.steps_per_epoch:
+                raise SettingError(
+                    f"{self.micro_batches} micro_batches with accumulation {self.accumulation} do not make "
+                    f"{self.steps_per_epoch} steps_per_epoch; expected {steps}"
+                )
 
     @property
     def planned_steps(self) -> int:
@@ -182,7 +184,7 @@ _REQUEST_OF = {Event.LOG: Action.LOG, Event.EVALUATE: Action.EVALUATE, Event.SAV
 
 
 def _rest_of_step(schedule: Schedule, position: Position, asked: Action) -> Event:
-    """Return the next event of a step after its update: the first that is due or in `asked`, at last STEP_END."""
+    """Return the next event of a step after its update: the first event that is due or in `asked`, else STEP_END."""
     # The order is LOG, EVALUATE, SAVE. A request for an event that has passed stays in `asked` for the next step.
     event, step = position.event, position.step
     if event is Event.OPTIMIZER_STEP and (is_due(step, schedule.log_every) or Action.LOG in asked):
@@ -196,7 +198,7 @@ def _rest_of_step(schedule: Schedule, position: Position, asked: Action) -> Even
     return Event.STEP_END
 
 
-def windows(micro_batches: int, accumulation: int) -> int:
+def count_steps(micro_batches: int, accumulation: int) -> int:
     """Return the number of optimizer steps of an epoch: micro_batches / accumulation, rounded up."""
     return -(-micro_batches // accumulation)
 
@@ -221,7 +223,7 @@ def is_saved(schedule: Schedule, step: int) -> bool:
 
 
 def is_due(step: int, every: int) -> bool:
-    """Return whether `step` is a multiple of `every`; always False if `every` is 0."""
+    """Return whether `step` is a multiple of `every`; False if `every` is 0."""
     return every > 0 and step % every == 0
 
 

@@ -28,7 +28,7 @@ from torch.distributed import (  # type: ignore[attr-defined]  # public, but myp
     TCPStore,
 )
 
-from reference_trainer.config.place import Place, variable
+from reference_trainer.config.place import Place, integer_variable
 from reference_trainer.errors import (
     LostRankError,
     RankError,
@@ -44,7 +44,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 PAUSE_S = 0.005
 """Seconds between two reads of the store. A wait in C++ would neither handle signals nor notice that a rank failed."""
-LEAVING = timedelta(seconds=5)
+LEAVE_TIMEOUT = timedelta(seconds=5)
 """Time that the rank with the store waits for the other ranks at the end."""
 FAILURE = "failure"
 """Key of the first failure in the store: rank, message and kind, as JSON."""
@@ -54,7 +54,7 @@ _RUNS = itertools.count()
 # connect for the next run at any time.
 _SERVED: dict[tuple[str, int], TCPStore] = {}
 INTERRUPT, LOST = "interrupt", "lost"
-"""Kinds of failures that several ranks have at once: every rank raises its own error, not the error of the first."""
+"""Kinds of failures that several ranks may have at once; see `Ranks._first_failure`."""
 
 
 def local_device(name: str, place: Place) -> str:
@@ -78,8 +78,8 @@ def local_device(name: str, place: Place) -> str:
 def connect_ranks(place: Place, environment: Mapping[str, str], *, timeout_s: int) -> Iterator[Ranks]:
     """Connect to the other ranks for the time of this block; a single process connects to nothing.
 
-    An error inside of the block reaches all ranks: the others raise `RankError` with its message when they next wait
-    for a rank.
+    An error in the block reaches all ranks: the others raise `RankError` with its message when they next wait for a
+    rank.
 
     Args:
         place: This rank, and the number of all ranks.
@@ -99,13 +99,13 @@ def connect_ranks(place: Place, environment: Mapping[str, str], *, timeout_s: in
             ranks.meet()
             yield ranks
     finally:
-        ranks.leave(last=serving)
+        ranks.leave(serves_store=serving)
 
 
 def _store(place: Place, environment: Mapping[str, str], timeout_s: int, serving: bool) -> Store:
     """Return the store that `env://` uses: the launcher's own, or one that rank 0 serves."""
     host = environment.get("MASTER_ADDR", "")
-    port = variable(environment, "MASTER_PORT", 1, 65535)
+    port = integer_variable(environment, "MASTER_PORT", 1, 65535)
     store = _SERVED.get((host, port))
     timeout = timedelta(seconds=timeout_s)
     try:
@@ -155,18 +155,19 @@ class Ranks:
         dist.init_process_group(backend, store=store, timeout=self._timeout, rank=self.rank, world_size=self.world_size)
         self._device = device
 
-    def leave(self, *, last: bool) -> None:
+    def leave(self, *, serves_store: bool) -> None:
         """Destroy the process group, so that no other rank waits for this rank.
 
         Args:
-            last: Whether this process serves the store: wait up to 5 s until the other ranks have left.
+            serves_store: Whether this process serves the store, and therefore waits until all ranks have left, for at
+                most `LEAVE_TIMEOUT`.
         """
         with suppress(RuntimeError):  # of a group or a store that is broken already
             if self._device is not None:
                 dist.destroy_process_group()
             self._store.set(f"left/{self.rank}", "")
-            if last:
-                self._store.wait([f"left/{rank}" for rank in range(self.world_size)], LEAVING)
+            if serves_store:
+                self._store.wait([f"left/{rank}" for rank in range(self.world_size)], LEAVE_TIMEOUT)
 
     def run_on_all(self, work: Callable[[], Result]) -> Result:
         """Call `work` on every rank, and return the result of this rank.
@@ -219,9 +220,9 @@ class Ranks:
 
     def check_equal(self, values: Mapping[str, object]) -> None:
         """Raise `RankError` on all ranks if a rank has other values than rank 0; the message has both."""
-        first, *others = self.all_gather_json(dict(values))
-        for rank, other in enumerate(others, 1):
-            if changed := differences(first, other):
+        first, *rest = self.all_gather_json(dict(values))
+        for rank, rank_values in enumerate(rest, 1):
+            if changed := differences(first, rank_values):
                 raise RankError(f"rank {rank} differs from rank 0: {'; '.join(changed)}")
 
     def all_gather_json(self, value: object) -> list[Any]:
@@ -257,22 +258,25 @@ class Ranks:
             first = self._first_failure(error)
             if first is not None:
                 raise RankError(first) from error
-            if _of_a_collective(error):
+            if _from_collective(error):
                 raise LostRankError(f"lost another rank: {_message(error)}") from error
             raise
 
     def _first_failure(self, error: BaseException) -> str | None:
-        """Store this error as the failure of the run. If another rank failed before, return its message, else None."""
+        """Store this error as the first failure of the run.
+
+        If there is one already, return its message, unless this rank has to raise its own error; else return None.
+        """
         with suppress(RuntimeError):  # the store is gone with its process
             kind = _kind(error)
             failure = json.dumps([self.rank, _message(error), kind])
             # compare_set returns the first failure that was stored. A rank whose failure ended the connections of the
             # others stored its message before it left, unless it was killed.
-            rank, message, other = json.loads(self._store.compare_set(FAILURE, "", failure))
+            rank, message, first_kind = json.loads(self._store.compare_set(FAILURE, "", failure))
             # This rank raises its own error in three cases: it failed first; both ranks were interrupted; or the first
             # failure is a lost connection, which says less than the error of this rank, unless that is an interrupt.
-            same = kind == other == INTERRUPT or (other == LOST and kind != INTERRUPT)
-            return None if rank == self.rank or same else f"rank {rank}: {message}"
+            raises_own = kind == first_kind == INTERRUPT or (first_kind == LOST and kind != INTERRUPT)
+            return None if rank == self.rank or raises_own else f"rank {rank}: {message}"
         return None
 
 
@@ -280,15 +284,15 @@ def _kind(error: BaseException) -> str:
     """Return `INTERRUPT`, `LOST` or "error"."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPT
-    return LOST if _of_a_collective(error) else "error"
+    return LOST if _from_collective(error) else "error"
 
 
 def _message(error: BaseException) -> str:
-    """Return the message of an error as one line; of a collective the first line, since a C++ stack follows."""
-    return first_line(error) if _of_a_collective(error) else " ".join(f"{str(error) or type(error).__name__}".split())
+    """Return the message of an error as one line; only its first line if a C++ stack follows, as from a collective."""
+    return first_line(error) if _from_collective(error) else " ".join(f"{str(error) or type(error).__name__}".split())
 
 
-def _of_a_collective(error: BaseException) -> bool:
+def _from_collective(error: BaseException) -> bool:
     """Return whether a collective raised the error. Gloo raises a bare `RuntimeError`, also in a backward pass."""
     if isinstance(error, dist.DistError):
         return True

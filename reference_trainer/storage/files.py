@@ -50,14 +50,14 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = (), also: str = "") -> None:
+def refuse_existing(path: Path, *, force: bool, allowed: Collection[str] = (), also: str = "") -> None:
     """Raise `OutputError` if a path is not a directory, or is not empty.
 
     Args:
         path: The path.
         force: Whether the directory may have files.
-        kept: Names of files of an unfinished run, which are ignored, as partial files are.
-        also: The flag that the user needs besides --force, for the message.
+        allowed: Names of files that may exist, such as the files of the run that is resumed.
+        also: Text for the message, about a flag that the user needs besides --force.
     """
     try:
         if not path.exists():
@@ -65,7 +65,7 @@ def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = (), also
         if not path.is_dir():
             raise OutputError(f"{path} is not a directory; choose another --out")
         names = [] if force else [entry.name for entry in path.iterdir() if not _is_partial(entry)]
-        if remaining := [name for name in names if name not in kept]:
+        if remaining := [name for name in names if name not in allowed]:
             state = "has the files of a complete run" if "manifest.json" in remaining else "is not empty"
             raise OutputError(f"{path} {state}; choose another --out, or use --force{also} to write into it")
     except OutputError:
@@ -76,7 +76,7 @@ def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = (), also
 
 @contextmanager
 def exclusive_directory(
-    path: Path, *, force: bool, bytes_needed: int, kept: Collection[str] = (), also: str = ""
+    path: Path, *, force: bool, bytes_needed: int, allowed: Collection[str] = (), also: str = ""
 ) -> Iterator[Path]:
     """Create and lock a directory, so that no other run writes into it.
 
@@ -85,14 +85,14 @@ def exclusive_directory(
 
     Args:
         path: The directory.
-        force, kept, also: As for `refuse_existing`.
+        force, allowed, also: As for `refuse_existing`.
         bytes_needed: The number of bytes that must be free.
 
     Raises:
         OutputError: The directory is not empty, is locked by another run or is not writable, or the disk has too little
             space.
     """
-    refuse_existing(path, force=force, kept=kept, also=also)
+    refuse_existing(path, force=force, allowed=allowed, also=also)
     with ExitStack() as stack:
         try:
             created = _make(path)
@@ -104,7 +104,7 @@ def exclusive_directory(
         stack.callback(_remove_if_empty, created)  # only under the lock: an empty directory may be another run's
         _remove_partial_files(path)
         # Another run may have finished between the first check and the lock.
-        refuse_existing(path, force=force, kept=kept, also=also)
+        refuse_existing(path, force=force, allowed=allowed, also=also)
         _check_writable(path, bytes_needed)
         yield path
 
@@ -136,14 +136,14 @@ def _is_partial(path: Path) -> bool:
     return re.fullmatch(r"\..+\.\d+\.partial", path.name) is not None
 
 
-def _lock(descriptor: int, path: Path, made: list[Path]) -> None:
-    """Lock an open directory. Raise `OutputError` if another run has locked it. made: the directories created here."""
+def _lock(descriptor: int, path: Path, created: list[Path]) -> None:
+    """Lock an open directory. Raise `OutputError` if another run has locked it. created: the result of `_make`."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise OutputError(f"another run is writing into {path}; choose another --out") from error
     except OSError as error:
-        _remove_if_empty(made)  # no other run can have locked them either
+        _remove_if_empty(created)  # here no run can lock a directory, so no run uses them
         raise OutputError(f"cannot lock {path}: {error.strerror}; choose another --out") from error
     _refuse_removed(descriptor, path)
 
@@ -177,7 +177,7 @@ def check_room(path: Path, bytes_needed: int) -> None:
 
 
 def _remove_if_empty(directories: list[Path]) -> None:
-    """Remove those directories that are empty."""
+    """Remove the empty ones of the directories."""
     for path in directories:
         with suppress(OSError):  # a remaining directory is harmless, and must not replace the error of the run
             path.rmdir()

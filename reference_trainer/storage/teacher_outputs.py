@@ -46,7 +46,7 @@ class Manifest(BaseModel):
 
     Attributes:
         format: The name of this format.
-        of: The values of the run that computed the outputs which must be equal in a run that reads them.
+        identity: The values of the run that must be equal in a run that reads the outputs; the key in the file is `of`.
         teacher_sha256: The result of `Run.teacher_digest`.
         vocab_size: The number of tokens that have a logit.
         top_k: The number of tokens kept per position; None for all.
@@ -57,10 +57,10 @@ class Manifest(BaseModel):
         shards: The files in order; set by `publish`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
 
     format: str = FORMAT
-    of: dict[str, object]
+    identity: dict[str, object] = Field(validation_alias="of", serialization_alias="of")
     teacher_sha256: str
     vocab_size: int = Field(ge=1)
     top_k: int | None = Field(ge=1)
@@ -77,7 +77,7 @@ class Manifest(BaseModel):
 
     def text(self) -> str:
         """Return the text of the manifest file."""
-        return json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+        return json.dumps(self.model_dump(mode="json", by_alias=True), indent=2, sort_keys=True) + "\n"
 
 
 def shard_name(index: int) -> str:

@@ -20,7 +20,7 @@ from reference_trainer.storage.checkpoints import Manifest, check_files, read_ev
 from reference_trainer.storage.export import MANIFEST, load_decoder, verify_manifest
 from reference_trainer.storage.snapshot import check_weights
 
-Held = TypeVar("Held", Tensor, Tensor | StoredTensor)
+AnyTensor = TypeVar("AnyTensor", Tensor, Tensor | StoredTensor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +37,15 @@ class SavedWeights:
     manifest: Manifest
     files: Sequence[NamedTensors]
 
-    def has(self, module: str) -> bool:
+    def has_module(self, module: str) -> bool:
         """Return whether the checkpoint has tensors of the module of this name, such as "student"."""
         return any(name.startswith(f"{module}.") for name in self.files[0])
 
-    def of(self, module: str, like: Mapping[str, Tensor]) -> dict[str, Tensor | StoredTensor]:
+    def whole_tensors(self, module: str, like: Mapping[str, Tensor]) -> dict[str, Tensor | StoredTensor]:
         """Return the whole tensors of a module by name. like: tensors of the same names and whole shapes.
 
-        Shards are joined in the order of ranks. A tensor that is not divided, such as a buffer, or that `like` lacks,
-        is taken from rank 0. Raise `CheckpointError` for shards that do not belong together.
+        Shards are joined in the order of ranks. A tensor that is not divided, such as a buffer, or is not in `like` is
+        taken from rank 0. Raise `CheckpointError` for shards that do not belong together.
         """
         saved = {name.removeprefix(f"{module}."): name for name in self.files[0] if name.startswith(f"{module}.")}
         return {name: self._whole(full, like.get(name)) for name, full in saved.items()}
@@ -57,7 +57,7 @@ class SavedWeights:
         that is missing, unknown or of another shape or dtype.
         """
         state: Mapping[str, Tensor] = module.state_dict()
-        saved = self.of(name, state)
+        saved = self.whole_tensors(name, state)
         try:
             check_weights(_prefixed(name, saved), _prefixed(name, state))
         except CheckpointError as error:
@@ -84,7 +84,7 @@ class SavedWeights:
         return join_parts(parts)
 
 
-def _prefixed(prefix: str, tensors: Mapping[str, Held]) -> dict[str, Held]:
+def _prefixed(prefix: str, tensors: Mapping[str, AnyTensor]) -> dict[str, AnyTensor]:
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
@@ -97,8 +97,8 @@ def read_weights(path: Path) -> SavedWeights:
     return _saved(path, checkpoints[0].manifest, [checkpoint.tensors for checkpoint in checkpoints])
 
 
-def find_weights(path: Path, once: Callable[[Callable[[], object]], object]) -> SavedWeights:
-    """Return the weights of the checkpoint at `path`, which are read when they are indexed. Raise as `read_weights`.
+def map_weights(path: Path, once: Callable[[Callable[[], object]], object]) -> SavedWeights:
+    """Return the weights of the checkpoint at `path`; a tensor is read when it is indexed. Raise as `read_weights`.
 
     Args:
         path: The checkpoint.
@@ -106,11 +106,11 @@ def find_weights(path: Path, once: Callable[[Callable[[], object]], object]) -> 
     """
     manifest = read_manifest(path)
 
-    def checked() -> bool:
+    def check() -> bool:
         check_files(path, manifest)
         return True
 
-    once(checked)
+    once(check)
     try:
         files = [weight_files([path / name]) for name in sorted(manifest.files)]
     except SafetensorError as error:

@@ -36,7 +36,7 @@ def whole_step(out: Path, report: Callable[[str], object]) -> int:
 
 
 def _steps(directory: Path) -> list[int]:
-    """Return the steps of all directories with the name of a checkpoint, also of those that have no manifest."""
+    """Return the steps of all directories with the name of a checkpoint, with or without a manifest."""
     try:
         names = [entry.name for entry in directory.iterdir()]
     except FileNotFoundError:
@@ -70,16 +70,18 @@ def model_step(out: Path) -> int:
 
 
 def is_done(out: Path, step: int | None) -> bool:
-    """Return whether `out` has the model of a run that took `step` steps, or of one that came to its planned end."""
+    """Return whether `out` has the model of a run of `step` steps or more; if `step` is None, of all planned steps."""
     taken = model_step(out)
-    if step is not None or not taken:
-        return step is not None and taken >= step
+    if step is not None:
+        return taken >= step
+    if not taken:
+        return False
     limit = json.loads((out / MANIFEST).read_bytes()).get("settings", {}).get("max_steps")
-    return limit is None or taken < limit  # it ended before its limit, so by its plan
+    return limit is None or taken < limit  # a run that ended before its limit ended by its plan
 
 
 def check_model(out: Path, settings: Settings) -> None:
-    """Raise `DriftError`, with both values, if the run whose model is in `out` had others than the chosen settings."""
+    """Raise `DriftError`, with both values, if the model in `out` was trained with other values of chosen settings."""
     saved = json.loads((out / MANIFEST).read_bytes()).get("settings", {})
     chosen = saved.keys() & settings.flat(chosen=True).keys()
     present = {name: value for name, value in fixed_settings(settings).items() if name in chosen}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from reference_trainer.data.text import Rows
-from reference_trainer.distillation.metrics import accepted, accepted_name, add
+from reference_trainer.distillation.metrics import accepted_name, add, count_accepted
 from reference_trainer.distillation.objective import IGNORE_INDEX, Weights
 from reference_trainer.distillation.protocols import Batch, Teacher, TopKTeacher
 from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, measured_rows, sums_of
@@ -26,7 +26,7 @@ def evaluated_names(accept_depth: int, *, all_logits: bool = True, aligned: bool
     """Return the names of the sums that `evaluate` may return.
 
     Args:
-        accept_depth: The largest depth of `accepted`; 0 leaves out its metrics.
+        accept_depth: The largest depth of `count_accepted`; 0 leaves out its metrics.
         all_logits: Whether the teacher returns all logits, not only the largest.
         aligned: Whether teacher and student have different tokenizers.
     """
@@ -58,8 +58,8 @@ def evaluate(
         weights: The arguments of the loss.
         parallel: The ranks that share the batches. All ranks must call this function. They make the same number of
             forwards, and their sums are reduced at the end.
-        accept_depth: Also return hits and trials of the depths from 1 to this one, as `accepted` counts them. A depth
-            without trials is left out.
+        accept_depth: Also return hits and trials of the depths from 1 to this one, by `count_accepted`. A depth without
+            trials is left out.
 
     Returns:
         Sums and counts by name; empty if no token is scored.
@@ -117,7 +117,7 @@ def _batch_metrics(
     if all_logits:
         segments_BT = None if batch.segments is None else batch.segments.to(device)
         agreed_BT = rows.agreement_P.view(labels_BT.shape) > 0
-        hits, trials = accepted(agreed_BT, labels_BT != IGNORE_INDEX, segments_BT, accept_depth)
+        hits, trials = count_accepted(agreed_BT, labels_BT != IGNORE_INDEX, segments_BT, accept_depth)
         names = [accepted_name(depth) for depth in range(1, accept_depth + 1)]
         sums.update(zip(names, hits, strict=True))
         counts.update(zip(names, trials, strict=True))

@@ -16,8 +16,8 @@ from reference_trainer.errors import first_line
 LONG = 512  # tokens of the longest row that `row_flops` runs
 
 
-def step_flops(teacher: nn.Module | None, student: nn.Module, tokens: tuple[int, int]) -> int:
-    """Return the floating-point operations of one step on [B, T] tokens; a multiplication and an addition are two.
+def step_flops(teacher: nn.Module | None, student: nn.Module, shape: tuple[int, int]) -> int:
+    """Return the floating-point operations of one step on tokens of a shape [B, T]; a multiply-add counts as two.
 
     Matrix products and convolutions are counted, in the teacher's forward in eval mode (None: no teacher) and in the
     student's forward and backward. Attention is counted as two full products: the half that a causal mask may save is
@@ -30,8 +30,8 @@ def step_flops(teacher: nn.Module | None, student: nn.Module, tokens: tuple[int,
     with FlopCounterMode(display=False) as counter, torch.random.fork_rng(devices=[]):
         if teacher is not None:
             with torch.no_grad(), evaluating(teacher):
-                _logits(teacher, tokens)
-        logits_BTV = _logits(student, tokens)
+                _logits(teacher, shape)
+        logits_BTV = _logits(student, shape)
         torch.autograd.backward(logits_BTV, torch.empty_like(logits_BTV))
     total: int = counter.get_total_flops()
     return total
@@ -40,7 +40,7 @@ def step_flops(teacher: nn.Module | None, student: nn.Module, tokens: tuple[int,
 def counted_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) -> tuple[int, list[str]]:
     """Return the operations of a step, and notes. Try `step_flops`, then `row_flops`, then `estimated_flops`.
 
-    There is a note only if the number is an estimate; it gives the reason.
+    If the number is an estimate, there is one note, with the reason.
     """
     with suppress(Exception):  # raised by a module that reads values or names a device
         return step_flops(teacher, student, (tokens_BT.shape[0], tokens_BT.shape[1])), []
@@ -57,7 +57,7 @@ def row_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) 
 
     The modules run in eval mode on a row of zeros, each on the device of its parameters. The backward covers the
     parameters that require a gradient; their `.grad` is unchanged. Plain attention needs T x T numbers. Operations are
-    a·T + b·T², so for more than `LONG` tokens a and b are found from two shorter rows. Raise the errors of the modules.
+    a·T + b·T², so for more than `LONG` tokens, a and b are computed from two shorter rows. Raise the modules' errors.
     """
     B, T = tokens_BT.shape
     if T <= LONG:
@@ -99,12 +99,13 @@ def _device(module: nn.Module) -> torch.device:
     return next(module.parameters()).device
 
 
-def _logits(module: nn.Module, tokens: tuple[int, int]) -> Tensor:
-    """Return the logits [B, T, V] of the module with all its tensors replaced by tensors without storage."""
+def _logits(module: nn.Module, shape: tuple[int, int]) -> Tensor:
+    """Return the logits [B, T, V] of the module on the meta device, for tokens of a shape [B, T]."""
+    # The module is unchanged: the call replaces its tensors by tensors without storage.
     weights = {
         name: torch.empty_like(tensor, device="meta", requires_grad=tensor.requires_grad)
         for name, tensor in (*module.named_parameters(), *module.named_buffers())
     }
-    output = functional_call(module, weights, (torch.zeros(tokens, dtype=torch.int64, device="meta"),))
+    output = functional_call(module, weights, (torch.zeros(shape, dtype=torch.int64, device="meta"),))
     logits_BTV: Tensor = output if isinstance(output, Tensor) else output.logits
     return logits_BTV

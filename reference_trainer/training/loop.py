@@ -100,7 +100,7 @@ def train(
         The result of the run, also if a callback has ended the run.
 
     Raises:
-        CallbackError: Before the first event, if `checked` refuses a callback.
+        CallbackError: Before the first event, if `as_callbacks` refuses a callback.
         StopRequestedError: After a checkpoint, if a rank was asked to stop.
         TrainerError: As `kd_window`.
 

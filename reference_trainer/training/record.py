@@ -158,7 +158,7 @@ class Record:
         unread, self.unread = self.unread, {}
         try:
             for sums, sequences in self.pending.read():
-                self.state.note(sums, sequences)
+                self.state.add_step(sums, sequences)
                 for context in unread.get(self.state.steps, ()):
                     context.complete(self._losses())
         except (LabelError, LogitsError) as error:
@@ -202,7 +202,7 @@ class Record:
         """
         self.note_time()
         position = self.state.position
-        known: dict[str, object] = {
+        values: dict[str, object] = {
             **self.identity,
             **self._step_values(event),
             "hook": event.value,
@@ -217,21 +217,21 @@ class Record:
             "total_steps": self.schedule.total_steps,
         }
         norm = self.gradient_norm if event in _STEP else None
-        late: dict[str, Callable[[], object]] = {
+        lazy: dict[str, Callable[[], object]] = {
             "batch_metrics": batch or dict,
             "gradient_norm": lambda: None if norm is None else float(norm),
             "memory": lambda: memory_bytes(self.update.device),
         }
         if self.pending and self.update.parallel.world_size == 1:
             # `read` completes this context with the losses of its step, even if a callback keeps it until later.
-            context = Context.incomplete(known, late, self.read)
+            context = Context.incomplete(values, lazy, self.read)
             self.unread.setdefault(position.step, []).append(context)
             return context
         losses = self._losses()
         if event is Event.EPOCH_END:
             epoch = self.state.epoch
             losses["loss"] = epoch.sum / epoch.count if epoch.count else None
-        return Context.incomplete({**known, **losses}, late)
+        return Context.incomplete({**values, **losses}, lazy)
 
     def _step_values(self, event: Event) -> dict[str, object]:
         """Return the values of the present step that a context has; none for an event outside of a step."""

@@ -35,7 +35,7 @@ class TrainState:
         loss: Loss of the last step; None if it scored no token.
         finite: Whether every loss was finite.
         elapsed_s: Seconds from the start of the run to its last event.
-        epoch: Sum of the loss since the start of the epoch.
+        epoch: Sum of the loss since the start of the epoch, and its number of tokens.
         interval: Sums since the last logged step, by name.
         metrics: Metrics of the last logged step.
         logged_step: Last logged step; 0 before.
@@ -62,7 +62,7 @@ class TrainState:
     evaluated_step: int
     callbacks: dict[str, str]
 
-    def note(self, sums: Mapping[str, MetricSum], sequences: int) -> None:
+    def add_step(self, sums: Mapping[str, MetricSum], sequences: int) -> None:
         """Add the sums of one step.
 
         Args:
@@ -78,9 +78,9 @@ class TrainState:
         self.epoch = self.epoch + loss
         self.loss = loss.sum / loss.count if loss.count else None
         if self.loss is not None:
-            self._note_loss(self.loss)
+            self._add_loss(self.loss)
 
-    def _note_loss(self, loss: float) -> None:
+    def _add_loss(self, loss: float) -> None:
         self.initial_loss = loss if self.initial_loss is None else self.initial_loss
         self.final_loss = loss
         if math.isfinite(loss):

@@ -308,7 +308,7 @@ class Update:
             parallel=self.parallel,
             # Metrics are computed in every step, since a logged line is the mean over all steps since the last line.
             metrics=self.schedule.log_every > 0,
-            taught=self.objective.needs_teacher(*logging_interval(self.schedule, position.step), planned),
+            run_teacher=self.objective.needs_teacher(*logging_interval(self.schedule, position.step), planned),
             deferred=deferred,
             features=self.features,
             before=begin,

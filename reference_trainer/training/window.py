@@ -53,7 +53,7 @@ def kd_window(
     *,
     parallel: Parallel = ONE_PROCESS,
     metrics: bool = False,
-    taught: bool = True,
+    run_teacher: bool = True,
     deferred: bool = False,
     features: FeatureMatching | None = None,
     before: Callable[[int], None] = lambda micro_batch: None,
@@ -74,8 +74,8 @@ def kd_window(
         weights: The arguments of the loss.
         parallel: The ranks that share the window.
         metrics: Whether to compute metrics, as in `loss_by_blocks`.
-        taught: Whether to run the teacher. If not, all weights except ce_weight must be 0, and metrics of the teacher
-            are not computed.
+        run_teacher: Whether to run the teacher. If not, all weights except ce_weight must be 0, and metrics of the
+            teacher are not computed.
         deferred: Whether invalid values raise only when `Pending.read` reads them, as in `loss_by_blocks`.
         features: The hidden states to match, as in `forward_backward`.
         before: Called with the number of a micro-batch, from 0, before its forward.
@@ -102,12 +102,12 @@ def kd_window(
     scale = parallel.gradient_factor / total.double()  # inf if no token is scored; then no gradient is multiplied by it
     sums: dict[str, Tensor] = {}
     faults: list[tuple[Tensor, Tensor]] = []
-    with parallel.window(teacher=taught and len(batches) > 1):
+    with parallel.window(teacher=run_teacher and len(batches) > 1):
         for number, batch in enumerate(batches):
             before(number)
             with parallel.micro_batch(last=number == len(batches) - 1), naming_micro_batch(number, len(batches)):
                 step = forward_backward(
-                    teacher if taught else None,
+                    teacher if run_teacher else None,
                     student,
                     batch,
                     labels[number],

@@ -214,7 +214,7 @@ def test_outputs_of_a_teacher_replace_it_for_the_same_tokenizer_and_template(pla
     assert digest(tmp_path / "stored") == digest(tmp_path / "live")
     assert stored.held_back == live.held_back
     written = json.loads((outputs / "manifest.json").read_text())
-    assert written["teacher_sha256"] == digest(place / "teacher")
+    assert (written["teacher_sha256"], written["of"]["documents"]) == (digest(place / "teacher"), "pack")
     shutil.copytree(place / "student", tmp_path / "other")
     (tmp_path / "other" / "chat_template.jinja").write_text(small_models.TEMPLATE + "{# another #}")
     with pytest.raises(SettingError, match="chat_template_sha256 was"):

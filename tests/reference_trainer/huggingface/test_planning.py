@@ -31,7 +31,17 @@ def test_plan_has_bytes_steps_and_tokens_of_the_run(place: Path, tmp_path: Path,
     buffers = sum(buffer.nbytes for buffer in result.student.buffers())
     assert buffers < 1000  # frequencies of rotary positions, in float32
     assert {part: planned.memory[part] for part in measured.sizes} == measured.sizes
-    assert (planned.steps, planned.predicted) == (result.train.steps_completed, result.train.tokens)
+    assert (planned.steps, planned.predicted_tokens) == (result.train.steps_completed, result.train.tokens)
+
+
+def test_plan_counts_the_scores_of_eager_attention(place: Path, tmp_path: Path) -> None:
+    usual, config = settings(place, tmp_path / "out"), transformers.AutoConfig.from_pretrained(place / "student")
+    eager, other = (
+        plan(usual.replace(attn_implementation=name)).memory["activations (estimate)"] for name in ("eager", "sdpa")
+    )
+    # 5 bytes of a score in 16 bits, twice as many in float32.
+    scores = usual.data.batch_size * config.num_attention_heads * usual.data.length**2
+    assert eager - other == config.num_hidden_layers * scores * 10
 
 
 @pytest.mark.parametrize("name", sorted(recipes()))

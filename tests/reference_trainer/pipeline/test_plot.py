@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from reference_trainer.pipeline.plot import MOST_RUNS, PlottedRun, _chosen
+from reference_trainer.pipeline.plot import MOST_RUNS, PlottedRun, _choose_metrics
 from tests.reference_trainer.commands import Ended, command
 
 Make = Callable[..., Path]
@@ -69,11 +69,11 @@ def points(**values: list[float]) -> PlottedRun:
 def test_constant_metrics_and_equal_ones_are_not_drawn_unless_they_are_named() -> None:
     run = points(loss=[2.0, 1.0], soft_loss=[2.0, 1.0], kl=[2.0, 1.0], T=[1.0, 1.0], learning_rate=[0.5, 0.5])
     notes = ("not drawn, since equal to loss: soft_loss, kl", "not drawn, since constant: learning_rate, T")
-    assert _chosen((), [run]) == (["loss"], notes)
-    assert _chosen(("T", "kl"), [run]) == (["T", "kl"], ())
+    assert _choose_metrics((), [run]) == (["loss"], notes)
+    assert _choose_metrics(("T", "kl"), [run]) == (["T", "kl"], ())
     other = points(loss=[2.0, 1.0], soft_loss=[2.0, 1.5], T=[2.0, 2.0])
-    assert _chosen((), [run, other])[0] == ["loss", "soft_loss", "kl", "T"]
-    assert _chosen((), [points(loss=[2.0], T=[1.0])]) == (["loss", "T"], ())
+    assert _choose_metrics((), [run, other])[0] == ["loss", "soft_loss", "kl", "T"]
+    assert _choose_metrics((), [points(loss=[2.0], T=[1.0])]) == (["loss", "T"], ())
 
 
 @pytest.mark.parametrize(
