@@ -532,7 +532,8 @@ def _actual_start(c: Continuation, fact: Callable[[Step], object], length: int |
     if len(facts) < 2 or all(alike(facts[0], value) for value in facts):
         return None
     # Try likely positions first: the beginning of the run, and the steps around the save.
-    for start in [0, *range(max(0, c.start - 3), c.start + 4), *range(len(c.uncut))]:
+    starts: list[int] = [0, *range(max(0, c.start - 3), c.start + 4), *range(len(c.uncut))]
+    for start in starts:
         uncut = [fact(step) for step in c.uncut[start : start + len(facts)]]
         if len(uncut) >= min(REPEATED_STEPS, len(facts)) and all(map(alike, uncut, facts)):
             return start
