@@ -45,6 +45,6 @@ def test_ranks_with_different_numbers_of_optimizers_are_compared() -> None:
     for step in of(second, "step"):
         second.insert(second.index(step), step | {"optimizer": 2})
     run = claims.run_of([first, second], complete=True)
-    comparison = claims.Comparison(kind="extended", uncut=run, again=None, parts=(run, run), status=0)
+    comparison = claims.Comparison(kind="extended", uncut=run, repeat=None, parts=(run, run), status=0)
     whole = claims.Run(processes=run.processes, complete=True, comparisons=(comparison,))
     assert claims.judge(whole, "TR-RESUME-007")["TR-RESUME-007"].tried == 2  # the optimizer that both ranks have

@@ -98,7 +98,7 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], reco
         record: The folder in which the run is recorded.
     """
     from pv.observe import launch
-    from pv.suites.training_run.run import read_folder, steps_of
+    from pv.suites.training_run.run import read_folder, step_rows
 
     record.begin()
     (record.directory / OBSERVED).mkdir()
@@ -122,7 +122,7 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], reco
     failure = f"`{shlex.join(words)}` ended with status {status}: {last}" if status else ""
     with _trace(record.directory / TRACE) as trace:
         for process in read_folder(record.directory / OBSERVED, complete=True).processes:
-            for step in steps_of(process):
+            for step in step_rows(process):
                 trace({"event": "step", **step})
     record.end({"output": output}, failure)
 

@@ -28,8 +28,8 @@ def _examples(ranks: list[Step]) -> list[int]:
 def _comparisons(run: Run) -> Iterator[tuple[Comparison, list[list[Step]], list[list[Step]], list[list[Step]]]]:
     """Yield comparisons, with the steps of the first command, of its repetition and of the second command."""
     for comparison in run.comparisons:
-        if comparison.kind == "against" and comparison.again:
-            yield comparison, _steps(run), _steps(comparison.again), _steps(comparison.parts[0])
+        if comparison.kind == "against" and comparison.repeat:
+            yield comparison, _steps(run), _steps(comparison.repeat), _steps(comparison.parts[0])
 
 
 @claim("TR-AGAINST-001", NEEDS)

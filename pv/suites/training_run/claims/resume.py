@@ -205,7 +205,7 @@ def _continuations(run: Run) -> Iterator[Continuation]:
     """Yield every continuation with an uncut run to compare it with, by rank and optimizer."""
     for comparison in run.comparisons:
         uncut = by_rank(comparison.uncut)
-        repeats = by_rank(comparison.again) if comparison.again else {}
+        repeats = by_rank(comparison.repeat) if comparison.repeat else {}
         for rank, process in uncut.items():
             for index, optimizer in enumerate(sorted(process.windows)):
                 yield from _compare_parts(comparison, rank, index, steps_of(process, optimizer), repeats.get(rank))
@@ -337,6 +337,12 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
 
     These are the weights of the saving process before its next step, so that the script need not be deterministic. If
     the saving process took no further step, the weights of the uncut run are compared.
+
+    Without an uncut run, two cases falsify the claim:
+
+    1. The weights are restored, but an average of them, such as an EMA, is not, although the file has the weights of
+       another model of this size.
+    2. The optimizer is restored, but the weights are the initial weights of an earlier process.
     """
     for c in _continuations(run):
         saved = c.earlier_steps[c.saved_steps].weights_before if c.saved_steps < len(c.earlier_steps) else None
