@@ -124,7 +124,7 @@ def columns(rows: Tensor) -> Tensor:
     return flat[:, : 4 * COLUMNS].clone()
 
 
-def row_numbers(batches: list[Tensor]) -> list[list[int]]:
+def row_hashes(batches: list[Tensor]) -> list[list[int]]:
     """Return 48-bit hashes of all rows of results of `columns`, one list per result.
 
     Zeros at the end of a row, such as padding, do not change its hash.

@@ -69,7 +69,7 @@ class WorkerRecorder:
             fields.update(states=examples.generators(self._dataset), drawn=examples.drawn(), seeded=dict(self.seeded))
         if self._batches <= ROW_BATCHES and isinstance(self._fetcher, fetch._IterableDatasetFetcher):
             rows = examples.row_tensor(list(self._tensors_in(batch)))
-            fields["rows"] = [] if rows is None else examples.row_numbers([examples.columns(rows)])[0]
+            fields["rows"] = [] if rows is None else examples.row_hashes([examples.columns(rows)])[0]
         if fields:
             self._write(**fields)
 
