@@ -27,7 +27,7 @@ WRAPPERS = ("torch.utils.data.", "accelerate.", "lightning.", "pytorch_lightning
 LARGEST_SET = 4_000_000
 """Largest number of examples of a data set for which the readable examples are listed."""
 SPLITMIX = (-7046029254386353131, -4658895280553007687)
-"""Constants 0x9e3779b97f4a7c15 and 0xbf58476d1ce4e5b9 of splitmix64 (Steele, Lea and Flood 2014), as signed integers."""
+"""Constants 0x9e3779b97f4a7c15 and 0xbf58476d1ce4e5b9 of splitmix64 (Steele, Lea, Flood 2014), as signed integers."""
 
 
 def base_of(dataset: object) -> tuple[object, Optional[Tensor]]:
