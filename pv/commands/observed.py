@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pv.commands.naming import claim_hint, expand_topics
 from pv.commands.plan import matches
-from pv.commands.resumed import Comparing, Interruptions
+from pv.commands.resumed import ComparedRuns, Interruptions
 from pv.contract.load import load_file
 from pv.contract.model import Contract
 from pv.contract.suites import OBSERVED, observed, suites
@@ -191,7 +191,7 @@ def _run(folder: Path, command: Sequence[str], options: launch.Options, interrup
     """Run the command, and the runs that it is compared with; return the exit status of the command."""
     if interruptions != Interruptions():
         with tempfile.TemporaryDirectory(prefix="pv-runs-") as scratch:
-            return Comparing(command, folder, Path(scratch), options).run(interruptions)
+            return ComparedRuns(command, folder, Path(scratch), options).run(interruptions)
     try:
         return launch.run(command, folder, options)
     except KeyboardInterrupt:

@@ -18,24 +18,27 @@ from pv.suites.training_run.run import COMPARISONS, Run, read_folder
 from pv.workers import tree
 
 OUT = "{out}"
-"""Stands for a fresh folder for every complete run, in a command and in the arguments that resume it."""
+"""Placeholder of the output folder in a command and in the arguments that resume it. Every complete run has a new one.
+
+A complete run is an uncut run, or an interrupted run with all its continuations.
+"""
 COPY_LIMIT = 200 * 2**20
-"""Maximum size in bytes of the working folder, which is copied for every complete run if a command has no `{out}`."""
+"""Maximum size in bytes of the working folder, which is copied for every complete run if the command has no `{out}`."""
 GRACE_SECONDS = 30.0
-"""Seconds to wait for the other ranks once the first one has reached the step at which all are killed."""
+"""Seconds to wait for the other ranks after the first rank has reached the step at which all are killed."""
 LINKED = ("pyvenv.cfg", "HEAD")
-"""A folder with one of these files, which is a virtual environment or a folder of git, is linked, not copied."""
+"""Files that mark a virtual environment or a folder of git. Such folders are linked, not copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruptions:
-    """How a run is interrupted and resumed, and what it is compared with.
+    """The interruptions of a run, and the other runs that it is compared with.
 
     Attributes:
-        cut: The steps after which the run is killed, in ascending order; the steps after the first kill continuations.
-        resume: Arguments that are added to the command to resume it.
-        in_save: Whether another run is killed inside the first save at or after the first of `cut`.
-        extend: Arguments that make the run longer, with which the complete run is resumed after its end; "" for none.
+        cut: The steps after which the run is killed, in ascending order: first the run itself, then its continuations.
+        resume: Arguments that are added to the command to resume the run.
+        in_save: Whether another run is killed inside the first save at or after the first step of `cut`.
+        extend: Arguments that make the run longer. The complete run is resumed with them after its end; "" for none.
         against: A second command, whose steps must have the same examples; "" for none.
     """
 
@@ -59,24 +62,30 @@ class Interruptions:
             raise UsageError("--in-save needs --cut K: the run is killed inside the first save after K steps")
 
 
-class Comparing:
+class ComparedRuns:
     """Runs one command several times for a comparison.
 
     Args:
-        command: The words of the command; `{out}` in them is replaced.
-        folder: Where the traces are written, in one folder for each run.
-        scratch: An empty folder for the outputs of the runs, or for the copies of the working folder.
-        options: How every complete run is observed.
+        command: The words of the command; `{out}` in the words is replaced.
+        folder: The folder for the traces of the first run, with a subfolder for every other run.
+        scratch: An empty folder for the output folders of the runs, or for the copies of the working folder.
+        options: The options of the observer in every complete run.
     """
 
     def __init__(self, command: Sequence[str], folder: Path, scratch: Path, options: launch.Options) -> None:
         self.command, self.folder, self.scratch, self.options = list(command), folder, scratch, options
 
     def run(self, options: Interruptions) -> int:
-        """Run everything; return the exit status of the run that is not interrupted.
+        """Run the command uncut, and if that succeeds, as often as a comparison needs.
+
+        Args:
+            options: The interruptions, and the other runs to compare with.
+
+        Returns:
+            The exit status of the first, uncut run.
 
         Raises:
-            UsageError: The options do not fit the run: it has fewer steps, or saves nothing before it is killed.
+            UsageError: The options do not fit the run: the run has fewer steps, or saves nothing before it is killed.
         """
         options.check()
         if any((self.folder / name).exists() for name in ("again", *COMPARISONS)):
@@ -87,32 +96,42 @@ class Comparing:
             raise UsageError(
                 "{out} is in --resume and not in the command: write {out} in the command too, as its output folder"
             )
-        first = self.place("uncut")
+        first = self.new_folders("uncut")
         status = self.observe(self.command, self.folder, first, "uncut")
         if status:
             return status
         uncut = read_folder(self.folder, complete=True)
         if options.cut:
-            self.refuse(uncut, options.cut)
+            self.check_cuts(uncut, options.cut)
         if options.cut or options.against:
-            self.observe(self.command, self.folder / "again", self.place("again"), "uncut, once more")
+            self.observe(self.command, self.folder / "again", self.new_folders("again"), "uncut, once more")
         if options.cut:
             self.cut("cut", options.cut, resume)
         if options.in_save:
             self.cut("save", options.cut[:1], resume)
         if extend:
             parts = self.folder / "extended"
-            shutil.copytree(
-                self.folder, parts / "1", ignore=lambda folder, names: [n for n in names if n[:6] != "trace-"]
-            )
-            self.observe([*self.command, *extend], parts / "uncut", self.place("longer"), "longer, uncut")
+            # The first part is the uncut run: copy its traces, but not the folders of other runs.
+            (parts / "1").mkdir(parents=True)
+            for trace in self.folder.glob("trace-*"):
+                shutil.copy2(trace, parts / "1")
+            self.observe([*self.command, *extend], parts / "uncut", self.new_folders("longer"), "longer, uncut")
             self.finish([*self.command, *extend, *resume], parts / "2", first, "resumed after its end")
         if options.against:
-            self.finish(shlex.split(options.against), self.folder / "against/1", self.place("against"), "of --against")
+            folders = self.new_folders("against")
+            self.finish(shlex.split(options.against), self.folder / "against/1", folders, "of --against")
         return status
 
-    def place(self, name: str) -> tuple[str, Path]:
-        """Return the folder that `{out}` stands for and the working folder of a new complete run."""
+    def new_folders(self, name: str) -> tuple[str, Path]:
+        """Create the folders of a complete run.
+
+        Args:
+            name: The name of the new folder in the scratch folder.
+
+        Returns:
+            The folder that replaces `{out}`, and the working folder. Without `{out}` in the command, both are a copy of
+            the current folder.
+        """
         out = self.scratch / name
         if any(OUT in word for word in self.command):
             out.mkdir()
@@ -120,8 +139,8 @@ class Comparing:
         copy_folder(Path.cwd(), out)
         return str(out), out
 
-    def refuse(self, uncut: Run, cut: Sequence[int]) -> None:
-        """Raise `UsageError` if the uncut run is too short to be killed after these steps, or saves nothing before."""
+    def check_cuts(self, uncut: Run, cut: Sequence[int]) -> None:
+        """Raise `UsageError` if the uncut run has no later step, or saves nothing before one of these steps."""
         if uncut.steps <= cut[-1]:
             raise UsageError(
                 f"--cut {cut[-1]}: the run takes {count(uncut.steps, 'step')}: kill it after an earlier one"
@@ -130,7 +149,7 @@ class Comparing:
         # Each part must save between its first and its last step, or the next part would repeat it from the start.
         after = 0
         for step in cut:
-            if not any(after <= save < step for save in saves if save):
+            if not any(after <= save < step for save in saves):
                 first = next((save for save in saves if save > after), None)
                 hint = (
                     f"the first save is after step {first}: use --cut {first + 1} or more"
@@ -148,32 +167,39 @@ class Comparing:
             steps: The steps, counted from the beginning of the run, in ascending order.
             resume: The arguments that are added to resume the run.
         """
-        place = self.place(kind)
+        folders = self.new_folders(kind)
         done = 0
         """The step of the last save, from which the next part continues."""
         command = self.command
         for number, step in enumerate(steps, 1):
             title = f"killed inside a save after step {step}" if kind == "save" else f"killed after step {step}"
             part = self.folder / kind / str(number)
-            self.observe(command, part, place, title, cut=step - done, in_save=kind == "save")
+            # A process counts its steps from 1, so a continuation has taken `step - done` steps when it is killed.
+            self.observe(command, part, folders, title, cut=step - done, in_save=kind == "save")
             interrupted = read_folder(part, complete=False)
-            saves = [e["step"] for process in interrupted.processes for e in process.of("save")]
-            # Steps are counted by process: a continuation begins with 1 again, so the step to kill after is shifted.
-            done += max((save for save in saves if save), default=0)
+            done += max((e["step"] for process in interrupted.processes for e in process.of("save")), default=0)
             command = [*self.command, *resume]
-        self.finish(command, self.folder / kind / str(len(steps) + 1), place, "resumed", done)
+        self.finish(command, self.folder / kind / str(len(steps) + 1), folders, "resumed", done)
 
-    def finish(self, command: Sequence[str], part: Path, place: tuple[str, Path], title: str, done: int = 0) -> None:
-        """Run the last part of an interrupted run, and write its exit status beside its traces."""
+    def finish(self, command: Sequence[str], part: Path, folders: tuple[str, Path], title: str, done: int = 0) -> None:
+        """Run the last part of a run, and write its exit status beside its traces.
+
+        Args:
+            command: The words of the command.
+            part: The folder for the traces of the part.
+            folders: The folder that replaces `{out}`, and the working folder.
+            title: The name of the part in messages.
+            done: Number of steps of earlier parts, which count for the limit of steps in the options.
+        """
         left = max(0, self.options.steps - done) if self.options.steps else 0
-        status = self.observe(command, part, place, title, steps=left)
+        status = self.observe(command, part, folders, title, steps=left)
         (part / "status").write_text(str(status))
 
     def observe(
         self,
         command: Sequence[str],
         trace: Path,
-        place: tuple[str, Path],
+        folders: tuple[str, Path],
         title: str,
         *,
         cut: int = 0,
@@ -183,9 +209,9 @@ class Comparing:
         """Run a command under observation, with a line before its output; return its exit status.
 
         Args:
-            command: The words of the command; `{out}` in them is replaced.
+            command: The words of the command; `{out}` in the words is replaced.
             trace: The folder for the traces.
-            place: The folder that `{out}` stands for, and the working folder.
+            folders: The folder that replaces `{out}`, and the working folder.
             title: The name of the run in messages.
             cut: The step after which the run is killed, counted from the start of this part; 0 not to kill the run.
             in_save: Kill the run inside the first save at or after the step `cut`.
@@ -194,7 +220,7 @@ class Comparing:
         Raises:
             UsageError: The command cannot be run, or ended before it was killed.
         """
-        out, folder = place
+        out, folder = folders
         words = [word.replace(OUT, out) for word in command]
         if os.sep in words[0] and folder != Path.cwd() and not (folder / words[0]).exists():
             words[0] = str(Path(words[0]).absolute())  # the program is not in the copied folder
@@ -227,33 +253,38 @@ class Comparing:
 
 def _wait_for_cut(process: "subprocess.Popen[bytes]", trace: Path) -> bool:
     """Wait until all ranks are about to be killed, or the command ends; return whether any rank was killed."""
-    # Every rank writes a mark and waits when it reaches the step. All are killed together, as by a node that fails.
-    since = None
+    # At the step, every rank writes a file `cut-*` and waits. Then all ranks are killed together, as by a failure of
+    # their node.
+    first_mark = None
     while process.poll() is None:
         marks = [json.loads(mark.read_text()) for mark in trace.glob("cut-*")]
-        since = since or (time.monotonic() if marks else None)
+        first_mark = first_mark or (time.monotonic() if marks else None)
         if marks and len(marks) >= max(mark["ranks"] for mark in marks):
             break
-        if since is not None and time.monotonic() - since > GRACE_SECONDS:
+        if first_mark is not None and time.monotonic() - first_mark > GRACE_SECONDS:
             break
         time.sleep(0.02)
     return any(trace.glob("cut-*"))
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy a working folder; virtual environments and the folder of git are linked.
+    """Copy a working folder, with links to its virtual environments and its folder of git.
+
+    Args:
+        source: The folder to copy.
+        target: The copy, which does not exist yet.
 
     Raises:
-        UsageError: It is larger than `COPY_LIMIT`; the message names its largest entry.
+        UsageError: The copied files are larger than `COPY_LIMIT`; the message names the largest entry of the folder.
     """
     sizes: dict[str, int] = {}
 
-    def linked(folder: Path) -> bool:
+    def is_linked(folder: Path) -> bool:
         return any((folder / name).is_file() for name in LINKED)
 
     for entry in source.iterdir():
         for path in [entry] if not entry.is_dir() or entry.is_symlink() else entry.rglob("*"):
-            if not path.is_symlink() and path.is_file() and not any(linked(p) for p in path.parents if p != source):
+            if not path.is_symlink() and path.is_file() and not any(is_linked(p) for p in path.parents if p != source):
                 sizes[entry.name] = sizes.get(entry.name, 0) + path.stat().st_size
                 if sum(sizes.values()) > COPY_LIMIT:
                     largest = max(sizes, key=lambda name: sizes[name])
@@ -270,7 +301,7 @@ def copy_folder(source: Path, target: Path) -> None:
             if entry.is_symlink():
                 new.symlink_to((folder / entry.readlink()).absolute())
             elif entry.is_dir():
-                new.symlink_to(entry, target_is_directory=True) if linked(entry) else copy(entry, new)
+                new.symlink_to(entry, target_is_directory=True) if is_linked(entry) else copy(entry, new)
             elif entry.is_file():
                 shutil.copy2(entry, new)
 

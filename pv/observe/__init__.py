@@ -54,10 +54,10 @@ def start_from_environment() -> None:
 
 @contextmanager
 def recording(folder: Union[str, Path], *, sample: int = 1, probes: bool = True) -> Iterator[None]:
-    """Record this process inside a block: `with pv.observe.recording("trace"): train()`.
+    """Record this process inside a `with` block: `with pv.observe.recording("trace"): train()`.
 
     `pv.observe("trace")` is a short form. In a process that `pv check -- COMMAND` or `python -m pv.observe` already
-    observes, the block has no effect.
+    observes, this context manager has no effect.
 
     Enter the block before you import the modules of the training. Functions of torch that were imported by name before
     (`from torch.nn.functional import cross_entropy`) are not observed.
@@ -65,7 +65,7 @@ def recording(folder: Union[str, Path], *, sample: int = 1, probes: bool = True)
     Args:
         folder: The folder that the trace is written to. It is created if it does not exist.
         sample: Record losses only in the first steps and in every `sample`-th step.
-        probes: Run probes of the model in a forked copy of this process.
+        probes: Call models with changed inputs in a forked copy of this process.
     """
     if OBSERVED in sys.modules:
         yield

@@ -1,9 +1,10 @@
-"""Counts the elements that are reduced over all ranks between two steps, except by DistributedDataParallel.
+"""Records the collectives that a script calls, except the collectives of DistributedDataParallel.
 
-The names of all collectives are recorded from the first step on, with the most elements of floating-point tensors that
-they exchange between two steps.
-`all_reduce` does not count inside a module's call or a backward pass, where it belongs to tensor parallelism.
-`reduce_scatter` always counts, since FSDP2 reduces gradients by it.
+1. Exchanges: every function of `torch.distributed`, after the first step, with the largest number of elements that it
+   exchanges between two steps.
+2. Reductions: the number of elements that are reduced over all ranks between two steps. `all_reduce` does not count
+   inside a module's call or a backward pass, where it belongs to tensor parallelism. `reduce_scatter` always counts,
+   since FSDP2 reduces gradients with it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ EXCHANGES = (
 
 
 NAMED_STEPS = 10
-"""Number of first steps in which the names of functions that reduce tensors are recorded."""
+"""Number of first steps in which the names of the functions that call a reduction are recorded."""
 
 
 def _names_of_callers(frame: Optional[FrameType]) -> set[str]:
@@ -41,14 +42,14 @@ def _names_of_callers(frame: Optional[FrameType]) -> set[str]:
 
 
 def install(observer: Callable[[], Observer]) -> None:
-    """Wrap `all_reduce` and the functions that reduce and scatter a tensor in `torch.distributed`.
+    """Wrap the functions of `torch.distributed` that exchange or reduce tensors.
 
     Args:
         observer: Returns the observer of this process.
     """
     distributed = torch.distributed
 
-    def watch(original: Callable[..., object], name: str) -> Callable[..., object]:
+    def wrap_exchange(original: Callable[..., object], name: str) -> Callable[..., object]:
         @frames.wraps(original)
         def exchange(*args: Any, **kwargs: Any) -> object:
             result = original(*args, **kwargs)
@@ -58,9 +59,11 @@ def install(observer: Callable[[], Observer]) -> None:
                     tensors = active.tensors_in((args, kwargs))
                     size = sum(tensor.numel() for tensor in tensors if tensor.is_floating_point())
                     inside = active.in_module or active.backward is not None
+                    # The last step with an exchange, the elements since that step, and the largest recorded number.
                     step, total, largest = active.exchanged.get((name, inside), (active.steps, 0, -1))
                     total = size + (total if step == active.steps else 0)
-                    if total > 1.2 * largest:  # few events, although a model may be exchanged in many parts
+                    # A model may be exchanged in many parts. An event only for growth by 20 % keeps the trace short.
+                    if total > 1.2 * largest:
                         largest = total
                         active.add("exchange", name=name, elements=total, step=active.steps, inside=inside)
                     active.exchanged[name, inside] = (active.steps, total, largest)
@@ -70,9 +73,9 @@ def install(observer: Callable[[], Observer]) -> None:
 
     for name in EXCHANGES:
         if hasattr(distributed, name):
-            setattr(distributed, name, watch(getattr(distributed, name), name))
+            setattr(distributed, name, wrap_exchange(getattr(distributed, name), name))
 
-    def make(original: Callable[..., object], position: int, name: str) -> Callable[..., object]:
+    def wrap_reduction(original: Callable[..., object], position: int, name: str) -> Callable[..., object]:
         @frames.wraps(original)
         def reduce(*args: object, **kwargs: Any) -> object:
             result = original(*args, **kwargs)
@@ -90,8 +93,7 @@ def install(observer: Callable[[], Observer]) -> None:
 
         return reduce
 
-    # FSDP2 calls `reduce_scatter_single` since torch 2.13.
+    # Names, and positions of the tensor that is reduced. FSDP2 calls `reduce_scatter_single` since torch 2.13.
     for name, position in (("all_reduce", 0), ("reduce_scatter_tensor", 1), ("reduce_scatter_single", 1)):
-        if not hasattr(distributed, name):
-            continue
-        setattr(distributed, name, make(getattr(distributed, name), position, name))
+        if hasattr(distributed, name):
+            setattr(distributed, name, wrap_reduction(getattr(distributed, name), position, name))

@@ -1,4 +1,4 @@
-"""Facts about examples: the examples that a loader can read, hashes of rows, and the examples that a data set stores.
+"""Facts about data sets: readable and stored examples, hashes of rows, and states of random generators.
 
 No function here calls `dataset[i]`, which may draw random numbers. Data sets are read through their attributes.
 """
@@ -21,11 +21,13 @@ from torch import Tensor
 from torch.utils import data
 
 COLUMNS = 64
-"""Approximate number of elements of a row that are hashed."""
+"""Approximate number of elements of a row of floats that are hashed; of integers, the first four times as many."""
 WRAPPERS = ("torch.utils.data.", "accelerate.", "lightning.", "pytorch_lightning.", "transformers.")
 """Prefixes of modules whose samplers keep the order of the sampler that they wrap."""
 LARGEST_SET = 4_000_000
 """Largest number of examples of a data set for which the readable examples are listed."""
+SPLITMIX = (-7046029254386353131, -4658895280553007687)
+"""Constants 0x9e3779b97f4a7c15 and 0xbf58476d1ce4e5b9 of splitmix64 (Steele, Lea, Flood 2014), as signed integers."""
 
 
 def base_of(dataset: object) -> tuple[object, Optional[Tensor]]:
@@ -78,13 +80,13 @@ def readable(loader: Any) -> Optional[str]:
     size = size_of(base)
     if is_random(sampler) is None or size is None or not 0 < size <= LARGEST_SET:
         return None
-    chosen = None
+    positions = None  # in the data set of the loader, which may be a subset of the base
     if isinstance(sampler, data.SubsetRandomSampler):
-        chosen = torch.as_tensor(list(sampler.indices), dtype=torch.long)
+        positions = torch.as_tensor(list(sampler.indices), dtype=torch.long)
     elif isinstance(sampler, data.WeightedRandomSampler):
-        chosen = sampler.weights.nonzero().flatten().cpu()
-    if chosen is not None:
-        indices = chosen if indices is None else indices[chosen]
+        positions = sampler.weights.nonzero().flatten().cpu()
+    if positions is not None:
+        indices = positions if indices is None else indices[positions]
     return "all" if indices is None else bitmap(indices, size)
 
 
@@ -99,10 +101,10 @@ def bitmap(indices: Tensor, size: int) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _factors(count: int) -> Tensor:
-    """Return pseudo-random odd numbers [count], without use of a random generator."""
-    # The constants of splitmix64 (Steele, Lea and Flood 2014), as signed numbers of 64 bits; products wrap around.
-    numbers = torch.arange(1, count + 1) * -7046029254386353131
-    return (numbers ^ (numbers >> 29)) * -4658895280553007687 | 1
+    """Return pseudo-random odd integers [count], without use of a random generator."""
+    # As in splitmix64; products wrap around.
+    numbers = torch.arange(1, count + 1) * SPLITMIX[0]
+    return (numbers ^ (numbers >> 29)) * SPLITMIX[1] | 1
 
 
 def row_tensor(tensors: list[Tensor]) -> Optional[Tensor]:
@@ -116,16 +118,18 @@ def row_tensor(tensors: list[Tensor]) -> Optional[Tensor]:
 
 
 def columns(rows: Tensor) -> Tensor:
-    """Return a copy of some columns of a tensor, as integers."""
-    # Of floats, the bits of evenly spaced columns; of integers, such as tokens, the first columns.
+    """Return a copy of some columns of a tensor as integers: the arguments of `row_hashes`.
+
+    Of floats, these are the bits of evenly spaced columns; of integers, such as tokens, the first columns.
+    """
     flat = rows.detach().reshape(rows.shape[0], -1)
     if flat.is_floating_point():
         return flat[:, :: -(-flat.shape[1] // COLUMNS)].to(torch.float32, copy=True).contiguous().view(torch.int32)
     return flat[:, : 4 * COLUMNS].clone()
 
 
-def row_numbers(batches: list[Tensor]) -> list[list[int]]:
-    """Return 48-bit hashes of all rows of results of `columns`, one list per result.
+def row_hashes(batches: list[Tensor]) -> list[list[int]]:
+    """Return 48-bit hashes of the rows of several results of `columns`: one list per result.
 
     Zeros at the end of a row, such as padding, do not change its hash.
     """
@@ -134,11 +138,12 @@ def row_numbers(batches: list[Tensor]) -> list[list[int]]:
     width = max(part.shape[1] for part in batches)
     if any(part.shape[1] != width for part in batches):
         batches = [torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in batches]
-    # The sums are integers: sums of floats could depend on the shape of the batch.
-    total = (torch.cat(batches).long() * _factors(width)).sum(1)
-    total = (total ^ (total >> 31)) * -4658895280553007687
-    numbers = iter(((total >> 16) & ((1 << 48) - 1)).tolist())
-    return [[next(numbers) for _ in part] for part in batches]
+    # 1. Sum the elements of every row, multiplied by fixed factors. The sums are integers, since sums of floats could
+    #    depend on the shape of the batch. 2. Mix the bits of every sum, and keep the upper 48 bits.
+    sums = (torch.cat(batches).long() * _factors(width)).sum(1)
+    sums = (sums ^ (sums >> 31)) * SPLITMIX[1]
+    hashes = iter(((sums >> 16) & ((1 << 48) - 1)).tolist())
+    return [[next(hashes) for _ in part] for part in batches]
 
 
 def label_tensor(tensors: list[Tensor], count: int) -> Optional[Tensor]:
@@ -150,10 +155,12 @@ def label_tensor(tensors: list[Tensor], count: int) -> Optional[Tensor]:
 def stored_row(dataset: object, index: int, depth: int = 0) -> list[Any]:
     """Return views of the tensors and arrays in which a data set stores an example; [] if none are found.
 
+    An attribute of the data set is searched if it has as many elements as the data set, or is a cache of examples.
+
     Args:
         dataset: The data set.
         index: The index of the example.
-        depth: Number of data sets around this one.
+        depth: Number of data sets that contain this data set.
     """
     if isinstance(dataset, data.Subset):
         return stored_row(dataset.dataset, int(dataset.indices[index]), depth)
@@ -163,6 +170,7 @@ def stored_row(dataset: object, index: int, depth: int = 0) -> list[Any]:
     if size is None or depth > 2:
         return []
     attributes = list(getattr(dataset, "__dict__", {}).values())
+    # The elements of lists at this index: one may be the name of a file, which is the key of a cache.
     names = [value[index] for value in attributes if isinstance(value, (list, tuple)) and len(value) == size]
     for value in attributes:
         if isinstance(value, data.Dataset):
@@ -189,18 +197,19 @@ def _arrays(value: object) -> Iterator[object]:
     yield from (part for part in list(parts)[:8] if _is_array(part))
 
 
-def total(row: Any) -> float:
+def sum_of(row: Any) -> float:
     """Return the sum of the elements of a tensor or an array."""
     return float(row.detach().double().sum()) if isinstance(row, Tensor) else float(row.sum(dtype="float64"))
 
 
 def removed_columns(dataset: Any) -> dict[str, set[float]]:
-    """Return the columns that `transformers.Trainer` has removed from a data set of `datasets`, with some numbers.
+    """Return the numeric columns that `transformers.Trainer` has removed from a data set of `datasets`.
 
-    The original data set is an attribute of the Trainer, and a method of the Trainer is on the stack.
+    The original data set is an attribute of the Trainer. The Trainer is found on the stack, where one of its methods
+    runs.
 
     Returns:
-        By numeric column: the distinct numbers among its first 64 values.
+        By column: the distinct numbers among its first 64 values.
     """
     trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
     columns: dict[str, set[float]] = {}
@@ -209,8 +218,8 @@ def removed_columns(dataset: Any) -> dict[str, set[float]]:
     frame: Optional[types.FrameType] = sys._getframe(1)
     while frame is not None and not isinstance(frame.f_locals.get("self"), trainer):
         frame = frame.f_back
-    owner = frame.f_locals["self"] if frame is not None else None
-    originals: list[Any] = [getattr(owner, "train_dataset", None), getattr(owner, "eval_dataset", None)]
+    caller = frame.f_locals["self"] if frame is not None else None
+    originals: list[Any] = [getattr(caller, "train_dataset", None), getattr(caller, "eval_dataset", None)]
     for original in originals:
         if type(original) is not type(dataset) or not hasattr(original, "data") or len(original) != len(dataset):
             continue
@@ -221,7 +230,7 @@ def removed_columns(dataset: Any) -> dict[str, set[float]]:
     return columns
 
 
-def generators(dataset: object) -> dict[str, int]:
+def generator_states(dataset: object) -> dict[str, int]:
     """Return hashes of the states of random generators, by name.
 
     The generators are the global ones of `random`, NumPy and torch, generators in attributes of the data set and of
@@ -231,16 +240,16 @@ def generators(dataset: object) -> dict[str, int]:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         states["numpy.random"] = numpy.random.get_state()
-    for name, generator in _held(dataset, type(dataset).__name__, 0, set()):
+    for name, generator in _generators_in(dataset, type(dataset).__name__, 0, set()):
         states[name] = _state(generator)
-    return {name: _number(state) for name, state in states.items()}
+    return {name: _hash(state) for name, state in states.items()}
 
 
-def drawn() -> list[str]:
+def used_generators() -> list[str]:
     """Return the names of the global generators that have drawn numbers since they were seeded.
 
-    A Mersenne Twister computes its numbers in blocks of 624. Seeding it uses up the block, so the position is 624 (or
-    one number is left, as torch counts) until the first draw computes the next block.
+    A Mersenne Twister computes its numbers in blocks of 624. After a seed, the block counts as used up: the position in
+    the state is 624, or torch counts one number as left. The first draw computes the next block.
     """
     numpy = sys.modules.get("numpy")
     left = int(torch.get_rng_state()[8:12].view(torch.int32))  # bytes 0 to 7 are the seed
@@ -252,7 +261,7 @@ def drawn() -> list[str]:
     return [name for name, is_used in used.items() if is_used]
 
 
-def _number(state: object) -> int:
+def _hash(state: object) -> int:
     return zlib.crc32(bytes(state.tolist()) if isinstance(state, Tensor) else pickle.dumps(state))
 
 
@@ -268,8 +277,16 @@ def _state(value: object) -> Any:
     return None
 
 
-def _held(value: object, name: str, depth: int, seen: set[int]) -> Iterator[tuple[str, object]]:
-    # At most 300 objects, at most four levels deep: data sets may hold graphs of objects.
+def _generators_in(value: object, name: str, depth: int, seen: set[int]) -> Iterator[tuple[str, object]]:
+    """Yield the random generators that an object contains or uses, with their names.
+
+    Args:
+        value: The object.
+        name: The name of the object: the names of the attributes that lead to it.
+        depth: Number of objects that contain this object.
+        seen: Ids of the objects that were searched.
+    """
+    # At most 300 objects, at most four levels deep: data sets may contain graphs of objects.
     if id(value) in seen or len(seen) > 300:
         return
     seen.add(id(value))
@@ -282,34 +299,34 @@ def _held(value: object, name: str, depth: int, seen: set[int]) -> Iterator[tupl
         parts = list(value.values() if isinstance(value, dict) else value[:8])[:20]
         if parts and not isinstance(parts[0], (int, float, str, Tensor)):
             for part in parts:
-                yield from _held(part, name, depth + 1, seen)
+                yield from _generators_in(part, name, depth + 1, seen)
         return
     function = getattr(value, "__func__", value)
-    kind = type(value)
-    methods = [function] if isinstance(function, types.FunctionType) else [*vars(kind).values()]
+    methods = [function] if isinstance(function, types.FunctionType) else [*vars(type(value)).values()]
     # A global variable such as `rng = numpy.random.default_rng(0)` is found by its name in the code of methods.
     for method in methods:
         if isinstance(method, types.FunctionType):
-            for name in method.__code__.co_names:
-                if _state(method.__globals__.get(name)) is not None:
-                    yield from _held(method.__globals__[name], name, depth + 1, seen)
-    for key, part in list(getattr(value, "__dict__", {}).items()):
-        yield from _held(part, f"{name}.{key}", depth + 1, seen)
+            for variable in method.__code__.co_names:
+                if _state(method.__globals__.get(variable)) is not None:
+                    yield from _generators_in(method.__globals__[variable], variable, depth + 1, seen)
+    for attribute, part in list(getattr(value, "__dict__", {}).items()):
+        yield from _generators_in(part, f"{name}.{attribute}", depth + 1, seen)
 
 
 class StoredRows:
-    """Detects changes of the stored examples of a data set by reading them.
+    """The first two stored examples of a batch before it is read, to detect that reading changes stored examples.
 
     Args:
         dataset: The data set of the loader.
-        indices: The indices of a batch. The first two examples are compared.
+        indices: The indices of the batch.
     """
 
     def __init__(self, dataset: object, indices: object) -> None:
         self._rows: list[tuple[int, object, float]] = []
+        """Position in the batch, stored tensor or array, and sum of its elements."""
         for position, index in enumerate(indices[:2] if isinstance(indices, list) else []):
             for row in stored_row(dataset, int(index)):
-                self._rows.append((position, row, total(row)))
+                self._rows.append((position, row, sum_of(row)))
 
     def compare(self, batch: list[Tensor]) -> tuple[int, int]:
         """Return the number of compared tensors, and the number of tensors that changed and are in the batch.
@@ -321,23 +338,21 @@ class StoredRows:
         changed = 0
         for position, row, before in self._rows:
             # A changed tensor that is not in the batch is no mistake: it may be a counter or a cache of the data set.
-            after = total(row)
+            after = sum_of(row)
             if after != before and inputs is not None and position < len(inputs):
-                same = abs(total(inputs[position]) - after) <= 1e-5 * (1 + abs(after))
-                views = [t for t in batch if t.dim() > 1 and len(t) == len(inputs) and t.device.type == "cpu"]
-                changed += same or any(_shares_values(row, view[position]) for view in views)
+                same_sum = abs(sum_of(inputs[position]) - after) <= 1e-5 * (1 + abs(after))
+                tensors = [t for t in batch if t.dim() > 1 and len(t) == len(inputs) and t.device.type == "cpu"]
+                changed += same_sum or any(_shares_values(row, tensor[position]) for tensor in tensors)
         return len(self._rows), changed
 
 
-def _shares_values(row: object, served: Tensor) -> bool:
-    """Return whether at least a quarter of the values of a stored row are in the batch; others may be masked.
+def _shares_values(stored_row: object, batch_row: Tensor) -> bool:
+    """Return whether at least a quarter of the values of a stored row are in a row of the batch.
 
-    Args:
-        row: The stored tensor or array.
-        served: The row of the batch.
+    The other values may be masked in the batch.
     """
-    stored = torch.as_tensor(row).detach().reshape(-1)
-    served = served.detach().reshape(-1)
+    stored = torch.as_tensor(stored_row).detach().reshape(-1)
+    served = batch_row.detach().reshape(-1)
     if len(stored) != len(served) or len(stored) < 4 or not (stored.is_floating_point() and served.is_floating_point()):
         return False
     return bool((stored.to(served.dtype).eq(served) & stored.ne(0)).double().mean() >= 0.25)

@@ -1,4 +1,4 @@
-"""Hides the frames of wrappers from warnings and tracebacks, so that both name the lines of the script.
+"""Hides the frames of the observer's wrappers from warnings and tracebacks, so that both name lines of the script.
 
 `warnings` skips frames of the import system when it counts `stacklevel`. It recognizes them by `importlib` and
 `_bootstrap` in the name of their file (`warnings._is_internal_frame`, and the same test in C), so the code of a wrapper
@@ -15,17 +15,19 @@ from types import CodeType, TracebackType
 from typing import Any, Optional, TypeVar
 
 HIDDEN = "<pv.observe: hidden from warnings, like importlib._bootstrap>"
+"""The file name in the code of wrappers."""
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def hidden(function: Function) -> Function:
-    """Hide the frames of a function, and of functions defined inside it. Return the same function."""
+    """Hide the frames of a function, and of the functions that are defined inside the function. Return the function."""
     code: Any = function
     code.__code__ = _renamed(code.__code__)
     return function
 
 
 def _renamed(code: CodeType) -> CodeType:
+    """Return code with the hidden file name; the constants contain the code of inner functions."""
     constants = tuple(_renamed(part) if isinstance(part, CodeType) else part for part in code.co_consts)
     return code.replace(co_filename=HIDDEN, co_consts=constants)
 
@@ -66,18 +68,16 @@ def shorten(error: BaseException) -> None:
 
 
 def _without_hidden(traceback: Optional[TracebackType]) -> Optional[TracebackType]:
-    kept = [part for part in _parts(traceback) if part.tb_frame.f_code.co_filename != HIDDEN]
-    for part, following in zip(kept, [*kept[1:], None]):
-        part.tb_next = following
-    return kept[0] if kept else traceback
-
-
-def _parts(traceback: Optional[TracebackType]) -> list[TracebackType]:
-    parts = []
-    while traceback is not None:
-        parts.append(traceback)
-        traceback = traceback.tb_next
-    return parts
+    """Return a traceback without hidden frames; unchanged if all frames are hidden."""
+    visible = []
+    part = traceback
+    while part is not None:
+        if part.tb_frame.f_code.co_filename != HIDDEN:
+            visible.append(part)
+        part = part.tb_next
+    for part, next_part in zip(visible, [*visible[1:], None]):
+        part.tb_next = next_part
+    return visible[0] if visible else traceback
 
 
 def install() -> None:

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 SITE = Path(__file__).parent / "site"
+"""The folder of the `sitecustomize` that starts the observer."""
 INTERPRETERS = {".py": "python", ".sh": "bash"}
-"""The program that runs a script, by the suffix of its name."""
+"""By suffix of a script's name: the program that runs the script."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,8 @@ class Options:
     Attributes:
         steps: Number of optimizer steps after which the process exits with status 0; 0 for no limit.
         sample: Record losses and logits only in the first steps and in every `sample`-th step.
-        keep_compile: Leave `torch.compile` on. It is off by default, since compiled code cannot be observed.
-        probes: Probe models in a forked copy of the process.
+        keep_compile: Leave `torch.compile` on. By default it is off, since compiled code cannot be observed.
+        probes: Call models with changed inputs in a forked copy of the process.
         cut: Number of optimizer steps after which the process kills itself with SIGKILL; 0 for never.
         cut_in_save: Kill the process inside the first save after `cut` steps, with half of the file written.
         comparing: Record weights, optimizer states and examples in every step, to compare the run with another one.
@@ -68,13 +69,18 @@ def options_from_environment() -> Options:
 def run(command: Sequence[str], folder: Path, options: Options = DEFAULTS) -> int:
     """Run a command with an observer in its processes, and wait until it ends. Its output is passed through.
 
+    Args:
+        command: The words of the command.
+        folder: The folder for the traces. It is created if it does not exist.
+        options: The options of every process.
+
     Returns:
         The exit status of the command; 128 + N if signal N killed the command.
 
     Raises:
         OSError: The command does not exist, or cannot be run.
-        KeyboardInterrupt: Ctrl-C was pressed. The terminal interrupts the command too, which has ended by then, with
-            its trace complete; a second Ctrl-C kills a command that still runs.
+        KeyboardInterrupt: Ctrl-C was pressed. It is raised after the command has ended with a complete trace, since the
+            terminal interrupts the command too. A second Ctrl-C kills the command.
     """
     folder.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(command, env={**os.environ, **environment(folder, options)})

@@ -27,8 +27,12 @@ Function = Callable[..., Any]
 
 GROUPED_BATCHES = 16
 """Number of batches whose rows are hashed together. This takes a tenth of the time of hashing every batch by itself."""
+EXAMINED_BATCHES = 4
+"""Number of first batches of a pass in which stored examples and removed columns are examined."""
 LABELLED_PASSES = 2
 """Number of passes in which labels are read. The second shows whether every pass begins with the same label."""
+LABELLED_BATCHES = 2000
+"""Largest number of batches of a pass whose labels are read."""
 COMPARED_BATCHES = 32
 """Number of batches at the beginning of a pass whose content is hashed."""
 LISTED_ROWS = 60_000
@@ -54,7 +58,8 @@ class PassState:
     def __init__(self, loader: int, index: int, random: Optional[bool], *, listed: bool) -> None:
         self.loader, self.index, self.random = loader, index, random
         self.batches = self.rows = 0
-        self.drawn: deque[Optional[list[int]]] = deque()
+        """Numbers of the batches and rows that were delivered so far."""
+        self.drawn_indices: deque[Optional[list[int]]] = deque()
         """Indices of the batches that were drawn and not yet delivered; None for a batch without indices."""
         self.order: Optional[int] = 0
         """Hash of all indices so far and of their order; None if a batch had no indices."""
@@ -62,8 +67,9 @@ class PassState:
         """The distinct indices so far, if the sampler is not from torch."""
         self.content: Optional[int] = None
         """Hash of the rows of the first batches and of their order."""
-        self._compared = 0
-        self.prints: Optional[list[int]] = [] if listed else None
+        self._compared_batches = 0
+        """Number of batches in `content`."""
+        self.row_hashes: Optional[list[int]] = [] if listed else None
         """Hashes of all rows so far; None if rows are not listed, or there are too many."""
         self._waiting: list[Tensor] = []
         """Copies of the rows that are not hashed yet."""
@@ -73,56 +79,56 @@ class PassState:
         """Number of stored examples that were compared before and after a read, and number that had changed."""
         self.is_whole = self.draws = False
         """Whether all batches were delivered, and whether the sampler has drawn a permutation."""
-        self.columns: dict[str, set[float]] = {}
-        """By column that a library removed from examples before the collator: some of its numbers."""
-        self.lost: dict[str, set[float]] = {}
-        """Like `columns`, but only columns that the library removed from the data set."""
+        self.removed_columns: dict[str, set[float]] = {}
+        """By column that a library removed before the collator: some of its numbers, from all passes."""
 
     def take(self, batch: list[Tensor]) -> None:
         """Record a delivered batch."""
         self.batches += 1
-        indices = self.drawn.popleft() if self.drawn else None
+        indices = self.drawn_indices.popleft() if self.drawn_indices else None
         if indices is None or self.order is None:
             self.order = None
         else:
             self.order = hash((self.order, *indices))
             if self.random is None and len(self.indices) < COUNTED_INDICES:
                 self.indices.update(indices)
-        # Reading rows takes time, so rows are read only in two cases: the first pass over a data set, whose rows are
+        # Hashing rows takes time, so rows are hashed only in two cases: the first pass over a data set, whose rows are
         # all listed, and the first batches of the first four passes, whose orders are compared.
-        compared = self.batches <= COMPARED_BATCHES and self.index <= 4
-        listed = self.prints is not None or compared
-        inputs = examples.row_tensor(batch) if listed or indices is None else None
+        is_compared = self.batches <= COMPARED_BATCHES and self.index <= 4
+        is_hashed = self.row_hashes is not None or is_compared
+        inputs = examples.row_tensor(batch) if is_hashed or indices is None else None
         self.rows += len(indices) if indices is not None else 0 if inputs is None else inputs.shape[0]
-        if inputs is not None and listed:
+        if inputs is not None and is_hashed:
             self._waiting.append(examples.columns(inputs))
             if len(self._waiting) == GROUPED_BATCHES:
-                self._list_rows()
-        if self.random is False and self.index <= LABELLED_PASSES and len(self.labels) < 2000 and indices:
+                self._hash_rows()
+        has_labels = self.random is False and self.index <= LABELLED_PASSES and len(self.labels) < LABELLED_BATCHES
+        if has_labels and indices:
             labels = examples.label_tensor(batch, len(indices))
             if labels is not None:
                 self.labels.append((int(labels.min()), int(labels.max())))
 
-    def _list_rows(self) -> None:
+    def _hash_rows(self) -> None:
+        """Hash the waiting rows, and add them to `content` and `row_hashes`."""
         waiting, self._waiting = self._waiting, []
-        for rows in examples.row_numbers(waiting):
-            if self._compared < COMPARED_BATCHES:
-                self._compared += 1
-                self.content = hash((self.content or 0, *rows))
-            if self.prints is not None:
-                self.prints += rows
-                if len(self.prints) > LISTED_ROWS:
-                    self.prints = None
+        for hashes in examples.row_hashes(waiting):
+            if self._compared_batches < COMPARED_BATCHES:
+                self._compared_batches += 1
+                self.content = hash((self.content or 0, *hashes))
+            if self.row_hashes is not None:
+                self.row_hashes += hashes
+                if len(self.row_hashes) > LISTED_ROWS:
+                    self.row_hashes = None
 
     def summary(self) -> dict[str, object]:
         """Return the fields of the event that ends the pass."""
-        self._list_rows()
-        steps = list(zip(self.labels, self.labels[1:]))
+        self._hash_rows()
+        pairs = list(zip(self.labels, self.labels[1:]))
         labels = {
             "batches": len(self.labels),
             "one_label": sum(low == high for low, high in self.labels),
-            "distinct": len({label for pair in self.labels for label in pair}),
-            "sorted": all(a[1] <= b[0] for a, b in steps) or all(a[0] >= b[1] for a, b in steps),
+            "distinct": len({label for low_and_high in self.labels for label in low_and_high}),
+            "sorted": all(a[1] <= b[0] for a, b in pairs) or all(a[0] >= b[1] for a, b in pairs),
         }
         return {
             "batches": self.batches,
@@ -135,24 +141,27 @@ class PassState:
             "draws": self.draws,
         }
 
-    def sampled_prints(self) -> Optional[dict[str, object]]:
-        """Return the hashes of the rows of a complete pass, or a sample of many hashes; None without listed rows.
+    def sampled_rows(self) -> Optional[dict[str, object]]:
+        """Return the fields of the event that lists the rows of a complete pass; None if rows are not listed.
 
         Returns:
-            divisor: Only hashes divisible by this number are returned. count: The number of all rows. prints: The
-            hashes.
+            divisor: Only hashes divisible by this number are returned.
+            count: The number of all rows.
+            prints: The hashes.
         """
-        self._list_rows()
-        if not self.prints:
+        self._hash_rows()
+        hashes = self.row_hashes
+        if not hashes:
             return None
         # Hashes are chosen by value, not by position: two loaders of the same rows give the same sample in any order.
         divisor = 1
-        while len(self.prints) > SAMPLED_ROWS * divisor:
+        while len(hashes) > SAMPLED_ROWS * divisor:
             divisor *= 2
-        return {"divisor": divisor, "count": len(self.prints), "prints": [n for n in self.prints if n % divisor == 0]}
+        return {"divisor": divisor, "count": len(hashes), "prints": [n for n in hashes if n % divisor == 0]}
 
 
 def _identity(value: object) -> object:
+    """Return the argument, in place of a weak reference."""
     return value
 
 
@@ -181,7 +190,7 @@ class LoaderRecord:
     Attributes:
         number: The number of the loader in the trace.
         passes: Number of passes over the loader that have begun.
-        removed_columns: By column that a library removed from the data set: some of its numbers.
+        removed_columns: By column that a library removed before the collator: some of its numbers.
         last_pass: The last pass; None before the first.
     """
 
@@ -216,9 +225,9 @@ class LoaderHooks:
         self.listed: set[tuple[int, str]] = set()
         """Pairs of a data set and a line that reads the data set. The rows of every pair are listed once."""
         self.fetching: list[PassState] = []
-        """Stack of the passes whose batch is being fetched: a data set may read another loader inside a fetch."""
-        self.indexing: list[PassState] = []
-        """Stack of the passes whose sampler is running."""
+        """The passes whose batch is being fetched, the innermost last: a fetch may read from another loader."""
+        self.sampling: list[PassState] = []
+        """The passes whose sampler is running, the innermost last."""
         self.worker_pids: set[int] = set()
         """Process ids of data workers. Their files are removed at the end of this process."""
         self.collators: set[type] = set()
@@ -251,16 +260,16 @@ class LoaderHooks:
         active.passes += 1
         record.passes += 1
         sampler = examples.sampler_of(loader)
-        if iterator in self.passes:  # persistent workers go on in the next pass
+        if iterator in self.passes:  # with persistent workers, the iterator of the previous pass
             self._read_workers(iterator)
         key = (self.datasets.of(loader.dataset, active.number), at)
         listed = key not in self.listed
         state = PassState(record.number, record.passes, examples.is_random(sampler), listed=listed)
-        state.columns = state.lost = record.removed_columns
-        before = record.last_pass
-        if before is not None and not before.is_whole:
+        state.removed_columns = record.removed_columns
+        previous = record.last_pass
+        if previous is not None and not previous.is_whole:
             size = examples.size_of(loader.dataset)
-            self._close(before, "pass_left", whole=size is not None and before.rows >= size)
+            self._close(previous, "pass_left", whole=size is not None and previous.rows >= size)
         self.passes[iterator] = record.last_pass = state
         self.listed.add(key)
         epoch = getattr(sampler, "epoch", None)
@@ -275,13 +284,13 @@ class LoaderHooks:
         active.batches.append((state.loader, references(tensors)))
         tokens.record_batch(active, batch)
         state.take(tensors)
-        if state.columns and state.batches <= 4:
+        if state.removed_columns and state.batches <= EXAMINED_BATCHES:
             self._record_columns(state, batch)
         processes = getattr(iterator, "_workers", ())
         if state.batches == 1:
             self.worker_pids.update(process.pid for process in processes)
-        # Workers write in their first batches only. Read their files early, since the pass may never end.
-        if state.batches == 4 * len(processes):
+        # Workers write random states in their first batches only. Read their files early: the pass may never end.
+        if state.batches == (workers.STATE_BATCHES + 1) * len(processes):
             self._read_workers(iterator)
 
     def end(self, iterator: object) -> None:
@@ -296,12 +305,20 @@ class LoaderHooks:
         self._close(state, "pass_end", whole=True)
 
     def _close(self, state: PassState, kind: str, *, whole: bool) -> None:
-        prints = state.sampled_prints() if whole else None
-        if prints is not None:
-            self.observer().add("rows", loader=state.loader, index=state.index, **prints)
+        """Add the events that end a pass.
+
+        Args:
+            state: The state of the pass.
+            kind: The kind of the event: `pass_end`, or `pass_left` for a pass that the script did not finish.
+            whole: Whether all rows were delivered, so that they can be listed.
+        """
+        rows = state.sampled_rows() if whole else None
+        if rows is not None:
+            self.observer().add("rows", loader=state.loader, index=state.index, **rows)
         self.observer().add(kind, loader=state.loader, index=state.index, **state.summary())
 
     def _add_loader(self, loader: Loader, at: str) -> LoaderRecord:
+        """Add the event of a loader that is read for the first time; return its new record."""
         active = self.observer()
         record = LoaderRecord(active.number(), examples.removed_columns(loader.dataset))
         self.records[loader] = record
@@ -311,7 +328,7 @@ class LoaderHooks:
             self.collators.add(collator)
             frames.wrap(collator, "_remove_columns", self._wrap_remove_columns)
         dataset = loader.dataset
-        inner, _ = examples.base_of(dataset)
+        base, _ = examples.base_of(dataset)
         sampler = examples.sampler_of(loader)
         weights = getattr(sampler, "weights", None)
         active.add(
@@ -319,9 +336,9 @@ class LoaderHooks:
             loader=record.number,
             dataset=type(dataset).__name__,
             data=self.datasets.of(dataset, active.number),
-            base=self.datasets.of(inner, active.number),
+            base=self.datasets.of(base, active.number),
             examples=examples.size_of(dataset),
-            base_examples=examples.size_of(inner),
+            base_examples=examples.size_of(base),
             readable=examples.readable(loader),
             split=self.splits.get(dataset) if isinstance(dataset, data.Subset) else None,
             iterable=isinstance(dataset, data.IterableDataset),
@@ -340,17 +357,16 @@ class LoaderHooks:
         return record
 
     def _record_columns(self, state: PassState, batch: Any) -> None:
-        """Record the removed columns of the data set for which the collator has filled in its own values."""
-        for name, removed in state.columns.items():
+        """Record the removed columns for which the collator has filled in its own values."""
+        for name, removed in state.removed_columns.items():
             column = batch[name] if name in batch else None
             if isinstance(column, Tensor) and column.dim() == 1 and column.device.type == "cpu":
                 filled_in = sorted({float(value) for value in column.tolist()})
                 fields = {"column": name, "removed": sorted(removed)[:8], "made": filled_in[:8], "rows": len(column)}
                 self.observer().add("removed_column", loader=state.loader, index=state.index, **fields)
-        state.columns = dict(state.lost)
 
     def _read_workers(self, iterator: object) -> None:
-        """Add the records that the workers of a pass have written as `worker` events."""
+        """Add a `worker` event for every record that the workers of a pass have written."""
         state = self.passes[iterator]
         for process in getattr(iterator, "_workers", ()):
             for line in workers.read(self.observer().folder, process.pid):
@@ -407,13 +423,13 @@ class LoaderHooks:
             state = self.passes.get(iterator)
             if state is None:
                 return original(iterator)
-            self.indexing.append(state)
+            self.sampling.append(state)
             try:
                 index = original(iterator)
             finally:
-                self.indexing.pop()
+                self.sampling.pop()
             indices = index if isinstance(index, list) else [index]  # a loader with batch_size=None draws one index
-            state.drawn.append(indices if all(type(i) is int for i in indices) else None)
+            state.drawn_indices.append(indices if all(type(i) is int for i in indices) else None)
             return index
 
         return _next_index
@@ -448,7 +464,7 @@ class LoaderHooks:
 
         def fetch_batch(fetcher: fetch._MapDatasetFetcher, index: object) -> object:
             state = self.fetching[-1] if self.fetching else None
-            if state is None or state.batches >= 4 or state.index > 3 or not self.observer().is_active():
+            if state is None or state.batches >= EXAMINED_BATCHES or state.index > 3 or not self.observer().is_active():
                 return original(fetcher, index)
             stored = None
             with self.observer().observing("stored rows"):
@@ -466,8 +482,8 @@ class LoaderHooks:
         """Wrap `torch.randperm`: a user-defined sampler that calls it shuffles its indices."""
 
         def randperm(*args: object, **kwargs: object) -> object:
-            if self.indexing:
-                self.indexing[-1].draws = True
+            if self.sampling:
+                self.sampling[-1].draws = True
             return original(*args, **kwargs)
 
         return randperm
@@ -477,12 +493,13 @@ class LoaderHooks:
 
         def _remove_columns(collator: object, feature: Mapping[str, object]) -> object:
             rest = original(collator, feature)
-            if self.fetching and rest is not feature and self.observer().is_active():
+            state = self.fetching[-1] if self.fetching else None
+            if state is not None and state.batches < EXAMINED_BATCHES and self.observer().is_active():
                 with self.observer().observing("columns"):
                     for name in feature.keys() - rest.keys():
                         value = feature[name]
                         if isinstance(value, (int, float)):
-                            self.fetching[-1].columns.setdefault(name, set()).add(float(value))
+                            state.removed_columns.setdefault(name, set()).add(float(value))
             return rest
 
         return _remove_columns
@@ -498,7 +515,7 @@ def install(observer: Callable[[], Observer]) -> None:
 
 
 def storages(tensors: Iterable[Tensor]) -> set[int]:
-    """Return the addresses of the storages of dense tensors."""
+    """Return the addresses of the storages of dense tensors, without empty storages."""
     return {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.layout == torch.strided} - {0}
 
 

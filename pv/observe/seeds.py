@@ -19,7 +19,7 @@ STEPS = 32
 
 
 class Seeds:
-    """The last seed since the previous step, and the states of the generators at the first forward after it.
+    """The last seed since the previous step, and the states of the generators at the first forward after this seed.
 
     Args:
         observer: The observer of this process.
@@ -28,29 +28,29 @@ class Seeds:
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
         self.facts: Optional[Event] = None
-        """Facts about the last call of `torch.manual_seed` since the previous step; None without one.
+        """Facts about the last call of `torch.manual_seed` since the previous step; None without such a call.
 
-        `start`, `before` and `after` are fingerprints of the states right after the call, and before and after the
-        first forward with gradients. `evaluated` tells whether there was a forward without gradients before.
+        `start`, `before` and `after` are hashes of the generators' states: right after the call, before the first
+        forward with gradients, and after this forward. `evaluated` is True if a forward without gradients came before.
         """
 
     def record_seed(self, seed: object, at: str) -> None:
         """Record a call of `torch.manual_seed` after the call."""
         if self.observer.steps < STEPS and not self.observer.in_module:
-            self.facts = {"seed": str(seed), "at": at, "start": _fingerprint(), "evaluated": False}
+            self.facts = {"seed": str(seed), "at": at, "start": _hash_of_states(), "evaluated": False}
 
     def begin_forward(self, grad: bool) -> None:
         """Record the call of an outermost module before the call."""
         if self.facts is not None and "before" not in self.facts:
             if grad:
-                self.facts["before"] = _fingerprint()
+                self.facts["before"] = _hash_of_states()
             else:
                 self.facts["evaluated"] = True
 
     def end_forward(self) -> None:
         """Record the call of an outermost module after the call."""
         if self.facts is not None and "before" in self.facts and "after" not in self.facts:
-            self.facts["after"] = _fingerprint()
+            self.facts["after"] = _hash_of_states()
 
     def at_step(self) -> Optional[Event]:
         """Return and remove the facts since the previous step; None if no seed was set, or no forward followed."""
@@ -58,7 +58,7 @@ class Seeds:
         return facts if facts is not None and "after" in facts else None
 
 
-def _fingerprint() -> int:
+def _hash_of_states() -> int:
     """Return a hash of the states of the generators of the CPU and of the current CUDA device."""
     state = zlib.crc32(torch.get_rng_state().numpy().tobytes())
     if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():

@@ -1,8 +1,9 @@
-"""Facts about parameters that FSDP1 or FSDP2 (`fully_shard`) shards. With FSDP2, a parameter is a DTensor of a shard.
+"""Facts about parameters that FSDP1 or FSDP2 (`fully_shard`) shards.
 
-FSDP2 adds a reduced gradient to the shard inside the DTensor, which does not change the version counter of the DTensor.
-Without synchronisation (`set_requires_gradient_sync(False)`), gradients stay on the whole parameters, which the
-optimizer does not hold, until a later backward pass reduces them.
+With FSDP2, a parameter is a DTensor, which contains the shard of this rank. FSDP2 adds a reduced gradient to this
+shard, which does not change the version counter of the DTensor. Without synchronisation
+(`set_requires_gradient_sync(False)`), gradients stay on the whole parameters, which the optimizer does not hold, until
+a later backward pass reduces them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def version(tensor: Tensor) -> int:
-    """Return the version counter of a tensor; of a DTensor, the sum of its counter and that of the local shard."""
+    """Return the version counter of a tensor; for a DTensor, the sum of the counters of the DTensor and its shard."""
     part = local(tensor)
     return tensor._version if part is tensor else tensor._version + part._version
 
@@ -33,19 +34,19 @@ def is_as_before(p: Tensor, versions: dict[int, tuple[weakref.ref[Tensor], int]]
 
     Args:
         p: The parameter.
-        versions: By id of a parameter: its gradient at that time, as a weak reference, and the gradient's `version`.
+        versions: By id of a parameter: its gradient, as a weak reference, and the `version` of the gradient.
     """
     stored = versions.get(id(p))
     return stored is not None and p.grad is not None and stored[0]() is p.grad and stored[1] == version(p.grad)
 
 
 def is_shard(tensor: Tensor) -> bool:
-    """Return whether other ranks hold other elements of a tensor."""
+    """Return whether a tensor is a DTensor of which every rank holds other elements."""
     return any(placement.is_shard() for placement in getattr(tensor, "placements", ()))
 
 
 def is_partial(tensor: Tensor) -> bool:
-    """Return whether a tensor is a 2-norm or a sum over the local shard that is not yet reduced over ranks."""
+    """Return whether a tensor is a sum, or a 2-norm, over the local shard that is not yet reduced over ranks."""
     placements = getattr(tensor, "placements", ())
     return any(placement.is_partial() and getattr(placement, "norm_type", 2) == 2 for placement in placements)
 
@@ -66,6 +67,7 @@ class Shards:
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         self._groups: list[weakref.ref[Any]] = []
+        """The groups of parameters that FSDP2 shards together."""
         self._flat: list[weakref.ref[nn.Module]] = []
         """The FSDP1 modules."""
         for module in modules:
@@ -87,7 +89,7 @@ class Shards:
         gradients: dict[int, Tensor] = {}
         for group in self._live_groups():
             for part in group.fsdp_params:
-                # The first backward pass leaves the gradient in `grad`; sums of several passes are stored separately.
+                # The gradient of one backward pass is in `grad`. Sums over several passes are in another attribute.
                 gradient: Optional[Tensor] = getattr(part, "unsharded_accumulated_grad", None)
                 whole = getattr(part, "_unsharded_param", None)
                 if gradient is None and whole is not None:
@@ -102,5 +104,5 @@ class Shards:
         return {id(p) for module in modules for p in module.parameters()}
 
     def divides_otherwise(self) -> bool:
-        """Return whether the script has set a divisor of gradients in FSDP2; the default is the number of ranks."""
+        """Return whether the script has set its own divisor of gradients in FSDP2, instead of the number of ranks."""
         return any(getattr(group, "gradient_divide_factor", None) is not None for group in self._live_groups())

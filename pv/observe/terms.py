@@ -1,9 +1,15 @@
-"""Detect terms of a loss that have no gradient, because they were added as numbers: `loss = ce + penalty.item()`.
+"""Facts about the terms of a loss, from the autograd graph of the root of a backward pass.
+
+Terms without a gradient, because they were added as numbers (`loss = ce + penalty.item()`), are found in three steps:
 
 1. `Terms` records the losses of `torch.nn.functional`, and the numbers that the script takes from tensors.
-2. When a backward pass begins, the graph of its root shows whether it is a sum of these losses, times constants, and of
-   a number (`describe`).
+2. When a backward pass begins, `Terms.describe` checks in the graph of its root whether the root is a sum of these
+   losses, times constants, and of a number.
 3. The trace gets the value of the root and all candidates for that number. A claim compares them.
+
+Also recorded are losses without a backward pass (`Terms.dropped`), penalties from a derivative without a graph
+(`Terms.constant_derivative`), sums of losses that keep their graphs (`history_of`), and the number of micro-batches by
+which a library divides a loss (`accumulation_plan`).
 """
 
 from __future__ import annotations
@@ -21,43 +27,52 @@ if TYPE_CHECKING:
     from .trace import Event
 
 FRAMES = 12
-"""Frames of the call stack in which a library that accumulates gradients is searched."""
+"""Number of frames of the call stack in which a library that accumulates gradients is searched."""
 STEPS = 20
 """Number of first optimizer steps whose terms are recorded."""
-MAX_TERMS, MAX_NODES = 16, 64
-LEAST_HISTORY, MAX_HISTORY, MAX_HISTORIES = 10, 500, 20
-"""Limits for sums of losses with a graph: steps of a sum, nodes of its graph, and events of a process."""
-# Prefixes of the names of autograd nodes: those that multiply by a constant, and those that leave the sum of the
-# elements unchanged.
+MAX_TERMS = 16
+"""Largest number of losses, and of numbers, between two backward passes that are recorded."""
+MAX_NODES = 64
+"""Largest number of nodes of the graph of a sum that are visited."""
+LEAST_HISTORY = 10
+"""Smallest number of steps whose losses a sum must contain to be recorded as a `history`."""
+MAX_HISTORY = 500
+"""Largest number of nodes of the graph of such a sum that are visited."""
+MAX_FACTORS = 12
+"""Largest number of constant factors of a loss that are skipped."""
+MAX_HISTORIES = 20
+"""Largest number of `history` events of a process."""
 FACTORS = ("MulBackward", "DivBackward", "NegBackward")
+"""Prefixes of the names of autograd nodes that multiply by a constant if they have one differentiable input."""
 MOVES = ("SumBackward", "StackBackward", "View", "ReshapeAlias", "Squeeze", "Unsqueeze", "ToCopy")
+"""Prefixes of the names of autograd nodes that leave the sum of the elements unchanged."""
 METADATA_KEY, ROOT_KEY = "pv.observe", "pv.observe.root"
 """The keys of entries in the metadata of a node of a graph."""
 
 
 class Mark:
-    """An object in the metadata of the node of a loss. It has no other owner, so it dies with the node."""
+    """An object in the metadata of the node of a loss. Nothing else references it, so it is freed with the node."""
 
     def __init__(self, owner: Terms, position: int) -> None:
         self.owner, self.position = owner, position
 
 
-class Computed:
+class ComputedLoss:
     """A loss that was computed since the last backward pass began.
 
     Attributes:
         key: The key of the line.
         at: "path:line" of the call.
         source: A number that identifies the inputs of the model's last call.
-        mark: A weak reference to the mark of its node.
-        used: Whether a backward pass has computed its gradient.
-        place: The address of its storage.
-        shown: Whether the script has read its value as a number, such as for a log.
+        mark: A weak reference to the mark of the loss's node.
+        used: Whether a backward pass has computed the gradient of the loss.
+        address: The address of the storage of the loss.
+        shown: Whether the script has read the value of the loss as a number, such as for a log.
     """
 
-    def __init__(self, key: int, at: str, source: object, mark: Mark, place: int) -> None:
+    def __init__(self, key: int, at: str, source: object, mark: Mark, address: int) -> None:
         self.key, self.at, self.source, self.mark = key, at, source, weakref.ref(mark)
-        self.place = place
+        self.address = address
         self.used = self.shown = False
 
 
@@ -69,21 +84,21 @@ class Terms:
         """Scalar losses: key, line, and value. The mark of the node has the position in this list."""
         self.numbers: list[tuple[int, str, object]] = []
         """Numbers that were taken from tensors that need a gradient: key, line, and value."""
-        self.computed: list[Computed] = []
+        self.computed: list[ComputedLoss] = []
         """The same losses, with their marks."""
         self.dropped: list[Event] = []
-        """The losses that got no gradient in the last backward pass, and whether their node was freed."""
+        """The losses that got no gradient before the last call of `describe`, and whether their node was freed."""
         self.histories = 0
         """Number of `history` events."""
         self.with_gradient: set[int] = set()
         """The keys of the losses and numbers whose tensor got a gradient."""
         self.derivative = ""
         """The line of the last `autograd.grad` with respect to inputs, without a graph, since the last forward."""
-        self.derived: set[Any] = set()
-        """The nodes of the graph of its outputs."""
+        self._derived_nodes: set[Any] = set()
+        """The nodes of the graph of the tensors that this call differentiated."""
 
     def add_loss(self, observer: Observer, key: int, at: str, loss: Tensor) -> None:
-        """Record a loss that needs a gradient.
+        """Record a loss if it needs a gradient.
 
         Args:
             observer: The observer of the process.
@@ -98,9 +113,9 @@ class Terms:
             self.losses.append((key, at, loss.detach()))
             last = observer._last_forward
             source = last["inputs"][-1] if last is not None and last["grad"] and last["inputs"] else 0
-            self.computed.append(Computed(key, at, source, mark, loss.untyped_storage()._cdata))
+            self.computed.append(ComputedLoss(key, at, source, mark, loss.untyped_storage()._cdata))
             loss.register_hook(functools.partial(self._add_gradient, key))
-            loss.register_hook(functools.partial(_use, self.computed[-1]))
+            loss.register_hook(functools.partial(_mark_as_used, self.computed[-1]))
 
     def add_number(self, observer: Observer, tensor: Tensor, value: object) -> None:
         """Record that the script takes a number from a tensor that needs a gradient, as `item` does.
@@ -128,45 +143,50 @@ class Terms:
         Args:
             tensor: The tensor. A detached tensor shares the storage of the loss, which identifies the loss.
         """
-        place = tensor.untyped_storage()._cdata
+        address = tensor.untyped_storage()._cdata
         for loss in self.computed:
-            loss.shown = loss.shown or loss.place == place
+            loss.shown = loss.shown or loss.address == address
 
     def add_derivative(self, observer: Observer, outputs: object, inputs: object, has_graph: bool) -> None:
         """Record a call of `torch.autograd.grad`.
 
         Args:
             observer: The observer of the process.
-            outputs: What is differentiated.
-            inputs: The tensors with respect to which derivatives are computed. Parameters do not count.
+            outputs: The tensor, or the tensors, that are differentiated.
+            inputs: The tensors with respect to which derivatives are computed. The call is recorded if none of them is
+                a parameter.
             has_graph: Whether `create_graph` is set, so that the derivatives can be differentiated.
         """
         tensors = [inputs] if isinstance(inputs, Tensor) else inputs if isinstance(inputs, (list, tuple)) else []
         non_parameters = [x for x in tensors if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)]
         if non_parameters and len(non_parameters) == len(tensors) and observer.steps < STEPS:
             self.derivative = "" if has_graph else observer.sites.find()[0]
-            self.derived = _nodes_of(outputs)
+            self._derived_nodes = _nodes_of(outputs)
 
     def constant_derivative(self, roots: object) -> str:
         """Return the line of the last derivative if the root of a backward pass is a sum with a constant; else "".
 
-        The constant may be a penalty that is computed from the derivative. A derivative of the loss itself, or of a
-        part of it, is left out: it may be a measurement, a weight of a loss, or the step to an adversarial input. The
-        outputs that a penalty differentiates are no part of the loss.
+        The constant may be a penalty that is computed from the derivative. The tensors that a penalty differentiates
+        are no part of the loss. A derivative of the loss itself, or of a part of it, is therefore left out: it may be a
+        measurement, a weight of a loss, or the step to an adversarial input.
+
+        Args:
+            roots: The tensor, or the tensors, whose backward pass begins.
         """
         at, self.derivative = self.derivative, ""
-        derived, self.derived = self.derived, set()
-        if not at or derived & _nodes_of(roots):
+        derived_nodes, self._derived_nodes = self._derived_nodes, set()
+        if not at or derived_nodes & _nodes_of(roots):
             return ""
-        root = roots if isinstance(roots, Tensor) else roots[0] if isinstance(roots, (list, tuple)) and roots else None
-        waiting = [root.grad_fn] if at and isinstance(root, Tensor) and root.numel() == 1 else []
+        root = _first_tensor(roots)
+        waiting = [root.grad_fn] if root is not None and root.numel() == 1 else []
+        # Visit the graph from the root, through sums and constant factors.
         for _ in range(MAX_NODES):
             node: Any = waiting.pop() if waiting else None
             if node is None:
                 return ""
-            parts = [function for function, _ in node.next_functions if function is not None]
+            parts = _inputs_of(node)
             if type(node).__name__.startswith(("AddBackward", "SubBackward")):
-                if len(parts) < 2:
+                if len(parts) < 2:  # the other operand is a constant
                     return at
                 waiting += parts
             elif type(node).__name__.startswith((*MOVES, *FACTORS)) and len(parts) == 1:
@@ -174,6 +194,7 @@ class Terms:
         return ""
 
     def _add_gradient(self, key: int, gradient: Optional[Tensor]) -> None:
+        """Record that the tensor of a loss or number got a gradient: a hook of this tensor."""
         if gradient is not None:
             self.with_gradient.add(key)
 
@@ -200,42 +221,45 @@ class Terms:
                 for loss in computed
                 if not loss.used
             ]
-        root = roots if isinstance(roots, Tensor) else roots[0] if isinstance(roots, (list, tuple)) and roots else None
-        if not losses or not isinstance(root, Tensor) or root.numel() != 1 or root.grad_fn is None:
+        root = _first_tensor(roots)
+        if not losses or root is None or root.numel() != 1 or root.grad_fn is None:
             return None
-        leaves, with_number = self._terms(root.grad_fn)
-        if not with_number or not leaves <= set(range(len(losses))):
+        positions, has_number = self._terms_of(root.grad_fn)
+        if not has_number or not positions <= set(range(len(losses))):
             return None
         # A candidate is not a term of the graph, and has no gradient from another path.
-        taken = {losses[position][0] for position in leaves}
-        cut = [
+        keys = {losses[position][0] for position in positions}
+        candidates = [
             {"key": key, "at": at, "value": value}
             for key, at, value in [*losses, *numbers]
-            if key not in taken and key not in self.with_gradient
+            if key not in keys and key not in self.with_gradient
         ]
-        return {"value": root.detach().reshape(()).clone(), "losses": sorted(taken), "cut": cut} if cut else None
+        if not candidates:
+            return None
+        return {"value": root.detach().reshape(()).clone(), "losses": sorted(keys), "cut": candidates}
 
-    def _terms(self, root: Any) -> tuple[set[int], bool]:
+    def _terms_of(self, root: Any) -> tuple[set[int], bool]:
         """Return the positions of the losses in a sum, and whether a number is added to them.
 
-        Other graphs give (set(), False).
+        Args:
+            root: The node of the sum. Any other node gives (set(), False).
         """
-        waiting, with_number = [root], False
-        leaves: set[int] = set()
-        # The graph is walked from the root through sums and constant factors; any other operation ends the search.
+        waiting, has_number = [root], False
+        positions: set[int] = set()
+        # Visit the graph from the root, through sums and constant factors. Any other operation ends the search.
         for _ in range(MAX_NODES):
             if not waiting:
-                return leaves, with_number
+                return positions, has_number
             node = waiting.pop()
             mark = node.metadata.get(METADATA_KEY)
             if mark is not None and mark.owner is self:
-                leaves.add(mark.position)
+                positions.add(mark.position)
                 continue
             name = type(node).__name__
-            parts = _parts_of(node)
+            parts = _inputs_of(node)
             if name.startswith(("AddBackward", "SubBackward")):
-                # An addition with one differentiable operand has a number, or a detached tensor, as the other.
-                with_number = with_number or len(parts) < 2
+                # If an addition has one differentiable operand, the other is a number or a detached tensor.
+                has_number = has_number or len(parts) < 2
             elif not name.startswith(MOVES) and not (name.startswith(FACTORS) and len(parts) == 1):
                 break
             if not parts:
@@ -245,24 +269,32 @@ class Terms:
 
 
 def mark_root(root: object, steps: int) -> None:
-    """Store the number of ended steps at the node of a loss whose backward pass begins, below constant factors."""
+    """Store the number of ended steps at the node of a loss whose backward pass begins; see `history_of`.
+
+    Args:
+        root: The root of the backward pass, such as the loss divided by a number of micro-batches.
+        steps: The number of ended steps.
+    """
     if isinstance(root, Tensor) and root.grad_fn is not None:
         _without_factors(root.grad_fn).metadata[ROOT_KEY] = steps
 
 
 def history_of(tensor: Tensor) -> int:
-    """Return the number of steps whose losses a tensor sums, if each loss had a separate backward pass.
+    """Return the number of steps whose losses a tensor sums, if every loss had a separate backward pass.
 
-    Nothing can use the graph of such a sum, but it stays in memory. Return 0 for any other tensor, and for fewer than
-    `LEAST_HISTORY` steps: the graphs of a few losses need little memory.
+    Such a sum keeps the graphs of its losses in memory, although no backward pass can use them.
+
+    Args:
+        tensor: Any tensor with a graph. The result is 0 if it is no such sum, or sums the losses of fewer than
+            `LEAST_HISTORY` steps, whose graphs need little memory.
     """
     node: Any = tensor.grad_fn
     terms: list[Any] = []
     for _ in range(MAX_HISTORY):
         name = type(node).__name__
-        parts = _parts_of(node)
+        parts = _inputs_of(node)
         if name.startswith("AddBackward") and len(parts) == 2:
-            terms.append(parts[1])  # in `total = total + loss`, the sum so far comes first
+            terms.append(parts[1])  # in `total = total + loss`, the first operand is the sum of the earlier losses
         elif name.startswith(("StackBackward", "CatBackward")):
             terms += parts
             break
@@ -274,9 +306,9 @@ def history_of(tensor: Tensor) -> int:
 
 
 def _without_factors(node: Any) -> Any:
-    """Skip nodes that multiply by a constant or leave the sum of the elements unchanged; return the next node."""
-    for _ in range(FRAMES):
-        parts = _parts_of(node)
+    """Return the first node that neither multiplies by a constant nor leaves the sum of the elements unchanged."""
+    for _ in range(MAX_FACTORS):
+        parts = _inputs_of(node)
         if len(parts) != 1 or not type(node).__name__.startswith((*FACTORS, *MOVES)):
             break
         node = parts[0]
@@ -288,31 +320,41 @@ def _nodes_of(outputs: object) -> set[Any]:
     tensors = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     waiting = [tensor.grad_fn for tensor in tensors if isinstance(tensor, Tensor) and tensor.grad_fn is not None]
     nodes = set(waiting)
-    for node in waiting:
+    for node in waiting:  # the list grows
         if len(waiting) < MAX_HISTORY:
-            parts = [part for part in _parts_of(node) if part not in nodes and not hasattr(part, "variable")]
+            # The node of a parameter, AccumulateGrad, has the attribute `variable`.
+            parts = [part for part in _inputs_of(node) if part not in nodes and not hasattr(part, "variable")]
             nodes.update(parts)
             waiting += parts
     return nodes
 
 
-def _parts_of(node: Any) -> list[Any]:
+def _inputs_of(node: Any) -> list[Any]:
+    """Return the nodes of the differentiable inputs of a node."""
     return [function for function, _ in node.next_functions if function is not None]
 
 
-def _use(loss: Computed, gradient: Optional[Tensor]) -> None:
+def _first_tensor(roots: object) -> Optional[Tensor]:
+    """Return the first root of a backward pass; None if there is no tensor."""
+    root = roots[0] if isinstance(roots, (list, tuple)) and roots else roots
+    return root if isinstance(root, Tensor) else None
+
+
+def _mark_as_used(loss: ComputedLoss, gradient: Optional[Tensor]) -> None:
     loss.used = loss.used or gradient is not None
 
 
 def accumulation_plan(frame: Optional[FrameType]) -> dict[str, object]:
-    """Return how a library accumulates gradients, as keys of a `backward` event.
-
-    `planned`: the micro-batches whose gradients `transformers.Trainer` or accelerate is asked to average, if several.
-    `divider`: the library, accelerate or Lightning, that has divided the loss by the planned micro-batches.
-    `last_step`: the number of steps after which `transformers.Trainer` ends.
+    """Return how a library accumulates gradients, as fields of a `backward` event.
 
     Args:
         frame: The frame that calls the backward pass.
+
+    Returns:
+        planned: The number of micro-batches whose gradients `transformers.Trainer` or accelerate is asked to average,
+            if it is more than one.
+        divider: The library, accelerate or Lightning, that has divided the loss by this number.
+        last_step: The number of steps after which `transformers.Trainer` ends.
     """
     state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
     plan: dict[str, object] = {}

@@ -1,7 +1,9 @@
 """Records how labels relate to the input tokens of a model: their shift, padding, and ends of texts.
 
-Only the first batches of every line with a loss are examined. Their tokens and labels are read and compared when the
-trace is flushed.
+1. `record_call` stores the arguments of the last call of a model, and `record_batch` the last batches of loaders.
+2. A loss calls `record_labels`, which searches these tensors for the tokens, masks and next tokens of its labels. Only
+   the first batches of every line with a loss are examined.
+3. When the trace is flushed, the tensors are read, and `_facts` compares them.
 
 Shapes: R rows and C columns of a matrix of tokens. Time runs along axis 1, or along axis 0 in the layout [T, B].
 """
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 BATCHES = 4
-"""Number of batches of every line that are examined."""
+"""Number of batches that are examined for every line with a loss."""
 MAX_ELEMENTS = 32_768
 """Largest number of elements of a matrix that are read; later rows are left out."""
 MAX_CALL = 4_000_000
@@ -32,6 +34,7 @@ MODELS = 4
 OFFSETS = (-1, 0, 1, 2)
 """Shifts between labels and tokens that are tried; with 1, labels are the next tokens."""
 INTEGERS = (torch.long, torch.int)
+"""Types of tokens and labels."""
 
 
 class Call:
@@ -67,11 +70,11 @@ def matrices_in(value: object) -> list[Tensor]:
     """Return up to six different tensors [R, C] in arguments or a batch, with at least 4 columns or rows."""
     from .observer import tensors_in
 
-    sources: dict[int, Tensor] = {}
+    matrices: dict[int, Tensor] = {}
     for tensor in tensors_in(value):
         if tensor.dim() == 2 and max(tensor.shape) >= 4 and tensor.layout == torch.strided:
-            sources.setdefault(id(tensor), tensor)
-    return list(sources.values())[:6]
+            matrices.setdefault(id(tensor), tensor)
+    return list(matrices.values())[:6]
 
 
 def with_copies(value: object) -> Any:
@@ -100,7 +103,17 @@ def record_call(
     grad: bool,
     at: str,
 ) -> None:
-    """Store the arguments of the last call for the next loss, and copies of the first call of a model for probes."""
+    """Store the arguments of the last call for the next loss, and copies of the first call of a model for probes.
+
+    Args:
+        observer: The observer of this process.
+        module: The module, without the wrappers of torch.
+        model: Number of the model.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        grad: Whether gradients are on. Calls without gradients are not stored.
+        at: The line of the call.
+    """
     from .observer import FLUSH_INTERVAL, tensors_in
 
     observer.call = Call(module, model, args, kwargs, at) if grad and observer.steps < FLUSH_INTERVAL else None
@@ -158,15 +171,16 @@ def record_labels(
             scored labels are those that affect the loss, and its classes are the last dimension of the scores.
         scores: The logits or log-probabilities. Their gradient shows which labels affect the loss.
     """
-    call, classes, is_by_hand = observer.call, 1 if scored is not None else -1, scored is None
+    call, is_by_hand = observer.call, scored is None
+    class_axis = -1 if is_by_hand else 1
     if call is None or not scores.requires_grad or scores.dim() < 2:
         return
     if scored is None:
         scored = torch.ones_like(labels, dtype=torch.bool)
     if len(call.losses) < BATCHES:
-        place = scores.untyped_storage().data_ptr()
-        output = call.outputs.index(place) if place in call.outputs else None
-        call.losses.append((labels.detach().clone(), scored.clone(), scores.shape[classes], output))
+        address = scores.untyped_storage().data_ptr()
+        output = call.outputs.index(address) if address in call.outputs else None
+        call.losses.append((labels.detach().clone(), scored.clone(), scores.shape[class_axis], output))
     if observer.label_batches.get(key, 0) >= BATCHES:
         return
     candidates = [t for t in call.matrices() if t.device == labels.device]
@@ -175,15 +189,14 @@ def record_labels(
         return
     observer.label_batches[key] = observer.label_batches.get(key, 0) + 1
     shape = inputs[0].shape
-    masks = [t for t in candidates if t.shape == shape and not any(t is one for one in inputs[:1])][:4]
-    held = [t for matrices in observer.matrices for t in matrices if t.dtype in INTEGERS and t.device == labels.device]
-    delivered = [t for t in held if t.shape == shape][:8]
+    masks = [t for t in candidates if t.shape == shape and t is not inputs[0]][:4]
+    delivered = [t for matrices in observer.matrices for t in matrices if t.dtype in INTEGERS and t.shape == shape]
+    delivered = [t for t in delivered if t.device == labels.device][:8]
     rows = max(1, MAX_ELEMENTS // shape[1])
-    cut = _as_rows(labels, shape)[:rows]
-    parts = [cut, _as_rows(scored, shape)[:rows], *[t[:rows] for t in (*inputs, *masks, *delivered)]]
+    matrices = [_as_rows(labels, shape), _as_rows(scored, shape), *inputs, *masks, *delivered]
+    parts = [matrix[:rows] for matrix in matrices]
     embeddings = [module for module in call.module.modules() if isinstance(module, nn.Embedding)]
-    config = getattr(call.module, "config", None)
-    end = getattr(config, "eos_token_id", None)
+    ends = getattr(getattr(call.module, "config", None), "eos_token_id", None)
     build = functools.partial(
         _facts,
         [tuple(part.shape) for part in parts],
@@ -191,14 +204,14 @@ def record_labels(
         is_by_hand,
         frozenset(module.padding_idx for module in embeddings if module.padding_idx is not None),
         any(module.weight.requires_grad for module in embeddings),
-        [token for token in (end if isinstance(end, (list, tuple)) else [end]) if isinstance(token, int)],
+        [token for token in (ends if isinstance(ends, (list, tuple)) else [ends]) if isinstance(token, int)],
     )
     late = Late([part.detach().clone() for part in parts], build)
     observer.add("labels", at=at, key=key, model=call.model, facts=late)
 
     def hook(gradient: Optional[Tensor]) -> None:
         if gradient is not None and observer.is_same_process():
-            used = gradient.detach().abs().amax(classes) > 0
+            used = gradient.detach().abs().amax(class_axis) > 0
             if used.numel() == labels.numel():
                 late.tensors.append(_as_rows(used, shape)[:rows].clone())
 
@@ -206,7 +219,7 @@ def record_labels(
 
 
 def _layouts(tokens: Tensor, labels: Tensor) -> list[int]:
-    """Return the axes that may be the time axis of labels.
+    """Return the axes of the tokens that may be the time axis of labels; [] if the labels do not belong to the tokens.
 
     Labels have as many elements as the tokens, or one element less along the time axis.
     """
@@ -216,6 +229,7 @@ def _layouts(tokens: Tensor, labels: Tensor) -> list[int]:
 
 
 def _as_rows(labels: Tensor, shape: torch.Size) -> Tensor:
+    """Return labels in the layout of the tokens: [R, C], or with one row or one column less."""
     rows, columns = shape
     if labels.numel() == rows * (columns - 1):
         return labels.reshape(rows, columns - 1)
@@ -231,39 +245,42 @@ def _facts(
     ends: list[int],
     *lists: list[float],
 ) -> Event:
-    """Return facts about one batch from the values of its matrices.
+    """Return the `facts` of a `labels` event from the values of its matrices.
 
     Args:
         shapes: Shapes of labels, scored, inputs, masks and delivered tensors.
         counts: Numbers of inputs, masks and delivered tensors.
-        is_by_hand: Whether the scored labels are those that have a gradient.
+        is_by_hand: Whether the loss is handwritten: its scored labels are the labels with a gradient.
         padding: The `padding_idx` of the model's embeddings.
         embeddings_train: Whether an embedding is trained.
         ends: The tokens that end a text, by the configuration of the model.
-        lists: The values of the matrices; then, if it is known, whether the labels have a gradient.
+        lists: The values of the matrices; then, if it is known, whether every label has a gradient.
     """
     tensors = [torch.tensor(values).reshape(shape) for values, shape in zip(lists, shapes)]
     labels, scored = tensors[0].long(), tensors[1] != 0
     inputs = [tensor.long() for tensor in tensors[2 : 2 + counts[0]]]
     masks = tensors[2 + counts[0] : 2 + counts[0] + counts[1]]
     delivered = [tensor.long() for tensor in tensors[2 + counts[0] + counts[1] :]]
-    used = scored & (torch.tensor(lists[len(shapes)]).reshape(shapes[0]) != 0) if len(lists) > len(shapes) else scored
+    used = scored
+    if len(lists) > len(shapes):
+        used = scored & (torch.tensor(lists[len(shapes)]).reshape(shapes[0]) != 0)
     scored = used if is_by_hand else scored
     # In a translation, labels are the next tokens of the target, not of the source, so all inputs are tried. Masks, and
     # labels that the model itself gets as an argument, are not inputs in this sense.
-    targets = [x for x in inputs if x.shape == inputs[0].shape and is_text(x) and not _is_next(inputs[0], x)]
-    tokens = next((x for x in (inputs[0], *targets) if _is_followed(x, labels, scored)), inputs[0])
-    inputs = [tokens, *(x for x in inputs if x is not tokens)]
+    first = inputs[0]
+    targets = [x for x in inputs if x.shape == first.shape and is_text(x) and not _contains_next(first, x)]
+    tokens = next((x for x in (first, *targets) if _has_next_as_labels(x, labels, scored)), first)
+    others = [*(x for x in inputs if x is not tokens), *masks, *delivered]
     facts: Event = {
         "scored": int(scored.sum()),
         "kinds": int(labels[scored].unique().numel()),
         "shift": shifts(tokens, labels, scored) if is_text(tokens) else [],
         "embeddings_train": embeddings_train,
-        "delivered": any(_is_next(tokens, other) for other in (*inputs[1:], *masks, *delivered)),
+        "delivered": any(_contains_next(tokens, tensor) for tensor in others),
     }
     if labels.shape == tokens.shape:
-        facts["masked"] = _masked(tokens, labels, scored)
-    mask = next((real for real in (_mask(other) for other in masks) if real is not None), None)
+        facts["masked"] = _most_frequent_input(tokens, labels, scored)
+    mask = next((real for real in map(_mask, masks) if real is not None), None)
     if labels.shape[0] == tokens.shape[0] and is_text(tokens):
         facts["padding"] = _padding(tokens, labels, scored, used, mask, padding, ends)
         facts["ends"] = _ends(tokens, labels, scored, mask)
@@ -276,11 +293,13 @@ def is_text(tokens: Tensor) -> bool:
 
 
 def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[Event]:
-    """Return, for every possible time axis, how many labels equal the token at a shifted position.
+    """Return, for every possible time axis, the number of labels that equal the token at a shifted position.
 
     Returns:
-        axis: 1 or 0. counts: By offset: the number of scored labels at t that equal the token at t + offset, and the
-        number of scored labels that have such a token. wraps: Whether the labels are the tokens rolled by one.
+        axis: 1 or 0.
+        counts: By offset: the number of scored labels at t that equal the token at t + offset, and the number of scored
+            labels that have such a token.
+        wraps: Whether the labels are the tokens rolled by one.
     """
     result = []
     for axis in (1, 0):
@@ -300,7 +319,7 @@ def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[Event]:
     return result
 
 
-def _is_followed(tokens: Tensor, labels: Tensor, scored: Tensor) -> bool:
+def _has_next_as_labels(tokens: Tensor, labels: Tensor, scored: Tensor) -> bool:
     """Return whether at least 90 % of the scored labels are the next token of their row."""
     if labels.shape[0] != tokens.shape[0]:
         return False
@@ -310,8 +329,12 @@ def _is_followed(tokens: Tensor, labels: Tensor, scored: Tensor) -> bool:
     return bool(part.any()) and int(equal.sum()) >= 0.9 * int(part.sum())
 
 
-def _is_next(tokens: Tensor, other: Tensor) -> bool:
-    """Return whether another tensor already contains the next token at nearly every position."""
+def _contains_next(tokens: Tensor, other: Tensor) -> bool:
+    """Return whether another tensor already contains the next token at nearly every position.
+
+    Negative elements are ignored labels. Texts of equal tokens show nothing, so the current token must differ from the
+    next one at half of the positions.
+    """
     if other.shape != tokens.shape or (other.is_floating_point() and not bool((other == other.long()).all())):
         return False
     valid = other[:, :-1] >= 0
@@ -327,19 +350,24 @@ def _mask(mask: Tensor) -> Optional[Tensor]:
     """
     if not bool(((mask == 0) | (mask == 1)).all()) or bool((mask == mask.reshape(-1)[0]).all()):
         return None
+    # Padding on the right: every row begins with a real token, and no real token follows padding. For padding on the
+    # left, the same holds for reversed rows.
     for real in (mask != 0, mask == 0):
-        for run in (real, real.flip(1)):
-            if bool((run.long().diff(dim=1) <= 0).all()) and bool(run[:, 0].all()):
+        for rows in (real, real.flip(1)):
+            if bool((rows.long().diff(dim=1) <= 0).all()) and bool(rows[:, 0].all()):
                 return real
     return None
 
 
-def _masked(tokens: Tensor, labels: Tensor, scored: Tensor) -> Optional[dict[str, int]]:
-    """Return the most frequent input token at scored positions, with counts; None if no or all positions are scored.
+def _most_frequent_input(tokens: Tensor, labels: Tensor, scored: Tensor) -> Optional[dict[str, int]]:
+    """Return the most frequent input token at scored positions: the mask token of a masked language model.
 
     Returns:
-        token: The token. scored, elsewhere: Its counts at scored and at other positions. labels: Its count among the
-        scored labels.
+        token: The token.
+        scored: Its count at scored positions.
+        elsewhere: Its count at other positions.
+        labels: Its count among the scored labels.
+        None if no position is scored, or all are.
     """
     if not bool(scored.any()) or bool(scored.all()):
         return None
@@ -355,6 +383,7 @@ def _masked(tokens: Tensor, labels: Tensor, scored: Tensor) -> Optional[dict[str
 
 def trailing(tokens: Tensor) -> Tensor:
     """Return the length of the run of equal tokens at the end of every row, [R]."""
+    # From the last token backwards, the cumulative product is 1 until the first different token.
     return (tokens == tokens[:, -1:]).flip(1).long().cumprod(1).sum(1)
 
 
@@ -369,7 +398,7 @@ def _padding(
 ) -> Optional[dict[str, object]]:
     """Return facts about the labels at padding; None if all rows have the same padding, or a row is padding only.
 
-    Padding is found by a mask, or else as the longest run of equal tokens at the end of a row.
+    Padding is found by a mask. Without a mask, the padding token is the token of the longest run at the end of a row.
 
     Args:
         tokens: The input tokens, [R, C].
@@ -380,51 +409,53 @@ def _padding(
         declared: The `padding_idx` of the model's embeddings.
         ends: The tokens that end a text, by the configuration of the model.
     """
-    where = ""
     if mask is not None and tokens[~mask].unique().numel() == 1:
-        pad, is_padding, where = int(tokens[~mask][0]), ~mask, "the mask"
+        pad, is_padding, source = int(tokens[~mask][0]), ~mask, "the mask"
     else:
         run = trailing(tokens)
         pad = int(tokens[run.argmax(), -1])
         run = torch.where(tokens[:, -1] == pad, run, torch.zeros_like(run))
         is_padding = torch.arange(tokens.shape[1]) >= tokens.shape[1] - run[:, None]
-        where = "padding_idx" if pad in declared and not bool((tokens == pad)[~is_padding].any()) else ""
+        source = "padding_idx" if pad in declared and not bool((tokens == pad)[~is_padding].any()) else ""
     lengths = is_padding.sum(1)
     if lengths.unique().numel() < 2 or bool((lengths == tokens.shape[1]).any()):
         return None
     # The last label of every row that is not padding. If it is the same in all rows, it is the end of a text.
-    places = torch.arange(labels.shape[1]) * (scored & (labels != pad))
-    last = labels.gather(1, places.argmax(1, keepdim=True)).unique()
-    tokens_in_texts = int((tokens[~is_padding] == pad).sum())
+    positions = torch.arange(labels.shape[1]) * (scored & (labels != pad))
+    last = labels.gather(1, positions.argmax(1, keepdim=True)).unique()
+    pads_in_texts = int((tokens[~is_padding] == pad).sum())
     # With padding on the left, the label of the last padding may be the first token of the text.
     is_padding[:, :-1] &= is_padding[:, 1:]
     is_padding = is_padding[:, : labels.shape[1]]
-    there, elsewhere = labels[is_padding & scored], labels[~is_padding & scored]
-    # Positions before a different label of the row. Later positions may be padding of labels of another length.
-    different = ~is_padding & scored & (labels != (there[0] if len(there) else -1))
+    at_padding = labels[is_padding & scored]
+    # Positions before a label of the row that differs from the label of padding. Later positions may be padding of
+    # labels of another length.
+    different = ~is_padding & scored & (labels != (at_padding[0] if len(at_padding) else -1))
     inside = different.flip(1).long().cummax(1).values.flip(1) == 1
     return {
         "token": pad,
-        "declared": where,
+        "declared": source,
         "positions": int(is_padding.sum()),
-        "scored": int((is_padding & scored).sum()),
+        "scored": len(at_padding),
         "used": int((is_padding & used).sum()),
-        "label": int(there[0]) if len(there) and bool((there == there[0]).all()) else None,
-        "same_label_elsewhere": int((inside & ~different & ~is_padding & scored).sum()) if len(there) else 0,
-        "scored_elsewhere": len(elsewhere),
+        "label": int(at_padding[0]) if at_padding.unique().numel() == 1 else None,
+        "same_label_elsewhere": int((inside & ~different & ~is_padding & scored).sum()) if len(at_padding) else 0,
+        "scored_elsewhere": int((~is_padding & scored).sum()),
         "ignored_elsewhere": int((~is_padding & ~scored).sum()),
-        "in_texts": tokens_in_texts,
+        "in_texts": pads_in_texts,
         "ends": ends or ([int(last)] if last.numel() == 1 and len(tokens) > 2 else []),
     }
 
 
 def _ends(tokens: Tensor, labels: Tensor, scored: Tensor, mask: Optional[Tensor]) -> Optional[dict[str, object]]:
-    """Return facts about rows whose last real token is also the padding token: whether this token is scored as a label.
+    """Return facts about rows whose last real token equals the padding token: whether it is scored as a label.
 
-    Without a mask, only the longest row shows that the padding token also ends texts. Return None if no row is known to
-    end with the padding token.
+    Without a mask, the first of the equal tokens at the end of a row counts as the last real token. Then only a row
+    without padding (`shortest_padding` is 0) shows that the padding token also ends texts. Return None if no row is
+    known to end with the padding token.
     """
     rows = torch.arange(len(tokens))
+    # `real`: number of real tokens of every row, with the token that ends the text.
     if mask is not None and bool(mask[:, 0].all()):  # padding on the right
         real = mask.sum(1)
         if bool(mask.all()) or tokens[~mask].unique().numel() != 1:
@@ -436,10 +467,10 @@ def _ends(tokens: Tensor, labels: Tensor, scored: Tensor, mask: Optional[Tensor]
         pad = int(tokens[run.argmax(), -1])
         real = tokens.shape[1] - run + 1
         ends = tokens[:, -1] == pad
-    chosen = ends & (real >= 4)
-    if not bool(chosen.any()) or labels.shape[1] < tokens.shape[1] - 1:
+    ends &= real >= 4
+    if not bool(ends.any()) or labels.shape[1] < tokens.shape[1] - 1:
         return None
-    rows, last = rows[chosen], real[chosen] - 1
+    rows, last = rows[ends], real[ends] - 1
     # The label at t is the token at t + 1.
     return {
         "token": pad,

@@ -69,10 +69,14 @@ class CallSites:
         # Code of `python -c` and `python -` has a file name in angle brackets, like code that libraries generate.
         self._main = getattr(sys.modules.get("__main__"), "__file__", None) or "<string>"
         self._kinds: dict[str, str] = {}
+        """By source file: its kind."""
         self._keys: dict[tuple[object, ...], int] = {}
-        self._shown: dict[str, str] = {}
+        """By file and instruction of the innermost frames: the number of the call."""
+        self._paths: dict[str, str] = {}
+        """By source file: its path in messages, relative to the working folder if the file is in this folder."""
 
     def _kind(self, file: str) -> str:
+        """Return "user", "library" or "skipped" for a source file."""
         kind = self._kinds.get(file)
         if kind is None and file.startswith("<") and file != self._main:  # generated code, and `frames.HIDDEN`
             kind = self._kinds[file] = "skipped"
@@ -89,21 +93,22 @@ class CallSites:
         """Return whether a source file belongs to the user, not to an installed library."""
         return self._kind(file) == "user"
 
-    def _place(self, frame: FrameType) -> str:
+    def _line_of(self, frame: FrameType) -> str:
+        """Return "path:line" of a frame."""
         file = frame.f_code.co_filename
-        if file not in self._shown:
+        if file not in self._paths:
             real = Path(file).resolve()
             try:
-                self._shown[file] = str(real.relative_to(Path.cwd()))
+                self._paths[file] = str(real.relative_to(Path.cwd()))
             except (ValueError, OSError):
-                self._shown[file] = str(real)
-        return f"{self._shown[file]}:{frame.f_lineno}"
+                self._paths[file] = str(real)
+        return f"{self._paths[file]}:{frame.f_lineno}"
 
     def find(self, depth: int = 2) -> tuple[str, int]:
         """Return "path:line" of the current line of the user's code, and a number that identifies the call.
 
-        Two calls on one line have different numbers, and so have two callers of one helper. The number is the same on
-        every rank.
+        Two calls on one line have different numbers, and so do the calls of one helper by two callers. The number is
+        the same on every rank. It is computed from the six innermost frames only, to limit the cost.
 
         Args:
             depth: Number of frames to skip, from the frame of this method.
@@ -119,15 +124,15 @@ class CallSites:
                     calls.append((frame.f_code.co_filename, frame.f_lasti))
                     codes.append(frame.f_code)
                 if kind == "user":
-                    user = user or self._place(frame)
+                    user = user or self._line_of(frame)
                 else:
-                    library = library or self._place(frame)
+                    library = library or self._line_of(frame)
             frame = frame.f_back
-        # `f_lasti` distinguishes two calls on one line. Only six frames are used, to limit the cost.
+        # `f_lasti`, the offset of the running instruction, distinguishes two calls on one line.
         key = tuple(calls)
         if key not in self._keys:  # crc32, since `hash` of a string is different in every process
-            places = [(file, _place_of(code, last)) for (file, last), code in zip(calls, codes)]
-            self._keys[key] = zlib.crc32(repr(places).encode())
+            positions = [(file, _position_of(code, last)) for (file, last), code in zip(calls, codes)]
+            self._keys[key] = zlib.crc32(repr(positions).encode())
         return user or library or "?", self._keys[key]
 
     def is_direct(self) -> bool:
@@ -138,23 +143,26 @@ class CallSites:
         return frame is not None and self._kind(frame.f_code.co_filename) == "user"
 
 
-def _place_of(code: CodeType, instruction: int) -> object:
-    """Return the lines and columns of an instruction; before Python 3.11, its offset.
+def _position_of(code: CodeType, offset: int) -> object:
+    """Return the lines and columns of the instruction at an offset; before Python 3.11, the offset.
 
     The offset does not identify a call in Python 3.11: a call has several instructions, and the reported one changes
     after the interpreter has specialized the call.
     """
     positions = getattr(code, "co_positions", None)
-    place = next(itertools.islice(positions(), instruction // 2, None), None) if positions is not None else None
-    return instruction if place is None or None in place else place
+    position = next(itertools.islice(positions(), offset // 2, None), None) if positions is not None else None
+    return offset if position is None or None in position else position
 
 
 class Trace:
-    """Collects the events of one process. Writes them into a file after the process has taken a step.
+    """Collects the events of one process. Writes the events into a file after the process has taken a step.
 
     Args:
         folder: The existing folder of the file.
         options: The options of the observer, which are written into the first line.
+
+    Attributes:
+        count: Number of events so far.
     """
 
     def __init__(self, folder: Path, options: dict[str, object]) -> None:
@@ -162,9 +170,12 @@ class Trace:
         self.count = 0
         self._options = options
         self._waiting: list[Event] = []
+        """The events since the last flush."""
         self._path: Optional[Path] = None
+        """The file; None before it is created."""
         self._has_step = False
         self._troubles: set[str] = set()
+        """The texts of the errors that were recorded."""
 
     def add(self, kind: str, /, **fields: object) -> Event:
         """Append an event and return it. Fields may contain tensors and `Late` values."""
@@ -215,7 +226,8 @@ class Trace:
             return False
         return True
 
-    def _start(self, rank: int) -> dict[str, object]:
+    def _start(self, rank: int) -> Event:
+        """Return the first line of the trace."""
         return {
             "event": "start",
             "n": -1,

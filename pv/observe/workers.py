@@ -1,8 +1,8 @@
 """Records random states and the rows of iterable data sets in the worker processes of data loaders.
 
 A worker writes a few lines of JSON into a file named by its process id, and the parent process adds them to its trace.
-`_worker_loop` of torch is replaced under the same name. A spawned worker imports it by name, so it gets the wrapper if
-it is observed, and the original if not.
+The private function `_worker_loop` of torch is replaced by a wrapper of the same name. A spawned worker imports the
+function by its name: this is the wrapper in an observed worker, and the original in any other.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from .observer import Observer
 
+PASSES = 4
+"""Number of first passes of a worker that are recorded."""
 STATE_BATCHES = 3
 """Number of batches of a pass after which the states of random generators are recorded."""
 ROW_BATCHES = 64
@@ -38,7 +40,7 @@ class WorkerRecorder:
         path: The file to write.
         dataset: The data set of the worker.
         number: The number of the worker.
-        tensors_in: Yields the tensors in a batch.
+        tensors_in: Called with a batch; returns its tensors.
     """
 
     def __init__(
@@ -46,9 +48,10 @@ class WorkerRecorder:
     ) -> None:
         self._path, self._dataset, self._number, self._tensors_in = path, dataset, number, tensors_in
         self.seeded: Counter[str] = Counter()
-        """By name of a global generator: how often it was seeded."""
+        """By name of a global generator: number of times that it was seeded."""
         self._fetcher: object = None
         self._pass = self._batches = 0
+        """Number of passes that have begun, and of batches of the current pass that have ended."""
 
     def begin(self, fetcher: object) -> None:
         """Record the states of random generators before the first batch of a pass."""
@@ -56,20 +59,21 @@ class WorkerRecorder:
         if fetcher is not self._fetcher:
             self._fetcher, self._batches = fetcher, 0
             self._pass += 1
-            if self._pass <= 4:
-                self._write(states=examples.generators(self._dataset))
+            if self._pass <= PASSES:
+                self._write(states=examples.generator_states(self._dataset))
 
     def end(self, batch: object) -> None:
         """Record the states of random generators after a batch, and the rows of an iterable data set."""
         self._batches += 1
-        if self._pass > 4:
+        if self._pass > PASSES:
             return
         fields: dict[str, object] = {}
         if self._batches <= STATE_BATCHES:
-            fields.update(states=examples.generators(self._dataset), drawn=examples.drawn(), seeded=dict(self.seeded))
+            states, drawn = examples.generator_states(self._dataset), examples.used_generators()
+            fields.update(states=states, drawn=drawn, seeded=dict(self.seeded))
         if self._batches <= ROW_BATCHES and isinstance(self._fetcher, fetch._IterableDatasetFetcher):
             rows = examples.row_tensor(list(self._tensors_in(batch)))
-            fields["rows"] = [] if rows is None else examples.row_numbers([examples.columns(rows)])[0]
+            fields["rows"] = [] if rows is None else examples.row_hashes([examples.columns(rows)])[0]
         if fields:
             self._write(**fields)
 
@@ -80,7 +84,11 @@ class WorkerRecorder:
 
 
 def _count_seeds(counts: Counter[str]) -> None:
-    """Wrap the functions that seed the global generators of this process, to count their calls."""
+    """Wrap the functions that seed the global generators of this process.
+
+    Args:
+        counts: Gets the number of calls, by name of the generator.
+    """
     for name, function in (("random", "seed"), ("numpy.random", "seed"), ("torch", "manual_seed")):
 
         def make(original: Callable[..., object], name: str = name) -> Callable[..., object]:
@@ -101,12 +109,12 @@ def path_of(folder: Path, pid: int) -> Path:
 
 def read(folder: Path, pid: int) -> list[dict[str, object]]:
     """Return the records that a worker has written since the last call, and remove its file."""
-    # The rename is atomic, so a line that the worker writes meanwhile goes into the old file or into a new one.
-    path, taken = path_of(folder, pid), folder / f".worker-{pid}.read"
+    # The rename is atomic, so a line that the worker writes at the same time goes into the old file or into a new one.
+    path, renamed = path_of(folder, pid), folder / f".worker-{pid}.read"
     try:
-        path.replace(taken)
-        lines = taken.read_text(encoding="utf-8").splitlines(keepends=True)
-        taken.unlink()
+        path.replace(renamed)
+        lines = renamed.read_text(encoding="utf-8").splitlines(keepends=True)
+        renamed.unlink()
     except FileNotFoundError:
         return []
     # A worker that is killed may leave half a line.
@@ -114,12 +122,12 @@ def read(folder: Path, pid: int) -> list[dict[str, object]]:
 
 
 def install(observer: Callable[[], Observer]) -> None:
-    """Wrap the loop of data workers. In a worker process, the wrapped loop wraps the functions that fetch a batch.
+    """Wrap the loop of data workers. In a worker process, the wrapper also wraps the functions that fetch a batch.
 
     Args:
         observer: Returns the observer of this process.
     """
-    # A private function, whose signature has grown in several versions, so arguments are found by name.
+    # The loop is a private function whose signature has grown in several versions, so arguments are found by name.
     original = worker._worker_loop
     signature = inspect.signature(original)
 
@@ -130,9 +138,9 @@ def install(observer: Callable[[], Observer]) -> None:
             path = path_of(observer().folder, os.getpid())
             recorder = WorkerRecorder(path, arguments["dataset"], arguments["worker_id"], observer().tensors_in)
             _count_seeds(recorder.seeded)
-            kinds: tuple[Any, ...] = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)
-            for kind in kinds:
-                kind.fetch = _wrap_fetch(kind.fetch, recorder, observer)
+            fetchers: tuple[Any, ...] = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)
+            for fetcher in fetchers:
+                fetcher.fetch = _wrap_fetch(fetcher.fetch, recorder, observer)
         original(*args, **kwargs)
 
     worker._worker_loop = _worker_loop

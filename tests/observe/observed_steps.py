@@ -24,8 +24,8 @@ class Calls(TorchFunctionMode):
         self.counts = counts
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # `row_numbers` gets what a loader has delivered to the memory of the host, and nothing else.
-        is_of_loader = sys._getframe(1).f_code.co_name == "row_numbers"
+        # `row_hashes` gets what a loader has delivered to the memory of the host, and nothing else.
+        is_of_loader = sys._getframe(1).f_code.co_name == "row_hashes"
         if getattr(func, "__name__", "") in WAITING and not is_of_loader:
             self.counts[func.__name__] += 1
         return func(*args, **(kwargs or {}))

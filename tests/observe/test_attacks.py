@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pv.suites.training_run import attacks, claims
+from pv.suites.training_run.attacks.drawn import Plan, of
+from pv.suites.training_run.attacks.resume import compared
 
 FEW = settings(max_examples=3, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 ATTACKS = [
@@ -33,3 +35,16 @@ def test_every_claim_accepts_the_correct_runs_of_an_attack(attack: Callable[...,
     )
 
     FEW(attack)(subject)
+
+
+def test_ranks_with_different_numbers_of_optimizers_are_compared() -> None:
+    plan = Plan(((((5,), (6,)),) * 3,) * 2, scale=1.0, clip=False, logits=False, stream=False)
+    first, second = compared(plan), compared(plan)
+    first.append({"event": "save", "n": len(first), "parts": ["model"], "step": 6, "at": "t.py:9"})
+    second[0]["rank"] = 1
+    for step in of(second, "step"):
+        second.insert(second.index(step), step | {"optimizer": 2})
+    run = claims.run_of([first, second], complete=True)
+    comparison = claims.Comparison(kind="extended", uncut=run, repeat=None, parts=(run, run), status=0)
+    whole = claims.Run(processes=run.processes, complete=True, comparisons=(comparison,))
+    assert claims.judge(whole, "TR-RESUME-007")["TR-RESUME-007"].tried == 2  # the optimizer that both ranks have

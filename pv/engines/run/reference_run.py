@@ -97,7 +97,7 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], fold
         folder: The folder in which the run is recorded.
     """
     from pv.observe import launch
-    from pv.suites.training_run.run import read_folder, steps_of
+    from pv.suites.training_run.run import read_folder, step_rows
 
     folder.begin()
     (folder.directory / OBSERVED).mkdir()
@@ -121,7 +121,7 @@ def execute_command(command: Sequence[str], environment: Mapping[str, str], fold
     failure = f"`{shlex.join(words)}` ended with status {status}: {last}" if status else ""
     with _trace(folder.directory / TRACE) as trace:
         for process in read_folder(folder.directory / OBSERVED, complete=True).processes:
-            for step in steps_of(process):
+            for step in step_rows(process):
                 trace({"event": "step", **step})
     folder.end({"output": output}, failure)
 

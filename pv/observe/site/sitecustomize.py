@@ -1,7 +1,7 @@
 """Start the observer when torch is imported. Python runs this file at its start if `PYTHONPATH` contains this folder.
 
 `pv` does not need to be importable: the observer is loaded from the parent folder under a separate name. At the end,
-this file runs the `sitecustomize` that it hides, if there is one.
+this file runs the next `sitecustomize` on `sys.path`, if there is one, since Python itself runs only the first.
 """
 
 import importlib.machinery
@@ -13,12 +13,14 @@ from typing import Any, Optional
 
 HERE = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 (pathlib would cost each Python of the run 5 ms)
 NAME = "_pv_observe"
+"""The name of the package `pv.observe` in this process."""
 
 
 def _load_observer() -> None:
+    """Import the observer package under `NAME`, and start the observer."""
     folder = os.path.dirname(HERE)  # noqa: PTH120 (as for HERE)
-    place = os.path.join(folder, "__init__.py")  # noqa: PTH118 (as for HERE)
-    spec = importlib.util.spec_from_file_location(NAME, place, submodule_search_locations=[folder])
+    path = os.path.join(folder, "__init__.py")  # noqa: PTH118 (as for HERE)
+    spec = importlib.util.spec_from_file_location(NAME, path, submodule_search_locations=[folder])
     assert spec is not None and spec.loader is not None
     module = sys.modules[NAME] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -54,6 +56,7 @@ class _TorchFinder:
     """
 
     _searching = False
+    """Whether the other finders are searching, which also calls this finder."""
 
     def find_spec(
         self, name: str, path: object = None, target: object = None
@@ -74,8 +77,8 @@ class _TorchFinder:
 if os.environ.get("PV_OBSERVE_TRACE") and "torch" not in sys.modules:
     sys.meta_path.insert(0, _TorchFinder())
 
-_here = next((place for place, entry in enumerate(sys.path) if os.path.realpath(entry or ".") == HERE), -1)
-_other_paths = sys.path[_here + 1 :]  # a sitecustomize in an earlier folder has run this one
-_hidden = importlib.machinery.PathFinder.find_spec("sitecustomize", _other_paths)
-if _hidden is not None and _hidden.loader is not None:
-    _hidden.loader.exec_module(importlib.util.module_from_spec(_hidden))
+# Only later folders are searched: a `sitecustomize` in an earlier folder has run this file in the same way.
+_position = next((i for i, entry in enumerate(sys.path) if os.path.realpath(entry or ".") == HERE), -1)
+_next = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path[_position + 1 :])
+if _next is not None and _next.loader is not None:
+    _next.loader.exec_module(importlib.util.module_from_spec(_next))

@@ -1,8 +1,8 @@
 """A run, read from its traces: processes, and for every process the windows of every optimizer.
 
 A *window* consists of a step of an optimizer and the backward passes whose gradients it contains. It begins with the
-last *fresh* backward pass: one before which no gradient of the optimizer was left over. The observer measures whether
-gradients are left over, so windows do not depend on how the script clears gradients.
+last *fresh* backward pass: a pass before which no gradient of the optimizer was left over. The observer measures
+whether gradients are left over, so windows do not depend on how the script clears gradients.
 """
 
 import json
@@ -18,11 +18,12 @@ from pv.errors import UsageError
 SCHEMA = "pv-trace/1"
 
 Event = Mapping[str, Any]
+"""One line of a trace; `pv/observe/trace.schema.json` describes its fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """The scored elements of one call of a loss in one backward pass.
+    """One call of a loss, and the weight of its scored elements in the gradient of one backward pass.
 
     Attributes:
         key: Identifies the call in the code; the same on every rank.
@@ -31,7 +32,7 @@ class Loss:
         labels: Number of scored elements, without class weights.
         weight: Weight of an element in the gradient, without the factor of a loss scaler.
         uniform: Whether all elements of the call have the same weight.
-        precision: Largest ratio of two measured weights that rounding explains.
+        precision: Largest ratio of two equal weights, as measured: the effect of rounding.
         value: Value of the loss; NaN if it is not known.
         reduction: The `reduction` of the loss function; "" if the loss is known only by its logits.
         rows: Number of rows of the micro-batch; 0 if it is not known.
@@ -57,50 +58,56 @@ class Pass:
         n: Position among the events of the process.
         at: The line of the backward pass.
         fresh: Whether no gradient was left over before the pass.
+        touched: Whether gradients were left over before the pass, and the script had changed them.
+        onto_clipped: Number of clipped gradients that the pass has added to.
         scale: The loss scale; 1 without one.
         losses: The losses whose gradient the pass computed.
+        forwards: Positions of the forwards whose outputs got a gradient.
+        pulls: By position of a forward: the sum of the gradient of its output, in a process with several optimizers.
+        input: Identifies the inputs of the last forward before the pass; "" if they are not known.
+        loader: The loader of these inputs; None if it is not known.
+        is_sampled: Whether losses and logits were recorded; see `--sample`.
     """
 
     n: int
     at: str
     fresh: bool
     touched: bool
-    """Whether gradients were left over before the pass, and the script had changed them."""
     onto_clipped: int
-    """Number of clipped gradients that the pass has added to."""
     scale: float
     losses: tuple[Loss, ...]
     forwards: frozenset[int]
-    """Positions of the forwards whose outputs got a gradient."""
     pulls: Mapping[int, float]
-    """By position of a forward: the sum of the gradient of its output, in a process with several optimizers."""
     input: str
-    """Identifies the inputs of the last forward before the pass; "" if they are not known."""
     loader: int | None
-    """The loader of these inputs; None if it is not known."""
     is_sampled: bool = True
-    """Whether losses and logits were recorded; see `--sample`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """One step of an optimizer, and the backward passes and clippings that made its gradient."""
+    """One step of an optimizer, and the backward passes and clippings that produced its gradient.
+
+    Attributes:
+        optimizer: Number of the optimizer.
+        step: Number of the step of this optimizer, from 1.
+        event: The event of the step.
+        passes: The backward passes since the gradients were fresh; empty if there was none since the previous step.
+        stale_passes: The first of `passes`, whose gradients an earlier step has already used.
+        clips: The clippings since the previous step that covered parameters of the optimizer, or no parameters at all.
+        cleared: Whether gradients were cleared between the last backward pass and the step.
+        unscaled: Whether `GradScaler.unscale_` was called for the optimizer since the previous step.
+        begins_pass: Whether a pass over the data loader of the inputs has begun since the previous step.
+    """
 
     optimizer: int
     step: int
     event: Event
     passes: tuple[Pass, ...]
-    """The backward passes since the gradients were fresh; empty if there was none since the previous step."""
     stale_passes: tuple[Pass, ...]
-    """The first of `passes`, which an earlier step has used already."""
     clips: tuple[Event, ...]
-    """The clippings since the previous step that covered parameters of the optimizer, or no parameters at all."""
     cleared: bool
-    """Whether gradients were cleared between the last backward pass and the step."""
     unscaled: bool
-    """Whether `GradScaler.unscale_` was called for the optimizer since the previous step."""
     begins_pass: bool
-    """Whether a pass over the data loader of its inputs has begun since the previous step."""
 
     @property
     def n(self) -> int:
@@ -140,23 +147,22 @@ class Process:
         start: The first event of the trace.
         events: All other events, in their order.
         windows: By number of the optimizer: its windows, in the order of the steps.
+        training_forwards: Forwards whose gradient a step used, with the number of steps before the backward pass of the
+            first such gradient.
+        users: By position of a forward: the optimizers whose steps used its gradient.
+        evaluations: Forwards without gradients, and whether a loss was computed before the next such forward.
+        forwards: By position: the forwards with gradients.
+        by_kind: By kind: the events of this kind, in their order.
     """
 
     start: Event
     events: Sequence[Event]
     windows: dict[int, list[Window]] = field(default_factory=dict)
     training_forwards: list[tuple[Event, int]] = field(default_factory=list)
-    """Forwards whose gradient a step used, with the number of steps before their first such backward pass."""
     users: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """By position of a forward: the optimizers whose steps used its gradient."""
     evaluations: list[tuple[Event, bool]] = field(default_factory=list)
-    """Forwards without gradients, and whether a loss was computed before the next one."""
-
     forwards: dict[int, Event] = field(default_factory=dict)
-    """By position: the forwards with gradients."""
-
     by_kind: dict[str, list[Event]] = field(init=False)
-    """By kind: the events of this kind, in their order."""
 
     def __post_init__(self) -> None:
         self.by_kind = defaultdict(list)
@@ -191,7 +197,10 @@ class Process:
 
     @property
     def averages_gradients(self) -> bool:
-        """Return whether at least as many elements as the parameters have are reduced over ranks before every step."""
+        """Return whether gradients are reduced over ranks, other than by DistributedDataParallel.
+
+        This is assumed if at least as many elements as the parameters have are reduced before every step.
+        """
         events = [window.event for windows in self.windows.values() for window in windows if window.passes]
         return bool(events) and all(0 < e.get("elements", 0) <= e.get("reduced", 0) for e in events)
 
@@ -202,10 +211,8 @@ class Process:
 
     def keys(self, optimizer: int) -> list[str]:
         """Return the keys of the losses of an optimizer's windows, in their order."""
-        keys = (
-            loss.key for window in self.windows[optimizer] for backward in window.passes for loss in backward.losses
-        )
-        return list(dict.fromkeys(keys))
+        passes = (backward for window in self.windows[optimizer] for backward in window.passes)
+        return list(dict.fromkeys(loss.key for backward in passes for loss in backward.losses))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,20 +242,21 @@ class Run:
 
     @property
     def replicas(self) -> list[tuple[int, ...]]:
-        """Return the optimizers that exist on all ranks, each as a tuple of its numbers on the ranks.
+        """Return the optimizers that exist on all ranks: for every optimizer, a tuple of its numbers on the ranks.
 
         Optimizers correspond if the names and shapes of their parameters are equal. Their numbers may differ, since
-        they depend on the order in which a rank creates objects. Optimizers that are equal on one rank, such as
-        optimizers of parameters in no model, cannot be matched and are left out.
+        they depend on the order in which a rank creates objects. Optimizers of one rank with equal names and shapes,
+        such as optimizers of parameters in no model, cannot be matched and are left out.
         """
-        columns = []
+        ranks = []
+        """For every rank: the numbers of its optimizers, by names and shapes."""
         for process in self.ranks:
             held = process.held
-            names = {n: (held[n]["names"], held[n]["parameters"]) for n in process.windows if n in held}
-            counts = Counter(names.values())
-            columns.append({key: number for number, key in names.items() if counts[key] == 1})
-        shared = [key for key in columns[0] if all(key in column for column in columns)] if columns else []
-        return [tuple(column[key] for column in columns) for key in shared]
+            parameters = {n: (held[n]["names"], held[n]["parameters"]) for n in process.windows if n in held}
+            counts = Counter(parameters.values())
+            ranks.append({key: number for number, key in parameters.items() if counts[key] == 1})
+        shared = [key for key in ranks[0] if all(key in numbers for numbers in ranks)] if ranks else []
+        return [tuple(numbers[key] for numbers in ranks) for key in shared]
 
     @property
     def troubles(self) -> list[str]:
@@ -261,23 +269,23 @@ class Comparison:
     """An uninterrupted run, and a run that is compared with it.
 
     Attributes:
-        kind: "cut" for a run interrupted after a step; "save", inside a save; "extended", resumed after its end;
-            "against", the run of another command.
+        kind: "cut" for a run that was interrupted after a step; "save" for an interruption inside a save; "extended"
+            for a run that was resumed after its end; "against" for the run of another command.
         uncut: The uninterrupted run.
-        again: A repetition of the uninterrupted run; facts that differ between both depend on chance. None without one.
+        repeat: A repetition of the uninterrupted run, or None. Facts that differ between both runs depend on chance.
         parts: The run up to the interruption, then its continuations; or the run of the other command.
         status: The exit status of the last part.
     """
 
     kind: str
     uncut: Run
-    again: Run | None
+    repeat: Run | None
     parts: tuple[Run, ...]
     status: int
 
 
 COMPARISONS = ("cut", "save", "extended", "against")
-"""Kinds of comparisons. Each is a subfolder of the traces of the uncut run, with a folder for every part: 1, 2, ..."""
+"""Kinds of comparisons: names of subfolders of the uncut run's traces, which have a folder for every part: 1, 2, ..."""
 
 
 def read_folder(folder: Path, *, complete: bool) -> Run:
@@ -288,19 +296,19 @@ def read_folder(folder: Path, *, complete: bool) -> Run:
         complete: See `Run`.
 
     Raises:
-        UsageError: If a file is not a trace, or has another version. The message names the file and the line.
+        UsageError: A file is not a trace, or has another version. The message names the file and the line.
     """
     run = _read(folder, complete)
-    again = _read(folder / "again", complete)
+    repeat = _read(folder / "again", complete)
     comparisons = []
     for kind in COMPARISONS:
-        parts = sorted((part for part in (folder / kind).glob("[0-9]*")), key=lambda part: int(part.name))
-        if len(parts) > (kind != "against"):
-            long = folder / kind / "uncut"
+        parts = sorted((folder / kind).glob("[0-9]*"), key=lambda part: int(part.name))
+        if len(parts) >= (1 if kind == "against" else 2):
+            longer = folder / kind / "uncut"  # an extended run is compared with an uncut run of the same length
             comparison = Comparison(
                 kind=kind,
-                uncut=_read(long, complete) if long.is_dir() else run,
-                again=None if long.is_dir() else again,
+                uncut=_read(longer, complete) if longer.is_dir() else run,
+                repeat=None if longer.is_dir() else repeat,
                 parts=tuple(_read(part, complete) for part in parts),
                 status=int((parts[-1] / "status").read_text()),
             )
@@ -313,6 +321,7 @@ def _read(folder: Path, complete: bool) -> Run:
 
 
 def _read_file(file: Path) -> list[Event]:
+    """Return the events of a trace, without an incomplete last line."""
     events = []
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(keepends=True), 1):
         if not line.endswith("\n"):  # the process was killed during a write
@@ -344,24 +353,25 @@ def _with_whole_norms(traces: list[Sequence[Event]]) -> list[Sequence[Event]]:
 
     The ranks of a sharded model clip and step together, so the k-th norms of all ranks belong to the same gradient.
     """
-    world = traces[0][0]["world_size"] if traces else 1
-    if world < 2 or sorted(events[0]["rank"] for events in traces) != list(range(world)):
+    world_size = traces[0][0]["world_size"] if traces else 1
+    if world_size < 2 or sorted(events[0]["rank"] for events in traces) != list(range(world_size)):
         return traces
-    whole: list[dict[int, float]] = [{} for _ in traces]
+    norms_of_ranks: list[dict[int, float]] = [{} for _ in traces]
+    """For every rank: the norms over all ranks, by position of the event."""
     for kind in ("clip", "step"):
-        columns = [[e for e in events if e["event"] == kind and _is_of_shards(e)] for events in traces]
-        for row in zip(*columns, strict=False):
+        sharded = [[e for e in events if e["event"] == kind and _has_sharded_norm(e)] for events in traces]
+        for event_of_ranks in zip(*sharded, strict=False):
             # The squared norms of disjoint shards add up. The replicated part is in the norm of every rank, but must
             # count only once.
-            replicated = row[0].get("whole_norm") or 0.0
-            squares = [_square(event["norm"]) - _square(event.get("whole_norm") or 0.0) for event in row]
+            replicated = event_of_ranks[0].get("whole_norm") or 0.0
+            squares = [_square(event["norm"]) - _square(event.get("whole_norm") or 0.0) for event in event_of_ranks]
             total = _square(replicated) + sum(squares)
-            norm = 0.0 if total < 0 else math.sqrt(total)
-            for norms, event in zip(whole, row, strict=True):
+            norm = 0.0 if total < 0 else math.sqrt(total)  # a negative sum is a rounding error
+            for norms, event in zip(norms_of_ranks, event_of_ranks, strict=True):
                 norms[event["n"]] = norm
     return [
         [{**event, "norm": norms[event["n"]]} if event["n"] in norms else event for event in events]
-        for norms, events in zip(whole, traces, strict=True)
+        for norms, events in zip(norms_of_ranks, traces, strict=True)
     ]
 
 
@@ -369,7 +379,8 @@ def _square(value: float) -> float:
     return value * value  # `**` raises OverflowError for large values, `*` returns infinity
 
 
-def _is_of_shards(event: Event) -> bool:
+def _has_sharded_norm(event: Event) -> bool:
+    """Return whether the norm of a clipping or a step covers only the shards of one rank."""
     return event["norm"] is not None and (event.get("partial", False) or "whole_norm" in event)
 
 
@@ -381,21 +392,24 @@ def process_of(events: Sequence[Event]) -> Process:
     """
     process = Process(start=events[0], events=events[1:])
     models = _model_names(process)
+    # By optimizer: the backward passes since its gradients were fresh, the position of its last step, and whether its
+    # gradients were cleared since the last backward pass.
     since_fresh: dict[int, list[Pass]] = defaultdict(list)
-    used_until: dict[int, int] = defaultdict(lambda: -1)
-    """By optimizer: the position of its last step."""
+    last_steps: dict[int, int] = defaultdict(lambda: -1)
     cleared: dict[int, bool] = defaultdict(bool)
     unscaled: set[int] = set()
     clips: list[Event] = []
     forwards: dict[int, Event] = {}
-    began: dict[int, int] = {}
-    begun_loaders: set[int] = set()
-    begun_since: dict[int, set[int]] = defaultdict(lambda: set(begun_loaders))
+    steps_before: dict[int, int] = {}
+    """By position of a backward pass: the number of steps before the pass."""
+    loaders_read: set[int] = set()
+    """The loaders over which a pass has begun."""
+    new_passes: dict[int, set[int]] = defaultdict(lambda: set(loaders_read))
     """By optimizer: the loaders over which a pass has begun since its last step."""
     rows, inputs, steps = 0, "", 0
     loader: int | None = None
-    trained: dict[int, int] = {}
-    """By position of a forward: the number of steps before a backward pass from it that a step used."""
+    first_uses: dict[int, int] = {}
+    """By position of a forward whose gradient a step used: the number of steps before its first backward pass."""
     # Visit the events in their order. For every optimizer, collect the backward passes since its gradients were fresh.
     # A step ends a window but does not empty this list: gradients that are not cleared are carried into the next step.
     for event in process.events:
@@ -412,18 +426,18 @@ def process_of(events: Sequence[Event]) -> Process:
         elif kind == "backward":
             for name, reached in event["reached"].items():
                 number = int(name)
-                taken = _pass(event, reached, rows, inputs, loader, models)
-                if taken.fresh:
+                backward = _pass(event, reached, rows, inputs, loader, models)
+                if backward.fresh:
                     since_fresh[number] = []
-                since_fresh[number].append(taken)
+                since_fresh[number].append(backward)
                 cleared[number] = False
             # The inputs of a forward belong to the first backward pass after the forward.
             if event["reached"]:
-                began[event["n"]] = steps
+                steps_before[event["n"]] = steps
                 inputs, loader = "", None
         elif kind == "pass":
-            begun_loaders.add(event["loader"])
-            for loaders in begun_since.values():
+            loaders_read.add(event["loader"])
+            for loaders in new_passes.values():
                 loaders.add(event["loader"])
         elif kind == "zero":
             cleared.update(dict.fromkeys(event["optimizers"], True))
@@ -434,13 +448,13 @@ def process_of(events: Sequence[Event]) -> Process:
         # A step that wraps another one, as accelerate's or ZeRO's optimizer does, is the same step.
         elif kind == "step" and not event["wraps"]:
             number = event["optimizer"]
-            last = used_until[number]
+            last = last_steps[number]
             passes = since_fresh[number]
             # If losses were recorded in only some passes, drop them: the step would seem to have fewer losses.
             if not all(backward.is_sampled for backward in passes):
                 passes = [replace(backward, losses=()) for backward in passes]
             # A step without a backward pass since the previous step has an empty window.
-            new = any(backward.n > last for backward in passes)
+            has_new = any(backward.n > last for backward in passes)
             covering = [
                 c for c in clips if c["n"] > last and (c["covers"].get(str(number), [0])[0] or not c["parameters"])
             ]
@@ -448,24 +462,24 @@ def process_of(events: Sequence[Event]) -> Process:
                 optimizer=number,
                 step=event["step"],
                 event=event,
-                passes=tuple(passes) if new else (),
-                stale_passes=tuple(backward for backward in passes if backward.n < last) if new else (),
+                passes=tuple(passes) if has_new else (),
+                stale_passes=tuple(backward for backward in passes if backward.n < last) if has_new else (),
                 clips=tuple(covering),
                 cleared=cleared[number],
                 unscaled=number in unscaled,
-                begins_pass=bool({backward.loader for backward in passes} & begun_since[number]),
+                begins_pass=bool({backward.loader for backward in passes} & new_passes[number]),
             )
-            begun_since[number] = set()
+            new_passes[number] = set()
             process.windows.setdefault(number, []).append(window)
             for backward in window.passes:
                 for position in backward.forwards:
-                    trained.setdefault(position, began[backward.n])
+                    first_uses.setdefault(position, steps_before[backward.n])
                     process.users[position].add(number)
-            used_until[number] = event["n"]
+            last_steps[number] = event["n"]
             unscaled.discard(number)
             steps = max(steps, event["step"])
     process.forwards = forwards
-    process.training_forwards = [(forwards[position], trained[position]) for position in sorted(trained)]
+    process.training_forwards = [(forwards[position], first_uses[position]) for position in sorted(first_uses)]
     return process
 
 
@@ -481,6 +495,16 @@ def _model_names(process: Process) -> dict[int, str]:
 
 
 def _pass(event: Event, reached: Event, rows: int, inputs: str, loader: int | None, models: Mapping[int, str]) -> Pass:
+    """Return a backward pass as seen by one optimizer.
+
+    Args:
+        event: The event of the pass.
+        reached: The facts of the event about the gradients of the optimizer.
+        rows: Number of rows of the last forward.
+        inputs: Identifies the inputs of the last forward.
+        loader: The loader of these inputs.
+        models: Names of the models, by number.
+    """
     scale = event["scale"] or 1.0
     losses = [_loss(loss, scale, rows) for loss in event["losses"]]
     if not losses:
@@ -502,6 +526,7 @@ def _pass(event: Event, reached: Event, rows: int, inputs: str, loader: int | No
 
 
 def _loss(loss: Event, scale: float, rows: int) -> Loss | None:
+    """Return a loss whose scored elements are counted; None without scored elements or with an unknown weight."""
     # The observer records gradients that are still multiplied by the loss scale.
     weight, low, high = (loss[key] / scale for key in ("weight", "low", "high"))
     if not loss["elements"] or weight != weight:
@@ -521,6 +546,7 @@ def _loss(loss: Event, scale: float, rows: int) -> Loss | None:
 
 
 def _loss_at_logits(loss: Event, scale: float, rows: int, at: str, models: Mapping[int, str]) -> Loss | None:
+    """Return a loss that is known only by its logits and their gradient; None if it is not a cross-entropy."""
     # If fewer than half of the sampled rows fit a cross-entropy, the loss is a different one.
     fit = loss["weights"]
     if not fit["sampled"] or 2 * fit["fitting"] < fit["sampled"]:
@@ -540,7 +566,7 @@ def _loss_at_logits(loss: Event, scale: float, rows: int, at: str, models: Mappi
     )
 
 
-def steps_of(process: Process) -> Iterator[dict[str, object]]:
+def step_rows(process: Process) -> Iterator[dict[str, object]]:
     """Yield a row of numbers for every step of every optimizer of a process; None for unknown numbers.
 
     Some of the columns:

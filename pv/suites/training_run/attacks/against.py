@@ -22,8 +22,8 @@ def _attack(subject: ModuleType, claim: str, plan: Plan, edit: Callable[[Events]
         return run
 
     def judge(other: Run) -> Record:
-        first, again = changed(lambda events: None), changed(lambda events: None)
-        comparison = subject.Comparison(kind="against", uncut=first, again=again, parts=(other,), status=0)
+        first, repeat = changed(lambda events: None), changed(lambda events: None)
+        comparison = subject.Comparison(kind="against", uncut=first, repeat=repeat, parts=(other,), status=0)
         compared_run = subject.Run(processes=first.processes, complete=True, comparisons=(comparison,))
         record: Record = subject.judge(compared_run, claim)[claim]
         assert record.tried, record.not_reached

@@ -112,7 +112,7 @@ def _attack(
         parts = (killed, subject.run_of([continuation], complete=False))
         comparisons = [
             subject.Comparison(
-                kind=name, uncut=run, again=None if name == "extended" else run, parts=parts, status=code
+                kind=name, uncut=run, repeat=None if name == "extended" else run, parts=parts, status=code
             )
             for name, code in {"cut": 0, kind: status}.items()
         ]

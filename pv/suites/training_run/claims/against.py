@@ -1,4 +1,8 @@
-"""Claims about two commands that should take equal steps, such as one rank with accumulation and two ranks."""
+"""Claims about two commands that should take equal steps, such as one rank that accumulates gradients and two ranks.
+
+`pv check --against COMMAND` runs the first command twice and the second once. The repetition shows whether the inputs
+and gradients of the first command depend on chance.
+"""
 
 from collections.abc import Iterator
 
@@ -10,33 +14,35 @@ NEEDS = "no second command was run (--against COMMAND)"
 
 
 def _steps(run: Run) -> list[list[Step]]:
-    """Return the steps of the first optimizer of a run. Every step is a list with one `Step` per rank."""
-    ranks = [process for _, process in sorted(by_rank(run).items())]
-    columns = [steps_of(process, min(process.windows)) for process in ranks if process.windows]
-    return [list(row) for row in zip(*columns, strict=False)]
+    """Return the steps of the first optimizer of a run: for every step, a list with the `Step` of every rank."""
+    processes = [process for _, process in sorted(by_rank(run).items())]
+    ranks = [steps_of(process, min(process.windows)) for process in processes if process.windows]
+    return [list(ranks_of_step) for ranks_of_step in zip(*ranks, strict=False)]
 
 
-def _examples(row: list[Step]) -> list[int]:
-    return sorted(example for step in row for example in step.examples)
+def _examples(ranks: list[Step]) -> list[int]:
+    """Return the hashes of all rows of a step on all ranks, in ascending order."""
+    return sorted(example for step in ranks for example in step.examples)
 
 
-def _pairs(run: Run) -> Iterator[tuple[Comparison, list[list[Step]], list[list[Step]], list[list[Step]]]]:
+def _comparisons(run: Run) -> Iterator[tuple[Comparison, list[list[Step]], list[list[Step]], list[list[Step]]]]:
+    """Yield comparisons, with the steps of the first command, of its repetition and of the second command."""
     for comparison in run.comparisons:
-        if comparison.kind == "against" and comparison.again:
-            yield comparison, _steps(run), _steps(comparison.again), _steps(comparison.parts[0])
+        if comparison.kind == "against" and comparison.repeat:
+            yield comparison, _steps(run), _steps(comparison.repeat), _steps(comparison.parts[0])
 
 
 @claim("TR-AGAINST-001", NEEDS)
 def steps_have_the_same_examples(run: Run, record: Record) -> None:
     """The inputs of a step, over its micro-batches and ranks, are the same rows; their order does not matter.
 
-    Two runs of the first command must have the same rows in every step, or the claim is not judged.
+    The claim is judged only if two runs of the first command have the same rows in every step.
     """
-    for _, mine, again, theirs in _pairs(run):
-        if [_examples(row) for row in mine] != [_examples(row) for row in again] or not mine or not _examples(mine[0]):
+    for _, first, repeat, second in _comparisons(run):
+        if list(map(_examples, first)) != list(map(_examples, repeat)) or not first or not _examples(first[0]):
             record.not_reached = "two runs of the first command have different inputs, or inputs without rows"
             continue
-        for number, (one, two) in enumerate(zip(mine, theirs, strict=False), 1):
+        for number, (one, two) in enumerate(zip(first, second, strict=False), 1):
             record.tried += 1
             a, b = _examples(one), _examples(two)
             if a != b:
@@ -53,22 +59,22 @@ def steps_have_the_same_examples(run: Run, record: Record) -> None:
 def steps_make_the_same_updates(run: Run, record: Record) -> None:
     """From the same weights and rows, the gradient of a step has the same norm.
 
-    The claim is not judged with dropout or batch normalization, which depend on how rows are divided into batches. Rows
-    that are padded to another length, or cropped at random, count as different rows.
+    The claim is not judged with dropout or batch normalization, whose results depend on the division of rows into
+    batches. Rows that are padded to another length, or cropped at random, count as different rows.
     """
-    for comparison, mine, again, theirs in _pairs(run):
-        layers = any(
+    for comparison, first, repeat, second in _comparisons(run):
+        has_layers = any(
             forward["training_layers"]
             for part in (run, comparison.parts[0])
             for process in part.processes
             for forward, _ in process.training_forwards
         )
-        if layers or any(one[0].norm != two[0].norm for one, two in zip(mine, again, strict=False)):
+        if has_layers or any(one[0].norm != two[0].norm for one, two in zip(first, repeat, strict=False)):
             record.not_reached = "dropout, batch normalization or other random numbers change the gradients"
             continue
-        for number, (one, two) in enumerate(zip(mine, theirs, strict=False), 1):
+        for number, (one, two) in enumerate(zip(first, second, strict=False), 1):
             # After the first difference, weights differ, and later gradients differ for that reason.
-            if _examples(one) != _examples(two) or not _examples(one) or not _near(one[0], two[0]):
+            if _examples(one) != _examples(two) or not _examples(one) or not _same_weights(one[0], two[0]):
                 break
             record.tried += 1
             a, b = one[0].norm, two[0].norm
@@ -83,8 +89,7 @@ def steps_make_the_same_updates(run: Run, record: Record) -> None:
                 break
 
 
-def _near(one: Step, two: Step) -> bool:
+def _same_weights(one: Step, two: Step) -> bool:
     """Return whether the weights before a step agree up to rounding errors."""
-    if one.before is None or two.before is None:
-        return False
-    return bool(same_sums(one.before, two.before)) or abs(one.before[0] - two.before[0]) <= 1e-4 * one.before[1]
+    a, b = one.weights_before, two.weights_before
+    return a is not None and b is not None and (bool(same_sums(a, b)) or abs(a[0] - b[0]) <= 1e-4 * a[1])

@@ -8,10 +8,12 @@ from pv.suites.training_run.run import Run
 def autocast_reaches_the_layers(run: Run, record: Record) -> None:
     """Layers are called inside an autocast region, and multiply in float32.
 
-    Layers that are sensitive to rounding opt out on purpose, such as a router, a head or the last layers. Two cases
-    falsify the claim: a layer is of a class of torch and has no hooks, or most multiplications are in float32 while a
-    later layer computes in half precision. The second shows that autocast is on, and that more than a small last part
-    opts out.
+    Layers that are sensitive to rounding, such as a router, a head or the last layers, may opt out on purpose. Two
+    cases falsify the claim:
+
+    1. A layer of a class of torch, without hooks, multiplies in float32.
+    2. Most multiplications are in float32, and a later layer computes in half precision. Autocast is therefore on, and
+       the layers in float32 are more than a small last part.
     """
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
@@ -21,11 +23,11 @@ def autocast_reaches_the_layers(run: Run, record: Record) -> None:
                 continue
             # Work is counted in multiplications, so that many small layers do not outweigh one large layer.
             share = facts["single_work"] / max(facts["work"], 1e-300)
-            most = share >= 0.75 and 2 * facts["single"] > facts["layers"] and facts["half_after"]
-            add = record.falsify if facts["stock"] or most else record.hint
-            first = next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
+            is_most = share >= 0.75 and 2 * facts["single"] > facts["layers"] and facts["half_after"]
+            add = record.falsify if facts["stock"] or is_most else record.hint
+            at = next((f["at"] for f in process.of("forward") if f["model"] == event["model"] and f["grad"]), "")
             add(
-                first,
+                at,
                 f"{facts['single']} of {facts['layers']} layers of {process.kinds.get(event['model'])} run inside an "
                 f"autocast region but multiply in float32, which is {share:.0%} of all multiplications: "
                 f"{', '.join(facts['names'][:4])}",

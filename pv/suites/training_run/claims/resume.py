@@ -3,9 +3,12 @@
 There are two kinds of evidence:
 
 1. `pv check --cut` runs a script three times: uncut, uncut again, and interrupted. The continuation is compared with
-   the uncut run, in all facts that are equal in the two uncut runs.
-2. Without `--cut`, two processes in one folder of traces may be a run with a restart: the later process begins with the
-   weights that the earlier one had at a save, and restores more than weights. The two traces show which state is lost.
+   the uncut run. A fact that differs between the two uncut runs is not judged, since it depends on chance.
+2. Without `--cut`, two processes in one folder of traces may be a run and its restart: the later process begins with
+   the weights that the earlier process had at a save, and restores more than weights. The two traces show which state
+   is lost.
+
+The observer does not record weights and optimizer states, but two sums over them: see `same_sums`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,23 +19,29 @@ from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Comparison, Event, Process, Run, Window
 
 ROUNDING = 1e-5
-"""Relative difference of losses and norms that rounding explains."""
+"""Largest relative difference of losses, norms and rates that rounding explains."""
 REPEATED_STEPS = 3
 """Number of steps that must repeat earlier steps, as evidence of a restart without an uncut run."""
 PERIODIC = ("CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR")
+"""Schedules that a script may start again on purpose."""
 NEEDS = "the run was not interrupted and resumed (--cut K --resume ARGS)"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The facts about a step of an optimizer in which two runs are compared.
+    """The facts about a step of an optimizer that are compared between two runs.
 
     Attributes:
+        window: The step and its backward passes.
+        rates: Learning rates of the parameter groups.
         batches: Hashes of the inputs of all forwards whose gradients the step used.
         examples: Hashes of the rows of these inputs; empty if they are not known.
+        losses: Values of the losses of all backward passes.
+        scale: Loss scale of the last backward pass; 1 without a scaler.
+        norm: 2-norm of the gradient.
         state: Number of parameters with a state in the optimizer before the step, and sums over the state.
-        before: Sums over the weights before the step; over a few weights only in a run without comparisons.
-        after: Like `before`, after the step.
+        weights_before: Sums over the weights before the step; in a run without comparisons, over a few weights only.
+        weights_after: Like `weights_before`, after the step.
     """
 
     window: Window
@@ -43,8 +52,8 @@ class Step:
     scale: float
     norm: float | None
     state: tuple[int, tuple[float, ...]] | None
-    before: tuple[float, float] | None
-    after: tuple[float, float] | None
+    weights_before: tuple[float, float] | None
+    weights_after: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,34 +61,39 @@ class Continuation:
     """The steps of one optimizer in a process that continues from a save.
 
     Attributes:
-        place: A text that describes where the run was interrupted and where it continues.
+        description: Where the run was interrupted and where it continues, as the beginning of a message.
         uncut: The steps of the uncut run; empty without an uncut run.
-        again: The steps of the second uncut run, and the steps before the interruption.
-        before: The steps of the process that saved.
+        repeats: Repetitions of the first steps of `uncut`: the second uncut run, and the run up to the interruption.
+        earlier_steps: The steps of the process that saved.
         start: Number of steps before the save, as an index of `uncut`.
-        saved: Number of steps before the save, as an index of `before`.
+        saved_steps: Number of steps before the save, as an index of `earlier_steps`.
         steps: The steps of the continuation.
+        process: The process that continues.
+        earlier_process: The process that saved.
+        save: The event of the save.
+        is_last: Whether the run is not interrupted again.
+        has_finished: Whether the command of the continuation ended with status 0.
+        repeat_length: Number of steps of the second uncut run; None without such a run.
     """
 
-    place: str
+    description: str
     uncut: list[Step]
-    again: list[list[Step]]
-    before: list[Step]
+    repeats: list[list[Step]]
+    earlier_steps: list[Step]
     start: int
-    saved: int
+    saved_steps: int
     steps: list[Step]
     process: Process
-    earlier: Process
+    earlier_process: Process
     save: Event
-    last: bool
-    ended: bool
-    length: int | None = None
-    """Number of steps of the second uncut run; None without such a run."""
+    is_last: bool
+    has_finished: bool
+    repeat_length: int | None = None
 
-    def differs(self, fact: Callable[[Step], object]) -> int | None:
-        """Return the number of the first step in which the uncut runs differ in a fact; None if there is none."""
-        for other in self.again:
-            for number, (one, two) in enumerate(zip(self.uncut, other, strict=False), 1):
+    def first_difference(self, fact: Callable[[Step], object]) -> int | None:
+        """Return the number of the first step in which a repetition of the uncut run has another fact, or None."""
+        for repeat in self.repeats:
+            for number, (one, two) in enumerate(zip(self.uncut, repeat, strict=False), 1):
                 if not alike(fact(one), fact(two), 0.0):
                     return number
         return None
@@ -89,15 +103,19 @@ class Continuation:
         return list(zip(self.uncut[self.start :], self.steps, strict=False))
 
     def line(self, *kinds: str) -> str:
-        """Return the line that restores one of these kinds of state; else a line that loads or reads; else the save."""
+        """Return the line for a finding about state of these kinds.
+
+        This is the line that restores such a state; else a line that loads weights; else one that restores another
+        state or reads a file; else the line of the save.
+        """
         first = self.steps[0].window.n
         events = [e for e in self.process.of("restore", "load", "read_file") if e["n"] < first]
-        chosen = [e["at"] for e in events if e.get("kind") in kinds and e["event"] == "restore"]
-        loads = [e["at"] for e in events if e["event"] == "load"] + [e["at"] for e in events]
-        return str(next(iter([*chosen, *loads, self.save["at"]])))
+        restores = [e for e in events if e.get("kind") in kinds and e["event"] == "restore"]
+        loads = [e for e in events if e["event"] == "load"]
+        return str([*restores, *loads, *events, self.save][0]["at"])
 
     def restored(self) -> set[str]:
-        """Return the kinds of state that the process has restored before its first step."""
+        """Return the kinds of state that the continuation has restored before its first step."""
         first = self.steps[0].window.n
         return {e["kind"] for e in self.process.of("restore") if e["n"] < first}
 
@@ -118,7 +136,12 @@ def alike(one: object, two: object, tolerance: float = ROUNDING) -> bool:
 
 
 def same_sums(one: tuple[float, float] | None, two: tuple[float, float] | None) -> bool | None:
-    """Return whether sums over weights agree; None if one of them is not known. Equal weights have equal sums."""
+    """Return whether the sums over two sets of weights agree, as they do for equal weights; None without sums.
+
+    Args:
+        one: A sum over weights, and the sum of their absolute values, which gives the unit of the tolerance.
+        two: The other sums.
+    """
     if one is None or two is None:
         return None
     return abs(one[0] - two[0]) <= 1e-9 * (1e-30 + max(one[1], two[1]))
@@ -129,8 +152,8 @@ def steps_of(process: Process, optimizer: int) -> list[Step]:
     steps = []
     for window in process.windows[optimizer]:
         event = window.event
-        places = sorted({n for backward in window.passes for n in backward.forwards if n in process.forwards})
-        forwards = [process.forwards[n] for n in places]
+        positions = sorted({n for backward in window.passes for n in backward.forwards if n in process.forwards})
+        forwards = [process.forwards[n] for n in positions]
         state = event.get("state_before")
         steps.append(
             Step(
@@ -143,17 +166,23 @@ def steps_of(process: Process, optimizer: int) -> list[Step]:
                 scale=float(window.passes[-1].scale) if window.passes else 1.0,
                 norm=event["norm"],
                 state=None if state is None else (state["parameters"], tuple(state["sums"] or ())),
-                before=_sums(event, "weights_before", "digest_before"),
-                after=_sums(event, "weights", "digest"),
+                weights_before=_sums(event, "weights_before", "digest_before"),
+                weights_after=_sums(event, "weights", "digest"),
             )
         )
     return steps
 
 
-def _sums(event: Event, full: str, partial: str) -> tuple[float, float] | None:
-    if event.get(full) is not None:
-        return float(event[full][0]), float(event[full][1])
-    return _partial(event, partial)
+def _sums(event: Event, sums: str, digest: str) -> tuple[float, float] | None:
+    """Return the sums over all weights in the field `sums` of an event; without it, the sum over a few weights."""
+    if event.get(sums) is not None:
+        return float(event[sums][0]), float(event[sums][1])
+    return _digest(event, digest)
+
+
+def _digest(event: Event, field: str) -> tuple[float, float] | None:
+    """Return the sum over a few weights, which every step has, as arguments of `same_sums`; None if it is not known."""
+    return None if event.get(field) is None else (float(event[field]), abs(float(event[field])))
 
 
 def by_rank(run: Run) -> dict[int, Process]:
@@ -176,49 +205,61 @@ def _continuations(run: Run) -> Iterator[Continuation]:
     """Yield every continuation with an uncut run to compare it with, by rank and optimizer."""
     for comparison in run.comparisons:
         uncut = by_rank(comparison.uncut)
-        again = by_rank(comparison.again) if comparison.again else {}
+        repeats = by_rank(comparison.repeat) if comparison.repeat else {}
         for rank, process in uncut.items():
             for index, optimizer in enumerate(sorted(process.windows)):
-                yield from _parts(comparison, rank, index, steps_of(process, optimizer), again.get(rank))
+                yield from _compare_parts(comparison, rank, index, steps_of(process, optimizer), repeats.get(rank))
 
 
-def _parts(
-    comparison: Comparison, rank: int, index: int, uncut: list[Step], again: Process | None
+def _compare_parts(
+    comparison: Comparison, rank: int, index: int, uncut: list[Step], repeat: Process | None
 ) -> Iterator[Continuation]:
+    """Yield the continuations of one optimizer on one rank: one for every part of the comparison but the first.
+
+    Args:
+        comparison: The uncut run, and the parts of the interrupted run.
+        rank: The rank.
+        index: The position of the optimizer among the optimizers of a process.
+        uncut: The steps of the optimizer in the uncut run.
+        repeat: The process of this rank in the second uncut run; None without one.
+    """
     start = 0
     """Number of steps of the uncut run before the earlier part began."""
-    uncut_runs = [steps_of(again, sorted(again.windows)[index])] if again and len(again.windows) > index else []
-    length = len(uncut_runs[0]) if uncut_runs else None
+    repeats = [steps_of(repeat, sorted(repeat.windows)[index])] if repeat and len(repeat.windows) > index else []
+    repeat_length = len(repeats[0]) if repeats else None
     for number, (one, two) in enumerate(pairwise(comparison.parts), 1):
         ranks, earlier, process = by_rank(one), by_rank(one).get(rank), by_rank(two).get(rank)
-        if earlier is None or process is None or min(len(earlier.windows), len(process.windows)) <= index:
+        if earlier is None or process is None:
             return
-        before, steps = (steps_of(part, sorted(part.windows)[index]) for part in (earlier, process))
+        saving = ranks[min(ranks)]  # usually only the first rank saves
+        if min(len(part.windows) for part in (earlier, process, saving)) <= index:
+            return
+        earlier_steps, steps = (steps_of(part, sorted(part.windows)[index]) for part in (earlier, process))
         if number == 1:
-            uncut_runs.append(before)
-        saving = ranks[min(ranks)]
+            repeats.append(earlier_steps)
         saves = _saves(saving, sorted(saving.windows)[index])
         if not saves:
             return
         # A script may keep several files. It has resumed from the save whose weights the continuation starts with.
-        chosen = next((s for s in saves if same_sums(_weights_at(before, s[1]), steps[0].before)), saves[0])
-        save, saved = chosen
+        begin = steps[0].weights_before
+        save, saved = next((s for s in saves if same_sums(_weights_at(earlier_steps, s[1]), begin)), saves[0])
+        end = start + len(earlier_steps)
         start += saved
-        name = {"cut": "killed", "save": "killed inside a save", "extended": "ended"}[comparison.kind]
+        interruption = {"cut": "killed", "save": "killed inside a save", "extended": "ended"}[comparison.kind]
         yield Continuation(
-            place=f"{name} after step {start - saved + len(before)} and resumed from the save after step {start}",
+            description=f"{interruption} after step {end} and resumed from the save after step {start}",
             uncut=uncut,
-            again=uncut_runs,
-            before=before,
+            repeats=repeats,
+            earlier_steps=earlier_steps,
             start=start,
-            saved=saved,
+            saved_steps=saved,
             steps=steps,
             process=process,
-            earlier=earlier,
+            earlier_process=earlier,
             save=save,
-            last=number == len(comparison.parts) - 1,
-            ended=comparison.status == 0,
-            length=length,
+            is_last=number == len(comparison.parts) - 1,
+            has_finished=comparison.status == 0,
+            repeat_length=repeat_length,
         )
 
 
@@ -228,55 +269,61 @@ def _weights_at(steps: list[Step], saved: int) -> tuple[float, float] | None:
     The weights before the next step are preferred to the weights after the last one: a script may change weights after
     a step, and then save them.
     """
-    if saved < len(steps) and steps[saved].before is not None:
-        return steps[saved].before
-    return steps[saved - 1].after if 0 < saved <= len(steps) else None
+    if saved < len(steps) and steps[saved].weights_before is not None:
+        return steps[saved].weights_before
+    return steps[saved - 1].weights_after if 0 < saved <= len(steps) else None
 
 
 def _restarts(run: Run, *, weights_alone: bool = False) -> Iterator[Continuation]:
     """Yield every process that continues from a save of an earlier process, without an uncut run.
 
     The process begins with the weights that the earlier process had at the save, and restores an optimizer, a schedule,
-    a scaler or random numbers. A process that restores only weights, such as in fine-tuning, is left out unless
-    `weights_alone` is set.
+    a scaler or random numbers.
+
+    Args:
+        run: The run, whose processes are compared with earlier processes of the same rank.
+        weights_alone: Also yield a process that restores only weights, as fine-tuning does.
     """
     processes = sorted(run.processes, key=lambda process: float(process.start.get("time", 0)))
     for position, process in enumerate(processes):
-        earlier_ones = [p for p in processes[:position] if p.rank == process.rank]
+        previous = [p for p in processes[:position] if p.rank == process.rank]
         for index, optimizer in enumerate(sorted(process.windows)):
             steps = steps_of(process, optimizer)
-            for earlier in reversed(earlier_ones):
-                if len(earlier.windows) <= index or steps[0].before is None:
+            for earlier in reversed(previous):
+                if len(earlier.windows) <= index or steps[0].weights_before is None:
                     continue
                 number = sorted(earlier.windows)[index]
-                before = steps_of(earlier, number)
-                partial = [_partial(step.window.event, "digest") for step in before]
-                begins = _partial(steps[0].window.event, "digest_before")
-                saves = [s for s in _saves(earlier, number) if s[1] and same_sums(partial[s[1] - 1], begins)]
-                kinds = [
+                earlier_steps = steps_of(earlier, number)
+                digests = [_digest(step.window.event, "digest") for step in earlier_steps]
+                begin = _digest(steps[0].window.event, "digest_before")
+                saves = [s for s in _saves(earlier, number) if s[1] and same_sums(digests[s[1] - 1], begin)]
+                classes = [
                     {e["kind"] for e in p.of("optimizer") if e["optimizer"] == o}
                     for p, o in ((earlier, number), (process, optimizer))
                 ]
-                if not saves or kinds[0] != kinds[1]:
+                if not saves or classes[0] != classes[1]:
                     continue
+                save, saved = saves[0]
                 continuation = Continuation(
-                    place=f"an earlier process saved after step {saves[0][1]}, and this process continues from there",
-                    uncut=[], again=[], before=before, start=saves[0][1], saved=saves[0][1], steps=steps,
-                    process=process, earlier=earlier, save=saves[0][0], last=True, ended=True,
+                    description=f"an earlier process saved after step {saved}, and this process continues from there",
+                    uncut=[], repeats=[], earlier_steps=earlier_steps, start=saved, saved_steps=saved, steps=steps,
+                    process=process, earlier_process=earlier, save=save, is_last=True, has_finished=True,
                 )  # fmt: skip
                 if weights_alone or continuation.restored():
                     yield continuation
                 break
 
 
-def _partial(event: Event, name: str) -> tuple[float, float] | None:
-    """Return the sum over a few weights, which is recorded in every step, in the form of `Step.before`."""
-    return None if event.get(name) is None else (float(event[name]), abs(float(event[name])))
-
-
 def _is_nondeterministic(record: Record, continuation: Continuation, name: str, fact: Callable[[Step], object]) -> bool:
-    """Return whether two uncut runs differ in a fact. The claim is then not judged, and the record gets the reason."""
-    step = continuation.differs(fact)
+    """Return whether two uncut runs differ in a fact. The claim is then not judged, and the record gets the reason.
+
+    Args:
+        record: The record of the claim.
+        continuation: The continuation with its uncut runs.
+        name: The plural of the fact in the reason.
+        fact: Returns the fact of a step.
+    """
+    step = continuation.first_difference(fact)
     if step is not None:
         record.not_reached = (
             f"two uncut runs differ in their {name} from step {step} on: the script is not deterministic"
@@ -290,62 +337,72 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
 
     These are the weights of the saving process before its next step, so that the script need not be deterministic. If
     the saving process took no further step, the weights of the uncut run are compared.
+
+    Without an uncut run, two cases falsify the claim:
+
+    1. The weights are restored, but an average of them, such as an EMA, is not, although the file has the weights of
+       another model of this size.
+    2. The optimizer is restored, but the weights are the initial weights of an earlier process.
     """
     for c in _continuations(run):
-        saved = c.before[c.saved].before if c.saved < len(c.before) else None
+        saved = c.earlier_steps[c.saved_steps].weights_before if c.saved_steps < len(c.earlier_steps) else None
         if saved is None and c.start < len(c.uncut):
-            if _is_nondeterministic(record, c, "weights", lambda step: step.before):
+            if _is_nondeterministic(record, c, "weights", lambda step: step.weights_before):
                 continue
-            saved = c.uncut[c.start].before
-        same = same_sums(saved, c.steps[0].before)
+            saved = c.uncut[c.start].weights_before
+        same = same_sums(saved, c.steps[0].weights_before)
         if same is None:
             continue
         record.tried += 1
         if not same:
-            elsewhere = next((i for i, step in enumerate(c.uncut) if same_sums(step.before, c.steps[0].before)), None)
+            begin = c.steps[0].weights_before
+            number = next((i for i, step in enumerate(c.uncut) if same_sums(step.weights_before, begin)), None)
             cause = (
                 "they are the initial weights of a new run: nothing is loaded"
-                if elsewhere == 0
-                else f"they are the weights after step {elsewhere}"
-                if elsewhere
+                if number == 0
+                else f"they are the weights after step {number}"
+                if number
                 else "some tensors are not in the file, are not loaded, or change after the load"
             )
-            assert saved is not None and c.steps[0].before is not None
+            assert saved is not None and begin is not None
             record.falsify(
                 c.line("model"),
-                f"{c.place}, the run continues with other weights than it saved: their sum is "
-                f"{c.steps[0].before[0]:.7g} instead of {saved[0]:.7g}; {cause}",
+                f"{c.description}, the run continues with other weights than it saved: their sum is "
+                f"{begin[0]:.7g} instead of {saved[0]:.7g}; {cause}",
                 "model.load_state_dict(state['model']) with strict=True, before the first step",
             )
     for c in _restarts(run):
         averages = {e["average"]: e for e in c.process.of("average") if e.get("restored") is not None}
-        updated = [e for e in c.earlier.of("average") if e["n"] < c.save["n"]]
+        updated = [e for e in c.earlier_process.of("average") if e["n"] < c.save["n"]]
         record.tried += len(averages)
         lost = [event for event in averages.values() if not event["restored"]]
         if lost and len(updated) >= 2:
             record.falsify(
                 c.line("model"),
-                f"{c.place}: the weights of {lost[0]['kind']} are restored, but its average, which the earlier process "
-                "had updated, begins with other weights than any in the file, although the file has the weights of "
-                "another model of this size",
+                f"{c.description}: the weights of {lost[0]['kind']} are restored, but its average, which the earlier "
+                "process had updated, begins with other weights than any in the file, although the file has the "
+                "weights of another model of this size",
                 "also load the state of the average, after it is constructed",
             )
-    # Without an uncut run: an optimizer is restored, but the weights are the initial ones of the run, from no file.
+    # Without an uncut run: a process restores an optimizer, but begins with the initial weights of an earlier process.
+    # If the earlier process had read these weights from a file, they may be pretrained, and both may read this file.
     for position, process in enumerate(run.processes):
         for earlier in run.processes[:position]:
             for optimizer, number in zip(sorted(process.windows), sorted(earlier.windows), strict=False):
-                steps, before = process.windows[optimizer], earlier.windows[number]
+                steps, previous = process.windows[optimizer], earlier.windows[number]
                 restores = [e for e in process.of("restore") if e["n"] < steps[0].n and e["optimizer"] == optimizer]
                 state = steps[0].event.get("state_before") or {"parameters": 0}
-                files = [e for e in earlier.of("load", "read_file", "restore") if e["n"] < before[0].n]
-                if earlier.rank != process.rank or len(before) < 2 or not restores or files or not state["parameters"]:
+                files = [e for e in earlier.of("load", "read_file", "restore") if e["n"] < previous[0].n]
+                if earlier.rank != process.rank or len(previous) < 2 or not restores or files:
+                    continue
+                if not state["parameters"]:
                     continue
                 record.tried += 1
-                begins, began = (_partial(w[0].event, "digest_before") for w in (steps, before))
-                if same_sums(begins, began) and not same_sums(began, _partial(before[-1].event, "digest")):
+                begin, initial = (_digest(w[0].event, "digest_before") for w in (steps, previous))
+                if same_sums(begin, initial) and not same_sums(initial, _digest(previous[-1].event, "digest")):
                     record.falsify(
                         restores[0]["at"],
-                        f"the optimizer is restored after {len(before)} steps of an earlier process, but the weights "
+                        f"the optimizer is restored after {len(previous)} steps of an earlier process, but the weights "
                         "are the initial weights of that process",
                         "model.load_state_dict(state['model']), before the first step",
                     )
@@ -358,34 +415,38 @@ def continuation_has_the_rates(run: Run, record: Record) -> None:
     A rate may depend on losses (ReduceLROnPlateau), and losses on random numbers. A difference after the first step is
     therefore a failure only if the weights still agree, or if the rates belong to another step.
 
-    Without an uncut run, the claim is falsified if the optimizer is restored, but the continuation has the rates of the
-    first steps of the run. These rates must have changed before the save, without a return to the first ones. A
-    schedule whose state is restored, or that is periodic, may do this on purpose.
+    Without an uncut run, two cases falsify the claim if the optimizer is restored:
+
+    1. A schedule starts again, although the file has its state, or its horizon is the length of both processes
+       together. A periodic schedule may start again on purpose.
+    2. Rates that the script computes repeat the rates of the first steps, although the file has the number of steps.
+       The rates must have changed before the save, without a return to the first ones.
     """
     for c in _continuations(run):
         if _is_nondeterministic(record, c, "rates", lambda step: step.rates):
             continue
         pairs = c.pairs()
         record.tried += len(pairs)
-        wrong = next((i for i, (one, two) in enumerate(pairs) if not alike(one.rates, two.rates)), None)
-        if wrong is None:
+        index = next((i for i, (one, two) in enumerate(pairs) if not alike(one.rates, two.rates)), None)
+        if index is None:
             continue
-        one, two = pairs[wrong]
-        shift = _shift(c, lambda step: step.rates)
+        one, two = pairs[index]
+        start = _actual_start(c, lambda step: step.rates)
         # A restored optimizer state contains the rate of the first step, so later rates decide about a new schedule.
         later = [alike(a.rates, b.rates) for a, b in zip(c.uncut[1:], c.steps[1:], strict=False)]
-        shift = 0 if len(later) >= REPEATED_STEPS and all(later) else shift
+        start = 0 if len(later) >= REPEATED_STEPS and all(later) else start
         cause = (
             "the schedule starts from its beginning"
-            if shift == 0
-            else f"they are the rates from step {shift + 1} on: the schedule is off by {abs(shift - c.start)} steps"
-            if shift is not None
+            if start == 0
+            else f"they are the rates from step {start + 1} on: the schedule is off by {abs(start - c.start)} steps"
+            if start is not None
             else "the state of the schedule, or a rate that the script changed, is not restored"
         )
-        add = record.falsify if not wrong or shift is not None or same_sums(one.before, two.before) else record.hint
+        is_certain = not index or start is not None or same_sums(one.weights_before, two.weights_before)
+        add = record.falsify if is_certain else record.hint
         add(
             c.line("scheduler"),
-            f"{c.place}, step {c.start + wrong + 1} has the rate {max(two.rates, default=0):.4g} instead of "
+            f"{c.description}, step {c.start + index + 1} has the rate {max(two.rates, default=0):.4g} instead of "
             f"{max(one.rates, default=0):.4g}; {cause}",
             "save scheduler.state_dict(), and call scheduler.load_state_dict() after the scheduler is constructed",
         )
@@ -397,63 +458,63 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
     """Judge the schedule of a continuation without an uncut run."""
     first = c.steps[0].window.n
     old, new = (
-        [e for e in process.of("scheduler") if number in e["optimizers"]]
-        for process, number in ((c.earlier, c.before[0].window.optimizer), (c.process, c.steps[0].window.optimizer))
+        [e for e in process.of("scheduler") if steps[0].window.optimizer in e["optimizers"]]
+        for process, steps in ((c.earlier_process, c.earlier_steps), (c.process, c.steps))
     )
     if "optimizer" not in c.restored():
         return
-    right = "save scheduler.state_dict(), and call scheduler.load_state_dict() after the scheduler is constructed"
-    if not old and not new:
-        count = min(len(c.steps), c.saved)
-        rates = [step.rates for step in c.before]
-        varied = len({max(row, default=0.0) for row in rates[:REPEATED_STEPS]}) == REPEATED_STEPS
-        if count < REPEATED_STEPS or not varied:
-            return
+    if not old and not new:  # the script itself computes the rates
+        count = min(len(c.steps), c.saved_steps)
+        rates = [step.rates for step in c.earlier_steps]
+        if count < REPEATED_STEPS or len({max(row, default=0.0) for row in rates[:REPEATED_STEPS]}) < REPEATED_STEPS:
+            return  # rates that repeat each other show no position
         record.tried += 1
         # If the first rates recur earlier in the run, as in a cycle, they may recur now.
-        recurs = any(rates[i : i + REPEATED_STEPS] == rates[:REPEATED_STEPS] for i in range(1, c.saved))
+        recurs = any(rates[i : i + REPEATED_STEPS] == rates[:REPEATED_STEPS] for i in range(1, c.saved_steps))
         if not recurs and all(alike(s.rates, r) for s, r in zip(c.steps[1:count], rates[1:], strict=False)):
-            counted = c.saved in c.save.get("counts", ())
-            add = record.falsify if counted else record.hint
+            is_counted = c.saved_steps in c.save.get("counts", ())
+            add = record.falsify if is_counted else record.hint
             add(
                 c.line(),
-                f"{c.place}: its first {count} steps repeat the rates of the first steps of the run"
-                + (f", although the file has the number of steps, {c.saved}" if counted else ""),
+                f"{c.description}: its first {count} steps repeat the rates of the first steps of the run"
+                + (f", although the file has the number of steps, {c.saved_steps}" if is_counted else ""),
                 "restore the number of steps that the rate is computed from",
             )
         return
     if len(old) != 1 or len(new) != 1 or old[0]["kind"] != new[0]["kind"]:
         return
-    calls = [
+    advances, next_advances = (
         [e for e in process.of("schedule") if e["scheduler"] == scheduler["scheduler"]]
-        for process, scheduler in ((c.earlier, old[0]), (c.process, new[0]))
-    ]
-    done = [e for e in calls[0] if e["n"] < c.save["n"]]
-    if not done or not calls[1] or any(e["explicit"] or e.get("epoch") is None for e in [*done, *calls[1]]):
+        for process, scheduler in ((c.earlier_process, old[0]), (c.process, new[0]))
+    )
+    advances = [e for e in advances if e["n"] < c.save["n"]]
+    if not advances or not next_advances:
+        return
+    if any(e["explicit"] or e.get("epoch") is None for e in [*advances, *next_advances]):
         return
     record.tried += 1
-    ahead = any(e["n"] < first for e in calls[1])  # the script advances the schedule to its position
-    if ahead or "scheduler" in c.restored() or calls[1][0]["epoch"] != 1 or done[-1]["epoch"] < 2:
+    is_moved = any(e["n"] < first for e in next_advances)  # the script itself advances the schedule to its position
+    if is_moved or "scheduler" in c.restored() or next_advances[0]["epoch"] != 1 or advances[-1]["epoch"] < 2:
         return
-    planned = next((value for value in new[0]["planned"].values() if value), 0)
-    whole = new[0]["planned"] == old[0]["planned"] and planned == len(done) + len(calls[1])
-    saved = next((e for e in c.earlier.of("save") if e["n"] >= c.save["n"] and "scheduler" in e["parts"]), None)
+    horizon = next((value for value in new[0]["planned"].values() if value), 0)
+    spans_both = new[0]["planned"] == old[0]["planned"] and horizon == len(advances) + len(next_advances)
+    is_saved = any(e["n"] >= c.save["n"] and "scheduler" in e["parts"] for e in c.earlier_process.of("save"))
     fact = (
         "the file has its state"
-        if saved
-        else f"its state is not in the file, and its horizon of {planned} is the number of advances in both processes"
-        if whole
+        if is_saved
+        else f"its state is not in the file, and its horizon of {horizon} is the number of advances in both processes"
+        if spans_both
         else "its state is not in the file"
     )
     # An intentional new schedule has another horizon or another rate.
     same = (old[0]["planned"], old[0]["base_rates"]) == (new[0]["planned"], new[0]["base_rates"])
-    add = record.falsify if (saved or whole) and same and new[0]["kind"] not in PERIODIC else record.hint
+    add = record.falsify if (is_saved or spans_both) and same and new[0]["kind"] not in PERIODIC else record.hint
     add(
         c.line("scheduler"),
-        f"{c.place}: the optimizer is restored, but {new[0]['kind']} is not ({fact}); it had advanced "
-        f"{done[-1]['epoch']} times, and now starts again; the last rates were {_rates(c.before[: c.saved][-2:])}, and "
-        f"the next rates are {_rates(c.steps[:3])}",
-        right,
+        f"{c.description}: the optimizer is restored, but {new[0]['kind']} is not ({fact}); it had advanced "
+        f"{advances[-1]['epoch']} times, and now starts again; the last rates were "
+        f"{_rates(c.earlier_steps[: c.saved_steps][-2:])}, and the next rates are {_rates(c.steps[:3])}",
+        "save scheduler.state_dict(), and call scheduler.load_state_dict() after the scheduler is constructed",
     )
 
 
@@ -461,23 +522,27 @@ def _rates(steps: Sequence[Step]) -> str:
     return ", ".join(f"{max(step.rates, default=0.0):.4g}" for step in steps)
 
 
-def _shift(c: Continuation, fact: Callable[[Step], object], length: int | None = None) -> int | None:
-    """Return the step of the uncut run at which its facts begin to equal the facts of the continuation; else None.
+def _actual_start(c: Continuation, fact: Callable[[Step], object], length: int | None = None) -> int | None:
+    """Return where the continuation would start in the uncut run according to a fact; in a correct run, `c.start`.
 
-    The facts must not be constant, and at least three steps, or all steps of the continuation, must agree. At most
-    `length` steps are compared.
+    Args:
+        c: The continuation.
+        fact: Returns the fact of a step.
+        length: Maximum number of steps that are compared; None for all.
+
+    Returns:
+        Number of steps of the uncut run before those with the facts of the continuation. None if no part of the uncut
+        run has them, or if they are constant. At least three steps, or all steps of the continuation, must agree.
     """
-    # Try likely shifts first: the beginning of the run, and the steps around the save.
-    mine = [fact(step) for step in c.steps[:length]]
-    if len(mine) < 2 or all(alike(mine[0], value) for value in mine):
+    facts = [fact(step) for step in c.steps[:length]]
+    if len(facts) < 2 or all(alike(facts[0], value) for value in facts):
         return None
-    shifts: list[int] = [0, *range(max(0, c.start - 3), c.start + 4), *range(len(c.uncut))]
-    for shift in shifts:
-        theirs = [fact(step) for step in c.uncut[shift : shift + len(mine)]]
-        if len(theirs) >= min(REPEATED_STEPS, len(mine)) and all(
-            alike(a, b) for a, b in zip(theirs, mine, strict=False)
-        ):
-            return shift
+    # Try likely positions first: the beginning of the run, and the steps around the save.
+    starts: list[int] = [0, *range(max(0, c.start - 3), c.start + 4), *range(len(c.uncut))]
+    for start in starts:
+        uncut = [fact(step) for step in c.uncut[start : start + len(facts)]]
+        if len(uncut) >= min(REPEATED_STEPS, len(facts)) and all(map(alike, uncut, facts)):
+            return start
     return None
 
 
@@ -488,50 +553,57 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
     Repeated or missing examples falsify the claim. Another order is a hint: without a restored random state, a script
     may still read every example once.
 
-    Without an uncut run, the claim is falsified if the continuation begins with the first batches of the unfinished
-    pass, although the weights have been trained on them. Its pass must continue beyond the position of the save, or it
-    may be short on purpose. If the file has a state of random numbers that is not restored, the order of the first
-    epoch also falsifies the claim. No earlier pass of the run may have begun with these batches, or every pass has this
-    order.
+    Without an uncut run, four cases falsify the claim. The order of a pass shows nothing if another pass of the run has
+    it too.
+
+    1. The save was inside a pass, and the continuation begins with the first batches of this pass. It must read beyond
+       the position of the save, since a short pass may be intended.
+    2. The save was inside a pass, and the first pass of the continuation has neither the number of steps that were left
+       nor the number of a whole pass.
+    3. The save was after a pass, and the continuation repeats this pass.
+    4. The save was after a pass, the continuation has the order of the first pass, and the file has a state of random
+       numbers that is not restored.
     """
     for c in _continuations(run):
         if _is_nondeterministic(record, c, "batches", lambda step: step.batches):
             continue
         pairs = c.pairs()
         record.tried += len(pairs)
-        wrong = next((i for i, (one, two) in enumerate(pairs) if one.batches != two.batches), None)
-        if wrong is None:
+        index = next((i for i, (one, two) in enumerate(pairs) if one.batches != two.batches), None)
+        if index is None:
             continue
-        seen = f"{c.place}, step {c.start + wrong + 1} trains on other examples than in the uncut run"
+        seen = f"{c.description}, step {c.start + index + 1} trains on other examples than in the uncut run"
         right = "restore the position in the epoch and the seed of its order, and skip the batches that were used"
-        shift = _shift(c, lambda step: step.batches, REPEATED_STEPS) if wrong == 0 else None
-        begun = _begin_of_epoch(c.uncut, c.start)
-        epoch = _rest_of_epoch(c.uncut, c.start)
-        earlier = _examples(c.uncut[begun : c.start])
-        rest = _examples(epoch)
-        if shift is not None and shift < begun and c.uncut[shift].window.begins_pass:
-            # The order of an earlier epoch, as after setting the seed: every example may still come once per epoch.
-            same = _examples(_rest_of_epoch(c.uncut, shift))
-            shift = None if set(same) == {*earlier, *rest} else shift
-        if shift is not None and shift != c.start:
-            far = abs(shift - c.start)
+        start = _actual_start(c, lambda step: step.batches, REPEATED_STEPS) if index == 0 else None
+        epoch_start = _epoch_start(c.uncut, c.start)
+        rest_of_epoch = _rest_of_epoch(c.uncut, c.start)
+        used_rows = _examples(c.uncut[epoch_start : c.start])
+        unused_rows = _examples(rest_of_epoch)
+        epoch_rows = {*used_rows, *unused_rows}
+        if start is not None and start < epoch_start and c.uncut[start].window.begins_pass:
+            # The order of an earlier epoch, as with one seed for every process. This is no repetition of steps if the
+            # epochs have the same rows: every example may still be read once per epoch.
+            start = None if set(_examples(_rest_of_epoch(c.uncut, start))) == epoch_rows else start
+        if start is not None and start != c.start:
+            distance = abs(start - c.start)
             cause = (
-                f"they are the examples from step {shift + 1} on, where the epoch begins: {far} steps are repeated"
-                if shift == begun
-                else f"they are the examples from step {shift + 1} on: {far} steps are repeated"
-                if shift < c.start
-                else f"they are the examples from step {shift + 1} on: {far} steps are left out"
+                f"they are the examples from step {start + 1} on, where the epoch begins: {distance} steps are repeated"
+                if start == epoch_start
+                else f"they are the examples from step {start + 1} on: {distance} steps are repeated"
+                if start < c.start
+                else f"they are the examples from step {start + 1} on: {distance} steps are left out"
             )
             record.falsify(c.line(), f"{seen}: {cause}", right)
             continue
-        mine = _examples(c.steps[: len(epoch)])
-        twice = len(set(mine) & set(earlier))
-        distinct = rest and len({*earlier, *rest}) == len(earlier) + len(rest)
-        if wrong == 0 and twice and distinct and set(mine) <= {*earlier, *rest}:
+        # Another order. If the rows of an epoch are distinct, rows that were read before the save are read twice.
+        rows = _examples(c.steps[: len(rest_of_epoch)])
+        repeated = len(set(rows) & set(used_rows))
+        are_distinct = unused_rows and len(epoch_rows) == len(used_rows) + len(unused_rows)
+        if index == 0 and repeated and are_distinct and set(rows) <= epoch_rows:
             record.falsify(
                 c.line(),
-                f"{seen}: the order is another one, and {twice} of the {len(mine)} examples in the rest of the epoch "
-                "were already used in this epoch",
+                f"{seen}: the order is another one, and {repeated} of the {len(rows)} examples in the rest of the "
+                "epoch were already used in this epoch",
                 right,
             )
             continue
@@ -546,122 +618,123 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
 
 def _restarted_examples(c: Continuation, record: Record) -> None:
     """Judge the examples of a continuation without an uncut run."""
-    begun = _begin_of_epoch(c.before, c.saved)
-    head = [step.batches for step in c.before[begun : c.saved]]
-    ended = _has_ended(c, begun)
+    epoch_start = _epoch_start(c.earlier_steps, c.saved_steps)
+    before_save = [step.batches for step in c.earlier_steps[epoch_start : c.saved_steps]]
+    first_pass = [step.batches for step in _rest_of_epoch(c.steps, 0)]
     # Whether the process begins with a pass over a loader. If not, batches may be a function of the step number.
     by_loader = c.steps[0].window.begins_pass
-    mine = [step.batches for step in _rest_of_epoch(c.steps, 0)]
-    right = "restore the position in the epoch, and skip the batches that were used"
-    if not head or ended:
+    if not before_save or _epoch_has_ended(c, epoch_start):
         # The save is between two passes. If the order is seeded with the number of the epoch, it shows this number.
-        passes = [
-            list(_rest_of_epoch(c.before[: c.saved], i)) for i in range(c.saved) if c.before[i].window.begins_pass
-        ]
-        orders = [[step.batches for step in steps] for steps in passes]
+        saved = c.earlier_steps[: c.saved_steps]
+        starts = [i for i, step in enumerate(saved) if step.window.begins_pass]
+        orders = [[step.batches for step in _rest_of_epoch(saved, start)] for start in starts]
         if len(orders) < 2 or not by_loader or not all(len(set(order)) == len(order) > 1 for order in orders):
             return
         record.tried += 1
-        if orders.count(mine) == 1 and mine == orders[-1]:
+        if orders.count(first_pass) == 1 and first_pass == orders[-1]:
             record.falsify(
                 c.line(),
-                f"{c.place}, after a whole epoch: its first {len(mine)} steps repeat the examples of the last "
-                f"{len(mine)} steps before the save, in an order that no other epoch has: one epoch is trained on "
-                "twice",
+                f"{c.description}, after a whole epoch: its first {len(first_pass)} steps repeat the examples of the "
+                f"last {len(first_pass)} steps before the save, in an order that no other epoch has: one epoch is "
+                "trained on twice",
                 "save the number of the next epoch, epoch + 1",
             )
-        elif orders.count(mine) == 1 and mine == orders[0] and "random" not in c.restored():
-            # The process has drawn the order from a seed that was set at its beginning, as the earlier process has.
+        elif orders.count(first_pass) == 1 and first_pass == orders[0] and "random" not in c.restored():
+            # Both processes have drawn their first order from the same seed, which they set at their beginning.
             is_saved = "random" in c.save["parts"]
             add = record.falsify if is_saved and c.restored() else record.hint
             add(
                 c.line(),
-                f"{c.place}, after {len(orders)} epochs: its first epoch has the order of the first epoch of the run, "
-                "which no other epoch has: the state of random numbers is "
+                f"{c.description}, after {len(orders)} epochs: its first epoch has the order of the first epoch of the "
+                "run, which no other epoch has: the state of random numbers is "
                 + ("in the file, but not restored" if is_saved else "not restored"),
                 "save torch.get_rng_state() and restore it last, before the first step",
             )
         return
-    if len(head) < 2 or len(set(head)) < len(head) or not all(head):
+    position = len(before_save)
+    if position < 2 or len(set(before_save)) < position or not all(before_save):
         return
     record.tried += 1
-    tail = mine[len(head) :]
-    seen = f"{c.place}, in the middle of an epoch"
-    lengths = _whole_epochs(c, begun)
-    whole = set(lengths)
-    left = max(whole) - len(head) if whole else 0
+    seen = f"{c.description}, in the middle of an epoch"
+    right = "restore the position in the epoch, and skip the batches that were used"
+    further = first_pass[position:]
+    lengths = _whole_epochs(c, epoch_start)
+    left = max(lengths) - position if lengths else 0
     if (
-        mine[: len(head)] == head
-        and tail
-        and tail[0] not in head
-        and head[0] not in [s.batches for s in c.before[:begun]]
+        first_pass[:position] == before_save
+        and further
+        and further[0] not in before_save
+        and before_save[0] not in [s.batches for s in c.earlier_steps[:epoch_start]]
     ):
         add = record.falsify if by_loader else record.hint
         add(
             c.line(),
-            f"{seen}: it starts the epoch again, so {len(head)} steps are repeated with the same examples in the same "
-            f"order; {len(tail)} more steps of the epoch follow",
+            f"{seen}: it starts the epoch again, so {position} steps are repeated with the same examples in the same "
+            f"order; {len(further)} more steps of the epoch follow",
             right,
         )
-    elif by_loader and len(whole) == 1 and left > 0 and len(mine) != left and len(mine) < len(c.steps):
+    elif by_loader and len(set(lengths)) == 1 and left > 0 and len(first_pass) not in (left, len(c.steps)):
         # A script that saves no position in the epoch resumes with a whole pass in another order: this is a hint.
-        add = record.hint if {len(mine)} == whole or len(lengths) < 2 else record.falsify
+        add = record.hint if len(first_pass) == lengths[0] or len(lengths) < 2 else record.falsify
         add(
             c.line(),
-            f"{seen}, after {len(head)} of {max(whole)} steps: its first pass over the data has {len(mine)} steps "
+            f"{seen}, after {position} of {lengths[0]} steps: its first pass over the data has {len(first_pass)} steps "
             f"instead of {left}",
             right,
         )
 
 
-def _has_ended(c: Continuation, begun: int) -> bool:
-    """Return whether the pass over the data that began after `begun` steps had ended at the save."""
-    first = c.before[begun].window.n if begun < c.saved else 0
-    return any(first < e["n"] < c.save["n"] for e in c.earlier.of("pass_end"))
+def _epoch_has_ended(c: Continuation, epoch_start: int) -> bool:
+    """Return whether the pass over the data that began after `epoch_start` steps had ended at the save."""
+    first = c.earlier_steps[epoch_start].window.n if epoch_start < c.saved_steps else 0
+    return any(first < e["n"] < c.save["n"] for e in c.earlier_process.of("pass_end"))
 
 
-def _whole_epochs(c: Continuation, begun: int) -> list[int]:
-    """Return the numbers of steps of the complete passes over the data in both processes."""
+def _whole_epochs(c: Continuation, epoch_start: int) -> list[int]:
+    """Return the number of steps of every complete pass over the data in both processes.
+
+    Left out are the pass of the save, which begins after `epoch_start` steps, and the first pass of the continuation.
+    """
     first = len(_rest_of_epoch(c.steps, 0))
     return [
         len(_rest_of_epoch(steps, i))
-        for steps, numbers in ((c.before, range(begun)), (c.steps, range(first, len(c.steps))))
+        for steps, numbers in ((c.earlier_steps, range(epoch_start)), (c.steps, range(first, len(c.steps))))
         for i in numbers
         if steps[i].window.begins_pass
     ]
 
 
-def _place_in_epoch(c: Continuation) -> tuple[int, int, int]:
-    """Return the steps of the epoch before the save, the steps left, and the steps that are taken; zeros if unknown."""
-    begun = _begin_of_epoch(c.before, c.saved)
-    whole = set(_whole_epochs(c, begun))
-    place = c.saved - begun
-    if _has_ended(c, begun) or len(whole) != 1 or not c.steps[0].window.begins_pass:
-        return 0, 0, 0
-    return place, max(whole) - place, len(_rest_of_epoch(c.steps, 0))
+def _steps_before_resumed_rest(c: Continuation) -> int:
+    """Return the number of steps of an epoch before the save if the continuation takes exactly the others; else 0."""
+    epoch_start = _epoch_start(c.earlier_steps, c.saved_steps)
+    lengths = set(_whole_epochs(c, epoch_start))
+    if _epoch_has_ended(c, epoch_start) or len(lengths) != 1 or not c.steps[0].window.begins_pass:
+        return 0
+    position = c.saved_steps - epoch_start
+    return position if position + len(_rest_of_epoch(c.steps, 0)) in lengths else 0
 
 
 def _examples(steps: Sequence[Step]) -> list[int]:
     return [row for step in steps for row in step.examples]
 
 
-def _begin_of_epoch(steps: Sequence[Step], place: int) -> int:
+def _epoch_start(steps: Sequence[Step], position: int) -> int:
     """Return the number of steps before the pass over the data that contains a position.
 
     A position between two passes is the beginning of the second pass.
     """
-    begin = place
-    while begin and (begin == len(steps) or not steps[begin].window.begins_pass):
-        begin -= 1
-    return begin
+    start = position
+    while start and (start == len(steps) or not steps[start].window.begins_pass):
+        start -= 1
+    return start
 
 
-def _rest_of_epoch(steps: Sequence[Step], place: int) -> Sequence[Step]:
+def _rest_of_epoch(steps: Sequence[Step], position: int) -> Sequence[Step]:
     """Return the steps from a position to the end of the pass over the data."""
-    end = min(place + 1, len(steps))
+    end = min(position + 1, len(steps))
     while end < len(steps) and not steps[end].window.begins_pass:
         end += 1
-    return steps[place:end]
+    return steps[position:end]
 
 
 @claim("TR-RESUME-004", NEEDS, premises=("TR-RESUME-001",))
@@ -681,36 +754,39 @@ def continuation_has_the_scale(run: Run, record: Record) -> None:
             continue
         pairs = c.pairs()
         record.tried += len(pairs)
-        wrong = next((i for i, (one, two) in enumerate(pairs) if one.scale != two.scale), None)
-        if wrong is None:
+        index = next((i for i, (one, two) in enumerate(pairs) if one.scale != two.scale), None)
+        if index is None:
             continue
-        one, two = pairs[wrong]
-        # If the whole sequence of scales is that of a new run, the scaler's counter of steps is lost as well.
-        anew = [s.scale for s in c.steps] == [s.scale for s in c.uncut[: len(c.steps)]]
+        one, two = pairs[index]
+        # The scaler's count of steps decides about the next growth. If all scales are equal to the scales of a new run,
+        # the count starts at 0.
+        is_new = [s.scale for s in c.steps] == [s.scale for s in c.uncut[: len(c.steps)]]
         cause = (
             "the scaler starts with its initial scale"
-            if not wrong and two.scale == c.uncut[0].scale
+            if not index and two.scale == c.uncut[0].scale
             else "the count of steps since the scale grew is not restored"
         )
-        add = record.falsify if not wrong or anew or same_sums(one.before, two.before) else record.hint
+        is_certain = not index or is_new or same_sums(one.weights_before, two.weights_before)
+        add = record.falsify if is_certain else record.hint
         add(
             c.line("scaler"),
-            f"{c.place}, step {c.start + wrong + 1} has the loss scale {two.scale:g} instead of {one.scale:g}; {cause}",
+            f"{c.description}, step {c.start + index + 1} has the loss scale {two.scale:g} instead of {one.scale:g}; "
+            f"{cause}",
             "save scaler.state_dict(), and call scaler.load_state_dict(state['scaler']) with the other states",
         )
     for c in _restarts(run):
-        first, last = c.before[0].scale, c.before[c.saved - 1].scale
-        if max(step.scale for step in c.before) == 1.0 or c.steps[0].scale == 1.0:
+        first, last = c.earlier_steps[0].scale, c.earlier_steps[c.saved_steps - 1].scale
+        if max(step.scale for step in c.earlier_steps) == 1.0 or c.steps[0].scale == 1.0:
             continue
         record.tried += 1
-        at_save = next((e["scale"] for e in c.earlier.of("save") if e["n"] >= c.save["n"] and e.get("scale")), None)
-        expected = at_save or last
+        saves = [e for e in c.earlier_process.of("save") if e["n"] >= c.save["n"] and e.get("scale")]
+        expected = saves[0]["scale"] if saves else last
         if "scaler" not in c.restored() and c.steps[0].scale == first and expected != first and last != first:
-            kept = "the file has its state" if at_save else "its state is not in the file"
+            fact = "the file has its state" if saves else "its state is not in the file"
             record.falsify(
                 c.line("scaler"),
-                f"{c.place}: the loss scale starts again at {first:g}, but was {expected:g} at the save; the scaler is "
-                f"not restored ({kept})",
+                f"{c.description}: the loss scale starts again at {first:g}, but was {expected:g} at the save; the "
+                f"scaler is not restored ({fact})",
                 "save scaler.state_dict(), and call scaler.load_state_dict(state['scaler']) with the other states",
             )
 
@@ -722,56 +798,63 @@ def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> Non
     A step from the same weights, with the same gradient and rate, must also have the same result.
 
     Without an uncut run, the claim is falsified if the optimizer of a process has no state for any parameter, although
-    the file contains one. The process must also restore a schedule, a scaler or random numbers, or continue inside an
-    epoch. A script that starts with a new optimizer on purpose does neither.
+    the file contains one. The process must also restore a schedule, a scaler or random numbers, or take exactly the
+    remaining steps of an epoch. A script that starts with a new optimizer on purpose does neither.
     """
     for c in _continuations(run):
-        saved = c.before[c.saved].state if c.saved < len(c.before) else None
-        if saved is None and c.start < len(c.uncut) and c.differs(lambda step: step.state) is None:
+        saved = c.earlier_steps[c.saved_steps].state if c.saved_steps < len(c.earlier_steps) else None
+        if saved is None and c.start < len(c.uncut) and c.first_difference(lambda step: step.state) is None:
             saved = c.uncut[c.start].state
-        mine = c.steps[0].state
+        state = c.steps[0].state
         # Three checks, the clearest first: the number of parameters with a state, sums over the state, and the update
         # from equal weights, gradients and rates.
         pairs = c.pairs()
-        record.tried += saved is not None and mine is not None
+        record.tried += saved is not None and state is not None
         seen = ""
-        if saved is not None and mine is not None and saved[0] and mine[0] < saved[0]:
-            seen = f"the optimizer has a state for {mine[0]} parameters instead of {saved[0]}"
-        elif saved is not None and mine is not None and not alike(saved[1], mine[1], 1e-3):
-            sums = _first_sum(mine[1]), _first_sum(saved[1])
-            seen = f"the first sum over the state of the optimizer is {sums[0]} instead of {sums[1]}"
-        elif pairs and c.differs(lambda step: (step.norm, step.after)) is None:
+        if saved is not None and state is not None and saved[0] and state[0] < saved[0]:
+            seen = f"the optimizer has a state for {state[0]} parameters instead of {saved[0]}"
+        elif saved is not None and state is not None and not alike(saved[1], state[1], 1e-3):
+            seen = (
+                f"the first sum over the state of the optimizer is {_first_sum(state[1])} instead of "
+                f"{_first_sum(saved[1])}"
+            )
+        elif pairs and c.first_difference(lambda step: (step.norm, step.weights_after)) is None:
             one, two = pairs[0]
-            same = same_sums(one.before, two.before) and alike((one.rates, one.norm), (two.rates, two.norm))
-            if same and one.norm and same_sums(one.after, two.after) is False:
+            same = same_sums(one.weights_before, two.weights_before) and alike(one.rates, two.rates)
+            if same and one.norm and alike(one.norm, two.norm) and not _same_result(one, two):
                 seen = "the same gradient changes the same weights by another amount"
         if seen:
             record.falsify(
                 c.line("optimizer"),
-                f"{c.place}, before its first step {seen}: moments or momentum are not restored",
+                f"{c.description}, before its first step {seen}: moments or momentum are not restored",
                 "save optimizer.state_dict(), and call optimizer.load_state_dict() before the first step",
             )
     for c in _restarts(run, weights_alone=True):
         state = c.steps[0].state
-        if state is None or "optimizer" not in c.save["parts"] or len(c.before) < 2:
+        if state is None or "optimizer" not in c.save["parts"] or len(c.earlier_steps) < 2:
             continue
         record.tried += 1
         if not state[0] and c.save["stateful"] and "optimizer" not in c.restored():
-            place, left, taken = _place_in_epoch(c)
-            goes_on = bool(place) and left == taken
+            position = _steps_before_resumed_rest(c)
             fact = (
                 f"other states are restored ({', '.join(sorted(c.restored()))})"
                 if c.restored()
-                else f"it continues in the middle of an epoch, after {place} steps"
-                if goes_on
+                else f"it continues in the middle of an epoch, after {position} steps"
+                if position
                 else "only weights are loaded"
             )
-            add = record.falsify if c.restored() or goes_on else record.hint
+            add = record.falsify if c.restored() or position else record.hint
             add(
                 c.line("optimizer"),
-                f"{c.place} with a new optimizer: it has no state for any parameter, but the file has one; {fact}",
+                f"{c.description} with a new optimizer: it has no state for any parameter, but the file has one; "
+                f"{fact}",
                 "call optimizer.load_state_dict(state['optimizer']) with the other states",
             )
+
+
+def _same_result(one: Step, two: Step) -> bool:
+    """Return whether the weights after two steps agree, as far as they are known."""
+    return same_sums(one.weights_after, two.weights_after) is not False
 
 
 def _first_sum(sums: tuple[float, ...]) -> str:
@@ -782,21 +865,22 @@ def _first_sum(sums: tuple[float, ...]) -> str:
 def continuation_has_the_losses(run: Run, record: Record) -> None:
     """From the same weights and batches, the losses of a continuation equal the losses of the uncut run.
 
-    Always a hint: many scripts do not restore random states. This changes dropout and augmentation only.
+    A difference is always a hint: many scripts do not restore random states, which changes only dropout and
+    augmentation.
     """
     for c in _continuations(run):
         if _is_nondeterministic(record, c, "losses", lambda step: step.losses):
             continue
         for number, (one, two) in enumerate(c.pairs(), c.start + 1):
-            if not same_sums(one.before, two.before) or one.batches != two.batches or not one.losses:
+            if not same_sums(one.weights_before, two.weights_before) or one.batches != two.batches or not one.losses:
                 break
             record.tried += 1
             if not alike(one.losses, two.losses):
                 record.hint(
                     c.line(),
-                    f"{c.place}, step {number} has the loss {two.losses[0]:.6g} instead of {one.losses[0]:.6g}, from "
-                    "the same weights and inputs: random numbers (dropout), or a state outside of the model, are not "
-                    "restored",
+                    f"{c.description}, step {number} has the loss {two.losses[0]:.6g} instead of {one.losses[0]:.6g}, "
+                    "from the same weights and inputs: random numbers (dropout), or a state outside of the model, are "
+                    "not restored",
                     "save torch.get_rng_state() and restore it last, before the first step",
                 )
                 break
@@ -806,33 +890,33 @@ def continuation_has_the_losses(run: Run, record: Record) -> None:
 def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> None:
     """The interrupted and the resumed run together take as many steps as the uncut run.
 
-    A run may stop early depending on its losses, and losses depend on random numbers. Another number of steps is
-    therefore a failure only if the weights agree in all common steps, or if it is the number of a new run or of an
-    epoch that begins again.
+    Losses depend on random numbers, and a run may stop early because of its losses. Another number of steps is
+    therefore a failure only if the weights agree in all common steps, or if the excess is the number of steps before
+    the save: in the whole run, or in its epoch.
     """
     for c in _continuations(run):
-        if not (c.last and c.ended):
+        if not (c.is_last and c.has_finished):
             continue
-        if c.length is not None and c.length != len(c.uncut):
-            record.not_reached = f"two uncut runs take {len(c.uncut)} and {c.length} steps"
+        if c.repeat_length is not None and c.repeat_length != len(c.uncut):
+            record.not_reached = f"two uncut runs take {len(c.uncut)} and {c.repeat_length} steps"
             continue
         record.tried += 1
         excess = c.start + len(c.steps) - len(c.uncut)
         if not excess:
             continue
-        inside = c.start - _begin_of_epoch(c.uncut, c.start) if c.start < len(c.uncut) else 0
+        position = c.start - _epoch_start(c.uncut, c.start) if c.start < len(c.uncut) else 0
         cause = (
             "as many as in a new run, so the counter starts from 0, or an epoch is not counted"
             if excess == c.start
             else "the interrupted epoch starts again"
-            if excess == inside
+            if excess == position
             else "the counter of steps or epochs is not restored"
         )
-        agree = all(same_sums(one.after, two.after) for one, two in c.pairs())
-        add = record.falsify if agree or excess in (c.start, inside) else record.hint
+        agree = all(same_sums(one.weights_after, two.weights_after) for one, two in c.pairs())
+        add = record.falsify if agree or excess in (c.start, position) else record.hint
         add(
             c.line(),
-            f"{c.place}, the run takes {c.start + len(c.steps)} steps in all, {abs(excess)} "
+            f"{c.description}, the run takes {c.start + len(c.steps)} steps in all, {abs(excess)} "
             f"{'more' if excess > 0 else 'fewer'} than the {len(c.uncut)} of the uncut run: {cause}",
             "save the numbers of finished steps and epochs, and continue with the next",
         )
@@ -842,25 +926,26 @@ def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> Non
 def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
     """The final weights equal the final weights of the uncut run, if all batches and losses are the same.
 
-    If the weights agree after the last step and differ at the end, they come from a best checkpoint or an average.
+    If the weights agree after the last step and differ at the end of the script, the script has replaced them there by
+    a best checkpoint or an average.
     """
     for c in _continuations(run):
-        if not (c.last and c.ended) or c.start + len(c.steps) != len(c.uncut):
+        if not (c.is_last and c.has_finished) or c.start + len(c.steps) != len(c.uncut):
             continue
-        if _is_nondeterministic(record, c, "weights", lambda step: (step.after, step.losses, step.batches)):
+        if _is_nondeterministic(record, c, "weights", lambda step: (step.weights_after, step.losses, step.batches)):
             continue
         pairs = c.pairs()
         if any(one.batches != two.batches or not alike(one.losses, two.losses) for one, two in pairs):
             continue
         record.tried += 1
-        wrong = next((i for i, (one, two) in enumerate(pairs) if same_sums(one.after, two.after) is False), None)
-        if wrong is not None:
-            one, two = pairs[wrong]
+        index = next((i for i, (one, two) in enumerate(pairs) if not _same_result(one, two)), None)
+        if index is not None:
+            one, two = pairs[index]
             # Without losses, it is not known whether random numbers are the same.
             add = record.falsify if one.losses and alike(one.norm, two.norm) else record.hint
             add(
                 c.line(),
-                f"{c.place}, step {c.start + wrong + 1} gives other weights than in the uncut run, with the same "
+                f"{c.description}, step {c.start + index + 1} gives other weights than in the uncut run, with the same "
                 "examples, losses and rates",
                 "restore every state that the update depends on",
             )
@@ -873,8 +958,9 @@ def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
         if None not in ends and not alike(ends[0], ends[1], 1e-9):
             record.falsify(
                 c.line(),
-                f"{c.place}, the run has the weights of the uncut run after its last step but other weights at its end "
-                f"(sum {ends[0]:.7g} instead of {ends[1]:.7g}): a best checkpoint or an average has lost its past",
+                f"{c.description}, the run has the weights of the uncut run after its last step but other weights at "
+                f"its end (sum {ends[0]:.7g} instead of {ends[1]:.7g}): a best checkpoint or an average has lost its "
+                "past",
                 "save the best score, or the average, with the other states, and restore it",
             )
 
@@ -893,7 +979,7 @@ def _uncut_process(run: Run, c: Continuation) -> Process:
 def interrupted_save_leaves_a_checkpoint(run: Run, record: Record) -> None:
     """A run that is killed inside a save can be resumed, from this save or from the previous one.
 
-    The arguments of the resumed command are correct: they have also resumed a run that was killed after a step.
+    The claim is judged only if the same arguments have resumed a run that was killed after a step, so they are correct.
     """
     resumed = any(c.kind == "cut" and c.status == 0 for c in run.comparisons)
     for comparison in run.comparisons:
