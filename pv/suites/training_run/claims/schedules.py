@@ -48,7 +48,7 @@ def _schedules(process: Process) -> Iterator[_Schedule]:
 
 
 @claim("TR-RATE-001", "no schedule was advanced")
-def schedule_of_the_optimizer(run: Run, record: Record) -> None:
+def schedule_belongs_to_a_stepping_optimizer(run: Run, record: Record) -> None:
     """A schedule advances an optimizer that takes no step, while another optimizer of the same parameters takes steps.
 
     A schedule of an unused optimizer may be intended as a function of the step: for another quantity, or for a rate

@@ -43,7 +43,7 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
 
 
 @claim("TR-WEIGHT-001", "no step had several micro-batches with a known loss")
-def equal_weights(run: Run, record: Record) -> None:
+def elements_have_equal_weights(run: Run, record: Record) -> None:
     """A step is the mean of the means of micro-batches with different numbers of scored elements.
 
     Mixtures of data sets and mixup weight rows on purpose, but not by exactly 1/n in a micro-batch of n elements. Means
@@ -155,7 +155,7 @@ def _distinct(window: Window) -> bool:
 
 
 @claim("TR-WEIGHT-002", "no optimizer took steps of different numbers of micro-batches")
-def short_windows(run: Run, record: Record) -> None:
+def short_steps_have_the_same_weight(run: Run, record: Record) -> None:
     """The last step of an epoch has fewer micro-batches, but is divided by the planned number.
 
     The total weight of the step is then exactly (number of micro-batches) / (planned number). Sums over chunks of a
@@ -266,7 +266,7 @@ def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]
 
 
 @claim("TR-WEIGHT-003", "no step had several micro-batches with a known loss", premises=("TR-WEIGHT-006",))
-def averaged_once(run: Run, record: Record) -> None:
+def micro_batches_are_averaged_once(run: Run, record: Record) -> None:
     """The weights of a step with M micro-batches sum to M or 1/M instead of 1.
 
     This is a hint, since a sum of the losses of M tasks has the weight M on purpose. The claim is falsified if
@@ -345,7 +345,7 @@ def averaged_once(run: Run, record: Record) -> None:
     "no loss had different numbers of elements in three steps",
     premises=("TR-WEIGHT-002", "TR-GRAD-004"),
 )
-def constant_total(run: Run, record: Record) -> None:
+def total_weight_is_constant(run: Run, record: Record) -> None:
     """The gradient grows with the number of elements. Always a hint: sums and fixed normalizers may be intended."""
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
@@ -395,7 +395,7 @@ def _is_sharded(process: Process) -> bool:
     "no run of several ranks with averaged gradients and a known loss",
     premises=("TR-WEIGHT-001",),
 )
-def equal_weights_over_ranks(run: Run, record: Record) -> None:
+def elements_have_equal_weights_over_ranks(run: Run, record: Record) -> None:
     """Every rank divides by its own number of elements, and gradients are averaged over ranks.
 
     A hint: most public code averages the means of ranks, some of it on purpose.
@@ -423,7 +423,7 @@ def equal_weights_over_ranks(run: Run, record: Record) -> None:
 
 
 @claim("TR-WEIGHT-006", "no run of several ranks under DistributedDataParallel or fully_shard with a known loss")
-def world_size_once(run: Run, record: Record) -> None:
+def world_size_divides_once(run: Run, record: Record) -> None:
     """The weights of all ranks together sum to 1 before the mean over ranks, which divides again.
 
     Always a hint: a communication hook may compute a sum instead of the mean.
