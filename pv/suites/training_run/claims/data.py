@@ -580,7 +580,7 @@ def reading_changes_no_example(run: Run, record: Record) -> None:
                 break
 
 
-@claim("TR-DATA-006", "no pass over a data loader was whole")
+@claim("TR-DATA-006", "no pass over a data loader was completed")
 def every_example_is_read(run: Run, record: Record) -> None:
     """A sampler by weights has fewer weights than there are examples, so it never draws the last examples.
 
@@ -718,7 +718,7 @@ def samplers_know_the_number_of_ranks(run: Run, record: Record) -> None:
                 )
 
 
-@claim("TR-DATA-009", "no loader was evaluated in two whole passes of one order")
+@claim("TR-DATA-009", "no evaluation has read a loader twice, completely and in the same order")
 def evaluations_see_the_same_values(run: Run, record: Record) -> None:
     """The same examples have other values in the next evaluation, such as after random augmentation.
 

@@ -228,14 +228,15 @@ def layers_belong_to_the_model(run: Run, record: Record) -> None:
                 record.falsify(
                     _line_of(process, event),
                     f"{modules} modules in a Python list of {process.kinds.get(event['model'])} run and get gradients, "
-                    f"but no optimizer holds them: their {matrices} weights keep their random initial values",
+                    f"but no optimizer holds their parameters: {matrices} weight matrices keep their random initial "
+                    "values",
                     "keep the modules in an nn.ModuleList",
                 )
             elif event["outside"]:
                 record.hint(
                     _line_of(process, event),
-                    f"{', '.join(event['outside'][:4])} run inside {process.kinds.get(event['model'])} with gradients, "
-                    "but are not among the parameters of any model or optimizer",
+                    f"{', '.join(event['outside'][:4])} are used inside {process.kinds.get(event['model'])} and get "
+                    "gradients, but are not among the parameters of any model or optimizer",
                     "keep the layers in an nn.ModuleList, or as attributes of the module",
                 )
 
@@ -377,28 +378,28 @@ def layers_get_gradients(run: Run, record: Record) -> None:
                 if part["how"] == "checkpoint" and process.steps >= 4:
                     record.falsify(
                         part["at"],
-                        f"{names} run in a reentrant checkpoint whose inputs all have requires_grad=False; they are in "
-                        f"the optimizer and have no gradient in any of {process.steps} steps: {shown}",
+                        f"{names} are used in a reentrant checkpoint whose inputs all have requires_grad=False; they "
+                        f"are in the optimizer, but have no gradient in any of {process.steps} steps: {shown}",
                         "call checkpoint(..., use_reentrant=False), or let its input require a gradient "
                         "(model.enable_input_require_grads())",
                     )
                 elif run.complete and process.steps >= 4 and event["cut_inputs"] and _is_fault(part):
-                    way = "under no_grad" if part["how"] == "no_grad" else "and their output is detached"
+                    cause = "run under no_grad" if part["how"] == "no_grad" else "have a detached output"
                     record.falsify(
                         first,
-                        f"{names} run {way} in the training forward; they are in the optimizer and have no gradient in "
-                        f"any of {process.steps} steps: {shown}; they keep their random initial values, although they "
-                        "have dropout and later layers train on their output",
-                        "remove no_grad() or detach() between them and the loss, or freeze them: "
+                        f"the layers of {names} {cause} in the training forward; these parameters are in the "
+                        f"optimizer, but have no gradient in any of {process.steps} steps: {shown}; they keep their "
+                        "random initial values, although their layers have dropout and later layers use the output",
+                        "remove no_grad() or detach() between these layers and the loss, or freeze them: "
                         "part.requires_grad_(False)",
                     )
             names = event["without_gradient"] + [n for p in parts if p["how"] == "no_grad" for n in p["names"]]
             if names:
                 record.hint(
                     first,
-                    f"{len(names)} of {event['trainable']} trainable parameters of {kind} run and are in the "
-                    f"optimizer, but have no gradient: {', '.join(names[:4])}",
-                    "use the output of these layers in the loss, without detach() or no_grad(), or freeze them",
+                    f"{len(names)} of {event['trainable']} trainable parameters of {kind} are used and are in the "
+                    f"optimizer, but never have a gradient: {', '.join(names[:4])}",
+                    "use the output of their layers in the loss, without detach() or no_grad(), or freeze them",
                 )
 
 

@@ -930,7 +930,7 @@ def _training_reports(
     return [rows for source, rows in pairs.items() if source not in between]
 
 
-@claim("TR-LOG-001", "no number is reported after steps of several micro-batches")
+@claim("TR-LOG-001", "no number was reported after steps of several micro-batches")
 def reported_loss_is_not_divided(run: Run, record: Record) -> None:
     """A reported training loss is divided by the number of micro-batches, like the loss of the backward pass.
 
@@ -980,7 +980,7 @@ def _divided_losses(window: Window) -> list[float]:
     return [loss.value for loss in losses] if divided else []
 
 
-@claim("TR-LOG-002", "no number is reported after a clipping that had an effect")
+@claim("TR-LOG-002", "no number was reported after a clipping that had an effect")
 def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
     """A reported norm of gradients is computed after they were clipped, so it never exceeds the limit.
 

@@ -399,7 +399,7 @@ def _ends_of_last_part(process: Process, event: Event) -> tuple[int, ...]:
     return horizon, horizon + max(event["milestones"], default=0)
 
 
-@claim("TR-RATE-006", "no ReduceLROnPlateau got a number that is known by an evaluation or a report")
+@claim("TR-RATE-006", "no ReduceLROnPlateau got a number of an evaluation or of a report")
 def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> None:
     """ReduceLROnPlateau gets a loss with mode "max", or an accuracy with mode "min".
 

@@ -285,7 +285,7 @@ def masked_tokens_are_predicted(run: Run, record: Record) -> None:
                 )
 
 
-@claim("TR-PROBE-001", "no causal language model was probed: its labels are the next tokens of its input")
+@claim("TR-PROBE-001", "no causal language model, whose labels are the next tokens of its input, was probed")
 def no_token_sees_the_future(run: Run, record: Record) -> None:
     """A logit depends on the token that it predicts.
 
