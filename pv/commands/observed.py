@@ -151,7 +151,7 @@ def check_run(
             raise UsageError(f"no such folder of traces: {trace}")
         if not any(Path(trace).glob("*.jsonl")):
             raise UsageError(f"no trace in {trace}: record one with pv check --trace {trace} -- python train.py")
-        return _judged(Path(trace), None, command, claims, complete=False, steps=0)
+        return _judge_traces(Path(trace), None, command, claims, complete=False, steps=0)
     if trace is not None:
         try:
             Path(trace).mkdir(parents=True, exist_ok=True)
@@ -161,7 +161,7 @@ def check_run(
     with contextlib.ExitStack() as stack:
         folder = trace or stack.enter_context(tempfile.TemporaryDirectory(prefix="pv-trace-"))
         status = _run(Path(folder), command, options, interruptions)
-        return _judged(Path(folder), status, command, claims, complete=status == 0 and not steps, steps=steps)
+        return _judge_traces(Path(folder), status, command, claims, complete=status == 0 and not steps, steps=steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +212,7 @@ def _suggestion(command: Sequence[str]) -> str:
     return f"; try pv check -- {shlex.join([interpreter, *command])}" if interpreter else ""
 
 
-def _judged(
+def _judge_traces(
     folder: Path, status: int | None, command: Sequence[str], claims: _Claims, *, complete: bool, steps: int
 ) -> ObservedRun:
     """Judge the traces in a folder, and return the run with its report."""

@@ -510,9 +510,9 @@ class Observer:
         # The gradient that this rank computed, and the gradient that it applies. From both, the claims estimate the
         # factor of a reduction in the script's own code.
         if state.local:
-            whole = [(mine, few(p.grad)) for p, mine in state.local if p.grad is not None and not p.grad.is_sparse]
+            pairs = [(part, few(p.grad)) for p, part in state.local if p.grad is not None and not p.grad.is_sparse]
             state.local = []
-            sides = [torch.cat([part.double() for part in side]) for side in zip(*whole)]
+            sides = [torch.cat([part.double() for part in side]) for side in zip(*pairs)]
             state.sides = dict(zip(("local_gradient", "gradient"), sides))
         removed = [p for p in state.arrived if p.grad is None]
         state.removed = removed if len(removed) < len(state.arrived) else []
