@@ -93,7 +93,7 @@ def _watch(observer: Observer, args: tuple[object, ...], kwargs: dict[str, objec
         operands = _operands(tensors, result)
         if operands is not None:
             observer.fused_calls += 1
-            _hook(observer, *operands)
+            _register_hook(observer, *operands)
 
 
 def _operands(
@@ -132,7 +132,9 @@ def _is_parameter(tensor: Tensor) -> bool:
     return isinstance(getattr(node, "variable", None), nn.Parameter)
 
 
-def _hook(observer: Observer, hidden: Tensor, weight: Tensor, bias: Optional[Tensor], labels: Optional[Tensor]) -> None:
+def _register_hook(
+    observer: Observer, hidden: Tensor, weight: Tensor, bias: Optional[Tensor], labels: Optional[Tensor]
+) -> None:
     """Register a hook that computes token weights from the gradient of the hidden states.
 
     A sample of the hidden states is copied, since the loss may not keep them.

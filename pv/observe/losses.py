@@ -79,19 +79,19 @@ def install(observer: Callable[[], Observer]) -> None:
         observer: Returns the observer of this process.
     """
     for name in NAMES:
-        setattr(F, name, _wrapped(name, getattr(F, name), observer))
+        setattr(F, name, _wrap_loss(name, getattr(F, name), observer))
     for name in (*SIGNS, "ctc_loss"):
-        setattr(F, name, _wrapped_operands(name, getattr(F, name), observer))
+        setattr(F, name, _wrap_uncounted_loss(name, getattr(F, name), observer))
     for owner in (F, Tensor):
-        frames.wrap(owner, "log_softmax", lambda original: _wrapped_log_softmax(original, observer))
+        frames.wrap(owner, "log_softmax", lambda original: _wrap_log_softmax(original, observer))
     for owner in (torch, Tensor):
-        frames.wrap(owner, "gather", lambda original: _wrapped_gather(original, observer))
-        frames.wrap(owner, "sigmoid", lambda original: _wrapped_sigmoid(original, observer))
+        frames.wrap(owner, "gather", lambda original: _wrap_gather(original, observer))
+        frames.wrap(owner, "sigmoid", lambda original: _wrap_sigmoid(original, observer))
     for name in ("gather", "sigmoid"):  # `torch.jit.script` finds operators by the ids of their functions
         importlib.import_module("torch.jit._builtins")._register_builtin(getattr(torch, name), f"aten::{name}")
 
 
-def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+def _wrap_log_softmax(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     """Wrap log_softmax: record a line that applies it to the result of a softmax over the same dimension."""
 
     @frames.wraps(original)
@@ -112,7 +112,7 @@ def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[],
     return log_softmax
 
 
-def _wrapped_sigmoid(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+def _wrap_sigmoid(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     """Wrap sigmoid: record a line that applies it to the result of a sigmoid."""
 
     @frames.wraps(original)
@@ -130,7 +130,7 @@ def _wrapped_sigmoid(original: Callable[..., object], observer: Callable[[], Obs
     return sigmoid
 
 
-def _wrapped_gather(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+def _wrap_gather(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     """Wrap gather: in a handwritten cross-entropy, it reads the log-probability of every label."""
 
     @frames.wraps(original)
@@ -172,7 +172,7 @@ def _arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict
     return arguments
 
 
-def _wrapped_operands(
+def _wrap_uncounted_loss(
     name: str, original: Callable[..., object], observer: Callable[[], Observer]
 ) -> Callable[..., object]:
     """Wrap a loss whose elements are not counted: record facts about the arguments of the first call at every line.
@@ -281,7 +281,7 @@ def _targets(target: Tensor) -> Late:
     return Late(parts, lambda low, high, zeros: {"low": low[0], "high": high[0], "zeros": int(zeros[0])})
 
 
-def _wrapped(name: str, original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+def _wrap_loss(name: str, original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     @frames.wraps(original)
     def loss(*args: object, **kwargs: object) -> object:
         out = original(*args, **kwargs)

@@ -597,18 +597,20 @@ def install(observer: Callable[[], Observer]) -> None:
         observer: Returns the observer of this process.
     """
     for name in ("train", "eval"):
-        setattr(nn.Module, name, _request(getattr(nn.Module, name), observer, name == "eval"))
+        setattr(nn.Module, name, _wrap_mode(getattr(nn.Module, name), observer, name == "eval"))
     for name in DROPOUT_FUNCTIONS:
-        setattr(F, name, _dropout(name, getattr(F, name), observer))
+        setattr(F, name, _wrap_dropout(name, getattr(F, name), observer))
     name = "scaled_dot_product_attention"
-    attention = _attention(getattr(F, name), observer)
+    attention = _wrap_attention(getattr(F, name), observer)
     builtins = importlib.import_module("torch.jit._builtins")
     # `torch.jit.script` identifies builtin functions by object. Without this, a scripted module with attention fails.
     builtins._register_builtin(attention, f"aten::{name}")
     setattr(F, name, attention)
 
 
-def _request(original: Callable[..., object], observer: Callable[[], Observer], is_eval: bool) -> Callable[..., object]:
+def _wrap_mode(
+    original: Callable[..., object], observer: Callable[[], Observer], is_eval: bool
+) -> Callable[..., object]:
     @frames.wraps(original)
     def request(self: nn.Module, *args: object, **kwargs: object) -> object:
         active = observer()
@@ -641,7 +643,9 @@ def _is_evaluated(active: Observer) -> bool:
     return active.in_module and last is not None and not last["training"] and not last["grad"] and active.is_active()
 
 
-def _dropout(name: str, original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+def _wrap_dropout(
+    name: str, original: Callable[..., object], observer: Callable[[], Observer]
+) -> Callable[..., object]:
     default = name not in ("alpha_dropout", "feature_alpha_dropout")  # the default of `training`
 
     @frames.wraps(original)
@@ -659,7 +663,7 @@ def _dropout(name: str, original: Callable[..., object], observer: Callable[[], 
     return dropout
 
 
-def _attention(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+def _wrap_attention(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     @frames.wraps(original)
     def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> object:
         active = observer()

@@ -1253,7 +1253,9 @@ def _observe_before(part: str, record: Callable[..., None]) -> Callable[[Callabl
     return make
 
 
-def _backward(original: Callable[..., object]) -> Callable[..., object]:
+def _wrap_backward(original: Callable[..., object]) -> Callable[..., object]:
+    """Wrap `torch.autograd.backward`, which `Tensor.backward` calls."""
+
     def backward(*args: object, **kwargs: object) -> object:
         observer = current
         if not observer.is_active() or observer._backward_depth:  # a nested pass, by reentrant checkpointing
@@ -1287,7 +1289,7 @@ def _backward(original: Callable[..., object]) -> Callable[..., object]:
     return backward
 
 
-def _grad(original: Callable[..., object]) -> Callable[..., object]:
+def _wrap_grad(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap `torch.autograd.grad`, whose fifth parameter is `create_graph`."""
 
     def grad(*args: Any, **kwargs: Any) -> object:
@@ -1305,7 +1307,7 @@ def _grad(original: Callable[..., object]) -> Callable[..., object]:
     return grad
 
 
-def _module_call(original: Callable[..., object]) -> Callable[..., object]:
+def _wrap_module_call(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap `Module.__call__`: unlike a global hook, the wrapper sees keywords, and modules keep their fast path."""
 
     def __call__(self: nn.Module, *args: object, **kwargs: object) -> object:
@@ -1372,7 +1374,9 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
     return __call__
 
 
-def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
+def _wrap_clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    """Return a wrapper of the clipping function `kind`, whose second parameter is called `limit_name`."""
+
     def make(original: Callable[..., object]) -> Callable[..., object]:
         def clip(*args: Any, **kwargs: Any) -> object:
             observer = current
@@ -1405,7 +1409,9 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Calla
     return make
 
 
-def _scaler_step(original: Callable[..., object]) -> Callable[..., object]:
+def _wrap_scaler_step(original: Callable[..., object]) -> Callable[..., object]:
+    """Wrap `GradScaler.step`: add an event if the scaler skips the step."""
+
     def step(self: torch.amp.GradScaler, optimizer: object, *args: object, **kwargs: object) -> object:
         observer = current
         # After infinite gradients a scaler does not call `optimizer.step`, so the number of steps does not change.
@@ -1421,7 +1427,9 @@ def _scaler_step(original: Callable[..., object]) -> Callable[..., object]:
     return step
 
 
-def _scaler_scale(original: Callable[..., object]) -> Callable[..., object]:
+def _wrap_scaler_scale(original: Callable[..., object]) -> Callable[..., object]:
+    """Wrap `GradScaler.scale`: store the loss scale in the record of the backward pass of the scaled loss."""
+
     def scale(self: Any, outputs: object) -> object:
         result = original(self, outputs)
         if current.is_active() and self.is_enabled():
@@ -1442,6 +1450,7 @@ def _record_scale(factor: Tensor, gradient: Optional[Tensor]) -> None:
 
 
 def _record_unscale(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+    """Record that a scaler has divided the gradients of an optimizer by the loss scale."""
     if scaler.is_enabled() and optimizer in current.optimizers:
         current.add("unscale", optimizer=current.state_of(optimizer).number)
         current.state_of(optimizer).scale = None
@@ -1456,7 +1465,7 @@ def _after_fork() -> None:
     current.is_over = is_over
 
 
-def _resolve_original(original: Callable[..., object]) -> Callable[..., object]:
+def _wrap_resolution(original: Callable[..., object]) -> Callable[..., object]:
     """Make `torch.jit.script` resolve the names of a wrapped function in the original's scope.
 
     Older versions of torch resolve them in the scope of the wrapper.
@@ -1475,14 +1484,14 @@ def _cut_after_step(optimizer: object, args: object, kwargs: object) -> None:
         checkpoints.cut_after_step(current)
 
 
-def _terminated(number: int, frame: object) -> None:
+def _write_and_terminate(number: int, frame: object) -> None:
     """Write the trace, then end the process by the same signal with its default action."""
     current.finish()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
-def _exit(original: Callable[..., object]) -> Callable[..., object]:
+def _wrap_exit(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap `os._exit`, which does not call `atexit` functions; children of `multiprocessing` end by it."""
 
     def _exit(*args: object, **kwargs: object) -> None:
@@ -1533,11 +1542,9 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     averages.install(lambda: current)
     schedules.install(lambda: current)
     seeds.install(lambda: current)
-    frames.wrap(torch.autograd, "backward", _backward)
-    frames.wrap(torch.autograd, "grad", _grad)
-    frames.wrap(
-        importlib.import_module("torch._jit_internal"), "createResolutionCallbackFromClosure", _resolve_original
-    )
+    frames.wrap(torch.autograd, "backward", _wrap_backward)
+    frames.wrap(torch.autograd, "grad", _wrap_grad)
+    frames.wrap(importlib.import_module("torch._jit_internal"), "createResolutionCallbackFromClosure", _wrap_resolution)
     frames.wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _record_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name
 
@@ -1558,23 +1565,23 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     zero = _observe_before("zero", lambda target, *args, **kwargs: current.record_zero(target))
     frames.wrap(torch.optim.Optimizer, "zero_grad", zero)
     frames.wrap(nn.Module, "zero_grad", zero)
-    frames.wrap(nn.Module, "__call__", _module_call)
+    frames.wrap(nn.Module, "__call__", _wrap_module_call)
     for kind, limit_name in (("clip_grad_norm_", "max_norm"), ("clip_grad_value_", "clip_value")):
-        frames.wrap(nn.utils.clip_grad, kind, _clip(kind, limit_name))
+        frames.wrap(nn.utils.clip_grad, kind, _wrap_clip(kind, limit_name))
         setattr(nn.utils, kind, getattr(nn.utils.clip_grad, kind))
     scaler = importlib.import_module("torch.amp.grad_scaler").GradScaler if _has_amp() else torch.cuda.amp.GradScaler
-    frames.wrap(scaler, "step", _scaler_step)
-    frames.wrap(scaler, "scale", _scaler_scale)
+    frames.wrap(scaler, "step", _wrap_scaler_step)
+    frames.wrap(scaler, "scale", _wrap_scaler_scale)
     frames.wrap(scaler, "unscale_", _observe_after("unscale", _record_unscale))
     if torch.distributed.is_available():
         collectives.install(lambda: current)
         frames.wrap(nn.parallel.DistributedDataParallel, "__init__", _observe_after("ddp", _record_ddp))
         frames.wrap(nn.parallel.DistributedDataParallel, "register_comm_hook", _observe_after("ddp", _record_hook))
     atexit.register(lambda: current.finish())
-    frames.wrap(os, "_exit", _exit)
+    frames.wrap(os, "_exit", _wrap_exit)
     os.register_at_fork(after_in_child=_after_fork)
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminated)
+        signal.signal(signal.SIGTERM, _write_and_terminate)
 
 
 def _has_amp() -> bool:

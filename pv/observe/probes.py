@@ -249,7 +249,7 @@ def _probe(calls: list[Call], send: Callable[[object], None]) -> None:
             except Exception as error:
                 facts = {"failed": f"{type(error).__name__}: {error}"[:200]}
             if facts is not None:
-                name = probe.__name__[1:]
+                name = probe.__name__[1:]  # "future" for `_future`
                 send({"probe": name, "model": call.model, "at": call.at, "failed": None, **facts})
 
 

@@ -126,6 +126,7 @@ def _ordered(steps: list[tuple[Window, list[Loss]]]) -> bool:
     """
     rows = [[loss.elements for loss in losses] for _, losses in steps]
     most = max(map(len, rows))
+    # Divide the steps into groups of every possible size. In all groups, the `count` largest must have the same places.
     for size in (divisor for divisor in range(2, most + 1) if most % divisor == 0):
         groups = [row[i : i + size] for row in rows for i in range(0, len(row) - size + 1, size)]
         same = any(len({_larger(group, count) for group in groups}) == 1 for count in range(1, size))
