@@ -28,7 +28,8 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
     """A loaded state shares its storage with the model, and was taken before later steps changed the weights.
 
     Not a fault: the script has changed the weights in place since the last step, as for an average of weights; or the
-    state is loaded into another model, as an intended view of the newest weights (see `_is_stale`).
+    state is loaded into another model, as an intended view of the newest weights. Then the script takes one state, or
+    uses every state once.
 
     Or all loads at a line load the newest state of a model into the model itself, again and again: two names, such as
     a target network and the network that it follows, are one object.
@@ -93,7 +94,8 @@ def _is_stale(source: Event, step: int) -> bool:
 def saved_weights_are_a_copy(run: Run, record: Record) -> None:
     """A state of the best model is kept by reference, and saved after later steps have changed it.
 
-    A script that saves the newest weights takes a new state for every save. `_is_stale` rules this out.
+    A script that saves the newest weights takes a new state for every save. This is ruled out if one of the states was
+    never used, or was used again after more steps.
     """
     for process in run.processes:
         for event in process.of("save"):
@@ -148,7 +150,7 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
        this direction; a likelihood that is called a loss grows.
     2. After the last step, the script restores the weights of an earlier step, or it has saved a file with "best" in
        its name. One loss or accuracy, in at least three evaluations, is worst in this state, and every other one is
-       not better than its median. The worst value must differ from the best one by more than `CLEAR_IMPROVEMENT`,
+       not better than its median. The worst value must differ from the best one by more than 5 % (`CLEAR_IMPROVEMENT`),
        since a script may require a minimal improvement. A state with the largest or smallest value of another reported
        number, such as a recall or a size, is not judged: the script may select by this number.
     """

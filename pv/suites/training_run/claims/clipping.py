@@ -88,7 +88,7 @@ def clipped_gradients_are_unscaled(run: Run, record: Record) -> None:
     """The gradient is clipped while it is multiplied by the loss scale.
 
     If the script multiplies the limit by the scale as well, the clipping is correct, and the limit divided by the scale
-    is a usual limit. For a finding, this quotient must therefore be below `SMALLEST_LIMIT`.
+    is a usual limit. For a finding, this quotient must therefore be below 0.01 (`SMALLEST_LIMIT`).
     """
     for process in run.processes:
         for event in process.of("clip"):

@@ -243,13 +243,15 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
     pseudo-labels, pruning), and is at most a hint. Training on evaluated examples *later*, such as a last training on
     all data, is no fault. Four cases falsify the claim:
 
-    1. Each of both sets has examples that the other lacks. In addition, a mean or a sum of losses is computed, or there
-       are no losses and no other evaluation (of examples that were not trained on, or without a loader). A pool for
-       pseudo-labels has no losses, but a separate test set. Losses of single examples may select examples to train on.
+    1. Some evaluated examples were trained on and others were not, and the training has further examples. In addition,
+       a mean or a sum of losses is computed, or there are no losses and no other evaluation (of examples that were not
+       trained on, or without a loader). A pool for pseudo-labels has no losses, but a separate test set. Losses of
+       single examples may select examples to train on.
     2. The evaluated examples were trained on in an earlier fold of the same loop, and the model was not reset.
     3. The evaluated part of a `random_split` is in the data of every training, which reads the whole set, and no other
        evaluation reads examples that were not trained on.
-    4. A restarted process evaluates other rows than the process before, and that process has trained on some of them.
+    4. A restarted process evaluates other rows than the process before it did, and the earlier process has trained on
+       some of these rows.
 
     Rows may be equal by chance: the number of equal rows within the training data shows how many to expect.
     """
@@ -882,10 +884,10 @@ def columns_reach_the_collator(run: Run, record: Record) -> None:
 def steps_draw_different_numbers(run: Run, record: Record) -> None:
     """The generator is seeded with one number before every step, or in a worker before every example.
 
-    1. In `SEEDED_STEPS` successive steps with different inputs, the forward with gradients begins and ends with the
-       same states of the generator, so noise and the masks of dropout are the same. With equal inputs, the noise may be
-       fixed on purpose. This is a hint if numbers are drawn only before the forward, without an evaluation in between:
-       they may be a fixed projection.
+    1. In five successive steps (`SEEDED_STEPS`) with different inputs, the forward with gradients begins and ends with
+       the same states of the generator, so noise and the masks of dropout are the same. With equal inputs, the noise
+       may be fixed on purpose. This is a hint if numbers are drawn only before the forward, without an evaluation in
+       between: they may be a fixed projection.
     2. A worker sets a seed in every batch, and has the same state after every batch, but another one before the first.
        A fixed augmentation would be seeded with the number of the example, and the states would differ. This is a hint,
        since all examples may share one permutation of their features.

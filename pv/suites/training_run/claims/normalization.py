@@ -75,8 +75,8 @@ def batch_normalization_has_an_effect(run: Run, record: Record) -> None:
     """A batch normalization does not normalize, or is evaluated with the statistics of one batch.
 
     1. Its eps is about as large as the variance of its inputs or larger, so its outputs have a standard deviation of
-       less than `MIN_DEVIATION`. An eps below `FALSIFYING_EPS` is a hint, since it may suppress noise on purpose. If
-       the momentum, too, is not the default, such an eps is a choice and not judged.
+       less than 0.8 (`MIN_DEVIATION`). An eps below 0.5 (`FALSIFYING_EPS`) is a hint, since it may suppress noise on
+       purpose. If the momentum, too, is not the default, such an eps is a choice and not judged.
     2. Its momentum is at least 0.9: in torch this is the weight of the new batch, so the running statistics are those
        of the last batch. This is intended if a batch is the whole data set, or if evaluations use batch statistics. A
        momentum of exactly 1 is intended, too: it is not 0.9 or 0.99, the default of other libraries, by mistake.

@@ -17,7 +17,7 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
     and local SGD, where weights agree again after a later step.
 
     Ranks that start with equal weights and never exchange gradients or weights are no replicas, but members of an
-    ensemble or of a search, unless they share one evaluation or one checkpoint (`_useless_exchange`).
+    ensemble or of a search. This is ruled out if they share one evaluation or one checkpoint.
 
     Ranks that exchange activations inside a model hold parts of the model (tensor parallelism), which differ. A
     normalization layer that has the same input and the same weight on all ranks before the first step is a replica, and

@@ -564,10 +564,11 @@ def _applied(match: Match) -> str:
 def reported_mean_is_over_elements(run: Run, record: Record) -> None:
     """A reported loss or accuracy is the mean of the means of unequal batches.
 
+    Or it is the sum over all elements, divided by (number of batches) x (size of the largest batch).
+
     These facts rule out other explanations: the means over tokens, rows and labels differ visibly from the number; the
     batches come from a loader with one batch size, so a batch is no unit by itself (a document, a task, a graph); and
-    the batches have different sizes. An error below 0.1 % is a hint, and so is the sum divided by batches times their
-    size.
+    the batches have different sizes. An error below 0.1 % is a hint.
     """
     for process in run.processes:
         tried, matches = compare(process)

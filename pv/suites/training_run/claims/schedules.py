@@ -218,8 +218,8 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
     3. The horizon is exactly the number of epochs of the run, or all milestones are below it, but the schedule advances
        with every step: it ends within the first epoch, and a cosine rises again. The horizon of a SequentialLR is the
        horizon of its last part, with or without the parts before it.
-    4. A factor reduces the rate to less than `NO_RATE` of the initial rate before the run ends, so the last steps have
-       no effect. A rate that ends at 1e-4 or 1e-6 of the initial rate may be planned.
+    4. A factor reduces the rate to less than 2^-24 (`NO_RATE`) of the initial rate before the run ends, so the last
+       steps have no effect. A rate that ends at 1e-4 or 1e-6 of the initial rate may be planned.
     5. The schedule is constructed several times for the same parameters, each time with the total number of advances in
        the run as its horizon, and starts at its first advance each time.
     """
