@@ -16,8 +16,8 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
 
     The average is then one step late: it never contains the weights of the last step. A momentum encoder that is
     updated in the forward pass is not affected. An average that is updated in every micro-batch is not judged. With
-    several optimizers the finding is a hint, and so it is for an average that gives targets in most steps: a target
-    may be one step late.
+    several optimizers the finding is a hint. It is also a hint for an average that gives targets in most steps, since a
+    target may be one step late.
 
     Or an AveragedModel is evaluated after the training, and has the weights that the model had before its first step.
     """

@@ -143,7 +143,7 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
     premises=("TR-LOAD-001", "TR-SAVE-001", "TR-RESUME-008"),
 )
 def best_state_is_the_best(run: Run, record: Record) -> None:
-    """The best state, or the end of the training, is chosen in the wrong direction.
+    """The best state, or the end of the training, is chosen by a metric in the wrong direction.
 
     1. A callback of a library compares a metric in the wrong direction. The name of the metric shows the direction, or
        its values do: all of them equal a loss, or all an accuracy, of the last evaluation. The metric must improve in
@@ -295,7 +295,9 @@ def _measured_series(evaluations: list[Evaluation], windows: list[Window]) -> li
 
 @claim("TR-LOAD-002", "no weights were loaded with strict=False, or filtered by name", premises=("TR-AVG-003",))
 def something_is_loaded(run: Run, record: Record) -> None:
-    """Weights are read from a file, but few or none of them are loaded. Four cases falsify the claim:
+    """Weights are read from a file, but some or all of them are not loaded.
+
+    If only some names fit, the finding is a hint. Four cases falsify the claim:
 
     1. No name of the weights is a name in the model. An adapter that is loaded separately has only names of the model.
        A script may try several names: no later load into such a model before the next step may fit.

@@ -20,11 +20,11 @@ def clipping_comes_last(run: Run, record: Record) -> None:
     2. The gradient is clipped after the step that used it and cleared before the next step, and no other clipping has
        an effect.
 
-    A limit above the norm, which only measures the norm, is no fault. Early clippings are no fault if one follows after
-    the last backward pass, unless the gradient is clipped after every pass. At least two steps must show the fault,
-    since one may be the last of an epoch. In the first case, the finding is a hint if the passes are at several lines:
-    the gradient of one loss may be limited before another loss is added. In the second case, it is a hint if no norm of
-    the run exceeds the limit.
+    A limit above the norm, which only measures the norm, is no fault. An early clipping is no fault if another one
+    comes after the last backward pass, unless the gradient is clipped after every pass. At least two steps must show
+    the fault, since one may be the last of an epoch. In the first case, the finding is a hint if the passes are at
+    several lines: the gradient of one loss may be limited before another loss is added. In the second case, it is a
+    hint if no norm of the run exceeds the limit.
     """
     for _process, _optimizer, windows in windows_of(run):
         wrong: list[tuple[Window, Event]] = []

@@ -161,8 +161,8 @@ def every_gradient_is_used(run: Run, record: Record) -> None:
     Some scripts compute a gradient only to measure it, and the backward pass of a generator leaves gradients in its
     discriminator. Two cases falsify the claim; all others are hints:
 
-    1. The loss is divided by the number of backward passes per step from one line, which means their mean, but the step
-       uses one of them, and the script does not change the gradients itself.
+    1. The loss is divided by the number of backward passes per step, all from one line, so a mean over them is
+       intended, but the step uses only one of them, and the script does not change the gradients itself.
     2. In several epochs, the last micro-batches do not fill a step, and their gradients are cleared. A schedule that is
        planned for the number of steps shows that they are dropped on purpose, as by drop_last.
     """

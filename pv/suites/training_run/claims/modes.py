@@ -18,8 +18,8 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
     their initial values, mean 0 and variance 1, until the end: no layer of the model has then been in training mode, or
     has loaded statistics from a file.
 
-    Only forwards whose gradient a step used count, which excludes an attack or a calibration after the training. The
-    model must have been trained in training mode before.
+    Only forwards whose gradient a step used count, which excludes an attack or a calibration after the training. Before
+    the evaluation, the model must have been trained in training mode.
     """
     for process in run.processes:
         by_model: dict[int, list[tuple[Event, int]]] = defaultdict(list)

@@ -220,8 +220,8 @@ def mask_is_used(run: Run, record: Record) -> None:
 
     1. Not used: embeddings of padding affect outputs of real tokens through attention, and the mask changes no output.
     2. Inverted: no real token depends on the first real token, and real tokens depend on padding.
-    3. A float mask of zeros and ones is added to the scores of attention, so it hides nothing. It hides the same keys
-       from all queries, or is causal: a bias for the edges of a graph has other forms.
+    3. A float mask of zeros and ones is added to the scores of attention, so it hides nothing. It must have the form of
+       a mask: the same keys for all queries, or causal. A bias for the edges of a graph has another form.
     """
     for process, probe in _probes(run, record, "attention"):
         record.tried += bool(probe.get("masks"))
@@ -261,7 +261,7 @@ def mask_is_used(run: Run, record: Record) -> None:
 def masked_tokens_are_predicted(run: Run, record: Record) -> None:
     """Labels are taken from the input after it was masked, or share its memory: the mask token predicts itself.
 
-    The mask token is the token at most scored positions that occurs at no other position. All scored labels must equal
+    The mask token is the token that most scored positions have, and no other position. All scored labels must equal
     the input at their position, which rules out a denoising model. An autoencoder has no mask token.
     """
     for process in run.processes:
@@ -351,9 +351,13 @@ def padding_changes_nothing(run: Run, record: Record) -> None:
 def rows_do_not_mix(run: Run, record: Record) -> None:
     """The output of a row depends on another row of the batch.
 
-    Three cases falsify the claim: a language model, whose labels show which axis is time, unless tokens are routed to
-    experts of limited capacity; a layer that takes the rows for time, while the labels show that they are rows; and a
-    softmax over the rows inside the model, with one label for each row.
+    Three cases falsify the claim:
+
+    1. The model is a language model, whose labels show which axis is time, and it does not route tokens to experts of
+       limited capacity.
+    2. A layer takes the rows for time, although the labels show that they are rows.
+    3. A softmax inside the model runs over the rows, and each row has one label.
+
     Otherwise the finding is a hint: sets and contrastive models mix rows on purpose. Rows that an argument connects,
     such as the nodes of a graph, are not probed.
     """

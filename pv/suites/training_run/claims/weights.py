@@ -487,7 +487,7 @@ def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
     ranks, not on every rank. A sum of means may be intended if it has little effect (Adam), or if the rate is scaled.
     Two cases falsify the claim: every rank takes the mean of its micro-batches, so that the gradient does not grow with
     their number, and the size of the gradient matters, since it is clipped or the optimizer is plain SGD; or the
-    function that reduces the gradients has a name that says that it averages.
+    function that reduces the gradients has a name that says that it averages. A second division is a hint.
     """
     world = len(run.ranks)
     for optimizers in run.replicas if world > 1 else ():
