@@ -35,7 +35,7 @@ class ObservedRun:
 
     Attributes:
         contract: The claims.
-        records: The number of tries and the findings of every claim, by id.
+        records: The number of checked facts and the findings of every claim, by id.
         report: The results as a report of `pv`, for output in other formats.
         status: The exit status of the command; None if only traces were judged.
         run: The traces.
@@ -77,14 +77,14 @@ class ObservedRun:
 
     @property
     def hints(self) -> list[tuple[str, Finding]]:
-        """Return the findings that may be intended by the author, each with the id of its claim."""
+        """Return pairs of the id of a claim and a hint: a finding that the author may intend."""
         return [(name, f) for name, record in self.records.items() for f in record.findings if f.hint]
 
     @property
     def audited(self) -> tuple[int, int]:
         """Return the number of sampled steps with a known loss in every backward pass, and of all sampled steps."""
-        windows = [w for process in self.run.processes for ws in process.windows.values() for w in ws if w.is_sampled]
-        return sum(bool(w.passes) and all(p.losses for p in w.passes) for w in windows), len(windows)
+        steps = [w for process in self.run.processes for ws in process.windows.values() for w in ws if w.is_sampled]
+        return sum(bool(w.passes) and all(p.losses for p in w.passes) for w in steps), len(steps)
 
     @property
     def exit_code(self) -> int:
@@ -127,9 +127,12 @@ def check_run(
         against: A second command, whose steps must have the same examples and updates.
         only: Ids (glob patterns) or topics (`GRAD`) of the claims to judge; () for all.
 
+    Returns:
+        The run with its findings.
+
     Raises:
-        UsageError: The command does not exist, `trace` is no folder of traces of this version, the run has fewer steps
-            than `cut`, or saves nothing before; `only` names no claim.
+        UsageError: The command does not exist; `trace` is no folder of traces of this version; the run has fewer steps
+            than `cut`, or saves nothing before this step; `only` matches no claim.
     """
     interruptions = Interruptions(
         cut=(cut,) if isinstance(cut, int) else tuple(cut),
@@ -148,7 +151,7 @@ def check_run(
             raise UsageError(f"no such folder of traces: {trace}")
         if not any(Path(trace).glob("*.jsonl")):
             raise UsageError(f"no trace in {trace}: record one with pv check --trace {trace} -- python train.py")
-        return _judged(Path(trace), None, command, claims, complete=False, steps=0)
+        return _judge_traces(Path(trace), None, command, claims, complete=False, steps=0)
     if trace is not None:
         try:
             Path(trace).mkdir(parents=True, exist_ok=True)
@@ -158,7 +161,7 @@ def check_run(
     with contextlib.ExitStack() as stack:
         folder = trace or stack.enter_context(tempfile.TemporaryDirectory(prefix="pv-trace-"))
         status = _run(Path(folder), command, options, interruptions)
-        return _judged(Path(folder), status, command, claims, complete=status == 0 and not steps, steps=steps)
+        return _judge_traces(Path(folder), status, command, claims, complete=status == 0 and not steps, steps=steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +180,7 @@ class _Claims:
 
 
 def _claims(only: Sequence[str]) -> _Claims:
+    """Return the claims about a run, and the selection by `--only`; raise `UsageError` if nothing is selected."""
     suite, findings = load_file(suites()[OBSERVED])
     assert suite is not None, findings
     patterns = expand_topics(suite, only)
@@ -188,7 +192,7 @@ def _claims(only: Sequence[str]) -> _Claims:
 
 
 def _run(folder: Path, command: Sequence[str], options: launch.Options, interruptions: Interruptions) -> int:
-    """Run the command, and the runs that it is compared with; return the exit status of the command."""
+    """Run the command, and the runs for the comparisons with it; return the exit status of the command."""
     if interruptions != Interruptions():
         with tempfile.TemporaryDirectory(prefix="pv-runs-") as scratch:
             return ComparedRuns(command, folder, Path(scratch), options).run(interruptions)
@@ -203,12 +207,12 @@ def _run(folder: Path, command: Sequence[str], options: launch.Options, interrup
 
 
 def _suggestion(command: Sequence[str]) -> str:
-    """Return a suggestion if the command is a script without its interpreter; "" for another command."""
+    """Return how to run the command if it is a script without its interpreter; "" for another command."""
     interpreter = launch.INTERPRETERS.get(Path(command[0]).suffix)
     return f"; try pv check -- {shlex.join([interpreter, *command])}" if interpreter else ""
 
 
-def _judged(
+def _judge_traces(
     folder: Path, status: int | None, command: Sequence[str], claims: _Claims, *, complete: bool, steps: int
 ) -> ObservedRun:
     """Judge the traces in a folder, and return the run with its report."""
@@ -243,7 +247,7 @@ def _judged(
 
 
 def _failure(run: Run, status: int | None, trials: Mapping[tuple[str, str], Trial]) -> str:
-    """Return why a run without a falsified claim does not pass; "" if it does."""
+    """Return the reason why a run without a falsified claim does not pass; "" if it passes."""
     if status:
         return f"the command ended with {_status(status)}"
     if failed := [comparison for comparison in run.comparisons if comparison.status]:
@@ -292,14 +296,14 @@ MAX_STEPS = 2_000
 
 
 def _steps(run: Run) -> list[ObservedStep]:
-    """Return the steps of all processes, in their order."""
+    """Return the steps of all processes, at most `MAX_STEPS`, in their order."""
     rows = [
         _step(process.rank, window)
         for process in run.processes
         for windows in process.windows.values()
         for window in windows
     ]
-    # The ceiling of the quotient is the stride.
+    # The stride is the quotient, rounded up.
     return rows[:: -(-len(rows) // MAX_STEPS) or 1]
 
 
@@ -336,7 +340,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _status(status: int) -> str:
-    """Return an exit status with the signal that gives it."""
+    """Return the text of an exit status, with the name of the signal if a signal ended the command."""
     names = {128 + number.value: number.name for number in signal.Signals}
     return f"status {status}" + (f" ({names[status]})" if status in names else "")
 
@@ -344,18 +348,19 @@ def _status(status: int) -> str:
 INTERRUPT = 128 + signal.SIGINT
 """The exit status of a command that Ctrl-C ended."""
 
-INTERRUPTED = {
+PARTS = {
     "cut": "killed and resumed",
     "save": "killed inside a save and resumed",
     "extended": "resumed after its end",
 }
+"""By kind of a comparison: how the parts of the run follow each other."""
 
 
 def _notes(run: Run, status: int | None, steps: int) -> list[str]:
     """Return the notes of the report about the run: its end, its parts, and processes that were not observed."""
     notes = []
     if status == INTERRUPT:
-        notes.append("the command was interrupted: what was observed until then is judged")
+        notes.append("the command was interrupted: only the steps until then are judged")
     elif status:
         notes.append(f"the command ended with {_status(status)}")
     if not run.processes and not status:
@@ -370,13 +375,13 @@ def _notes(run: Run, status: int | None, steps: int) -> list[str]:
     if cut_off := [process for process in run.processes if process.steps and not any(process.of("finished", "end"))]:
         processes = count(len(cut_off), "process")
         notes.append(
-            f"{processes} ended before the end of the trace was written (by a signal or os._exit): up to 9 last steps "
-            "are not judged"
+            f"{processes} ended before the end of the trace was written (by a signal or os._exit): up to 9 of the last "
+            "steps are not judged"
         )
     for comparison in run.comparisons:
         if comparison.kind != "against":
             steps_of_parts = ", ".join(str(part.steps) for part in comparison.parts)
-            notes.append(f"{INTERRUPTED[comparison.kind]}: the parts of the run took {steps_of_parts} steps")
+            notes.append(f"{PARTS[comparison.kind]}: the parts of the run took {steps_of_parts} steps")
         if comparison.status:
             notes.append(f"the continuation ({comparison.kind}) ended with status {comparison.status}")
     notes += [f"not observed: {reason}" for reason in run.troubles]
@@ -392,13 +397,14 @@ def render(observed: "ObservedRun", *, verbose: bool = False, hints: bool = Fals
 
     Args:
         observed: The run.
-        verbose: Also name the claims that held and were not reached, and show a table of the steps.
-        hints: Also show hints.
+        verbose: Also list the claims that held or were not reached, and show a table of the steps.
+        hints: Also show hints, which say that the finding may be intended.
     """
     return "\n".join(_lines(observed, verbose, hints)) + "\n"
 
 
 def _lines(observed: "ObservedRun", verbose: bool, hints: bool) -> Iterator[str]:
+    """Yield the lines of the report; see `render`."""
     rules = {falsifier.id: falsifier.rule for falsifier in observed.contract.falsifiers}
     for kind in ["FALSIFIED", "HINT"] if hints else ["FALSIFIED"]:
         for name, record in observed.records.items():
@@ -408,7 +414,7 @@ def _lines(observed: "ObservedRun", verbose: bool, hints: bool) -> Iterator[str]
                     yield f"{kind:<11} {name}{'  ' + finding.at if finding.at else ''}"
                     yield f"  claim     {rules[name].removesuffix(' (hint)')}"
                     yield f"  seen      {finding.seen}"
-                    yield f"  right     {finding.right}"
+                    yield f"  right     {'if this is not intended: ' if finding.hint else ''}{finding.right}"
     if verbose:
         yield ""
         for name in filter(observed.held.__contains__, rules):
@@ -421,7 +427,8 @@ def _lines(observed: "ObservedRun", verbose: bool, hints: bool) -> Iterator[str]
     yield from (f"note: {note}" for note in observed.report.notes)
     if observed.hints and not hints:
         names = ", ".join(dict.fromkeys(name for name, _ in observed.hints))
-        yield f"note: {count(len(observed.hints), 'hint')} not shown ({names}), which are no failures: --hints"
+        hidden = count(len(observed.hints), "hint")
+        yield f"note: {hidden} not shown ({names}): possible mistakes, never a failure; add --hints to show them"
     yield observed.report.closing
 
 
@@ -437,18 +444,18 @@ def _not_reached(observed: "ObservedRun") -> Iterator[str]:
 
 def closing(observed: "ObservedRun") -> str:
     """Return the last line: how many claims held, on how many steps, and the exit code."""
-    held, falsified, missed = len(observed.held), len(observed.falsified), len(observed.not_reached)
-    audited, taken = observed.audited
+    held, falsified, not_reached = len(observed.held), len(observed.falsified), len(observed.not_reached)
+    audited, sampled = observed.audited
     processes = count(len(observed.run.processes), "process")
     parts = [
-        f"{held} held, {falsified} falsified, {missed} not reached",
+        f"{held} held, {falsified} falsified, {not_reached} not reached",
         f"{count(observed.run.steps, 'step')} on {processes}",
     ]
     if audited:
         # Steps of all optimizers and processes are counted here: a GAN has twice the steps of its optimizers.
-        of_all = "" if taken == observed.run.steps else " of all optimizers and processes"
-        parts.append(f"token weights audited in {audited} of {count(taken, 'step')}{of_all}")
-    elif taken:
+        of_all = "" if sampled == observed.run.steps else " of all optimizers and processes"
+        parts.append(f"token weights audited in {audited} of {count(sampled, 'step')}{of_all}")
+    elif sampled:
         parts.append("token weights not audited: no known loss")
     return "; ".join([*parts, f"exit {observed.exit_code}"])
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 MAX_COPIES = 8
+"""Largest number of copies whose updates are recorded."""
 
 
 class Averages:
@@ -28,11 +29,11 @@ class Averages:
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
         self._copies: weakref.WeakKeyDictionary[nn.Module, list[int]] = weakref.WeakKeyDictionary()
-        """By copy: its number (0 before its first update), and the result of `_version` at the last search."""
+        """By copy: its number (0 before its first update), and its `_version` at the last call of `record_updates`."""
         self._samples: weakref.WeakKeyDictionary[nn.Module, Tensor] = weakref.WeakKeyDictionary()
         """By copy: elements of its largest parameter after its last update."""
         self._last = ""
-        """The argument `now` of the last search: "backward" or "step"."""
+        """The argument `now` of the last call of `record_updates`: "backward" or "step"."""
         self._restored: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
         """By copy: the result of `checkpoints.is_restored`, unless it is None."""
 
@@ -56,7 +57,7 @@ class Averages:
         return bool(self._copies.get(module, [0])[0])
 
     def record_updates(self, now: str) -> None:
-        """Record the copies that the script has updated since the last search.
+        """Record the copies that the script has updated since the last call of this method.
 
         Args:
             now: "backward" for the beginning or end of a backward pass, "step" for the end of a step.

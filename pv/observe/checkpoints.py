@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 BARRIER_SECONDS = 30.0
-"""Seconds that a rank waits until all ranks have reached the step after which they are killed."""
+"""Largest number of seconds that a rank waits for the other ranks to reach the step after which all are killed."""
 
 _get_observer: Callable[[], Observer]
 
@@ -70,7 +70,7 @@ def saved_parts(value: object, depth: int = 0) -> dict[str, Any]:
 
 MAX_CAPTURES = 20
 """Largest number of results of `Module.state_dict` that are tracked."""
-MAX_WALKED = 20_000
+MAX_VISITED = 20_000
 """Largest number of objects of a saved state that are visited."""
 
 
@@ -79,14 +79,14 @@ class Line:
 
     Attributes:
         at: The line.
-        steps: The numbers of steps at its calls.
+        steps: The numbers of optimizer steps before its calls.
+        used: The elements of `steps` whose states were saved or loaded later.
     """
 
     def __init__(self, at: str) -> None:
         self.at = at
         self.steps: set[int] = set()
         self.used: set[int] = set()
-        """Those of `steps` whose states were saved or loaded later."""
 
 
 class Capture:
@@ -99,7 +99,7 @@ class Capture:
         """The first tensor of the result. It identifies other dictionaries that contain the tensors of the result."""
         self.version = _version_of(tensors)
         self.uses: set[int] = set()
-        """The numbers of steps at which the result was saved or loaded."""
+        """The numbers of optimizer steps before each save or load of the result."""
 
     def is_source(self, state: Mapping[str, object]) -> bool:
         """Return whether a dictionary is the result, or contains its first tensor."""
@@ -113,9 +113,13 @@ class Capture:
         return self.state() is not None or (self.first is not None and self.first() is not None)
 
     def record_use(self, step: int) -> dict[str, object]:
-        """Record that the result is saved or loaded at a step.
+        """Record that the result is saved or loaded.
 
-        Return the facts that show whether an old state is used on purpose, such as the best one so far.
+        Args:
+            step: The number of optimizer steps before.
+
+        Returns:
+            Facts that show whether the script keeps an old state on purpose, such as the best one so far.
         """
         self.uses.add(step)
         self.line.used.add(self.step)
@@ -130,7 +134,7 @@ class Capture:
         }
 
     def _is_shared(self, module: nn.Module) -> bool:
-        # The tensors of a state are detached, so they are other objects than the parameters: compare addresses.
+        # A state has detached tensors, which are not the same objects as the parameters, so addresses are compared.
         tensor = self.first() if self.first is not None else None
         places = {t.data_ptr() for t in (*module.parameters(), *module.buffers())}
         return tensor is not None and tensor.data_ptr() in places
@@ -171,16 +175,16 @@ class Saved:
         self.shapes: Counter[tuple[int, ...]] = Counter()
         self.places: set[int] = set()
         self.floats: Counter[tuple[int, ...]] = Counter()
-        """The number of tensors of floats of every shape, without the state of an optimizer."""
+        """The number of floating-point tensors of every shape, without the state of an optimizer."""
         self.optimized: Counter[tuple[int, ...]] = Counter()
-        """The shapes of the parameters that have a state in a saved optimizer."""
+        """By shape: the number of parameters with a state in a saved optimizer."""
         self.is_known = True
-        self._walked = 0
-        self._walk(value)
+        self._visited = 0
+        self._visit(value)
 
-    def _walk(self, value: Any, depth: int = 0) -> None:
-        self._walked += 1
-        if depth > 6 or self._walked > MAX_WALKED:
+    def _visit(self, value: Any, depth: int = 0) -> None:
+        self._visited += 1
+        if depth > 6 or self._visited > MAX_VISITED:
             self.is_known = False
         elif isinstance(value, Tensor):
             self.shapes[tuple(value.shape)] += 1
@@ -189,9 +193,9 @@ class Saved:
                 self.places.add(value.data_ptr())
         elif isinstance(value, nn.Module):
             for tensor in (*value.parameters(), *value.buffers()):
-                self._walk(tensor, depth + 1)
+                self._visit(tensor, depth + 1)
         elif isinstance(value, torch.optim.Optimizer):
-            self._walk(value.state_dict(), depth + 1)
+            self._visit(value.state_dict(), depth + 1)
         elif isinstance(value, dict) and {"state", "param_groups"} <= value.keys():
             for state in value["state"].values() if isinstance(value["state"], dict) else ():
                 moments = (
@@ -200,20 +204,20 @@ class Saved:
                 self.optimized.update(tuple(m.shape) for m in moments[:2] if isinstance(m, Tensor))
         elif isinstance(value, dict):
             for part in value.values():
-                self._walk(part, depth + 1)
+                self._visit(part, depth + 1)
         elif isinstance(value, (list, tuple, set, deque)):
             for part in value:
-                self._walk(part, depth + 1)
+                self._visit(part, depth + 1)
         elif isinstance(getattr(value, "shape", None), tuple):  # an array of NumPy
             self.shapes[tuple(value.shape)] += 1
         elif isinstance(value, (bytes, bytearray, io.BytesIO)):
             self.is_known = False
         elif hasattr(value, "__dict__") and not callable(value):
-            self._walk(vars(value), depth + 1)
+            self._visit(vars(value), depth + 1)
 
 
 def describe_saves(observer: Observer) -> None:
-    """Add the `saved` event: which parameters have an optimizer state in a file, but weights in no file.
+    """Add the `saved` event: the parameters with an optimizer state in a file, but with weights in no file.
 
     Called when the process ends. No event is added if nothing was saved, or not all saved tensors are known.
     """
@@ -223,15 +227,15 @@ def describe_saves(observer: Observer) -> None:
     whole = all(getattr(p, "_local_tensor", p) is p for p in parameters)
     if not optimized or not whole or not all(saved.is_known for saved in saves):
         return
-    there: Counter[tuple[int, ...]] = sum((saved.shapes for saved in saves), Counter())
+    saved_shapes: Counter[tuple[int, ...]] = sum((saved.shapes for saved in saves), Counter())
     # Parameters of equal shape cannot be distinguished, so only the number of tensors of every shape is compared.
-    lacking = optimized - there
+    lacking = optimized - saved_shapes
     # Weights may be saved in other shapes, such as a matrix of queries, keys and values in three parts. Tensors whose
     # shapes no module has, with as many elements as the lacking parameters, are therefore taken for their weights.
-    known = {tuple(t.shape) for module in list(observer.models) for t in (*module.parameters(), *module.buffers())}
+    shapes = {tuple(t.shape) for module in list(observer.models) for t in (*module.parameters(), *module.buffers())}
     floats: Counter[tuple[int, ...]] = sum((saved.floats for saved in saves), Counter())
-    known.update(optimized)
-    converted = sum(math.prod(shape) * count for shape, count in floats.items() if shape not in known)
+    shapes.update(optimized)
+    converted = sum(math.prod(shape) * count for shape, count in floats.items() if shape not in shapes)
     if lacking and converted >= sum(math.prod(shape) * count for shape, count in lacking.items()):
         return
     places = set().union(*(saved.places for saved in saves))
@@ -246,26 +250,29 @@ def describe_saves(observer: Observer) -> None:
     )
 
 
-def _renamed(mine: dict[str, Tensor], state: Mapping[str, object]) -> tuple[str, int]:
+def _common_prefix(tensors: dict[str, Tensor], state: Mapping[str, object]) -> tuple[str, int]:
     """Return the most common prefix by which names of a state differ from names of a module, and its count.
 
     Args:
-        mine: The tensors of the module, by name.
+        tensors: The tensors of the module, by name.
         state: The state that is loaded into the module.
     """
-    missing = {name for name in mine if name not in state}
+    missing = {name for name in tensors if name not in state}
     # A prefix, such as "module." or "model.base.", has one to three parts. Either the file or the module may have it.
-    rests = {(name.split(".", cut)[-1], cut): name for name in missing for cut in range(1, 4) if name.count(".") >= cut}
+    # `suffixes`: names of the module by (the name without its first `cut` parts, `cut`).
+    suffixes = {
+        (name.split(".", cut)[-1], cut): name for name in missing for cut in range(1, 4) if name.count(".") >= cut
+    }
     prefixes: Counter[str] = Counter()
     for name, value in state.items():
-        if name in mine or not isinstance(value, Tensor):
+        if name in tensors or not isinstance(value, Tensor):
             continue
         for cut in range(1, 4):
             short = name.split(".", cut)[-1] if name.count(".") >= cut else ""
-            fits = short if short in missing else rests.get((name, cut))
-            if fits is not None and mine[fits].shape == value.shape:
-                long = max(name, fits, key=len)
-                prefixes[long[: len(long) - min(len(name), len(fits))]] += 1
+            match = short if short in missing else suffixes.get((name, cut))
+            if match is not None and tensors[match].shape == value.shape:
+                long = max(name, match, key=len)
+                prefixes[long[: len(long) - min(len(name), len(match))]] += 1
                 break
     return prefixes.most_common(1)[0] if prefixes else ("", 0)
 
@@ -310,7 +317,7 @@ def _record_load(
     """
     observer = _get_observer()
     tensors = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
-    mine = module.state_dict()
+    module_state = module.state_dict()
     held = {id(p) for o in observer.optimizers for p in observer.parameters_of(o)}
     # Shards are left out: FSDP2 copies the values of a file into the shards of the module and then loads these shards.
     same = [
@@ -321,34 +328,35 @@ def _record_load(
         and isinstance(value := state.get(name), Tensor)
         and value.data_ptr() == p.data_ptr()
     ]
-    missing = [name for name in mine if name not in state]
-    unexpected = [str(name) for name in state if name not in mine]
+    missing = [name for name in module_state if name not in state]
+    unexpected = [str(name) for name in state if name not in module_state]
     tied_after = tied_names(module)
     capture = _capture_of(observer, state)
-    taken = capture.step if capture is not None else None
+    taken_at = capture.step if capture is not None else None
     if (
         capture is None
-        and len(same) == len(mine)
-        and module in observer.asked
-        and observer.asked[module] < observer.steps
+        and len(same) == len(module_state)
+        and module in observer.captured_at
+        and observer.captured_at[module] < observer.steps
     ):
-        taken = observer.asked[module]  # built from tensors of a state of that step, or of an earlier one
+        # The script has built the dictionary from tensors of a state of this step, or of an earlier one.
+        taken_at = observer.captured_at[module]
     source = capture.record_use(observer.steps) if capture is not None else None
     changed = capture is not None and version != capture.version
-    prefix, renamed = _renamed(mine, state) if missing and unexpected else ("", 0)
+    prefix, renamed = _common_prefix(module_state, state) if missing and unexpected else ("", 0)
     observer.add(
         "load",
         kind=type(module).__name__,
-        taken_at_step=taken,
+        taken_at_step=taken_at,
         source=source,
         file=_file_of(observer, state),
-        unused_file=_unused_file(observer, module) if len(same) == len(mine) and not changed else None,
+        unused_file=_unused_file(observer, module) if len(same) == len(module_state) and not changed else None,
         prefix=prefix,
         renamed=renamed,
-        first_name=next(iter(mine), ""),
+        first_name=next(iter(module_state), ""),
         written=written,
         strict=strict,
-        tensors=len(mine),
+        tensors=len(module_state),
         same_storage=len(same),
         trained=any(id(p) in held for p in tensors.values()),
         step=observer.steps,
@@ -378,10 +386,10 @@ def _missing_statistics(module: nn.Module, missing: list[str]) -> dict[str, obje
     """
     layers = dict(module.named_modules())
     norms = list({layers.get(name.rpartition(".")[0]): None for name in missing})
-    only = bool(missing) and all(
+    only_statistics = bool(missing) and all(
         name.rpartition(".")[2] in ("running_mean", "running_var", "num_batches_tracked") for name in missing
     )
-    if not only or not all(modes.has_statistics(norm) for norm in norms):
+    if not only_statistics or not all(modes.has_statistics(norm) for norm in norms):
         return {}
     return {"statistics_missing": len(norms), "statistics_initial": modes.count_initial(norms)}
 
@@ -418,7 +426,7 @@ def _wrap_state_dict(original: Callable[..., object]) -> Callable[..., object]:
                 # Captures hold weak references only. Results that the script has freed are no longer needed.
                 observer.captures = [capture for capture in observer.captures if capture.is_alive()][1 - MAX_CAPTURES :]
                 observer.captures.append(Capture(self, result, observer.steps, line))
-                observer.asked[self] = observer.steps
+                observer.captured_at[self] = observer.steps
         return result
 
     return state_dict
@@ -445,7 +453,7 @@ def _wrap_restore(kind: str) -> Callable[[Callable[..., object]], Callable[..., 
 
 
 def _facts(value: object) -> Event:
-    """Return the kinds of the parts of a saved object, and the numbers that are compared with a resumed run."""
+    """Return the fields of a `save` or `read_file` event that describe the saved object."""
     parts = saved_parts(value)
     scaler, scheduler = parts.get("scaler", {}), parts.get("scheduler", {})
     # Counters of steps are entries of a checkpoint, which has few; larger dictionaries are states of models.
@@ -502,7 +510,7 @@ def _wrap_serialize(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def watch_safetensors() -> None:
-    """Wrap the saves of safetensors, if it has been imported and is not wrapped yet."""
+    """Wrap the function that saves files of safetensors, if the script has imported it and it is not wrapped yet."""
     module: Any = sys.modules.get("safetensors.torch")
     original = getattr(module, "serialize_file", None)
     if original is not None and not hasattr(original, "__wrapped__"):
@@ -535,7 +543,7 @@ class ReadFile:
         name: The first name in the dictionary.
         shapes: The number of tensors of every shape.
         places: The addresses of the tensors.
-        prints: The result of `prints` for the tensors.
+        prints: The result of `fingerprints` for the tensors.
         is_used: Whether a module has loaded tensors of the dictionary.
     """
 
@@ -544,12 +552,15 @@ class ReadFile:
         self.name = str(next(iter(state)))
         self.shapes = Counter(tuple(tensor.shape) for tensor in state.values())
         self.places = {tensor.data_ptr() for tensor in state.values()}
-        self.prints = prints(state.values())
+        self.prints = fingerprints(state.values())
         self.is_used = False
 
 
-def prints(tensors: Iterable[Tensor]) -> list[tuple[object, ...]]:
-    """Return the shapes and a few elements of the first and the last matrix, to recognize the weights of a model."""
+def fingerprints(tensors: Iterable[Tensor]) -> list[tuple[object, ...]]:
+    """Return the shapes and a few elements of the first and the last matrix, to recognize the weights of a model.
+
+    The list has one tuple; it is empty without matrices, or if a matrix is of a subclass such as DTensor.
+    """
     matrices = [tensor.detach() for tensor in tensors if tensor.dim() > 1 and tensor.is_floating_point()]
     if not matrices or not all(type(matrix) in (Tensor, nn.Parameter) for matrix in matrices):
         return []
@@ -569,12 +580,12 @@ def is_restored(observer: Observer, average: nn.Module, trained: list[Tensor]) -
         None if this cannot be decided: no file has the weights of the trained model, or no file has other weights with
         the shapes of the copy.
     """
-    mine, model = prints(average.parameters()), prints(trained)
-    if not mine:
+    averaged, model = fingerprints(average.parameters()), fingerprints(trained)
+    if not averaged:
         return None
     saved = [file.prints for file in observer.files if file.prints]
-    candidates = [weights for weights in saved if weights[0][:2] == mine[0][:2] and weights != model]
-    return mine in candidates if candidates and model in saved else None
+    candidates = [weights for weights in saved if weights[0][:2] == averaged[0][:2] and weights != model]
+    return averaged in candidates if candidates and model in saved else None
 
 
 def _file_of(observer: Observer, state: Mapping[str, object]) -> Optional[str]:
@@ -688,21 +699,22 @@ class Loaded:
         module = self.module()
         if module is None:
             return None
-        now = dict(module.named_parameters(remove_duplicate=False))
+        parameters = dict(module.named_parameters(remove_duplicate=False))
         names, tensors = [], []
-        for name, (before, values) in self.samples.items():
-            p = now.get(name)
-            if p is None or before() is not p or p.is_meta or p.dtype != values.dtype or p.dim() < 2:
+        for name, (reference, values) in self.samples.items():
+            p = parameters.get(name)
+            if p is None or reference() is not p or p.is_meta or p.dtype != values.dtype or p.dim() < 2:
                 continue
             later = sample(p)
             if later.shape == values.shape:
                 names.append(name)
                 tensors += [values, later.clone()]
-        untied = [group for group in self.tied if len({id(now.get(name)) for name in group}) > 1]
+        untied = [group for group in self.tied if len({id(parameters.get(name)) for name in group}) > 1]
         equal = [
             group
             for group in untied
-            if all(name in now and torch.equal(sample(now[name]), sample(now[group[0]])) for name in group)
+            if parameters.keys() >= set(group)
+            if all(torch.equal(sample(parameters[name]), sample(parameters[group[0]])) for name in group)
         ]
 
         def build(*values: list[float]) -> list[list[object]]:
@@ -720,9 +732,11 @@ class Loaded:
 
 
 def _change(before: list[float], after: list[float]) -> tuple[float, float, float, float]:
-    """Return the fractions of equal elements and of new zeros at the end, the correlation, and all new zeros.
+    """Describe how the sampled elements of a parameter have changed.
 
-    The second is 0 if the elements at the end were zeros before. The correlation is 0 if it is not defined.
+    Returns:
+        Four numbers: the fraction of equal elements; the fraction of the elements in a block of zeros at the end, 0 if
+        they were zeros before; the correlation, 0 if it is not defined; the fraction of elements that became 0.
     """
     same = sum(a == b for a, b in zip(before, after)) / len(before)
     zeros = 0
@@ -738,7 +752,7 @@ def _change(before: list[float], after: list[float]) -> tuple[float, float, floa
 
 
 def record_first_forward(observer: Observer, module: nn.Module, sample: Callable[[Tensor], Tensor]) -> None:
-    """Add `after_load` events at the first forward of loaded modules: how parameters changed since the load.
+    """Add `after_load` events at the first forward of loaded modules: the changes of parameters since the load.
 
     Args:
         observer: The observer of this process.
@@ -759,7 +773,7 @@ def record_first_forward(observer: Observer, module: nn.Module, sample: Callable
 
 
 def cut_after_step(observer: Observer) -> None:
-    """Kill this process with SIGKILL if `Options.cut` steps have ended. The ranks wait for each other before."""
+    """Kill this process with SIGKILL if `Options.cut` steps have ended, after all ranks have reached this point."""
     if observer.options.cut and observer.steps >= observer.options.cut and not observer.options.cut_in_save:
         _mark(observer)
         ranks = int(os.environ.get("WORLD_SIZE", "1"))

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 
-FEWEST_ELEMENTS = 8
-"""Smallest number of elements for which a cosine near 1 cannot be a coincidence."""
+MIN_ELEMENTS = 8
+"""Smallest number of elements for which a cosine near 1 is no coincidence."""
 
 
 class Source:
@@ -65,8 +65,8 @@ class Samples:
         """Return the sources of the tensors that are samples."""
         if not self.stored:
             return []
-        rows = (self.stored.get(t.untyped_storage()._cdata) for t in tensors if t.layout == torch.strided)
-        return [row[1] for row in rows if row is not None and not row[0].expired()]
+        entries = (self.stored.get(t.untyped_storage()._cdata) for t in tensors if t.layout == torch.strided)
+        return [entry[1] for entry in entries if entry is not None and not entry[0].expired()]
 
     def describe(self) -> Sequence[Mapping[str, object]]:
         """Return the sources with samples, at most 20, as fields of an event."""
@@ -106,9 +106,10 @@ def watch_use(sources: list[Source], output: object) -> None:
 
 
 def _parameters(distribution: object, depth: int = 0) -> Iterator[tuple[Tensor, bool]]:
-    """Yield the tensors that define a distribution or its nested distributions and require a gradient.
+    """Yield the parameters of a distribution and of its nested distributions, if they require a gradient.
 
-    Every tensor comes with whether it is the location of the distribution, such as the mean of a `Normal`.
+    Yields:
+        The parameter, and whether it is the location of the distribution, such as the mean of a `Normal`.
     """
     for name, value in list(vars(distribution).items()):
         if isinstance(value, Tensor) and value.requires_grad:
@@ -184,8 +185,15 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
 
 
 def _record_arrival(source: Source, location: Optional[Tensor], gradient: Optional[Tensor]) -> None:
+    """Record a gradient of a parameter of a sampled distribution, as a hook on the parameter.
+
+    Args:
+        source: The source of the distribution.
+        location: The values of the parameter if it is a location; None for another parameter.
+        gradient: The gradient of the parameter.
+    """
     if gradient is not None and len(source.arrived) < 100:
         source.arrived.append((gradient.detach() != 0).any().double().cpu())
-        if location is not None and location.numel() >= FEWEST_ELEMENTS:
+        if location is not None and location.numel() >= MIN_ELEMENTS:
             rows = (gradient.detach().double().flatten(), location.double().flatten())
             source.alignments.append(torch.nn.functional.cosine_similarity(*rows, dim=0).abs().cpu())

@@ -93,7 +93,7 @@ def _watch(observer: Observer, args: tuple[object, ...], kwargs: dict[str, objec
         operands = _operands(tensors, result)
         if operands is not None:
             observer.fused_calls += 1
-            _hook(observer, *operands)
+            _register_hook(observer, *operands)
 
 
 def _operands(
@@ -123,7 +123,7 @@ def _operands(
 
 
 def _is_parameter(tensor: Tensor) -> bool:
-    """Return whether a tensor is a parameter, possibly converted, transposed, viewed or cloned."""
+    """Return whether a tensor is a parameter, or a converted, transposed, viewed or cloned parameter."""
     if isinstance(tensor, nn.Parameter):
         return True
     node = tensor.grad_fn
@@ -132,7 +132,9 @@ def _is_parameter(tensor: Tensor) -> bool:
     return isinstance(getattr(node, "variable", None), nn.Parameter)
 
 
-def _hook(observer: Observer, hidden: Tensor, weight: Tensor, bias: Optional[Tensor], labels: Optional[Tensor]) -> None:
+def _register_hook(
+    observer: Observer, hidden: Tensor, weight: Tensor, bias: Optional[Tensor], labels: Optional[Tensor]
+) -> None:
     """Register a hook that computes token weights from the gradient of the hidden states.
 
     A sample of the hidden states is copied, since the loss may not keep them.
@@ -165,13 +167,14 @@ def _hook(observer: Observer, hidden: Tensor, weight: Tensor, bias: Optional[Ten
             flat = gradient.detach().reshape(-1, width)
             scored = flat.abs().amax(-1) > 0
             fit = head_weights(sampled, weight, offset, flat[chosen], precision)
-            late = Late([scored[chosen], *fit], functools.partial(_good_weights, precision))
+            late = Late([scored[chosen], *fit], functools.partial(_fitting_weights, precision))
             current["logits"].append({"key": f"head {key}", "at": at, "elements": scored.sum(), "weights": late})
 
     hidden.register_hook(hook)
 
 
 def _blocks(weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield blocks of rows of the weight of a head in float64, with their slices."""
     for start in range(0, len(weight), BLOCK):
         rows = slice(start, start + BLOCK)
         yield rows, weight[rows].double()
@@ -198,8 +201,8 @@ def head_weights(
         precision: The relative rounding error of the dtype in which the loss was computed.
 
     Returns:
-        Three tensors [N]: the weight, which is not positive if no cross-entropy fits; the residual relative to the
-        gradient; the largest residual that rounding explains, 0 if rounding may exceed the gradient itself.
+        Three tensors [N]: the weight; the residual relative to the gradient; the largest residual that rounding
+        explains, 0 if rounding may exceed the gradient itself. A larger residual means that no cross-entropy fits.
     """
     # A float64 copy of all V rows of W would be too large, so products with W are computed block by block.
     h, g = hidden_NH.double(), gradient_NH.double()
@@ -226,44 +229,44 @@ def head_weights(
     tiny = 1e-300
     # Without smoothing: g = w a, so w = (g a) / (a a), and the squared residual is |g|^2 - w (g a).
     plain = ga / (aa + tiny)
-    left = torch.where(plain > 0, gg - ga * plain, gg)
+    squared = torch.where(plain > 0, gg - ga * plain, gg)
     # With smoothing: g = sharp a + smooth b. Cramer's rule solves the two normal equations.
     determinant = aa * bb - ab * ab + tiny
     sharp, smooth = (ga * bb - gb * ab) / determinant, (gb * aa - ga * ab) / determinant
-    left_smoothed = torch.where((smooth > 0) & (smooth < sharp), gg - sharp * ga - smooth * gb, gg)
-    label, label_smoothed = left.argmin(1, keepdim=True), left_smoothed.argmin(1, keepdim=True)
+    squared_smoothed = torch.where((smooth > 0) & (smooth < sharp), gg - sharp * ga - smooth * gb, gg)
+    label, label_smoothed = squared.argmin(1, keepdim=True), squared_smoothed.argmin(1, keepdim=True)
     weight = plain.gather(1, label)
-    residual = (left.gather(1, label).clamp(min=0) / (gg + tiny)).sqrt()
+    residual = (squared.gather(1, label).clamp(min=0) / (gg + tiny)).sqrt()
     weight_smoothed = (sharp + smooth).gather(1, label_smoothed)
-    residual_smoothed = (left_smoothed.gather(1, label_smoothed).clamp(min=0) / (gg + tiny)).sqrt()
+    residual_smoothed = (squared_smoothed.gather(1, label_smoothed).clamp(min=0) / (gg + tiny)).sqrt()
     # If p_y is nearly 1, r and W_y cancel, and only rounding errors remain.
     allowed = torch.full_like(residual, 1e-4 + 2 * precision)
     visible = aa.gather(1, label) > (64 * precision) ** 2 * size[label]
     allowed = torch.where(visible, allowed, torch.zeros_like(allowed))
     # Two factors always fit better than one, so smoothing is assumed only if it reduces the residual to a third.
-    use = (residual <= allowed) & (residual <= 3 * residual_smoothed + tiny)
-    weight = torch.where(use, weight, weight_smoothed)
-    residual = torch.where(use, residual, residual_smoothed)
-    # A negative weight, such as of a rejected answer.
-    left = torch.where(plain < 0, gg - ga * plain, gg)
-    label = left.argmin(1, keepdim=True)
-    residual_negative = (left.gather(1, label).clamp(min=0) / (gg + tiny)).sqrt()
-    use = (residual > allowed) & (residual_negative <= allowed)
-    weight = torch.where(use, plain.gather(1, label), weight)
-    residual = torch.where(use, residual_negative, residual)
+    is_plain = (residual <= allowed) & (residual <= 3 * residual_smoothed + tiny)
+    weight = torch.where(is_plain, weight, weight_smoothed)
+    residual = torch.where(is_plain, residual, residual_smoothed)
+    # A negative weight, such as of a rejected answer, is used only if no positive one fits.
+    squared = torch.where(plain < 0, gg - ga * plain, gg)
+    label = squared.argmin(1, keepdim=True)
+    residual_negative = (squared.gather(1, label).clamp(min=0) / (gg + tiny)).sqrt()
+    is_negative = (residual > allowed) & (residual_negative <= allowed)
+    weight = torch.where(is_negative, plain.gather(1, label), weight)
+    residual = torch.where(is_negative, residual_negative, residual)
     return weight.squeeze(1), residual.squeeze(1), allowed.squeeze(1)
 
 
-def _good_weights(
+def _fitting_weights(
     precision: float, scored: list[float], weights: list[float], residuals: list[float], allowed: list[float]
 ) -> object:
     """Return the range of the weights of the sampled tokens that fit a cross-entropy, and the numbers of tokens.
 
-    Tokens whose gradient may be rounding error only do not count.
+    Tokens whose gradient may consist of rounding errors only do not count.
     """
     rows = [row for row in zip(scored, weights, residuals, allowed) if row[0] and row[3]]
     fitting = [weight for _, weight, residual, limit in rows if residual <= limit]
-    if 10 * sum(weight < 0 for weight in fitting) > len(rows):  # a loss of preferences or advantages
+    if 10 * sum(weight < 0 for weight in fitting) > len(rows):  # such as a loss of preferences or of advantages
         fitting = []
     fitting = [weight for weight in fitting if weight > 0]
     low, high = min(fitting, default=0.0), max(fitting, default=0.0)

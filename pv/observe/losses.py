@@ -32,6 +32,7 @@ REGRESSION = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 CLASSES = ("cross_entropy", "nll_loss")
 BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 NAMES = (*CLASSES, *BINARY, *REGRESSION, "kl_div")
+"""Losses whose scored elements are counted, and whose weights are measured."""
 SIGNS = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
 """Losses whose targets are 1 and -1."""
 
@@ -51,6 +52,7 @@ PARAMETERS = {
 OPERATIONS_THAT_MOVE_ELEMENTS = (
     "View Reshape Squeeze Unsqueeze Transpose Permute Slice Select Index ToCopy Clone T Alias UnsafeView Expand"
 ).split()
+"""Beginnings of the names of autograd nodes whose operation keeps the values of elements."""
 OPERATIONS_OF_ERRORS = "Mean Sum Pow Abs Mul Div Neg Add Sub Sqrt".split()
 """The operations that turn differences into a handwritten loss, such as a mean of squares."""
 MAX_NODES = 64
@@ -77,19 +79,19 @@ def install(observer: Callable[[], Observer]) -> None:
         observer: Returns the observer of this process.
     """
     for name in NAMES:
-        setattr(F, name, _wrapped(name, getattr(F, name), observer))
+        setattr(F, name, _wrap_loss(name, getattr(F, name), observer))
     for name in (*SIGNS, "ctc_loss"):
-        setattr(F, name, _wrapped_operands(name, getattr(F, name), observer))
+        setattr(F, name, _wrap_uncounted_loss(name, getattr(F, name), observer))
     for owner in (F, Tensor):
-        frames.wrap(owner, "log_softmax", lambda original: _wrapped_log_softmax(original, observer))
+        frames.wrap(owner, "log_softmax", lambda original: _wrap_log_softmax(original, observer))
     for owner in (torch, Tensor):
-        frames.wrap(owner, "gather", lambda original: _wrapped_gather(original, observer))
-        frames.wrap(owner, "sigmoid", lambda original: _wrapped_sigmoid(original, observer))
+        frames.wrap(owner, "gather", lambda original: _wrap_gather(original, observer))
+        frames.wrap(owner, "sigmoid", lambda original: _wrap_sigmoid(original, observer))
     for name in ("gather", "sigmoid"):  # `torch.jit.script` finds operators by the ids of their functions
         importlib.import_module("torch.jit._builtins")._register_builtin(getattr(torch, name), f"aten::{name}")
 
 
-def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+def _wrap_log_softmax(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     """Wrap log_softmax: record a line that applies it to the result of a softmax over the same dimension."""
 
     @frames.wraps(original)
@@ -101,8 +103,8 @@ def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[],
                 node = (args[0] if args else kwargs["input"]).grad_fn
                 if type(node).__name__.startswith("SoftmaxBackward") and _dimension(node) == _dimension(out.grad_fn):
                     at, key = active.sites.find(2)
-                    active.known_calls[key, True] += 1
-                    if active.known_calls[key, True] == 1:
+                    active.recorded_calls[key, True] += 1
+                    if active.recorded_calls[key, True] == 1:
                         active.add("operands", function="log_softmax", at=at, operands={"made_by": "SoftmaxBackward0"})
         return out
 
@@ -110,7 +112,7 @@ def _wrapped_log_softmax(original: Callable[..., object], observer: Callable[[],
     return log_softmax
 
 
-def _wrapped_sigmoid(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+def _wrap_sigmoid(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     """Wrap sigmoid: record a line that applies it to the result of a sigmoid."""
 
     @frames.wraps(original)
@@ -120,15 +122,15 @@ def _wrapped_sigmoid(original: Callable[..., object], observer: Callable[[], Obs
             active = observer()
             with active.observing("sigmoid"):
                 at, key = active.sites.find(2)
-                active.known_calls[key, True] += 1
-                if active.known_calls[key, True] == 1:
+                active.recorded_calls[key, True] += 1
+                if active.recorded_calls[key, True] == 1:
                     active.add("operands", function="sigmoid", at=at, operands={"made_by": "SigmoidBackward0"})
         return original(*args, **kwargs)
 
     return sigmoid
 
 
-def _wrapped_gather(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+def _wrap_gather(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     """Wrap gather: in a handwritten cross-entropy, it reads the log-probability of every label."""
 
     @frames.wraps(original)
@@ -151,14 +153,14 @@ def _wrapped_gather(original: Callable[..., object], observer: Callable[[], Obse
 
 
 def _dimension(node: Any) -> int:
-    """Return the dimension of a softmax, which its node stores without a sign."""
+    """Return the dimension of a softmax, which its node stores as an unsigned integer of 64 bits."""
     dimension = int(node._saved_dim)
-    dimension -= (dimension >> 63) << 64
+    dimension -= (dimension >> 63) << 64  # -1 is stored as 2^64 - 1
     return int(dimension % node._saved_result.dim())
 
 
-def _named(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call of a loss function by name, with the reduction that deprecated ones ask for."""
+def _arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call of a loss function by name; deprecated ones are converted to `reduction`."""
     names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
     arguments = {"reduction": "mean", **dict(zip(names, args)), **kwargs}
     if arguments.get("reduce") is False:
@@ -170,12 +172,12 @@ def _named(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str
     return arguments
 
 
-def _wrapped_operands(
+def _wrap_uncounted_loss(
     name: str, original: Callable[..., object], observer: Callable[[], Observer]
 ) -> Callable[..., object]:
-    """Wrap a loss whose elements are not counted: record facts about the arguments of the first call of every line.
+    """Wrap a loss whose elements are not counted: record facts about the arguments of the first call at every line.
 
-    Of a CTC loss, the first `CTC_CALLS` calls are recorded, since all targets of one batch may have the same length.
+    For a CTC loss, the first `CTC_CALLS` calls are recorded, since all targets of one batch may have the same length.
     """
     limit = CTC_CALLS if name == "ctc_loss" else 1
 
@@ -187,9 +189,9 @@ def _wrapped_operands(
             with active.observing(name):
                 at, key = active.sites.find(2)
                 key ^= zlib.crc32(name.encode())
-                if active.known_calls[key, out.requires_grad] < limit:
-                    active.known_calls[key, out.requires_grad] += 1
-                    arguments = _named(name, args, kwargs)
+                if active.recorded_calls[key, out.requires_grad] < limit:
+                    active.recorded_calls[key, out.requires_grad] += 1
+                    arguments = _arguments(name, args, kwargs)
                     facts: Event = {"reduction": arguments["reduction"]}
                     if name == "ctc_loss":
                         log_probabilities = arguments["log_probs"]
@@ -210,7 +212,7 @@ def _wrapped_operands(
 
 
 def _blanks(targets: Tensor, target_lengths: object, blank: int = 0, **_: object) -> dict[str, object]:
-    """Return the number of targets of a CTC loss within their lengths, and the number of blanks among these."""
+    """Return the number of targets of a CTC loss within their lengths, and the number of blanks among these targets."""
     # Targets of shape [N, S] are padded; targets of shape [sum of lengths] are not.
     lengths = torch.as_tensor(target_lengths, device=targets.device).reshape(-1, 1)
     inside = torch.ones_like(targets, dtype=torch.bool)
@@ -250,7 +252,10 @@ def record_differences(observer: Observer, roots: object, at: str) -> None:
 
 
 def _is_column(node: Any, rows: int) -> bool:
-    """Return whether a node has one number for each row: the output of a layer, not a view to subtract all pairs."""
+    """Return whether a node has one number per row and is the output of a layer.
+
+    A view, such as `x[:, None]`, does not count: it may be written to subtract all pairs on purpose.
+    """
     name, shape = type(node).__name__, _shape_of(node)
     if name.startswith("Squeeze") and shape == [rows]:  # targets of shape [N, 1]
         return _shape_of(node.next_functions[0][0]) == [rows, 1]
@@ -277,7 +282,7 @@ def _targets(target: Tensor) -> Late:
     return Late(parts, lambda low, high, zeros: {"low": low[0], "high": high[0], "zeros": int(zeros[0])})
 
 
-def _wrapped(name: str, original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+def _wrap_loss(name: str, original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     @frames.wraps(original)
     def loss(*args: object, **kwargs: object) -> object:
         out = original(*args, **kwargs)
@@ -285,7 +290,7 @@ def _wrapped(name: str, original: Callable[..., object], observer: Callable[[], 
         if isinstance(out, Tensor) and active.is_active() and (active.is_sampled or not out.requires_grad):
             in_training = active.in_module and torch.is_grad_enabled()
             with active.observing(name):
-                _record_call(active, name, _named(name, args, kwargs), out, in_training)
+                _record_call(active, name, _arguments(name, args, kwargs), out, in_training)
         return out
 
     vars(loss)["__prepare_scriptable__"] = lambda: original  # for `torch.jit.script`
@@ -324,7 +329,7 @@ def _record_call(observer: Observer, name: str, arguments: dict[str, Any], out: 
         count = target.numel() // target.shape[1 if target.dim() > 1 else 0]
     elif reduction == "batchmean":
         count = scores.shape[0]
-    else:
+    else:  # such as a regression: every element counts
         count = torch.broadcast_shapes(scores.shape, target.shape).numel()
     value = out.detach()
     event = {
@@ -337,8 +342,8 @@ def _record_call(observer: Observer, name: str, arguments: dict[str, Any], out: 
         "value": value if value.dim() == 0 else value.double().sum() / count,
     }
     # The arguments are examined once per line in training and once in evaluation, since reading values takes time.
-    if not observer.known_calls[key, out.requires_grad]:
-        observer.known_calls[key, out.requires_grad] += 1
+    if not observer.recorded_calls[key, out.requires_grad]:
+        observer.recorded_calls[key, out.requires_grad] += 1
         facts = event["operands"] = _operands(name, arguments)
         if name in ("nll_loss", "kl_div") and arguments["input"].requires_grad:
             dim = 1 if name == "nll_loss" else -1
@@ -395,7 +400,8 @@ def _record_weight(observer: Observer, event: Event, gradient: Optional[Tensor],
 class HeldLogits:
     """The logits that the hook on their gradient needs; None once a wrapped loss function scores them.
 
-    They may be the largest tensor of a step, and the script often frees them right after the loss.
+    They are released early, since they may be the largest tensor of a step, and the script often frees them right after
+    the loss.
     """
 
     __slots__ = ("__weakref__", "logits")
@@ -454,7 +460,7 @@ def watch_logits(observer: Observer, output: Tensor, *, is_kept: bool = True, **
             else:
                 chosen = spread
             fit = cross_entropy_weights(logits, rows[chosen])
-            late = Late([scored[chosen], *fit], _good_weights)
+            late = Late([scored[chosen], *fit], _fitting_weights)
             current["logits"].append({**event, "elements": scored.sum(), "weights": late})
 
     output.register_hook(hook)
@@ -522,7 +528,7 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
     return weight.squeeze(-1), relative.squeeze(-1), allowed.squeeze(-1)
 
 
-def _good_weights(scored: list[float], weights: list[float], residuals: list[float], allowed: list[float]) -> object:
+def _fitting_weights(scored: list[float], weights: list[float], residuals: list[float], allowed: list[float]) -> object:
     """Return the range of the weights of the sampled rows that fit a cross-entropy, and the numbers of rows.
 
     If more than a tenth of the rows have negative weights, no row counts as fitting: this is a loss of preferences or
@@ -541,7 +547,7 @@ def _good_weights(scored: list[float], weights: list[float], residuals: list[flo
 
 
 def _operands(name: str, arguments: dict[str, Any]) -> Event:
-    """Return facts about the arguments of the first call of a line. Facts that need values are read later."""
+    """Return facts about the arguments of the first call at a line. Facts that need values of tensors are `Late`."""
     scores, target = arguments["input"].detach(), arguments["target"]
     facts: Event = {
         "made_by": _made_by(arguments["input"]),
@@ -596,9 +602,9 @@ def _flattened_from(tensor: Tensor) -> Optional[list[int]]:
 
 
 def _record_row_sums(observer: Observer, facts: Event, dim: int, gradient: Optional[Tensor]) -> None:
-    """Record whether the gradients of the classes cancel at least partly.
+    """Record whether the gradients of the classes of a row cancel at least partly, as a hook on the input of a loss.
 
-    They cancel entirely if another term of the loss contains the normalizer.
+    They sum to 0 if another term of the loss contains the normalizer (the logarithm of the sum of exponentials).
 
     Args:
         observer: The observer of this process.

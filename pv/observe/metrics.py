@@ -1,8 +1,8 @@
 """Records metrics of torchmetrics, and the values by which callbacks of libraries choose the best state.
 
-A metric of torchmetrics replaces its own `update` and `compute` when it is constructed, mostly before the first call of
-a model. The metrics that exist at this call are therefore found among all Python objects, and wrapped one by one;
-later ones are wrapped by their constructor.
+The constructor of a metric of torchmetrics replaces `update` and `compute` of the instance. Most metrics are
+constructed before the first call of a model, at which torchmetrics is wrapped. Such metrics are therefore searched for
+among all Python objects, and wrapped one by one. Later ones are wrapped by their constructor.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MAX_COMPUTED, MAX_CHOICES = 500, 500
 """Limits for a process: `metric` and `choice` events."""
 LIGHTNING = ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks")
+"""The packages of Lightning's callbacks, by its new and its old name."""
 
 
 class Updates:
@@ -38,6 +39,8 @@ class Updates:
             teacher, or for pseudo labels, is no evaluation.
         sources: The models and loaders of these forwards. Inputs without a loader may be new in each series, so each
             series is then a source.
+        place: The number of steps before the last series.
+        computed: Number of series in `evaluated` after which the metric was computed.
     """
 
     def __init__(self, metric: object, number: int) -> None:
@@ -51,7 +54,6 @@ class Updates:
         self.sources: set[tuple[int, object]] = set()
         self.place: object = None
         self.computed = 0
-        """Number of series in `evaluated` after which the metric was computed."""
 
 
 class Metrics:
@@ -67,10 +69,11 @@ class Metrics:
         """Number of running calls of a metric: `forward` updates, computes and resets the metric itself."""
         self._updates: dict[int, Updates] = {}
         self._loaders: dict[int, object] = {}
-        """By number of a model: the loader of its last inputs with gradients, when a metric was updated."""
+        """By number of a model: the loader of its last inputs with gradients, at the last update of a metric."""
         self._events = {"metric": 0, "choice": 0}
 
-    def _updates_of(self, metric: object) -> Updates:
+    def updates_of(self, metric: object) -> Updates:
+        """Return the updates of a metric since its last reset."""
         entry = self._updates.get(id(metric))
         if entry is None or entry.metric() is not metric:
             entry = self._updates[id(metric)] = Updates(metric, self.observer.number())
@@ -81,7 +84,7 @@ class Metrics:
         last = self.observer._last_forward
         if last is None:
             return
-        updates = self._updates_of(metric)
+        updates = self.updates_of(metric)
         if last["grad"]:
             updates.trained += bool(last["training"])
             self._loaders[last["model"]] = last["loader"]
@@ -100,7 +103,7 @@ class Metrics:
 
     def record_result(self, metric: Any) -> None:
         """Record that the value of a metric over all updates is computed."""
-        updates = self._updates_of(metric)
+        updates = self.updates_of(metric)
         self._events["metric"] += 1
         if self._events["metric"] <= MAX_COMPUTED and (updates.trained or updates.evaluated):
             self.observer.add(
@@ -145,6 +148,8 @@ def wrap_libraries(observer: Callable[[], Observer]) -> None:
     """
 
     def choice(by: str, describe: Callable[..., tuple[object, object, object]]) -> Callable[..., Any]:
+        """Return a wrapper that records a choice; `describe` returns its name, mode and value from the arguments."""
+
         def make(original: Callable[..., object]) -> Callable[..., object]:
             def call(self: Any, *args: Any, **kwargs: Any) -> object:
                 active = observer()
@@ -208,10 +213,9 @@ def _in_constructor(observer: Callable[[], Observer], name: str) -> Callable[...
 
 
 def _bound(observer: Callable[[], Observer], name: str, metric: object, method: Any) -> Callable[..., object]:
-    call, reference = (
-        _call_of(observer, name, lambda self, *args, **kwargs: method(*args, **kwargs)),
-        weakref.ref(metric),
-    )
+    """Return a wrapper of the bound method `name` of a metric, which does not keep the metric alive."""
+    call = _call_of(observer, name, lambda self, *args, **kwargs: method(*args, **kwargs))
+    reference = weakref.ref(metric)
 
     @frames.wraps(method)
     def bound(*args: object, **kwargs: object) -> object:
@@ -232,7 +236,7 @@ def _call_of(observer: Callable[[], Observer], name: str, original: Callable[...
                 if name in ("update", "forward"):
                     metrics.record_update(self)
                 elif name == "reset":
-                    metrics._updates_of(self).clear()
+                    metrics.updates_of(self).clear()
                 else:
                     metrics.record_result(self)
         metrics.depth += 1

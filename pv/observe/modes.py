@@ -162,7 +162,7 @@ class Modes:
         self._spectral: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         """By module with a spectral norm: number of measured forwards; the limit after a forward in training mode."""
         self._froze: list[tuple[list[weakref.ref[Tensor]], Event]] = []
-        """Requests that may have frozen parameters: the frozen parameters, and the fields of the `froze` event."""
+        """The first requests that have frozen parameters: these parameters, and the fields of the `froze` event."""
         self._unreached_counts: dict[tuple[object, ...], int] = {}
         """By line and kind of a layer: number of `unreached` events, including those above the limit."""
         self._inputs: list[Tensor] = []
@@ -207,18 +207,18 @@ class Modes:
         request, self._request = self._request, None
         if frozen is None or request is None or all(p.requires_grad or id(p) in frozen for p in module.parameters()):
             return
-        had = self._trained()
-        moved = [(name, p) for name, p in module.named_parameters() if id(p) in had]
-        late = [(name, p) for name, p in moved if not p.requires_grad and id(p) not in frozen]
+        trained = self._trained()
+        named = [(name, p) for name, p in module.named_parameters() if id(p) in trained]
+        frozen_now = [(name, p) for name, p in named if not p.requires_grad and id(p) not in frozen]
         facts = {
-            "names": [name for name, _ in late][:40],
-            "count": len(late),
-            "trained": len(moved),
+            "names": [name for name, _ in frozen_now][:40],
+            "count": len(frozen_now),
+            "trained": len(named),
             "first": self._roots.get(module) == 1,
             "step": self.observer.steps,
             "at": request.at,
         }
-        self._froze.append(([weakref.ref(p) for _, p in late], facts))
+        self._froze.append(([weakref.ref(p) for _, p in frozen_now], facts))
         del self._froze[8:]
 
     def _trained(self) -> set[int]:
@@ -270,7 +270,7 @@ class Modes:
         args: Any,
         kwargs: dict[str, object],
     ) -> object:
-        """Run a layer of normalization or dropout that an outermost module calls."""
+        """Run a layer of normalization or dropout inside the call of an outermost module, and record facts about it."""
         observer = self.observer
         root = observer._last_forward
         if not module.training or root is None or self._model is None:
@@ -297,7 +297,7 @@ class Modes:
     # Layers that a request does not reach.
 
     def _record_unreached(self, model: Model, module: nn.Module) -> None:
-        """Record a layer that runs in training mode inside a model in eval mode, unless it is a layer of the model."""
+        """Record a layer in training mode that runs inside a model in eval mode and is not registered in the model."""
         if getattr(module, "p", 1) and (not isinstance(module, NORM) or has_statistics(module)):
             if not any(layer is module for layer in model.layers):
                 self._add_unreached(model, type(module).__name__, getattr(module, "p", None), False, False)
@@ -351,22 +351,22 @@ class Modes:
             state = self._parts.get((model.number, name))
             if state is None or state.part() is not part:
                 state = self._parts[model.number, name] = FrozenPart(part, norms, self.observer.sample)
-            on = [norm for norm in norms if norm.training]
-            requests = sorted(self._requests.get((on or norms)[0], {}).values())
-            by_itself = [r for r in requests if r.by_user and _is_frozen(r.root())]
+            training = [norm for norm in norms if norm.training]
+            requests = sorted(self._requests.get((training or norms)[0], {}).values())
             # A call by the user on a root whose parameters are all frozen is meant for the frozen part itself.
-            request = next((r for r in reversed(by_itself) if not r.mode), None)
+            direct = [r for r in requests if r.by_user and _is_frozen(r.root())]
+            request = next((r for r in reversed(direct) if not r.mode), None)
             last = requests[-1] if requests else None
             facts = {
                 "layers": len(norms),
-                "training": len(on),
+                "training": len(training),
                 "fixed_inputs": fixed,
                 "asked_eval": {"at": request.at, "forwards": request.forwards} if request else None,
-                "asked_training": any(r.mode for r in by_itself),
+                "asked_training": any(r.mode for r in direct),
                 "reached_by_training": any(r.mode for r in requests),
                 "last": {"at": last.at, "training": last.mode, "forwards": last.forwards} if last else None,
             }
-            key = (len(on), request and request.at, last and (last.at, last.mode))
+            key = (len(training), request and request.at, last and (last.at, last.mode))
             if key != state.last_key:
                 state.last_key = key
                 state.update(self._trained())
@@ -376,7 +376,7 @@ class Modes:
     def describe(self) -> None:
         """Add events on the running statistics of models and frozen parts, and on parameters that requests froze."""
         self.record_training()
-        had = self._trained()
+        trained = self._trained()
         for module, state in list(self.observer.models.items()):
             norms = [layer for layer in module.modules() if has_statistics(layer)]
             if norms:
@@ -387,21 +387,21 @@ class Modes:
             still = all(p is None or not p.requires_grad for p in (reference() for reference in references))
             self.observer.add("froze", still=still, **facts)
         for (model, name), part in self._parts.items():
-            part.update(had)
+            part.update(trained)
             facts = {"frozen": part.frozen, "written": part.written, "trained": part.trained}
             self.observer.add("frozen_statistics", model=model, part=name, moved=part.moved(), **facts)
 
     def record_training(self) -> None:
         """Record which models and frozen parts have been trained, or changed by the script."""
-        had = self._trained()
+        trained = self._trained()
         for module, state in list(self.observer.models.items()):
-            self._record_network(module, state, had)
+            self._record_network(module, state, trained)
         for part in self._parts.values():
-            part.update(had)
+            part.update(trained)
 
-    def _record_network(self, module: nn.Module, state: Model, had: set[int]) -> None:
+    def _record_network(self, module: nn.Module, state: Model, trained: set[int]) -> None:
         parameters = list(module.parameters())
-        state.is_trained = state.is_trained or any(id(p) in had for p in parameters)
+        state.is_trained = state.is_trained or any(id(p) in trained for p in parameters)
         facts = {
             "trained": state.is_trained,
             "gradients": 0 if state.is_trained else sum(p.grad is not None for p in parameters),
@@ -420,7 +420,8 @@ class Modes:
         if self._shared[norm] > MEASURED_FORWARDS:
             return
         inputs = [x for _, _, x, _ in calls if x is not None]
-        # Of the calls after the same layer, only the first counts: the outputs of different layers are compared.
+        # Only the first call after each layer counts, since the outputs of different layers are compared. A dictionary
+        # that is filled in reverse order keeps the first position of each layer.
         by_layer = list({before: position for position, (before, *_) in reversed(list(enumerate(calls)))}.values())
         by_layer.sort()
         chosen = by_layer if len(by_layer) > 1 else list(range(min(len(calls), 8)))
@@ -432,7 +433,7 @@ class Modes:
             serial = _is_reached(later, calls[chosen[0]][1])
         measure = None
         if len(inputs) == len(calls):
-            measure = Late(list(_moments([inputs[i].detach() for i in chosen])), _apart)
+            measure = Late(list(_moments([inputs[i].detach() for i in chosen])), _largest_distance)
         model = self.observer.last_forward["model"]
         module = next((m for m, state in list(self.observer.models.items()) if state.number == model), None)
         names = dict(module.named_modules()).items() if module is not None else ()
@@ -563,8 +564,8 @@ def _moments(inputs: list[Tensor]) -> Iterator[Tensor]:
         yield var
 
 
-def _apart(*values: list[float]) -> dict[str, float]:
-    """Return the largest distance of two of the distributions.
+def _largest_distance(*values: list[float]) -> dict[str, float]:
+    """Return the largest distance between two distributions.
 
     Args:
         *values: For every distribution, the means and then the variances of its channels.
@@ -596,18 +597,20 @@ def install(observer: Callable[[], Observer]) -> None:
         observer: Returns the observer of this process.
     """
     for name in ("train", "eval"):
-        setattr(nn.Module, name, _request(getattr(nn.Module, name), observer, name == "eval"))
+        setattr(nn.Module, name, _wrap_mode(getattr(nn.Module, name), observer, name == "eval"))
     for name in DROPOUT_FUNCTIONS:
-        setattr(F, name, _dropout(name, getattr(F, name), observer))
+        setattr(F, name, _wrap_dropout(name, getattr(F, name), observer))
     name = "scaled_dot_product_attention"
-    attention = _attention(getattr(F, name), observer)
+    attention = _wrap_attention(getattr(F, name), observer)
     builtins = importlib.import_module("torch.jit._builtins")
     # `torch.jit.script` identifies builtin functions by object. Without this, a scripted module with attention fails.
     builtins._register_builtin(attention, f"aten::{name}")
     setattr(F, name, attention)
 
 
-def _request(original: Callable[..., object], observer: Callable[[], Observer], is_eval: bool) -> Callable[..., object]:
+def _wrap_mode(
+    original: Callable[..., object], observer: Callable[[], Observer], is_eval: bool
+) -> Callable[..., object]:
     @frames.wraps(original)
     def request(self: nn.Module, *args: object, **kwargs: object) -> object:
         active = observer()
@@ -635,12 +638,14 @@ def _request(original: Callable[..., object], observer: Callable[[], Observer], 
 
 
 def _is_evaluated(active: Observer) -> bool:
-    """Return whether the running forward is without gradients, of a model in eval mode."""
+    """Return whether a model in eval mode is running without gradients."""
     last = active._last_forward
     return active.in_module and last is not None and not last["training"] and not last["grad"] and active.is_active()
 
 
-def _dropout(name: str, original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+def _wrap_dropout(
+    name: str, original: Callable[..., object], observer: Callable[[], Observer]
+) -> Callable[..., object]:
     default = name not in ("alpha_dropout", "feature_alpha_dropout")  # the default of `training`
 
     @frames.wraps(original)
@@ -658,7 +663,7 @@ def _dropout(name: str, original: Callable[..., object], observer: Callable[[], 
     return dropout
 
 
-def _attention(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+def _wrap_attention(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
     @frames.wraps(original)
     def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> object:
         active = observer()

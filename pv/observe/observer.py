@@ -3,10 +3,10 @@
 The observer judges nothing, does not change weights, random numbers or the exit status, and does not wait for a device
 between two flushes. An error in the observer becomes an event of kind `trouble`, and never reaches the script.
 
-Terms: the *gradients* of an optimizer are `p.grad` of its parameters. A few of its parameters, the *sentinels*, stand
-for all: gradients are *left over* at a backward pass if the gradient of a sentinel is not zero. Changes that the
-script makes to gradients between the backward pass and the step are detected by version counters: torch counts every
-in-place change of a tensor.
+Terms: the *gradients* of an optimizer are `p.grad` of its parameters. The *sentinels* are a sample of at most
+`SENTINELS` of these parameters: gradients are *left over* at a backward pass if the gradient of a sentinel is not zero.
+Changes that the script makes to gradients between the backward pass and the step are detected by version counters:
+torch counts every in-place change of a tensor.
 """
 
 from __future__ import annotations
@@ -63,12 +63,13 @@ EAGER_STEPS = 3
 CHECK_INTERVAL = 50
 """Number of steps between two examinations of every parameter, after the first steps."""
 HALF_PRECISION_CHECK_INTERVAL = 10
-"""The same for an optimizer with parameters in half precision, whose updates may be lost by rounding."""
+"""`CHECK_INTERVAL` for an optimizer with parameters in half precision, whose updates may be lost by rounding."""
 IGNORED_RATES = ("learningrate", "lrate")
 """Keys in lower case without underscores that name a rate, and that no optimizer of torch reads."""
 HALVES = (torch.float16, torch.bfloat16)
+"""The data types of half precision."""
 MAX_PULL = 65_536
-"""Largest number of elements of a model output whose gradient is summed, in a process with several optimizers."""
+"""Largest number of elements of a model output whose gradient is summed, its *pull*. Needs several optimizers."""
 COMPARED_STEPS = 10
 """Number of first steps in which gradients are compared before and after a reduction in the script's own code."""
 SENTINELS = 12
@@ -79,9 +80,8 @@ KEPT_OBJECTS = 8
 """Number of last models and optimizers that the observer keeps alive until the process ends."""
 KEPT_SIZE = 1 << 22
 """Largest number of elements of the parameters of a model or an optimizer that is kept alive."""
-
-
-LAYERS = (modes.NORM, modes.DROPOUT)
+MODE_LAYERS = (modes.NORM, modes.DROPOUT)
+"""Layers that behave differently in training and eval mode."""
 
 
 class OptimizerState:
@@ -105,13 +105,11 @@ class OptimizerState:
         self.had_gradient: set[int] = set()
         """Ids of the parameters that had a gradient at a step."""
         self.digest_before: Optional[Late] = None
-        """The sum over a few weights before the step.
-
-        `state_before` and `weights_before` are sums over the optimizer state and over all weights, for comparisons of
-        runs.
-        """
+        """The `digest` of the weights before the step."""
         self.state_before: Optional[dict[str, object]] = None
+        """Sums over the optimizer state before the step, for comparisons of runs."""
         self.weights_before: Optional[Late] = None
+        """Sums over samples of all weights before the step, for comparisons of runs."""
         self.began = 0
         """Number of steps, of all optimizers, that had ended when the last step of this optimizer began."""
         self.touched = False
@@ -132,7 +130,7 @@ class OptimizerState:
         self.idle = 0
         """Number of examined steps in which all rates were 0, as in a warm-up. As many further steps are examined."""
         self.copied: Optional[Tensor] = None
-        """[2]: how the gradients of master weights differ from the model's gradients; see `Masters.before_step`."""
+        """[2]: the difference of the gradients of master weights and of the model; see `Masters.before_step`."""
         self.local: list[tuple[Tensor, Tensor]] = []
         """Pairs of a parameter and a few elements of its gradient after the last backward pass of this rank."""
         self.sides: dict[str, Tensor] = {}
@@ -142,8 +140,8 @@ class OptimizerState:
         self.arrived: list[Tensor] = []
         """The parameters that had a gradient after the last backward pass."""
         self.removed: list[Tensor] = []
-        """Those of `arrived` without a gradient when the step begins; [] if none of them has one."""
-        self.checks = 0
+        """The parameters of `arrived` without a gradient when the step begins; [] if no gradient is left."""
+        self.remaining_checks = 0
         """Number of further steps in which every parameter is examined."""
 
 
@@ -250,8 +248,11 @@ class Model:
         self.number = number
         self.calls = 0
         self.calls_by_grad = [0, 0]
+        """Numbers of calls without and with gradients."""
         self.is_trained = False
+        """Whether a parameter of the model had a gradient at a step."""
         self.is_small: Optional[bool] = None
+        """Whether the model may be kept alive; None before its first call."""
         self.network_fields: object = None
         """The fields of the last `network` event of the model."""
         self.refresh(module)
@@ -315,6 +316,7 @@ class Observer:
         self.backward: Optional[Event] = None
         """The running backward pass."""
         self.in_module = False
+        """Whether a call of an outermost module is running."""
         self.sampled_inputs: list[distributions.Source] = []
         """The distributions whose samples the last outermost module was called with."""
         self.call: Optional[tokens.Call] = None
@@ -324,16 +326,16 @@ class Observer:
         self.first_calls: dict[int, Optional[tokens.Call]] = {}
         """By number of the model: its first call with gradients; None after the model was probed."""
         self.label_batches: dict[int, int] = {}
-        """By key of a loss: number of batches whose labels were compared with the tokens."""
+        """By key of a loss: number of batches whose labels were compared with the input tokens."""
         self.rows = 0
         """Number of rows in the input of the last outermost module."""
         self.evaluated_rows = 0
+        """`rows` if the last forward had no gradients and its input came from a loader, else 0."""
         self.read_by: set[int] = set()
         """Keys of the calls that have read a number since the last forward."""
-        """Like `rows` for an input from a loader and a forward without gradients, else 0."""
         self.passes = 0
         """Number of passes over loaders that have begun."""
-        self.known_calls: Counter[tuple[int, bool]] = Counter()
+        self.recorded_calls: Counter[tuple[int, bool]] = Counter()
         """Number of recorded calls by key of a loss, and by whether its output requires a gradient."""
         self.fused_calls = 0
         """Number of calls of losses that are fused with the head."""
@@ -345,7 +347,9 @@ class Observer:
         self.last_layer: Optional[nn.Linear] = None
         """The last linear layer that ran in the model's call, in the first steps."""
         self.steps = 0
+        """Number of steps of the optimizer that has taken the most."""
         self.ended_steps = 0
+        """Number of steps of all optimizers that have ended."""
         self.is_over = False
         """Whether the recorded block has ended."""
         self.reduced = 0
@@ -353,9 +357,10 @@ class Observer:
         self.reducers: dict[str, int] = {}
         """In the first steps, by name of a function: number of elements that it has reduced since the last step."""
         self.exchanged: dict[tuple[str, bool], tuple[int, int, int]] = {}
-        """Facts about a collective, by its name and by whether it runs inside a model's call or a backward pass.
+        """By name of a collective, and by whether it runs inside a model's call or a backward pass: its calls.
 
-        These are the number of steps before the last call, the elements since this step, and the most in an event.
+        A value has the number of steps before the last call, the number of elements that were exchanged since this
+        step, and the largest number of elements in an `exchange` event.
         """
         self.optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, OptimizerState] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[nn.Module, Model] = weakref.WeakKeyDictionary()
@@ -382,7 +387,8 @@ class Observer:
         self.captures: list[checkpoints.Capture] = []
         """The last results of `Module.state_dict` that the script still references."""
         self.capture_lines: dict[str, checkpoints.Line] = {}
-        self.asked: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        """By "path:line": the lines that call `state_dict`."""
+        self.captured_at: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         """By module: the number of steps at the last call of its `state_dict`."""
         self.saves: dict[str, checkpoints.Saved] = {}
         """By path: a description of the object that was last saved to the file."""
@@ -396,17 +402,17 @@ class Observer:
         self.seeds = seeds.Seeds(self)
         self.averages = averages.Averages(self)
         self._first_optimizers: dict[tuple[int, int, int], tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]] = {}
-        """The number of an optimizer, with weak references to its first and last parameter.
+        """By ids of the first and the last parameter, and number of parameters: the first optimizer of this key.
 
-        The key: the ids of the first and the last parameter, and the number of parameters.
+        A value has weak references to both parameters, and the number of the optimizer.
         """
-        self._numbers = 0  # the length of a weak dictionary would give a number twice
+        self._numbers = 0  # not the length of a weak dictionary, which shrinks: numbers must be unique
         self._busy = 0
         self._thread = threading.get_ident()
         self._last_forward: Optional[Event] = None
         self._backward_depth = self._scaler_depth = self._clip_depth = 0
         self.clipped_iterator: Optional[Iterator[Tensor]] = None
-        """The iterator that the last call of a clipping function got, if it got one."""
+        """The iterator of parameters that was passed to the last call of a clipping function; None for a list."""
 
     # State and helpers of all observations.
 
@@ -524,9 +530,9 @@ class Observer:
         # The gradient that this rank computed, and the gradient that it applies. From both, the claims estimate the
         # factor of a reduction in the script's own code.
         if state.local:
-            whole = [(mine, few(p.grad)) for p, mine in state.local if p.grad is not None and not p.grad.is_sparse]
+            pairs = [(part, few(p.grad)) for p, part in state.local if p.grad is not None and not p.grad.is_sparse]
             state.local = []
-            sides = [torch.cat([part.double() for part in side]) for side in zip(*whole)]
+            sides = [torch.cat([part.double() for part in side]) for side in zip(*pairs)]
             state.sides = dict(zip(("local_gradient", "gradient"), sides))
         removed = [p for p in state.arrived if p.grad is None]
         state.removed = removed if len(removed) < len(state.arrived) else []
@@ -535,13 +541,13 @@ class Observer:
         state.waiting = sum(id(p) in waiting for p in parameters)
         frozen = sum(not p.requires_grad for p in parameters)
         if frozen != state.frozen:
-            state.frozen, state.checks = frozen, EAGER_STEPS
+            state.frozen, state.remaining_checks = frozen, EAGER_STEPS
         # A sample costs two small copies per parameter, so samples are taken only in the first steps and in every 50th.
-        # A step with a rate of 0 moves nothing; another one is sampled in its place.
+        # A step with a rate of 0 changes no parameter; a further step is sampled in its place.
         has_halves = any(p.dtype in HALVES for p in parameters)
         interval = HALF_PRECISION_CHECK_INTERVAL if has_halves else CHECK_INTERVAL
-        if state.steps < EAGER_STEPS + state.idle or state.steps % interval == 0 or state.checks:
-            state.checks = max(0, state.checks - 1)
+        if state.steps < EAGER_STEPS + state.idle or state.steps % interval == 0 or state.remaining_checks:
+            state.remaining_checks = max(0, state.remaining_checks - 1)
             rates = [group.get("lr") for group in optimizer.param_groups]
             if state.idle < EAGER_STEPS and all(isinstance(rate, float) and rate == 0 for rate in rates):
                 state.idle += 1
@@ -665,7 +671,7 @@ class Observer:
         rates = {id(p): group.get("lr", 0.0) for group in optimizer.param_groups for p in group["params"]}
         marks = self.facts.marked() if self.facts.marks else {}
         marked = [marks.get(id(p)) for p in parameters]
-        rows = []
+        rows = []  # the six numbers of every parameter that `build` unpacks
         for p in parameters:
             before, gradient = state.before[id(p)]
             moved = (sample(p) != before).any()
@@ -679,14 +685,14 @@ class Observer:
                 zero = (~whole.any()).double() * (2 - p.detach().any().double())
             # Elements that a step of plain SGD or of Adam would change by far more than the precision of the weight.
             size = gradient.double().abs()
-            visible = (rates[id(p)] * size.clamp(max=1.0) > 1e-5 * before.double().abs()) & (size > 0)
-            loudest = (
-                torch.where(visible, size, torch.zeros_like(size)).amax() if p.dtype == torch.float32 else 0 * moved
+            is_visible = (rates[id(p)] * size.clamp(max=1.0) > 1e-5 * before.double().abs()) & (size > 0)
+            visible = (
+                torch.where(is_visible, size, torch.zeros_like(size)).amax() if p.dtype == torch.float32 else 0 * moved
             )
-            # In half precision, count the elements that have a gradient and are not 0, and how many of them change.
+            # In half precision, count the elements that have a gradient and are not 0, and those of them that change.
             counted = (size > 0) & (before != 0) & (p.dtype in HALVES)
             changed = (counted & (sample(p) != before)).sum()
-            rows.append(torch.stack([moved.double(), loudest.double(), size.amax(), zero, counted.sum(), changed]))
+            rows.append(torch.stack([moved.double(), visible.double(), size.amax(), zero, counted.sum(), changed]))
 
         def build(*lists: list[float]) -> dict[str, object]:
             """Return the fields of the event.
@@ -695,27 +701,27 @@ class Observer:
             consist of rounding errors only.
             """
             values = [value for part in lists for value in part]
-            limit = max(values[2::6], default=0.0) * 1e-3
-            table = list(zip(labels, facts, values[::6], values[1::6], values[2::6]))
-            zeros = [(name, shape) for name, shape, zero in zip(labels, shapes, values[3::6]) if zero == 2]
-            unmoved = [(name, dense) for name, (_, dense), m, loud, _ in table if not m and loud > limit]
+            moved, visible, largest, zeros, counted, changed = (values[column::6] for column in range(6))
+            limit = max(largest, default=0.0) * 1e-3
+            table = list(zip(labels, facts, moved, visible, largest))
+            unmoved = [(name, contiguous) for name, (_, contiguous), m, size, _ in table if not m and size > limit]
             return {
                 "checked": len(table),
-                "moved": sum(m > 0 for _, _, m, *_ in table),
+                "moved": sum(m > 0 for m in moved),
                 "unmoved": [name for name, _ in unmoved][:40],
-                "unmoved_contiguous": sum(dense for _, dense in unmoved),
+                "unmoved_contiguous": sum(contiguous for _, contiguous in unmoved),
                 # If a frozen parameter has a gradient, its step is intended.
-                "moved_frozen": [name for name, (still, _), m, _, size in table if m and still and not size][:40],
-                "zero_matrices": zeros[:40],
+                "moved_frozen": [name for name, (frozen, _), m, _, size in table if m and frozen and not size][:40],
+                "zero_matrices": [(name, shape) for name, shape, zero in zip(labels, shapes, zeros) if zero == 2][:40],
                 "zero_gradients": [
-                    n for n, (still, _), zero in zip(labels, facts, values[3::6]) if zero == 1 and not still
+                    name for name, (frozen, _), zero in zip(labels, facts, zeros) if zero == 1 and not frozen
                 ][:40],
-                "halves": [sum(values[4::6]), sum(values[5::6])],
-                "frozen": sum(still for _, (still, _), *_ in table),
+                "halves": [sum(counted), sum(changed)],
+                "frozen": sum(frozen for frozen, _ in facts),
                 "marks": len(self.facts.marks),
                 "marked": [
                     [name, mark.name, mark.at]
-                    for (name, _, m, *_), mark in zip(table, marked)
+                    for name, m, mark in zip(labels, moved, marked)
                     if m and mark is not None and not mark.read
                 ][:40],
             }
@@ -725,7 +731,7 @@ class Observer:
     def check_next_steps(self) -> None:
         """Compare every parameter before and after the next steps."""
         for state in self.optimizers.values():
-            state.checks = EAGER_STEPS
+            state.remaining_checks = EAGER_STEPS
 
     def store_versions(self, optimizer: torch.optim.Optimizer, among: Optional[set[int]] = None) -> None:
         """Store references to the sentinel gradients and their versions, to detect later changes.
@@ -745,11 +751,12 @@ class Observer:
         """Record which gradients are left over, and return the record of the pass for `end_backward`."""
         self.averages.record_updates("backward")
         self.updates.before_backward(sys._getframe(2))
-        current: Event = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
-        current["pulls"], current["retained"] = {}, True
-        current["sampled"] = self.is_sampled
-        current["copied"] = self.masters.before_backward() if self.masters.copies else {}
-        # For every optimizer: whether gradients are left over, and the versions of its gradients before this pass.
+        record: Event = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
+        record["pulls"], record["retained"] = {}, True
+        record["sampled"] = self.is_sampled
+        record["copied"] = self.masters.before_backward() if self.masters.copies else {}
+        # For every optimizer: whether gradients are left over, whether one of these is unchanged since its version was
+        # stored (`kept`), the versions of the weights, the clipped parameters, and the versions of the gradients.
         waiting = self.waiting()
         for optimizer, state in list(self.optimizers.items()):
             parameters = parameters_of(optimizer)
@@ -757,17 +764,17 @@ class Observer:
             unchanged = [is_as_before(p, state.last_versions) for p in chosen]
             left, kept = _any_left(chosen, unchanged)
             # Gradients may be 0 although they are accumulated, such as behind a head that is initialized with zeros.
-            held = [is_kept for p, is_kept in zip(chosen, unchanged) if p.grad is not None]
-            adds = state.is_accumulating and bool(held) and all(held)
-            if adds or (waiting and any(id(p) in waiting for p in parameters)):
+            present = [is_kept for p, is_kept in zip(chosen, unchanged) if p.grad is not None]
+            accumulates = state.is_accumulating and bool(present) and all(present)
+            if accumulates or (waiting and any(id(p) in waiting for p in parameters)):
                 left = kept = True
             written = sum(p._version for p in parameters)
             clipped = [p for p in parameters if is_as_before(p, state.clipped)] if state.clipped else []
-            current["optimizers"].append(
+            record["optimizers"].append(
                 (optimizer, state, (left, kept, written, clipped), _versions(parameters, waiting))
             )
-        self.backward = current
-        return current
+        self.backward = record
+        return record
 
     def waiting(self) -> dict[int, Tensor]:
         """Return, by id of a parameter, the gradients that FSDP2 has not reduced yet."""
@@ -776,22 +783,22 @@ class Observer:
             gradients.update(model.shards.waiting())
         return gradients
 
-    def end_backward(self, current: Event, at: str) -> None:
+    def end_backward(self, record: Event, at: str) -> None:
         """Add the event of a backward pass, with its losses and the optimizers whose gradients it changed.
 
         Args:
-            current: The record that `begin_backward` returned.
+            record: The record that `begin_backward` returned.
             at: The line that calls the backward pass.
         """
         self.backward = None
         reached = {}
         waiting = self.waiting()
-        for optimizer, state, (left, kept, written, clipped), versions in current["optimizers"]:
+        for optimizer, state, (left, kept, written, clipped), versions in record["optimizers"]:
             # The pass has reached an optimizer if any gradient of the optimizer is new or has another version.
             if _versions(parameters_of(optimizer), waiting) != versions:
                 onto = sum(not is_as_before(p, state.clipped) for p in clipped)
                 reached[str(state.number)] = {"left_over": left, "kept": kept, "written": written, "onto_clipped": onto}
-                state.scale = current["scale"]
+                state.scale = record["scale"]
                 state.is_accumulating = True
                 state.arrived = [p for p in parameters_of(optimizer) if p.grad is not None]
                 self.store_versions(optimizer)
@@ -801,34 +808,34 @@ class Observer:
         if self.facts.samplings < parameters.BACKWARD_PASSES:
             self.facts.sample_parameters(list(self.models), self.ended_steps)
         self.updates.after_backward()
-        root = {} if current.get("root") is None else {"root": current["root"]}
-        if any(loss["gone"] for loss in current.get("dropped", ())):
-            root["computed"] = current["dropped"]
-        root.update(current.get("plan", {}))
-        if current.get("derivative"):
-            root["derivative"] = current["derivative"]
+        fields = {} if record.get("root") is None else {"root": record["root"]}
+        if any(loss["gone"] for loss in record.get("dropped", ())):
+            fields["computed"] = record["dropped"]
+        fields.update(record.get("plan", {}))
+        if record.get("derivative"):
+            fields["derivative"] = record["derivative"]
         if self.masters.copies:
-            root["copied"] = self.masters.after_backward(current["copied"])
+            fields["copied"] = self.masters.after_backward(record["copied"])
         self.add(
             "backward",
-            **root,
+            **fields,
             reached=reached,
-            losses=current["losses"],
-            logits=current["logits"],
-            forwards=sorted(current["forwards"]),
-            pulls=current["pulls"],
-            sampled=current["sampled"],
-            scale=current["scale"],
+            losses=record["losses"],
+            logits=record["logits"],
+            forwards=sorted(record["forwards"]),
+            pulls=record["pulls"],
+            sampled=record["sampled"],
+            scale=record["scale"],
             at=at,
         )
 
     # Modules.
 
-    def is_run_again(self, module: nn.Module) -> bool:
-        """Return whether gradient checkpointing runs this part of a model again, inside a backward pass."""
+    def is_recomputed(self, module: nn.Module) -> bool:
+        """Return whether gradient checkpointing recomputes this part of a model, inside a backward pass."""
         return self.backward is not None and self._last_forward is not None and unwrapped(module) not in self.models
 
-    def run_again(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], grad: bool) -> None:
+    def recompute(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], grad: bool) -> None:
         """Record a call by gradient checkpointing as a call inside the last model, not of a separate model."""
         self._record_inputs(module, self.last_forward["model"], list(tensors_in((args, kwargs))), grad)
 
@@ -920,7 +927,7 @@ class Observer:
         tensors = list(tensors_in(outputs))
         for part in outputs if isinstance(outputs, (list, tuple)) else [outputs]:
             tensors += tensors_in(getattr(part, "__dict__", {}))  # such as a distribution or a dataclass
-        # A hook belongs to the graph and is freed with it, so it does not keep tensors alive.
+        # A hook belongs to the autograd graph and is freed with it, so it does not keep tensors alive.
         for tensor in tensors[:8]:
             if tensor.requires_grad:
                 tensor.register_hook(hook)
@@ -955,7 +962,7 @@ class Observer:
         self.described = [weakref.ref(item) for item in (*self.models, *self.optimizers)]
         held = {id(p): s.number for o, s in self.optimizers.items() for p in parameters_of(o)}
         self.facts.sample_parameters(list(self.models), self.ended_steps)
-        had = set().union(self.facts.arrived, *(state.had_gradient for state in self.optimizers.values()))
+        with_gradient = set().union(self.facts.arrived, *(state.had_gradient for state in self.optimizers.values()))
         names = self.names()
         for module, model in list(self.models.items()):
             inside = {id(m) for m in module.modules()}
@@ -972,9 +979,9 @@ class Observer:
             ran = {
                 id(p) for m, layer in self.ran.items() if layer.grad for p in m._parameters.values() if p is not None
             }
-            trainable_here = [(name, p) for name, p in trainable if p.numel()]  # FSDP1 leaves empty shards
+            lacking = {key for key in ran if key in held and key not in with_gradient}
             # Parameters that are in no optimizer although they had a gradient.
-            left_out = [(name, p) for name, p in trainable if id(p) not in held and id(p) in had]
+            left_out = [(name, p) for name, p in trainable if id(p) not in held and id(p) in with_gradient]
             ids = {id(p) for _, p in trainable}
             created = [state.created for o, state in self.optimizers.items() if ids & set(_ids(o))]
             self.add(
@@ -987,10 +994,9 @@ class Observer:
                 **parameters.describe_late(self.facts, left_out, max(created, default=self.trace.count)),
                 outside=outside[:20],
                 listed=parameters.count_listed(self, model.number, module, set(held)),
-                without_gradient=[n for n, p in trainable_here if id(p) in ran and id(p) in held and id(p) not in had][
-                    :40
-                ],
-                **parameters.describe(self, model.number, module, set(held), had),
+                # FSDP1 leaves empty shards, which have no elements.
+                without_gradient=[name for name, p in trainable if id(p) in lacking and p.numel()][:40],
+                **parameters.describe(self, model.number, module, set(held), with_gradient),
             )
         firsts = [
             (next(iter(m._parameters.values())), layer.first) for m, layer in list(self.ran.items()) if layer.first
@@ -1013,25 +1019,25 @@ class Observer:
         self.modes.describe()
         wrapped = {key for key, parameter in self.wrapped.items() if parameter() is not None}
         for optimizer, state in self.optimizers.items():
-            mine = parameters_of(optimizer)
+            held_here = parameters_of(optimizer)
+            ids = {id(p) for p in held_here}
+            outside_shapes = [list(p.shape) for p in held_here if id(p) not in names]
             # Parameters of the optimizer that are in no model that ran, and never had a gradient.
-            unknown = [p for p in mine if id(p) not in names and id(p) not in state.had_gradient]
-            ids = {id(p) for p in mine}
-            strangers = [list(p.shape) for p in mine if id(p) not in names]
+            unused = [p for p in held_here if id(p) not in names and id(p) not in state.had_gradient]
             self.add(
                 "held",
-                outside=len(strangers),
-                outside_shapes=strangers if len(strangers) <= 40 else None,
+                outside=len(outside_shapes),
+                outside_shapes=outside_shapes if len(outside_shapes) <= 40 else None,
                 optimizer=state.number,
                 steps=state.steps,
-                parameters=len(parameters_of(optimizer)),
-                in_no_model=len(unknown),
-                in_no_model_shapes=[list(p.shape) for p in unknown][:40],
+                parameters=len(held_here),
+                in_no_model=len(unused),
+                in_no_model_shapes=[list(p.shape) for p in unused][:40],
                 shares_with=[s.number for o, s in self.optimizers.items() if o is not optimizer and ids & set(_ids(o))],
                 in_ddp=len(ids & wrapped),
-                shards=sum(map(is_shard, mine)),
+                shards=sum(map(is_shard, held_here)),
                 divides_otherwise=any(model.shards.divides_otherwise() for model in self.models.values()),
-                names=zlib.crc32(repr([(names.get(id(p)), list(p.shape)) for p in mine]).encode()),
+                names=zlib.crc32(repr([(names.get(id(p)), list(p.shape)) for p in held_here]).encode()),
             )
 
     # Gradients between the backward pass and the step.
@@ -1096,11 +1102,11 @@ class Observer:
         """Record that the gradients of an optimizer or a module are about to be cleared."""
         self.updates.record_statements()
         if isinstance(target, torch.optim.Optimizer):
-            hit = [self.state_of(target).number]
+            cleared = [self.state_of(target).number]
         else:
             ids = {id(p) for p in target.parameters()}
-            hit = [s.number for o, s in self.optimizers.items() if all(id(p) in ids for p in parameters_of(o))]
-        self.add("zero", optimizers=hit, at=self.at())
+            cleared = [s.number for o, s in self.optimizers.items() if all(id(p) in ids for p in parameters_of(o))]
+        self.add("zero", optimizers=cleared, at=self.at())
 
     def finish(self) -> None:
         """Add the final events and write the trace. Called when the process ends; a second call adds no events."""
@@ -1139,11 +1145,11 @@ def _any_left(parameters: list[Tensor], kept: list[bool]) -> tuple[object, objec
         left = torch.cat(samples).any()
         return left, left
     sizes = list(torch._foreach_norm(samples, 1)) if samples else []
-    of_kept = [size for size, is_kept in zip(sizes, kept) if is_kept]
+    unchanged = [size for size, is_kept in zip(sizes, kept) if is_kept]
     left = torch.stack(sizes).any() if sizes else False
-    if len(of_kept) == len(sizes):
+    if len(unchanged) == len(sizes):
         return left, left
-    return left, torch.stack(of_kept).any() if of_kept else False
+    return left, torch.stack(unchanged).any() if unchanged else False
 
 
 def _ids(optimizer: torch.optim.Optimizer) -> list[int]:
@@ -1267,7 +1273,9 @@ def _observe_before(part: str, record: Callable[..., None]) -> Callable[[Callabl
     return make
 
 
-def _backward(original: Callable[..., object]) -> Callable[..., object]:
+def _wrap_backward(original: Callable[..., object]) -> Callable[..., object]:
+    """Wrap `torch.autograd.backward`, which `Tensor.backward` calls."""
+
     def backward(*args: object, **kwargs: object) -> object:
         observer = current
         if not observer.is_active() or observer._backward_depth:  # a nested pass, by reentrant checkpointing
@@ -1287,7 +1295,7 @@ def _backward(original: Callable[..., object]) -> Callable[..., object]:
             # The parameters 2 and 3 of `torch.autograd.backward` are `retain_graph` and `create_graph`.
             retained = kwargs.get("retain_graph") or kwargs.get("create_graph") or any(args[2:4])
             started["retained"] = bool(retained)
-        observer.end_at_limit()  # after an update by statements, which no hook ends
+        observer.end_at_limit()  # the last step may be an update by statements, after which no hook runs
         observer._backward_depth += 1
         try:
             result = original(*args, **kwargs)
@@ -1301,7 +1309,7 @@ def _backward(original: Callable[..., object]) -> Callable[..., object]:
     return backward
 
 
-def _grad(original: Callable[..., object]) -> Callable[..., object]:
+def _wrap_grad(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap `torch.autograd.grad`, whose fifth parameter is `create_graph`."""
 
     def grad(*args: Any, **kwargs: Any) -> object:
@@ -1319,7 +1327,7 @@ def _grad(original: Callable[..., object]) -> Callable[..., object]:
     return grad
 
 
-def _module_call(original: Callable[..., object]) -> Callable[..., object]:
+def _wrap_module_call(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap `Module.__call__`: unlike a global hook, the wrapper sees keywords, and modules keep their fast path."""
 
     def __call__(self: nn.Module, *args: object, **kwargs: object) -> object:
@@ -1329,7 +1337,7 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
             inner = original
             if self._forward_pre_hooks:
                 observer.modes.record_hooks(self)
-            if isinstance(self, LAYERS):
+            if isinstance(self, MODE_LAYERS):
 
                 def inner(module: nn.Module, *args: object, **kwargs: object) -> object:
                     return observer.modes.call(module, original, args, kwargs)
@@ -1351,17 +1359,17 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
             return inner(self, *args, **kwargs)
         if not observer.is_active() or threading.get_ident() != observer._thread:
             return original(self, *args, **kwargs)
-        # An outermost call: of a model, of a loss, or of a part that gradient checkpointing runs again.
+        # An outermost call: of a model, of a loss, or of a part that gradient checkpointing recomputes.
         model, grad = None, torch.is_grad_enabled()
-        is_again = observer.is_run_again(self)
+        is_recomputed = observer.is_recomputed(self)
         with observer.observing("module"):
-            if is_again:
-                observer.run_again(self, args, kwargs, grad)
+            if is_recomputed:
+                observer.recompute(self, args, kwargs, grad)
             else:
                 model = observer.begin_module(self, args, kwargs, grad)
             if model is not None and self._forward_pre_hooks:
                 observer.modes.record_hooks(self, outermost=True)
-        observer.in_module = model is not None or is_again
+        observer.in_module = model is not None or is_recomputed
         try:
             result = original(self, *args, **kwargs)
         finally:
@@ -1386,7 +1394,9 @@ def _module_call(original: Callable[..., object]) -> Callable[..., object]:
     return __call__
 
 
-def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
+def _wrap_clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    """Return a wrapper of the clipping function `kind`, whose second parameter is called `limit_name`."""
+
     def make(original: Callable[..., object]) -> Callable[..., object]:
         def clip(*args: Any, **kwargs: Any) -> object:
             observer = current
@@ -1397,21 +1407,21 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Calla
             # An exhausted generator has no frame. Another iterator, such as `filter`, is exhausted in its second call.
             used_up = isinstance(parameters, types.GeneratorType) and parameters.gi_frame is None
             used_up = used_up or (isinstance(parameters, Iterator) and parameters is observer.clipped_iterator)
-            handed = parameters
+            iterable = parameters
             observer.clipped_iterator = parameters if isinstance(parameters, Iterator) else None
             parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-            handed = handed if used_up else parameters  # torch warns of an exhausted generator
+            passed = iterable if used_up else parameters  # torch warns of an exhausted generator
             scaled = None
             with observer.observing("clip"):
                 scaled = observer.pending_scale(parameters)
             observer._clip_depth += 1
             try:
-                result = original(handed, limit, *args[2:], **arguments)
+                result = original(passed, limit, *args[2:], **arguments)
             finally:
                 observer._clip_depth -= 1
             with observer.observing("clip"):
-                most = limit.detach().clone() if isinstance(limit, Tensor) else float(limit)
-                observer.record_clip(kind, parameters, most, result, scaled, used_up, observer.sites.find(2)[0])
+                value = limit.detach().clone() if isinstance(limit, Tensor) else float(limit)
+                observer.record_clip(kind, parameters, value, result, scaled, used_up, observer.sites.find(2)[0])
             return result
 
         return clip
@@ -1419,7 +1429,9 @@ def _clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Calla
     return make
 
 
-def _scaler_step(original: Callable[..., object]) -> Callable[..., object]:
+def _wrap_scaler_step(original: Callable[..., object]) -> Callable[..., object]:
+    """Wrap `GradScaler.step`: add an event if the scaler skips the step."""
+
     def step(self: torch.amp.GradScaler, optimizer: object, *args: object, **kwargs: object) -> object:
         observer = current
         # After infinite gradients a scaler does not call `optimizer.step`, so the number of steps does not change.
@@ -1435,7 +1447,9 @@ def _scaler_step(original: Callable[..., object]) -> Callable[..., object]:
     return step
 
 
-def _scaler_scale(original: Callable[..., object]) -> Callable[..., object]:
+def _wrap_scaler_scale(original: Callable[..., object]) -> Callable[..., object]:
+    """Wrap `GradScaler.scale`: store the loss scale in the record of the backward pass of the scaled loss."""
+
     def scale(self: Any, outputs: object) -> object:
         result = original(self, outputs)
         if current.is_active() and self.is_enabled():
@@ -1450,12 +1464,13 @@ def _scaler_scale(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def _record_scale(factor: Tensor, gradient: Optional[Tensor]) -> None:
-    """Record the loss scale of the running backward pass: its gradient reached the scaled loss."""
+    """Record the loss scale of the running backward pass, as a hook on a scaled loss."""
     if gradient is not None and current.backward is not None and current.is_same_process():
         current.backward["scale"] = factor
 
 
 def _record_unscale(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+    """Record that a scaler has divided the gradients of an optimizer by the loss scale."""
     if scaler.is_enabled() and optimizer in current.optimizers:
         current.add("unscale", optimizer=current.state_of(optimizer).number)
         current.state_of(optimizer).scale = None
@@ -1470,7 +1485,7 @@ def _after_fork() -> None:
     current.is_over = is_over
 
 
-def _resolve_original(original: Callable[..., object]) -> Callable[..., object]:
+def _wrap_resolution(original: Callable[..., object]) -> Callable[..., object]:
     """Make `torch.jit.script` resolve the names of a wrapped function in the original's scope.
 
     Older versions of torch resolve them in the scope of the wrapper.
@@ -1484,18 +1499,19 @@ def _resolve_original(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def _cut_after_step(optimizer: object, args: object, kwargs: object) -> None:
+    """Kill the process after a step if `Options.cut` asks for it, as a hook of every optimizer."""
     if current.is_active():
         checkpoints.cut_after_step(current)
 
 
-def _terminated(number: int, frame: object) -> None:
+def _write_and_terminate(number: int, frame: object) -> None:
     """Write the trace, then end the process by the same signal with its default action."""
     current.finish()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
-def _exit(original: Callable[..., object]) -> Callable[..., object]:
+def _wrap_exit(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap `os._exit`, which does not call `atexit` functions; children of `multiprocessing` end by it."""
 
     def _exit(*args: object, **kwargs: object) -> None:
@@ -1546,11 +1562,9 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     averages.install(lambda: current)
     schedules.install(lambda: current)
     seeds.install(lambda: current)
-    frames.wrap(torch.autograd, "backward", _backward)
-    frames.wrap(torch.autograd, "grad", _grad)
-    frames.wrap(
-        importlib.import_module("torch._jit_internal"), "createResolutionCallbackFromClosure", _resolve_original
-    )
+    frames.wrap(torch.autograd, "backward", _wrap_backward)
+    frames.wrap(torch.autograd, "grad", _wrap_grad)
+    frames.wrap(importlib.import_module("torch._jit_internal"), "createResolutionCallbackFromClosure", _wrap_resolution)
     frames.wrap(torch.optim.Optimizer, "__init__", _observe_after("optimizer", _record_optimizer))
     hooks = importlib.import_module("torch.optim.optimizer")  # `torch.optim` deletes this name
 
@@ -1571,23 +1585,23 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     zero = _observe_before("zero", lambda target, *args, **kwargs: current.record_zero(target))
     frames.wrap(torch.optim.Optimizer, "zero_grad", zero)
     frames.wrap(nn.Module, "zero_grad", zero)
-    frames.wrap(nn.Module, "__call__", _module_call)
+    frames.wrap(nn.Module, "__call__", _wrap_module_call)
     for kind, limit_name in (("clip_grad_norm_", "max_norm"), ("clip_grad_value_", "clip_value")):
-        frames.wrap(nn.utils.clip_grad, kind, _clip(kind, limit_name))
+        frames.wrap(nn.utils.clip_grad, kind, _wrap_clip(kind, limit_name))
         setattr(nn.utils, kind, getattr(nn.utils.clip_grad, kind))
     scaler = importlib.import_module("torch.amp.grad_scaler").GradScaler if _has_amp() else torch.cuda.amp.GradScaler
-    frames.wrap(scaler, "step", _scaler_step)
-    frames.wrap(scaler, "scale", _scaler_scale)
+    frames.wrap(scaler, "step", _wrap_scaler_step)
+    frames.wrap(scaler, "scale", _wrap_scaler_scale)
     frames.wrap(scaler, "unscale_", _observe_after("unscale", _record_unscale))
     if torch.distributed.is_available():
         collectives.install(lambda: current)
         frames.wrap(nn.parallel.DistributedDataParallel, "__init__", _observe_after("ddp", _record_ddp))
         frames.wrap(nn.parallel.DistributedDataParallel, "register_comm_hook", _observe_after("ddp", _record_hook))
     atexit.register(lambda: current.finish())
-    frames.wrap(os, "_exit", _exit)
+    frames.wrap(os, "_exit", _wrap_exit)
     os.register_at_fork(after_in_child=_after_fork)
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminated)
+        signal.signal(signal.SIGTERM, _write_and_terminate)
 
 
 def _has_amp() -> bool:

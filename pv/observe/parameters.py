@@ -34,9 +34,12 @@ CONSTANT = ("constant_", "ones_", "zeros_", "eye_", "dirac_")
 LAYER_CALLS = 50_000
 """Largest number of calls of layers that are examined. Without it, a process that takes no step would have no limit."""
 MIN_UNITS, MAX_UNITS, MAX_LAYERS = 4, 2**24, 200
-"""Limits for the comparison of the units of a layer: units of a layer, their weights, and layers of a model."""
+"""Limits for the comparison of the units of a layer: fewest units, most weights of a layer, most layers of a model."""
 TIED = set("tie tied is weight weights emb embed embedding embeddings head input output lm word".split())
-"""Words in names of attributes that declare that the weights of an embedding and of a linear layer are one."""
+"""Words of attributes, such as `tie_word_embeddings`, that declare the weights of an embedding and a linear layer tied.
+
+An attribute counts if it has "tie" or "tied" and only these words.
+"""
 BACKWARD_PASSES = 6
 """Number of first backward passes after which every parameter of every model is examined."""
 
@@ -58,7 +61,7 @@ class Mark:
     def __init__(self, holder: nn.Module | Tensor, name: str, value: object, at: str) -> None:
         self.holder, self.name, self.value, self.at = weakref.ref(holder), name, value, at
         self.read = False
-        """Whether any code has read the attribute. Then the attribute has a meaning of its own in the script."""
+        """Whether any code has read the attribute. The script then uses it for its own purpose."""
 
 
 class Layer:
@@ -67,6 +70,7 @@ class Layer:
     def __init__(self, model: int) -> None:
         self.model = model
         self.grad = self.hidden = self.training = False
+        """Whether a call had gradients enabled, a call was hidden, and a hidden call was in training mode."""
         self.cut_input = False
         """Whether, with gradients enabled, an input was computed inside the model and requires no gradient."""
         self.checkpoint = ""
@@ -76,13 +80,13 @@ class Layer:
         self.work = 0.0
         """Number of multiplications in the last call inside an autocast region; 0 without such a call."""
         self.single = False
-        """Whether the result of this call is float32."""
+        """Whether the result of the last call inside an autocast region is float32."""
         self.half = False
-        """Whether it is float16, whose gradients are scaled; bfloat16 needs no loss scale."""
+        """Whether this result is float16 and requires a gradient, which needs a loss scale, unlike bfloat16."""
         self.order = 0
-        """Position of this call among all calls of layers inside autocast regions, from 1."""
+        """Position of the last call inside an autocast region among all such calls of layers, from 1."""
         self.first: Optional[tuple[Tensor, Tensor]] = None
-        """On several ranks, of a normalization layer before the first step: the sums of its input and of its weight."""
+        """The sums of the input and of the weight before the first step, of a normalization layer on several ranks."""
 
     def record_autocast(self, module: nn.Module, result: Tensor, facts: Facts) -> None:
         """Record the number of multiplications and the precision of a call inside an autocast region."""
@@ -105,6 +109,7 @@ class Facts:
     def __init__(self, sample: Callable[[Tensor], Tensor]) -> None:
         self.sample = sample
         self.marks: dict[tuple[int, str], Mark] = {}
+        """By id of the module or tensor, and name of the attribute."""
         self.drawn: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         """By id of a parameter: a weak reference to the parameter, and a sample of the drawn values."""
         self.initialized: dict[int, tuple[weakref.ref[Tensor], int]] = {}
@@ -118,6 +123,7 @@ class Facts:
         self.arrived: set[int] = set()
         """Ids of parameters that had a gradient after a backward pass."""
         self.samplings = self.calls = self.layer_calls = 0
+        """Numbers of calls of `sample_parameters`, of layers inside autocast regions, and of all examined layers."""
         self.heads: dict[int, weakref.ref[nn.Linear]] = {}
         """By number of a model: a weak reference to the layer whose output is the model's output."""
         self.inputs: set[int] = set()
@@ -126,19 +132,19 @@ class Facts:
         """The line of the running reentrant checkpoint, if none of its inputs requires a gradient; else ""."""
 
     def marked(self) -> dict[int, Mark]:
-        """Return, by id of a parameter, the marks that were meant to freeze a parameter that still requires a gradient.
+        """Return, by id of a parameter that requires a gradient, the mark that was meant to freeze the parameter.
 
         Marks that code has read are left out.
         """
-        wrong: dict[int, Mark] = {}
+        marked: dict[int, Mark] = {}
         for mark in self.marks.values():
             holder = mark.holder()
             if mark.read or mark.value or holder is None:
                 continue
             for p in holder.parameters() if isinstance(holder, nn.Module) else [holder]:
                 if p.requires_grad:
-                    wrong[id(p)] = mark
-        return wrong
+                    marked[id(p)] = mark
+        return marked
 
     def initialized_at(self, parameter: Tensor) -> int:
         """Return the number of events before the first values of a parameter were drawn; -1 if it is not known."""
@@ -312,7 +318,7 @@ def call_layer(
         sources = observer.samples.of(inputs) if grad else []
         if grad and inputs and not any(t.requires_grad for t in inputs):
             # An input that requires no gradient and is not an input of the model was computed inside the model and cut
-            # from the graph. If it shares its storage with the output of a layer, this output was detached.
+            # from the autograd graph. If its storage is the storage of a layer's output, this output was detached.
             places = [t.untyped_storage() for t in inputs]
             layer.cut_input = layer.cut_input or any(place.data_ptr() not in facts.inputs for place in places)
             for place in places:
@@ -376,11 +382,11 @@ def _last_layer(facts: Facts, model: int, module: nn.Module) -> Optional[dict[st
     return {
         "name": next((name for name, part in module.named_modules() if part is head), "?"),
         "trained": head.weight.requires_grad,
-        "drawn": _count_as(facts, facts.drawn, [head.weight], alike=True),
+        "drawn": _count_by_sample(facts, facts.drawn, [head.weight], unchanged=True),
         "classes": head.out_features,
         "matrices": len(matrices),
         "frozen": len(frozen),
-        "frozen_drawn": _count_as(facts, facts.drawn, frozen, alike=True),
+        "frozen_drawn": _count_by_sample(facts, facts.drawn, frozen, unchanged=True),
     }
 
 
@@ -414,7 +420,9 @@ def is_autocast(module: nn.Module) -> bool:
     return bool(torch.is_autocast_cpu_enabled() if device == "cpu" else torch.is_autocast_enabled())
 
 
-def describe(observer: Observer, model: int, module: nn.Module, held: set[int], had: set[int]) -> dict[str, object]:
+def describe(
+    observer: Observer, model: int, module: nn.Module, held: set[int], with_gradient: set[int]
+) -> dict[str, object]:
     """Return fields of the `parameters` event of a model.
 
     Args:
@@ -422,7 +430,7 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
         model: The number of the model.
         module: The model.
         held: Ids of the parameters that optimizers hold.
-        had: Ids of the parameters that had a gradient.
+        with_gradient: Ids of the parameters that had a gradient.
     """
     facts = observer.facts
     trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
@@ -440,32 +448,33 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
                 return layer
         return None
 
+    # Parameters without a gradient, by the mode of their layers and the line of a reentrant checkpoint around them.
     cut: dict[tuple[str, str], list[tuple[str, Tensor, Layer]]] = {}
     for name, p in trainable:
         layer = layer_of(name)
-        if id(p) in held and id(p) not in had and layer is not None and layer.model == model:
+        if id(p) in held and id(p) not in with_gradient and layer is not None and layer.model == model:
             key = ("grad" if layer.grad else "checkpoint" if layer.checkpoint else "no_grad", layer.checkpoint)
             cut.setdefault(key, []).append((name, p, layer))
     parts = []
     for (mode, at), rows in cut.items():
         matrices = [p for _, p, _ in rows if p.dim() > 1]
-        top = {name.split(".")[0] for name, _, _ in rows}
-        inside = [m for name, m in module.named_modules() if name.split(".")[0] in top]
+        children = {name.split(".")[0] for name, _, _ in rows}
+        inside = [m for name, m in module.named_modules() if name.split(".")[0] in children]
         parts.append(
             {
                 "how": mode,
                 "names": [name for name, _, _ in rows][:40],
                 "parameters": len(rows),
                 "weights": len(matrices),
-                "drawn": _count_as(facts, facts.drawn, matrices, alike=True),
-                "changed": _count_as(facts, facts.first, [p for _, p, _ in rows], alike=False),
+                "drawn": _count_by_sample(facts, facts.drawn, matrices, unchanged=True),
+                "changed": _count_by_sample(facts, facts.first, [p for _, p, _ in rows], unchanged=False),
                 "dropout": any(isinstance(m, _Dropout) and m.p > 0 for m in inside),
                 "training": all(layer.training for _, _, layer in rows),
                 "detached": any(layer.detached for _, _, layer in rows),
                 "at": at,
             }
         )
-    ran = [layer for m, layer in observer.ran.items() if layer.model == model and layer.cut_input]
+    cut_inputs = sum(layer.model == model and layer.cut_input for layer in observer.ran.values())
     # Parameters whose sample is at least three steps old, so that training must have changed them.
     early = [p for _, p in trainable if observer.ended_steps - facts.seen_at.get(id(p), observer.ended_steps) >= 3]
     casts = [(m, layer) for m, layer in observer.ran.items() if layer.model == model and layer.work]
@@ -482,20 +491,20 @@ def describe(observer: Observer, model: int, module: nn.Module, held: set[int], 
             "names": [name for name, m in module.named_modules() if any(m is other for other, _ in single)][:20],
         },
         "compared": len(early),
-        "with_gradient": sum(id(p) in had for _, p in trainable),
-        "changed": _count_as(facts, facts.first, early, alike=False),
+        "with_gradient": sum(id(p) in with_gradient for _, p in trainable),
+        "changed": _count_by_sample(facts, facts.first, early, unchanged=False),
         "cut": parts,
         "last_layer": _last_layer(facts, model, module),
-        "cut_inputs": len(ran),
-        "rows": _spread_of_rows(facts, module, held & had),
+        "cut_inputs": cut_inputs,
+        "rows": _spread_of_rows(facts, module, held & with_gradient),
         "one_storage": _names_of_one_storage([(name, p) for name, p in trainable if id(p) in held]),
         "initial": _has_initial_weights(observer, module) if type(module).__name__ == "AveragedModel" else None,
-        "untied": _untied_embeddings(facts, module, held & had),
+        "untied": _untied_embeddings(facts, module, held & with_gradient),
     }
 
 
 def describe_late(facts: Facts, named: Sequence[tuple[str, Tensor]], created: int) -> dict[str, object]:
-    """Describe the parameters that were drawn after the optimizer was constructed: their names and unchanged matrices.
+    """Return fields of the `parameters` event: the parameters that were drawn after the optimizer was constructed.
 
     Args:
         facts: The facts of this process.
@@ -504,18 +513,18 @@ def describe_late(facts: Facts, named: Sequence[tuple[str, Tensor]], created: in
     """
     late = [(name, p) for name, p in named if facts.initialized_at(p) > created]
     matrices = [p for _, p in late if p.dim() > 1]
-    drawn = _count_as(facts, facts.drawn, matrices, alike=True)
+    drawn = _count_by_sample(facts, facts.drawn, matrices, unchanged=True)
     return {"late": [name for name, _ in late][:40], "late_matrices": len(matrices), "late_drawn": drawn}
 
 
 def _has_initial_weights(observer: Observer, average: nn.Module) -> object:
     """Return whether an average still has the first weights of a model with the same shapes; None without a model."""
-    facts, mine = observer.facts, list(average.parameters())
+    facts, averaged = observer.facts, list(average.parameters())
     for module in list(observer.models):
         parameters = list(module.parameters())
-        if module is not average and [p.shape for p in parameters] == [p.shape for p in mine]:
+        if module is not average and [p.shape for p in parameters] == [p.shape for p in averaged]:
             firsts = [facts.first[id(p)][1] if id(p) in facts.first else None for p in parameters]
-            samples = [(facts.sample(p), first) for p, first in zip(mine, firsts) if first is not None]
+            samples = [(facts.sample(p), first) for p, first in zip(averaged, firsts) if first is not None]
             equal = [(now == first).all() for now, first in samples if now.device == first.device]
             return Late(equal, lambda *values: all(value for (value,) in values)) if equal else None
     return None
@@ -554,10 +563,10 @@ def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> ob
                 names.append([embedding, head])
                 parts.append(torch.stack([(first - other).abs().amax().double(), now.double()]))
     # The classes of transformers have `tie_weights` also for models that are not tied, so their configuration decides.
-    wanted = getattr(getattr(module, "config", None), "tie_word_embeddings", None)
-    declared = [*dir(type(module)), *(name for name, value in vars(module).items() if value is not False)]
-    words = [set(name.lower().strip("_").split("_")) for name in declared]
-    tied = any(name & {"tie", "tied"} and name <= TIED for name in words) if wanted is None else bool(wanted)
+    configured = getattr(getattr(module, "config", None), "tie_word_embeddings", None)
+    attributes = [*dir(type(module)), *(name for name, value in vars(module).items() if value is not False)]
+    words = [set(name.lower().strip("_").split("_")) for name in attributes]
+    tied = any(name & {"tie", "tied"} and name <= TIED for name in words) if configured is None else bool(configured)
     return Late(parts, lambda *rows: [[*pair, a == 0, b, tied] for pair, (a, b) in zip(names, rows)]) if parts else []
 
 
@@ -566,7 +575,7 @@ def count_listed(observer: Observer, model: int, module: nn.Module, held: set[in
 
     Only lists of at least two modules count, and only modules that are not registered in the model. Their layers ran in
     the model and have gradients, but no optimizer holds them. The matrices still have their initial values. Modules do
-    not count if the model has registered modules of equal shapes, as many: a fixed random network beside each trained
+    not count if the model has as many registered modules of equal shapes: a fixed random network beside each trained
     network may be intended, such as a randomized prior.
     """
     registered = {id(part) for part in module.modules()}
@@ -584,7 +593,7 @@ def count_listed(observer: Observer, model: int, module: nn.Module, held: set[in
     matrices = [p for m in layers for p in m._parameters.values() if p is not None and p.dim() > 1]
     if not matrices or any(p.grad is None or id(p) in held for p in matrices):
         return [0, 0, 0]
-    drawn = _count_as(observer.facts, observer.facts.drawn, matrices, alike=True)
+    drawn = _count_by_sample(observer.facts, observer.facts.drawn, matrices, unchanged=True)
     count, size = len(matrices), len(elements)
     return (
         Late(drawn.tensors, lambda *parts: [drawn.build(*parts), count, size]) if isinstance(drawn, Late) else [0, 0, 0]
@@ -629,19 +638,25 @@ def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> objec
     return Late(parts, lambda *pairs: [[*name, *pair] for name, pair in zip(names, pairs)]) if parts else []
 
 
-def _count_as(
-    facts: Facts, samples: dict[int, tuple[weakref.ref[Tensor], Tensor]], ps: Sequence[Tensor], *, alike: bool
+def _count_by_sample(
+    facts: Facts,
+    samples: dict[int, tuple[weakref.ref[Tensor], Tensor]],
+    parameters: Sequence[Tensor],
+    *,
+    unchanged: bool,
 ) -> object:
-    """Return the number of parameters that still have the values of their samples, or no longer; it is read later.
+    """Return the number of parameters that still have the values of their samples, or that have changed.
+
+    The number is a `Late` value, or 0 if no parameter has a sample.
 
     Args:
         facts: The facts of this process.
         samples: By id of a parameter: a weak reference to the parameter, and a sample.
-        ps: The parameters to count. Parameters without a sample are left out.
-        alike: Count the parameters with unchanged values; otherwise the parameters with any changed value.
+        parameters: The parameters to count. Parameters without a sample are left out.
+        unchanged: Count the parameters with unchanged values; otherwise the parameters with any changed value.
     """
     rows = []
-    for p in ps:
+    for p in parameters:
         if id(p) not in samples or samples[id(p)][0]() is not p:
             continue
         # Conversion to another dtype or device is not a change of values.
@@ -650,5 +665,5 @@ def _count_as(
             continue
         same = torch.eq(now.to(before.device, before.dtype), before).double().mean()
         # More than half must be equal: an embedding sets the row of its padding to 0 after it has drawn all rows.
-        rows.append((same > 0.5 if alike else same < 1).double())
+        rows.append((same > 0.5 if unchanged else same < 1).double())
     return Late(rows, lambda *parts: sum(part[0] for part in parts)) if rows else 0

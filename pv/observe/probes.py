@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 LIMIT_SECONDS = 20.0
-"""Seconds after which the copy is killed. Results that it sent before are used."""
+"""Number of seconds after which the copy is killed. Results that the copy has sent before are used."""
 HARMLESS_THREADS = ("TMonitor", "QueueFeederThread", "_AsyncWriterThread")
 """Threads that are nearly always idle, so forking is safe.
 
@@ -95,8 +95,12 @@ def _plan(number: int, functions: list[Callable[[int], Any]]) -> Event:
 
     A factor ends at the first advance at which it is 0, or has a minimum before it rises again, or at its last change.
     The end is 0 if the factor still changes after half of `MOST_ADVANCES` advances. With several factors, the latest
-    end and peak are returned.
-    The field `last` is the largest of the factors at their ends, relative to their largest values.
+    end and peak are returned. The field `last` is a factor at its end, relative to its largest value; with several
+    factors, the largest of these numbers.
+
+    Args:
+        number: The number of the schedule.
+        functions: Its functions, which return the factor of the rate after a number of advances.
     """
     end, peak, factor = 0, 0, 0.0
     for function in functions:
@@ -111,12 +115,12 @@ def _plan(number: int, functions: list[Callable[[int], Any]]) -> Event:
             # Smaller changes are rounding errors.
             if n and abs(values[n] - values[n - 1]) > 1e-9 * abs(values[largest]):
                 if last > largest and values[n] > values[n - 1] and n > 1:
-                    break  # it rises again after its end
+                    break  # the factor rises again after its end
                 last = n
             if n and 0 < values[largest] and values[n] <= 1e-9 * values[largest]:
                 break
-        # An exponential decay has no end: its changes become smaller until they are below 1e-9. The last change of a
-        # schedule with an end is larger.
+        # An exponential decay has no end: its changes become ever smaller, so the last one above 1e-9 is just above it.
+        # The last change of a schedule with an end is larger.
         if last and last < MOST_ADVANCES // 2 and abs(values[last] - values[last - 1]) > 1e-8 * abs(values[largest]):
             end, peak = max(end, last), max(peak, largest)
             factor = max(factor, values[last] / values[largest])
@@ -192,8 +196,8 @@ def _in_copy(function: Callable[[Callable[[object], None]], None]) -> tuple[list
     # A forward in the copy may hang, such as at a lock that another thread held at the fork: kill it after a timeout.
     data, end = b"", time.monotonic() + LIMIT_SECONDS
     while True:
-        left = end - time.monotonic()
-        if left <= 0 or not select.select([reader], [], [], left)[0]:
+        remaining = end - time.monotonic()
+        if remaining <= 0 or not select.select([reader], [], [], remaining)[0]:
             os.kill(child, signal.SIGKILL)
             break
         part = os.read(reader, 65536)
@@ -209,6 +213,7 @@ def _in_copy(function: Callable[[Callable[[object], None]], None]) -> tuple[list
 
 
 def _send(writer: int, value: object) -> None:
+    """Write a value as a line of JSON into a pipe."""
     data = json.dumps(value).encode() + b"\n"
     while data:
         data = data[os.write(writer, data) :]
@@ -231,6 +236,7 @@ def _isolate() -> None:
 
 
 def _probe(calls: list[Call], send: Callable[[object], None]) -> None:
+    """Run all probes on every call, and send the fields of their `probe` events."""
     for call in calls:
         for module in call.module.modules():
             if isinstance(module, NORM):
@@ -243,7 +249,7 @@ def _probe(calls: list[Call], send: Callable[[object], None]) -> None:
             except Exception as error:
                 facts = {"failed": f"{type(error).__name__}: {error}"[:200]}
             if facts is not None:
-                name = probe.__name__[1:]
+                name = probe.__name__[1:]  # "future" for `_future`
                 send({"probe": name, "model": call.model, "at": call.at, "failed": None, **facts})
 
 
@@ -251,14 +257,15 @@ class _Recorder(TorchFunctionMode):
     """Records the operations of a forward that mix positions, and optionally changes the embeddings of some tokens.
 
     Args:
-        tokens: The tokens whose embeddings are changed, [R, C]; None for no change.
-        where: Mask of the shape of `tokens`: the embeddings that are changed.
+        tokens: The tokens of the call, [R, C]; None to change no embedding.
+        is_changed: A mask of the same shape: the tokens whose embeddings are changed.
     """
 
-    def __init__(self, tokens: Optional[Tensor] = None, where: Optional[Tensor] = None) -> None:
+    def __init__(self, tokens: Optional[Tensor] = None, is_changed: Optional[Tensor] = None) -> None:
         super().__init__()
-        self.tokens, self.where = tokens, where
+        self.tokens, self.is_changed = tokens, is_changed
         self.lookups = 0
+        """Number of lookups of embeddings that were changed."""
         self.scores: list[Tensor] = []
         """The inputs of cross-entropies."""
         self.attention = {"causal": 0, "full": 0}
@@ -266,7 +273,7 @@ class _Recorder(TorchFunctionMode):
         self.over_queries = 0
         """Number of softmaxes over the last dimension but one of a square matrix, which may be the queries."""
         self.heads: set[tuple[int, ...]] = set()
-        """Numbers of heads and of positions of the self-attentions."""
+        """Pairs of the number of heads and the number of positions of a self-attention."""
         self.views: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
         """Shapes before and after a view that splits or merges heads as if positions and heads were swapped."""
         self.softmaxes: list[tuple[Tensor, int]] = []
@@ -327,18 +334,19 @@ class _Recorder(TorchFunctionMode):
             dim == 0
             and len(scores) == rows
             and scores.shape != (rows, rows)
-            and all(d == 0 or other is not scores for other, d in self.softmaxes)
+            and all(other_dim == 0 or other is not scores for other, other_dim in self.softmaxes)
             for scores, dim in self.softmaxes
         )
 
     def _record_view(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
         """Record a view from [B, ..., H, T, D] to [B, T, ... * H * D], or in the other direction."""
-        joined, heads = sorted((before, after), key=len)
-        if len(joined) == 3 and len(heads) > 3 and min(heads[1:]) > 1 and heads[-2] not in heads[1:-2]:
-            if joined == (heads[0], heads[-2], math.prod(heads[1:-2]) * heads[-1]):
+        merged, split = sorted((before, after), key=len)
+        if len(merged) == 3 and len(split) > 3 and min(split[1:]) > 1 and split[-2] not in split[1:-2]:
+            if merged == (split[0], split[-2], math.prod(split[1:-2]) * split[-1]):
                 self.views.add((before, after))
 
     def _record_mask(self, mask: Optional[Tensor], of_padding: bool = False) -> None:
+        """Record a float mask of attention that is not causal, or that hides nothing since it has zeros and ones."""
         if mask is None or not mask.is_floating_point() or mask.requires_grad:
             return
         zeros, ones = mask == 0, mask == 1
@@ -350,6 +358,14 @@ class _Recorder(TorchFunctionMode):
             self.masks_of_ones += of_padding or not bool(mask.triu(1).any())
 
     def _record_attention(self, query: int, key: int, mask: Optional[Tensor], causal: bool) -> None:
+        """Record a self-attention.
+
+        Args:
+            query: The number of queries.
+            key: The number of keys. If it differs from the number of queries, nothing is recorded.
+            mask: The mask of the attention.
+            causal: Whether the attention is causal without the mask.
+        """
         if query != key or query < 4:
             return
         if mask is not None and mask.dim() >= 2 and mask.shape[-2:] == (query, key):
@@ -360,15 +376,16 @@ class _Recorder(TorchFunctionMode):
         self.attention["causal" if causal else "full"] += 1
 
     def _change(self, args: tuple[object, ...], kwargs: dict[str, object], result: Tensor) -> None:
-        assert self.tokens is not None and self.where is not None
+        """Add noise to the result of a lookup of the tokens, where `is_changed` is true."""
+        assert self.tokens is not None and self.is_changed is not None
         for indices in (part for part in (*args, *kwargs.values()) if isinstance(part, Tensor)):
-            for tokens, where in ((self.tokens, self.where), (self.tokens.t(), self.where.t())):
+            for tokens, mask in ((self.tokens, self.is_changed), (self.tokens.t(), self.is_changed.t())):
                 if indices.shape == tokens.shape and indices.dtype in INTEGERS and bool((indices == tokens).all()):
                     if result.dim() == 3 and result.is_floating_point():
                         self.lookups += 1
                         # A separate generator, since the change must not affect the random numbers of the model.
                         noise = torch.randn(result.shape, generator=torch.Generator().manual_seed(7))
-                        result[where] += noise.to(result.dtype)[where] * (result.std() + 0.1)
+                        result[mask] += noise.to(result.dtype)[mask] * (result.std() + 0.1)
                     return
 
 
@@ -403,11 +420,11 @@ class _BaseForward:
 
 
 def _forward_with(tensor: Tensor, changed: Tensor, call: Call, recorded: _Recorder) -> list[Tensor]:
-    """Run the forward with other values in one of its arguments, then restore the argument.
+    """Run the forward with different values in one of its arguments, then restore the argument.
 
     Args:
         tensor: An argument of the call; it is changed in place.
-        changed: The other values.
+        changed: The different values.
         call: The call.
         recorded: Records the operations.
     """
@@ -426,16 +443,17 @@ def _change_of(before: Tensor, after: Tensor) -> Tensor:
     return (before.double() - after.double()).abs() / (spread + 1e-12)
 
 
-def _same(one: list[Tensor], two: list[Tensor]) -> bool:
+def _same(before: list[Tensor], after: list[Tensor]) -> bool:
     """Return whether two forwards have the same outputs; NaN equals NaN."""
-    return len(one) == len(two) and all(
+    return len(before) == len(after) and all(
         a.shape == b.shape
         and torch.allclose(a.double(), b.double(), rtol=EQUAL_TOLERANCE, atol=EQUAL_TOLERANCE, equal_nan=True)
-        for a, b in zip(one, two)
+        for a, b in zip(before, after)
     )
 
 
 NOT_REPEATABLE = {"failed": "two equal forwards have different outputs, or random numbers depend on the inputs"}
+"""The fields of the event if the effect of a change cannot be separated from random numbers."""
 
 
 def _replace_tokens(tokens: Tensor, kept: Optional[int] = None) -> Optional[Tensor]:
@@ -449,8 +467,10 @@ def _replace_tokens(tokens: Tensor, kept: Optional[int] = None) -> Optional[Tens
         kinds = kinds[kinds != kept]
     if len(kinds) < 2:
         return None
-    at = torch.searchsorted(kinds, tokens.clamp(max=int(kinds[-1])))
-    changed = kinds[(at + 1 + len(kinds) // 2) % len(kinds)] if len(kinds) > 2 else kinds[1 - at.clamp(max=1)]
+    position = torch.searchsorted(kinds, tokens.clamp(max=int(kinds[-1])))
+    # Move by half of the sorted tokens: the new token is never the same. Of two tokens, take the other one.
+    half = 1 + len(kinds) // 2
+    changed = kinds[(position + half) % len(kinds)] if len(kinds) > 2 else kinds[1 - position.clamp(max=1)]
     return changed if kept is None else torch.where(tokens == kept, tokens, changed)
 
 
@@ -461,7 +481,7 @@ def _pad_of(tokens: Tensor) -> Optional[int]:
 
 
 def _language(call: Call, offset: int = 1) -> list[tuple[Tensor, Tensor, Tensor, Head, int]]:
-    """Return the arguments that are texts whose tokens, shifted by an offset, are the labels.
+    """Return the arguments of a call that are texts whose tokens, shifted by an offset, are the labels.
 
     Args:
         call: The call, with the labels of its losses.
@@ -475,12 +495,12 @@ def _language(call: Call, offset: int = 1) -> list[tuple[Tensor, Tensor, Tensor,
         for tokens in call.matrices():
             if tokens.dtype not in INTEGERS or not _layouts(tokens, labels) or not is_text(tokens):
                 continue
-            y, used = _as_rows(labels, tokens.shape), _as_rows(scored, tokens.shape)
-            for facts in shifts(tokens, y, used):
-                equal = {offset: a / b if b else 0.0 for offset, (a, b) in facts["counts"].items()}
-                enough = facts["counts"]["1"][1] >= 16 and int(y[used].unique().numel()) >= 3
+            label_rows, is_scored = _as_rows(labels, tokens.shape), _as_rows(scored, tokens.shape)
+            for facts in shifts(tokens, label_rows, is_scored):
+                equal = {shift: same / total if total else 0.0 for shift, (same, total) in facts["counts"].items()}
+                enough = facts["counts"]["1"][1] >= 16 and int(label_rows[is_scored].unique().numel()) >= 3
                 if enough and equal[str(offset)] >= 0.95 and equal[str(1 - offset)] < 0.8 and not facts["wraps"]:
-                    texts.append((tokens, y, used, (classes, output), facts["axis"]))
+                    texts.append((tokens, label_rows, is_scored, (classes, output), facts["axis"]))
     return texts
 
 
@@ -497,10 +517,10 @@ def _logits(outputs: list[Tensor], recorded: _Recorder, tokens: Tensor, labels: 
             return None  # ambiguous: either dimension may be the classes
         # Losses of torch have the classes in dimension 1.
         ordered = [t.movedim(1, -1) if t.dim() > 2 and t.shape[1] == classes else t for t in group]
-        good = {t.data_ptr(): t for t in ordered if t.dim() >= 2 and t.shape[-1] == classes and t.numel() in sizes}
-        if len(good) > 1:
+        logits = {t.data_ptr(): t for t in ordered if t.dim() >= 2 and t.shape[-1] == classes and t.numel() in sizes}
+        if len(logits) > 1:
             return None
-        for tensor in good.values():
+        for tensor in logits.values():
             if tensor.numel() == labels.numel() * classes:
                 return tensor.reshape(rows, columns, classes)
             return tensor.reshape(*tokens.shape, classes)[:rows, :columns]
@@ -525,7 +545,7 @@ def _future(call: Call, base: _BaseForward) -> Optional[Event]:
     """Change all tokens of a row from one position on, and return the changes of the logits before this position."""
     texts = [(1, text) for text in _language(call)] or [(0, text) for text in _language(call, 0)[:1]]
     facts = [fact for fact in (_future_of(call, base, offset, *text) for offset, text in texts) if fact is not None]
-    # A text that changes no logit at all is an argument for the labels.
+    # A text that changes no logit at all is an argument from which the model computes labels.
     facts = [fact for fact in facts if fact.get("late", 1.0) > EQUAL_TOLERANCE] or facts
     # In a copy task, two arguments contain the text. The smallest change belongs to the input of the decoder:
     # logits may depend on every token of the encoder's input.
@@ -535,6 +555,7 @@ def _future(call: Call, base: _BaseForward) -> Optional[Event]:
 def _future_of(
     call: Call, base: _BaseForward, offset: int, tokens: Tensor, labels: Tensor, scored: Tensor, head: Head, axis: int
 ) -> Optional[Event]:
+    """Probe one text. The parameters after `offset` are the fields of a text of `_language`."""
     recorded = base.recorded
     before = _logits(base.outputs, recorded, tokens, labels, head)
     if before is None:
@@ -545,20 +566,20 @@ def _future_of(
     row = int(used.sum(1).argmax())
     positions = used[row].nonzero().reshape(-1).tolist()
     pad = _pad_of(tokens if axis else tokens.t())
-    other = _replace_tokens(tokens, pad)
-    if other is None or len(positions) < 3:
+    replaced = _replace_tokens(tokens, pad)
+    if replaced is None or len(positions) < 3:
         return None
     # `at` is after the middle of the scored positions. Logits before `at` predict tokens up to `at`, whose left context
     # is unchanged, so they must not change.
     at = positions[len(positions) // 2] + 1
     changed = tokens.clone()
-    line, new = (changed, other) if axis else (changed.t(), other.t())
-    line[row, at:] = new[row, at:]
-    again = _Recorder()
-    after = _logits(_forward_with(tokens, changed, call, again), again, tokens, labels, head)
+    rows, new_rows = (changed, replaced) if axis else (changed.t(), replaced.t())
+    rows[row, at:] = new_rows[row, at:]
+    changed_forward = _Recorder()
+    after = _logits(_forward_with(tokens, changed, call, changed_forward), changed_forward, tokens, labels, head)
     if after is None or after.shape != before.shape:
         return {"failed": "the shape of the logits depends on the tokens"}
-    if again.states != recorded.states:
+    if changed_forward.states != recorded.states:
         return NOT_REPEATABLE
     change = _change_of(before, after).amax(-1)
     change = (change if axis else change.t())[row]
@@ -646,41 +667,42 @@ def _padding(call: Call, base: _BaseForward) -> Optional[Event]:
         opposite = _forward_with(mask, 1 - mask if mask.dtype != torch.bool else ~mask, call, _Recorder())
         facts["mask_used"] = not _same(base.outputs, unmasked) or not _same(base.outputs, opposite)
     if not pooled:
-        # Change one real token of every padded row. The outputs of the other real tokens change unless it is masked.
-        first = real.long().argmax(1)
-        one = torch.zeros_like(real)
-        one[torch.arange(len(one)), first] = True
-        seen = _by_position(base.outputs, _forward(call, _Recorder(tokens, one & padded[:, None])), tokens)
-        if seen is not None:
-            facts["other_tokens"] = _largest(seen[0][real & ~one & padded[:, None]])
+        # Change the first real token of every padded row. The outputs of the other real tokens change, unless this
+        # token is masked.
+        is_first = torch.zeros_like(real)
+        is_first[torch.arange(len(real)), real.long().argmax(1)] = True
+        changes = _by_position(base.outputs, _forward(call, _Recorder(tokens, is_first & padded[:, None])), tokens)
+        if changes is not None:
+            facts["other_tokens"] = _largest(changes[0][real & ~is_first & padded[:, None]])
     return facts
 
 
 def _by_position(base: list[Tensor], after: list[Tensor], tokens: Tensor) -> Optional[tuple[Tensor, bool]]:
-    """Return the change of the first output that fits, and whether it is a change per row.
+    """Return the change of the first output with a value for every position or row, and whether it is per row.
 
     Returns:
         The change of every position, [R, C], and False; or of every row, [R], and True; None if no output fits.
     """
     rows, columns = tokens.shape
-    for one, two in zip(base, after):
-        if one.shape != two.shape or one.dim() < 2 or not one.numel():
+    for output, changed in zip(base, after):
+        if output.shape != changed.shape or output.dim() < 2 or not output.numel():
             continue
-        if one.dim() == 3 and one.shape[1] == one.shape[2]:
+        if output.dim() == 3 and output.shape[1] == output.shape[2]:
             continue  # either dimension may be the positions
-        change = _change_of(one, two)
-        if one.dim() == 3 and one.shape[:2] == tokens.shape:
+        change = _change_of(output, changed)
+        if output.dim() == 3 and output.shape[:2] == tokens.shape:
             return change.amax(-1), False
-        if one.dim() == 2 and one.shape[0] == rows * columns:
+        if output.dim() == 2 and output.shape[0] == rows * columns:
             return change.amax(-1).reshape(rows, columns), False
-        if one.dim() == 2 and one.shape == tokens.shape:
+        if output.dim() == 2 and output.shape == tokens.shape:
             return change, False  # one score per position, such as the logits of the start of a span
-        if one.dim() == 2 and one.shape[0] == rows and one.shape[1] != rows:
+        if output.dim() == 2 and output.shape[0] == rows and output.shape[1] != rows:
             return change.amax(-1), True
     return None
 
 
 def _largest(change: Tensor) -> float:
+    """Return the largest finite element; 0 if there is none."""
     finite = change[change.isfinite()]
     return float(finite.max()) if finite.numel() else 0.0
 
@@ -697,14 +719,14 @@ def _rows(call: Call, base: _BaseForward) -> Optional[Event]:
         tokens, labels, _, head, axis = language[-1]
         if tokens.shape[1 - axis] < 3:
             return None
-        other = _replace_tokens(tokens, _pad_of(tokens if axis else tokens.t()))
-        if other is None:
+        replaced = _replace_tokens(tokens, _pad_of(tokens if axis else tokens.t()))
+        if replaced is None:
             return None
         changed = tokens.clone()
-        (changed if axis else changed.t())[0] = (other if axis else other.t())[0]
+        (changed if axis else changed.t())[0] = (replaced if axis else replaced.t())[0]
         before = _logits(base.outputs, recorded, tokens, labels, head)
-        again = _Recorder()
-        after = _logits(_forward_with(tokens, changed, call, again), again, tokens, labels, head)
+        changed_forward = _Recorder()
+        after = _logits(_forward_with(tokens, changed, call, changed_forward), changed_forward, tokens, labels, head)
         if before is None or after is None or before.shape != after.shape:
             return None
         change = _change_of(before, after).amax(-1)
@@ -719,16 +741,16 @@ def _rows(call: Call, base: _BaseForward) -> Optional[Event]:
         changed[0] = tokens[1].flip(0) if tokens.is_floating_point() else tokens[1]
         if bool((changed[0] == tokens[0]).all()):
             return None
-        again = _Recorder()
-        after_all = _forward_with(tokens, changed, call, again)
+        changed_forward = _Recorder()
+        outputs = _forward_with(tokens, changed, call, changed_forward)
         rows = len(tokens)
         pairs = [
-            (a, b) for a, b in zip(base.outputs, after_all) if a.dim() >= 2 and a.shape == b.shape and len(a) == rows
+            (a, b) for a, b in zip(base.outputs, outputs) if a.dim() >= 2 and a.shape == b.shape and len(a) == rows
         ]
         if not pairs or rows in pairs[0][0].shape[1:]:  # the rows may be another dimension of the output
             return None
         change = _change_of(*pairs[0]).reshape(rows, -1).amax(-1)
-    if again.states != recorded.states or not base.repeats:
+    if changed_forward.states != recorded.states or not base.repeats:
         return NOT_REPEATABLE
     layer = _layer_over_rows(call, tokens)
     labels_show_rows = bool(language) or _has_one_label_per_row(call, tokens)
@@ -747,11 +769,13 @@ def _rows(call: Call, base: _BaseForward) -> Optional[Event]:
 
 
 def _has_one_label_per_row(call: Call, inputs: Tensor) -> bool:
+    """Return whether the losses of a call have as many labels as the inputs [rows, width, ...] have rows."""
     rows, width = inputs.shape[:2]
     return rows != width and width > 1 and {labels.numel() for labels, *_ in call.losses} == {rows}
 
 
 def _arguments(call: Call) -> Iterator[Tensor]:
+    """Yield the tensors in the arguments of a call, `input_ids` first."""
     from .observer import tensors_in
 
     yield from tensors_in((call.kwargs.get("input_ids"), call.args, call.kwargs))
@@ -771,7 +795,8 @@ def _is_graph(call: Call, rows: int) -> bool:
 def _layer_over_rows(call: Call, inputs: Tensor) -> Optional[str]:
     """Return the layer that gets [rows, time, features] although it expects [time, rows, features]; else None.
 
-    Which axis the rows are is known only from the labels: next tokens along the other axis, or one label per row.
+    The caller must know from the labels which axis the rows are: next tokens along the other axis, or one label per
+    row.
 
     Args:
         call: The call.
@@ -790,11 +815,11 @@ def _layer_over_rows(call: Call, inputs: Tensor) -> Optional[str]:
 
         return hook
 
-    found = False
+    has_hooks = False
     for name, module in call.module.named_modules():
         if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and not module.batch_first:
             module.register_forward_pre_hook(make_hook(name), with_kwargs=True)
-            found = True
-    if found:
+            has_hooks = True
+    if has_hooks:
         _forward(call, _Recorder())
     return layers[0] if layers else None

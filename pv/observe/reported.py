@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 NUMBER = re.compile(r"(?<![\d.])-?\d+\.\d+(?:[eE][-+]?\d+)?(?!\.?\d)")
+"""A number with a fraction, such as 0.25 or 1.5e-3, but no part of a version such as 2.1.0."""
 ANY_NUMBER = re.compile(r"-?\d[\d.]*(?:[eE][-+]?\d+)?")
+"""A number with or without a fraction, which varies in the text before a number."""
 MAX_LINE = 10_000
 """Largest number of characters of an incomplete line that are kept."""
 MAX_NUMBERS, MAX_PARTS, MAX_NAME = 20, 100, 40
@@ -56,10 +58,13 @@ class Reports:
     def __init__(self, observer: Callable[[], Observer]) -> None:
         self._observer = observer
         self._inside = False
-        """Whether an observed function is running. Its own output is not a separate report."""
+        """Whether an observed function is running. The output of this function is not a separate report."""
         self._wrapped: set[str] = set()
+        """The modules of `RECORDERS` that are wrapped."""
         self._repeats: dict[tuple[object, ...], int] = {}
+        """By call, numbers of ended steps and begun passes, and name of the first number: number of reports."""
         self._reports = self._reads = self._searches = 0
+        """Numbers that `MAX_REPORTS`, `MAX_READS` and `MAX_SEARCHES` limit."""
 
     def is_active(self) -> bool:
         """Return whether a call comes from the script, in the main thread, and is not part of another report."""
@@ -162,7 +167,7 @@ class Reports:
         return writer
 
     def watch_read(self, name: str) -> None:
-        """Wrap a method of `Tensor` to record the numbers that the script reads by it; see `record_number`."""
+        """Wrap a method of `Tensor`, such as `item`, to record the numbers that the script reads by calls of it."""
         original = getattr(Tensor, name)
 
         @frames.wraps(original)
@@ -215,7 +220,7 @@ class Reports:
 
 
 class _Conversion:
-    """A descriptor that replaces a method of `Tensor`, and records the number when the method is looked up for a call.
+    """A descriptor that replaces a method of `Tensor`, and records the number when the method is looked up.
 
     torch warns if a tensor that requires a gradient is converted. The warning should name the line of the script, but
     with a wrapper around the call it would name the wrapper.
@@ -268,7 +273,12 @@ class _RecordingWriter:
 def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, object]]:
     """Yield names and values of the numbers with a fraction in an argument.
 
-    A name consists of keys and positions. A value is a text or a tensor with one element.
+    A name consists of keys and positions. A value is a string, which keeps the digits, or a tensor with one element.
+
+    Args:
+        name: The name of the argument, "" for none.
+        value: The argument, or a part of it.
+        depth: The number of containers around the value; parts of three nested containers are visited.
     """
     if isinstance(value, Tensor):
         if value.numel() == 1 and value.is_floating_point():
@@ -295,7 +305,7 @@ def _numbers_of(arguments: list[object]) -> dict[str, object]:
 
 
 def _numbers_in(line: str) -> dict[str, str]:
-    """Return the numbers with a fraction in a line of text, by the text before the number."""
+    """Return the numbers with a fraction in a line of text, by the text before each; numbers in this text are "#"."""
     numbers: dict[str, str] = {}
     for match in itertools.islice(NUMBER.finditer(line), MAX_NUMBERS):
         name = ANY_NUMBER.sub("#", line[: match.start()]).strip()[-MAX_NAME:]

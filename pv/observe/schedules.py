@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 PLANNED = ("T_max", "total_steps", "total_iters")
-"""Attributes of the schedules of torch that contain a planned number of advances."""
+"""Attributes of the schedules of torch that hold a planned number of advances. An advance is a call of `step()`."""
 
 
 def rates_of(groups: Iterable[dict[str, Any]]) -> object:
@@ -105,7 +105,7 @@ class Schedules:
         self.observer.add(
             "schedule",
             scheduler=number,
-            explicit=bool(args or kwargs),  # the script passes an epoch or a metric
+            explicit=bool(args or kwargs),  # whether the script passes an epoch or a metric
             epoch=getattr(schedule, "last_epoch", None),
             metric=_number(value) if type(schedule).__name__ == "ReduceLROnPlateau" else None,
             at=self.observer.at(),
@@ -124,7 +124,7 @@ def _planned(schedule: object) -> dict[str, int]:
 
 
 def _number(value: object) -> object:
-    """Return a number or a tensor of one element as a value of an event; None for anything else."""
+    """Return a number, or a tensor of one element, as the value of a field; None for another object."""
     if isinstance(value, Tensor) and value.numel() == 1:
         return Late([value.detach().clone()], lambda numbers: numbers[0])
     return float(value) if isinstance(value, (int, float)) or hasattr(value, "__float__") else None

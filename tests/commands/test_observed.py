@@ -211,7 +211,7 @@ def test_interrupted_run_is_judged_by_its_observed_steps(tmp_path: Path) -> None
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert ended.returncode == 1
-    assert "note: the command was interrupted: what was observed until then is judged" in ended.stdout
+    assert "note: the command was interrupted: only the steps until then are judged" in ended.stdout
     assert "1 falsified" in ended.stdout
     assert "6 steps on 1 process" in ended.stdout
 

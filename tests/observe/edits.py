@@ -540,6 +540,13 @@ EDITS: dict[str, tuple[tuple[str, ...], ...]] = {
             "F.dropout(h, 0.1, training=True)",
             "self.drops[0](h)",
         ),
+        (
+            "dropout_in_eval_mode",
+            "self.body, self.out = nn.Linear(6, 16), nn.Linear(16, 6)",
+            "self.body, self.out, self.norms = nn.Linear(6, 16), nn.Linear(16, 6), [nn.BatchNorm1d(16, affine=False)]",
+            "F.dropout(h, 0.1, training=True)",
+            "self.norms[0](h)",
+        ),
     ),
     "TR-MODE-004": (("statistics_adapt", 'with torch.no_grad():\n    print("features", body(x).mean().item())\n', ""),),
     "TR-MODE-005": (

@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the scripts need torch")
 
+from pv.commands.observed import check_run, render
 from pv.suites.training_run.claims import judge
 from pv.suites.training_run.run import read_folder
 from tests.observe.test_scripts import HERE, missing, run_scripts
@@ -57,6 +58,8 @@ def test_edits_of_scripts_that_may_be_intended_are_hints(tmp_path: Path) -> None
         found = {name: [finding.hint for finding in record.findings] for name, record in records.items()}
         assert {name for name, hints in found.items() if hints} == {claim}
         assert all(found[claim])
+        shown = render(check_run(trace=tmp_path / str(number) / "trace", only=[claim]), hints=True)
+        assert f"HINT        {claim}" in shown and "\n  right     if this is not intended: " in shown
 
 
 @pytest.mark.parametrize(

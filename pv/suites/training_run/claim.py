@@ -1,9 +1,9 @@
 """Claims about a training run: pure functions of a `Run`, which never see the script and import no torch.
 
 A claim gets a `Run` and a `Record`, in which it counts the facts that it has checked and adds findings. A finding
-falsifies the claim if no correct program explains the facts; a comment in the claim names the nearest correct program
-and the fact that rules it out. A finding that is only likely is a hint, which never changes the exit code. A claim that
-has checked nothing is reported as not reached, with the reason.
+falsifies the claim if no correct program explains the facts; the docstring of the claim names the correct programs that
+look similar, and the facts that rule them out. A finding that is only likely is a hint, which never changes the exit
+code. A claim that has checked nothing is reported as not reached, with the reason.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ class Finding:
         at: "path:line" of the user's code, "" if no line is known.
         seen: The observed numbers, and the known mistake that gives them.
         right: The change that corrects the code.
-        hint: Whether a correct program can explain the facts, so that the finding is no failure.
+        hint: Whether a correct program may give the same facts, so that the finding does not falsify the claim.
     """
 
     at: str
@@ -31,28 +31,33 @@ class Finding:
 
 @dataclass(slots=True)
 class Record:
-    """The number of facts that a claim has checked in a run, and its findings."""
+    """The result of a claim.
+
+    Attributes:
+        tried: The number of facts that the claim has checked in the run.
+        findings: The findings; after `judge`, at most one per line of the user's code.
+        not_reached: The reason why the claim was not checked; "" if it was.
+    """
 
     tried: int = 0
     findings: list[Finding] = field(default_factory=list)
     not_reached: str = ""
-    """The reason why the claim was not checked; "" if it was."""
 
     @property
     def proofs(self) -> list[Finding]:
-        """Return the findings that falsify the claim: all but hints."""
+        """Return the findings that falsify the claim: all except hints."""
         return [finding for finding in self.findings if not finding.hint]
 
     @property
     def explanation(self) -> str:
-        """Return the text of the first falsifying finding, then further ones with their locations, one a line."""
+        """Return the text of the first falsifying finding, then further ones with their locations, one per line."""
         first, *later = self.proofs
 
-        def other_change(finding: Finding) -> str:
+        def different_change(finding: Finding) -> str:
             return "" if finding.right == first.right else f"; right: {finding.right}"
 
         return "\n".join(
-            [first.seen, *(f"also at {finding.at}: {finding.seen}{other_change(finding)}" for finding in later)]
+            [first.seen, *(f"also at {finding.at}: {finding.seen}{different_change(finding)}" for finding in later)]
         )
 
     def falsify(self, at: str, seen: str, right: str) -> None:
@@ -71,7 +76,8 @@ class Claim:
     Attributes:
         function: Checks a run, and writes counts and findings into the record.
         needs: The reason that is reported if the claim has checked nothing, such as "no gradient was clipped".
-        premises: The claims whose falsification explains a falsification of this one, which is then not shown.
+        premises: The ids of claims. If one of them is falsified, it explains the findings of this claim, which are then
+            not shown.
     """
 
     function: Callable[[Run, Record], None]
@@ -109,11 +115,12 @@ def judge(run: Run, *identifiers: str) -> dict[str, Record]:
             continue
         record = records[identifier] = Record()
         entry.function(run, record)
-        record.findings = _one_of_a_kind(record.findings)
-        record.tried = max(record.tried, len(record.findings))  # such as a wrong report without a right one
+        record.findings = _first_of_each_line(record.findings)
+        # Some claims count only correct facts, such as right reports, so a wrong report counts here.
+        record.tried = max(record.tried, len(record.findings))
         if not record.tried:
             record.not_reached = record.not_reached or (entry.needs if run.steps else "no optimizer step was observed")
-    # Consequences of a falsified premise are not shown: one mistake, one finding.
+    # The findings that a falsified premise explains are not shown: one mistake, one finding.
     falsified = {name for name, record in records.items() if record.proofs}
     for name, record in records.items():
         causes = [premise for premise in CLAIMS[name].premises if premise in falsified]
@@ -122,8 +129,8 @@ def judge(run: Run, *identifiers: str) -> dict[str, Record]:
     return records
 
 
-def _one_of_a_kind(findings: list[Finding]) -> list[Finding]:
-    """Return the first finding of each line, since ranks and optimizers repeat each other; proofs before hints."""
+def _first_of_each_line(findings: list[Finding]) -> list[Finding]:
+    """Return the first finding of each line, since ranks and optimizers have the same ones; proofs before hints."""
     by_line: dict[str, Finding] = {}
     for finding in sorted(findings, key=lambda finding: finding.hint):
         by_line.setdefault(finding.at, finding)
@@ -138,7 +145,7 @@ def windows_of(run: Run) -> Iterator[tuple[Process, int, list[Window]]]:
 
 
 def numbers(values: list[float]) -> str:
-    """Return numbers as a finding shows them."""
+    """Return a list of numbers with four digits each, as texts of findings show them."""
     return "[" + ", ".join(f"{value:.4g}" for value in values) + "]"
 
 

@@ -10,7 +10,7 @@ from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of
 
 @given(plans(), st.booleans(), st.booleans())
 def falsify_loaded_weights_are_a_copy(subject: ModuleType, plan: Plan, into_itself: bool, newest: bool) -> None:
-    """A state without a copy; with `newest`, a model loads its newest state into itself, three times."""
+    """Load a state that was not copied; with `newest`, load the newest state of a model into itself, three times."""
 
     def alias(events: Events) -> None:
         load = first(events, "load")
@@ -30,6 +30,8 @@ def falsify_loaded_weights_are_a_copy(subject: ModuleType, plan: Plan, into_itse
 
 @given(plans(), st.booleans())
 def falsify_saved_weights_are_a_copy(subject: ModuleType, plan: Plan, again: bool) -> None:
+    """Save a state that was not copied: a state that is saved twice, or the best one of several."""
+
     def alias(events: Events) -> None:
         first(events, "save")["sources"][0].update({"uses": 2} if again else {"unused": 1})
 
@@ -38,6 +40,8 @@ def falsify_saved_weights_are_a_copy(subject: ModuleType, plan: Plan, again: boo
 
 @given(plans(), st.integers(1, 4))
 def falsify_saved_optimizer_has_its_weights(subject: ModuleType, plan: Plan, count: int) -> None:
+    """Save the moments of some parameters, but not their weights."""
+
     def leave_out(events: Events) -> None:
         first(events, "saved").update(lacking=count, names=["head.weight"])
 
@@ -63,6 +67,8 @@ def falsify_best_state_is_the_best(subject: ModuleType, plan: Plan, by_library: 
 
 @given(plans(), st.integers(0, 2))
 def falsify_something_is_loaded(subject: ModuleType, plan: Plan, kind: int) -> None:
+    """Add a prefix to the names in a file: to all names, to most names, or to all names that a filter then removes."""
+
     def prefix(events: Events) -> None:
         load = of(events, "load")[1]
         if kind == 0:
@@ -77,6 +83,8 @@ def falsify_something_is_loaded(subject: ModuleType, plan: Plan, kind: int) -> N
 
 @given(plans(), st.floats(0.25, 0.9), st.booleans())
 def falsify_model_runs_with_loaded_weights(subject: ModuleType, plan: Plan, share: float, anew: bool) -> None:
+    """Initialize all weights after a load if `anew`; otherwise set a share of two tensors, at their ends, to 0."""
+
     def lose(events: Events) -> None:
         names, row = "abcd" if anew else "ab", [0.0, 0.0, 0.1, 0.0] if anew else [1 - share, share, 0.9, share]
         first(events, "after_load")["changed"] = [[name, *row] for name in names]
@@ -88,6 +96,8 @@ def falsify_model_runs_with_loaded_weights(subject: ModuleType, plan: Plan, shar
 
 @given(plans())
 def falsify_tied_parameters_stay_tied(subject: ModuleType, plan: Plan) -> None:
+    """Load a state so that one tied parameter becomes two equal parameters."""
+
     def untie(events: Events) -> None:
         first(events, "after_load").update(untied=[["a", "b"]], untied_equal=[["a", "b"]])
 

@@ -15,6 +15,7 @@ def of_loader(events: Events, number: int, *kinds: str) -> Events:
 
 @given(st.sampled_from([1, 2]).flatmap(lambda ranks: st.tuples(plans(ranks=ranks), st.just(ranks))))
 def falsify_epochs_have_different_orders(subject: ModuleType, drawn: tuple[Plan, int]) -> None:
+    """Read all passes of a random sampler in one order."""
     plan, ranks = drawn
 
     def repeat(events: Events) -> None:
@@ -27,6 +28,8 @@ def falsify_epochs_have_different_orders(subject: ModuleType, drawn: tuple[Plan,
 
 @given(plans())
 def falsify_evaluated_examples_are_not_trained_on(subject: ModuleType, plan: Plan) -> None:
+    """Evaluate some examples that were trained on, and some others."""
+
     def overlap(events: Events) -> None:
         of_loader(events, TEST, "loader")[0]["readable"] = readable(range(70, 96))
         for event in of_loader(events, TEST, "rows"):
@@ -37,6 +40,8 @@ def falsify_evaluated_examples_are_not_trained_on(subject: ModuleType, plan: Pla
 
 @given(plans(), st.booleans())
 def falsify_workers_draw_different_numbers(subject: ModuleType, plan: Plan, over_passes: bool) -> None:
+    """Seed workers with the same number in all passes, or in all workers."""
+
     def seed(events: Events) -> None:
         for event in of(events, "worker"):
             event["states"]["random"] -= 1000 * event["index"] if over_passes else 100 * event["worker"]
@@ -46,6 +51,8 @@ def falsify_workers_draw_different_numbers(subject: ModuleType, plan: Plan, over
 
 @given(plans())
 def falsify_streams_are_divided_over_workers(subject: ModuleType, plan: Plan) -> None:
+    """Read the same rows of a stream in both workers."""
+
     def repeat(events: Events) -> None:
         for event in of(events, "worker"):
             if "rows" in event:
@@ -57,6 +64,8 @@ def falsify_streams_are_divided_over_workers(subject: ModuleType, plan: Plan) ->
 
 @given(plans())
 def falsify_reading_changes_no_example(subject: ModuleType, plan: Plan) -> None:
+    """Change stored examples in every pass."""
+
     def add_up(events: Events) -> None:
         for event in of_loader(events, TRAIN, "pass_end"):
             event["stored"] = [8, 8]
@@ -66,6 +75,8 @@ def falsify_reading_changes_no_example(subject: ModuleType, plan: Plan) -> None:
 
 @given(plans())
 def falsify_every_example_is_read(subject: ModuleType, plan: Plan) -> None:
+    """Pass the weights of three classes to a sampler, not the weights of examples."""
+
     def weigh_classes(events: Events) -> None:
         of_loader(events, TRAIN, "loader")[0].update(sampler="WeightedRandomSampler", weights=3, replacement=True)
 
@@ -75,6 +86,8 @@ def falsify_every_example_is_read(subject: ModuleType, plan: Plan) -> None:
 
 @given(plans())
 def falsify_batches_have_several_labels(subject: ModuleType, plan: Plan) -> None:
+    """Read examples that are sorted by label without shuffling."""
+
     def sort(events: Events) -> None:
         for event in of_loader(events, TRAIN, "pass_end"):
             event["labels"] = {"batches": 4, "one_label": 4, "distinct": 3, "sorted": True}
@@ -88,6 +101,8 @@ def falsify_batches_have_several_labels(subject: ModuleType, plan: Plan) -> None
 
 @given(plans(ranks=2))
 def falsify_samplers_know_the_number_of_ranks(subject: ModuleType, plan: Plan) -> None:
+    """Divide the examples among twice as many replicas as there are ranks."""
+
     def double(events: Events) -> None:
         of_loader(events, TRAIN, "loader")[0]["replicas"] = 4
 
@@ -96,6 +111,8 @@ def falsify_samplers_know_the_number_of_ranks(subject: ModuleType, plan: Plan) -
 
 @given(plans())
 def falsify_evaluations_see_the_same_values(subject: ModuleType, plan: Plan) -> None:
+    """Evaluate the same examples with different values in each epoch."""
+
     def augment(events: Events) -> None:
         for event in of_loader(events, TEST, "pass_end"):
             event["content"] = event["index"]
@@ -105,6 +122,8 @@ def falsify_evaluations_see_the_same_values(subject: ModuleType, plan: Plan) -> 
 
 @given(plans())
 def falsify_every_epoch_has_batches(subject: ModuleType, plan: Plan) -> None:
+    """Replace the ends of later training passes by empty passes."""
+
     def run_out(events: Events) -> None:
         later = of_loader(events, TRAIN, "pass_end")[1:]
         events[:] = [event for event in events if event not in later]
@@ -115,6 +134,8 @@ def falsify_every_epoch_has_batches(subject: ModuleType, plan: Plan) -> None:
 
 @given(plans())
 def falsify_training_reads_more_than_the_first_batch(subject: ModuleType, plan: Plan) -> None:
+    """Replace the training passes by six passes that are left after the same first batch."""
+
     def begin_again(events: Events) -> None:
         of_loader(events, TRAIN, "loader")[0].update(random=False, sampler="SequentialSampler")
         begin, end = (of_loader(events, TRAIN, kind)[0] for kind in ("pass", "pass_end"))
@@ -132,6 +153,8 @@ def falsify_training_reads_more_than_the_first_batch(subject: ModuleType, plan: 
 
 @given(plans(), st.sampled_from([1.0, 255.0]))
 def falsify_evaluated_inputs_have_the_scale_of_the_training(subject: ModuleType, plan: Plan, white: float) -> None:
+    """Evaluate raw pixels from 0 to `white`."""
+
     def leave_raw(events: Events) -> None:
         for event in of_loader(events, TEST, "forward"):
             event["scales"] = [[white / 2, white / 4, 0.0, white]]
@@ -141,6 +164,8 @@ def falsify_evaluated_inputs_have_the_scale_of_the_training(subject: ModuleType,
 
 @given(plans())
 def falsify_columns_reach_the_collator(subject: ModuleType, plan: Plan) -> None:
+    """Let the collator fill in one constant for a removed column."""
+
     def default(events: Events) -> None:
         for event in of(events, "removed_column"):
             event["made"] = [1.0]

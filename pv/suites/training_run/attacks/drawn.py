@@ -1,4 +1,4 @@
-"""Traces of correct runs, drawn by Hypothesis, and the attack: a claim must accept the trace, and detect an edit of it.
+"""Traces of correct runs, drawn by Hypothesis, and the attack: a claim must accept a trace, and detect an edit of it.
 
 A drawn run accumulates gradients over micro-batches of unequal sizes, with a short last window in every epoch, a
 schedule, and an evaluation after every epoch. It may have a loss scaler, clipping, and several ranks. An edit changes
@@ -23,8 +23,6 @@ TRAIN, TEST = 11, 12
 """Numbers of the loaders of a drawn run. Its model has number 2, its optimizer 1, its schedule 3."""
 TEACHER, AVERAGE, PLATEAU = 4, 6, 33
 """Numbers of a frozen model with the inputs of the trained model, an average of weights, and a ReduceLROnPlateau."""
-
-
 TEST_ROWS = (4, 4, 4, 2)
 """Numbers of rows in the batches of an evaluation. Every row has two scored elements."""
 TESTED = range(80, 80 + sum(TEST_ROWS))
@@ -118,15 +116,18 @@ class _Run:
         self.events: Events = [{"event": "start", "schema": "pv-trace/1", "rank": rank, "world_size": ranks}]
 
     def add(self, event: str, **fields: object) -> None:
+        """Append an event."""
         self.events.append({"event": event, **fields})
 
     def frozen_forward(self, model: int, number: int) -> None:
+        """Add a forward of a frozen model in eval mode; `number` identifies its inputs."""
         inputs = [hash((number, self.rank, True)) % 99991]
         fields = {"loader": TRAIN, "grad": False, "times": 1, "rows": [4], "inputs": inputs, "wrapped": False}
         layers = {"training_layers": 0, "eval_layers": 2, "training": False, "dropouts": 0}
         self.add("forward", model=model, at="t.py:3", **layers, **fields)
 
     def forward(self, number: int, *, loader: int, grad: bool) -> None:
+        """Add a forward of the trained model, in training mode if `grad`; `number` identifies its inputs."""
         layers = {"training_layers": 2 * grad, "eval_layers": 2 - 2 * grad, "training": grad, "dropouts": int(grad)}
         inputs = [hash((number, self.rank if grad else 0, grad)) % 99991]
         self.add(
@@ -240,8 +241,8 @@ class _Run:
             self.events.extend(_probes())
         self.add("average", average=5, kind="Net", since="step", until="backward", step=step, share=0.01)
         self.add("schedule", scheduler=3, explicit=False, epoch=step, at="t.py:8")
-        shown = {"loss": f"{window_loss(step):.5f}", "norm": f"{2.0 + step / 7:.5f}"}
-        self.add("report", by="add_scalar", at="t.py:8", key=8, numbers=shown)
+        numbers = {"loss": f"{window_loss(step):.5f}", "norm": f"{2.0 + step / 7:.5f}"}
+        self.add("report", by="add_scalar", at="t.py:8", key=8, numbers=numbers)
 
     def micro_batch(self, position: int, size: int, total: int) -> None:
         """Add a forward and a backward pass.
@@ -275,15 +276,15 @@ class _Run:
         scored_loss = [{**loss, "weight": weight, "low": weight, "high": weight}]
         fit = {"sampled": min(64, size), "fitting": min(64, size), "low": weight, "high": weight}
         at_logits = [{"model": 2, "elements": size, "weights": fit}]
-        left = float(position > 0)
-        grown = {"1": {"left_over": left, "kept": left, "written": step, "onto_clipped": 0}}
+        left_over = float(position > 0)
+        reached = {"1": {"left_over": left_over, "kept": left_over, "written": step, "onto_clipped": 0}}
         scale = plan.scale if plan.scale > 1 else None
-        value = weight * size * window_loss(step) + 0.5 * plan.scale  # with a flood level
+        value = weight * size * window_loss(step) + 0.5 * plan.scale  # the loss has a constant term, a flood level
         metric = {"key": 91, "at": "t.py:4", "value": 1.0 + forwards % 7}
         self.add(
             "backward",
             root={"value": value, "losses": [5], "cut": [metric]},
-            reached=grown,
+            reached=reached,
             losses=[] if plan.logits else scored_loss,
             logits=at_logits,
             forwards=[place],
@@ -320,9 +321,9 @@ class _Run:
         fields: Event = {"moved": moved} if step <= 3 else {}
         if ranks > 1:  # the mean over ranks, unscaled and clipped
             fields["local_gradient"] = [plan.scale * (part + step) for part in (rank, -2.0 * rank, 1.0)]
-            shortened = 1 / (2.0 + step / 7 + 1e-6) if plan.clip else 1.0
+            factor = 1 / (2.0 + step / 7 + 1e-6) if plan.clip else 1.0
             sums = (sum(range(ranks)) + ranks * step, ranks * step - 2.0 * sum(range(ranks)), ranks * (1 + step))
-            fields["gradient"] = [shortened * part / ranks for part in sums]
+            fields["gradient"] = [factor * part / ranks for part in sums]
         self.add(
             "step",
             optimizer=1,
@@ -396,8 +397,8 @@ class _Run:
         self.add("report", by="print", at="t.py:10", key=7, numbers=numbers)
         # ReduceLROnPlateau gets the exponential of the loss of this rank, as in some scripts, and then the loss.
         rank_loss = sum(map(math.prod, zip(TEST_ROWS, evaluated_losses(index, rank), strict=True))) / sum(TEST_ROWS)
-        for watched in (math.exp(rank_loss), rank_loss):
-            self.add("schedule", scheduler=PLATEAU, explicit=True, epoch=index, metric=watched, at="t.py:9")
+        for metric in (math.exp(rank_loss), rank_loss):
+            self.add("schedule", scheduler=PLATEAU, explicit=True, epoch=index, metric=metric, at="t.py:9")
         self.add("choice", by="ModelCheckpoint", name="val_loss", mode="min", value=rank_loss, at="t.py:9")
         updates = {"trained": 0, "evaluated": [len(TEST_ROWS)], "computed": 0, "sources": 1}
         self.add("metric", metric=7, kind="BinaryAccuracy", aggregates=False, at="t.py:9", **updates)
@@ -406,13 +407,13 @@ class _Run:
         """Add a save and two loads: of all weights into the trained model, and of a part into another model."""
         step, taken = self.step, self.step - 1
         source = {"taken_at_step": taken, "taken_at": "t.py:9", "captures": 2, "uses": 1, "unused": 0, "shared": True}
-        kept = ["model", "optimizer", "scheduler"]
-        self.add("save", parts=kept, step=step, stateful=True, sources=[dict(source)], at="t.py:9")
+        parts = ["model", "optimizer", "scheduler"]
+        self.add("save", parts=parts, step=step, stateful=True, sources=[dict(source)], at="t.py:9")
         read = {"kind": "Net", "tensors": 8, "same_storage": 0, "step": step, "file": "t.py:9", "unused_file": None}
         read |= {"prefix": "", "renamed": 0, "first_name": "a", "written": False, "at": "t.py:9"}
-        for strict, absent in ((True, 0), (False, 6)):
-            names: dict[str, object] = {"missing": ["a"] * absent, "unexpected": [], "untied": []}
-            names |= {"missing_count": absent, "unexpected_count": 0}
+        for strict, missing in ((True, 0), (False, 6)):
+            names: dict[str, object] = {"missing": ["a"] * missing, "unexpected": [], "untied": []}
+            names |= {"missing_count": missing, "unexpected_count": 0}
             origin = {"taken_at_step": taken, "source": source | {"shared": False, "unused": 1}}
             origin = origin if strict else dict.fromkeys(origin)
             self.add("load", strict=strict, trained=strict, **read, **names, **origin)
@@ -430,7 +431,7 @@ class _Run:
         self.add("frozen_statistics", model=2, part="body", moved=0.0, frozen=True, written=False, trained=False)
         source = {"kind": "Normal", "at": "t.py:3", "sampled_at": "t.py:3", "samples": 9, "rsamples": 0, "log_probs": 9}
         self.add("distributions", sources=[source | {"used": 9, "arrived": 9, "alignment": 1.0}])
-        casts = {
+        autocast = {
             "layers": 4,
             "single": 0,
             "work": 8.0,
@@ -439,8 +440,8 @@ class _Run:
             "half_after": False,
             "names": [],
         }
-        received: dict[str, object] = {
-            "autocast": casts,
+        facts: dict[str, object] = {
+            "autocast": autocast,
             "with_gradient": 8,
             "compared": 8,
             "changed": 8,
@@ -453,7 +454,7 @@ class _Run:
             | {"frozen": 2, "frozen_drawn": 0},
         }
         lists: Event = {"left_out": [], "left_out_shapes": [], "outside": [], "without_gradient": []}
-        self.add("parameters", model=2, trainable=8, held=8, **lists, **received)
+        self.add("parameters", model=2, trainable=8, held=8, **lists, **facts)
         held = {
             "parameters": 8,
             "in_no_model": 0,
@@ -526,7 +527,7 @@ CRITIC, GENERATOR = 21, 22
 
 
 def game() -> Events:
-    """Return the trace of four rounds of a critic and a generator."""
+    """Return the trace of four rounds of an adversarial training: a step of the critic, and a step of the generator."""
     events: Events = [{"event": "start", "schema": "pv-trace/1", "rank": 0, "world_size": 1}]
     for number, kind in ((CRITIC, "SGD"), (GENERATOR, "Adam")):
         fields = {"kind": kind, "builtin": True, "parameters": 2, "rates": [0.1], "at": "t.py:11"}
@@ -572,10 +573,12 @@ def numbered(events: Events) -> Events:
 
 
 def of(events: Events, *kinds: str) -> Events:
+    """Return the events of some kinds."""
     return [event for event in events if event["event"] in kinds]
 
 
 def first(events: Events, kind: str) -> Event:
+    """Return the first event of a kind."""
     return of(events, kind)[0]
 
 
@@ -594,27 +597,30 @@ def attack(
     Other claims are not judged, so that only mutants of code that this claim executes are tried on the attack.
 
     Args:
-        subject: The module with `judge` and `run_of`.
+        subject: The module `pv.suites.training_run.claims`; its `judge` and `run_of` are called.
         claim: The id of the claim.
         plan: The correct run.
         edit: Changes the trace of the last rank.
         ranks: Number of ranks of the run.
         hint: Whether the finding must be a hint; otherwise it must falsify the claim.
         in_game: Edit the trace of `game`, not of the planned run.
+
+    Raises:
+        AssertionError: The claim has a finding about the correct run, or none about the edited run.
     """
 
-    def run() -> list[Events]:  # built again for every use, since a deep copy takes longer
+    def build() -> list[Events]:  # built again for every use, since a deep copy takes longer
         return [game()] if in_game else traces(plan, ranks)
 
-    accepted = subject.judge(subject.run_of(run(), complete=True), claim)
+    accepted = subject.judge(subject.run_of(build(), complete=True), claim)
     accused = {name: record.findings for name, record in accepted.items() if record.findings}
     assert accused == {}, f"a correct run is accused: {accused}"
-    edited = run()
+    edited = build()
     edit(edited[-1])
     numbered(edited[-1])
     record = subject.judge(subject.run_of(edited, complete=True), claim)[claim]
     findings = [finding for finding in record.findings if finding.hint == hint]
-    assert findings, missed(claim, record, numbered(run()[-1]), edited[-1])
+    assert findings, missed(claim, record, numbered(build()[-1]), edited[-1])
 
 
 MAX_DIFFERENCES = 6
@@ -622,12 +628,12 @@ MAX_DIFFERENCES = 6
 
 
 def missed(claim: str, record: Record, correct: Events, edited: Events) -> str:
-    """Return the message for an undetected edit: how the edited trace differs from the correct one."""
+    """Return the message for an undetected edit, with the differences of the edited trace from the correct one."""
     lines = list(_differences(correct, edited))
-    left = f"; and {len(lines) - MAX_DIFFERENCES} more" if len(lines) > MAX_DIFFERENCES else ""
-    says = f"was not reached: {record.not_reached}" if record.not_reached else f"tried {record.tried} and found nothing"
+    more = f"; and {len(lines) - MAX_DIFFERENCES} more" if len(lines) > MAX_DIFFERENCES else ""
+    result = f"was not reached: {record.not_reached}" if record.not_reached else f"tried {record.tried} without finding"
     return (
-        f"{claim} {says}, although the trace of a correct run was changed: {'; '.join(lines[:MAX_DIFFERENCES])}{left}"
+        f"{claim} {result}, although the trace of a correct run was changed: {'; '.join(lines[:MAX_DIFFERENCES])}{more}"
     )
 
 
@@ -640,9 +646,9 @@ def _differences(correct: Events, edited: Events) -> Iterator[str]:
             yield f"{len(after)} events `{kind}` in place of {len(before)}"
             continue
         for number, (old, new) in enumerate(zip(before, after, strict=True), 1):
-            for path, was, value in _changes(old, new, ()):
+            for path, old_value, value in _changes(old, new, ()):
                 if path != ("n",):
-                    yield f"{'.'.join(path)} of `{kind}` {number} is {_short(value)} in place of {_short(was)}"
+                    yield f"{'.'.join(path)} of `{kind}` {number} is {_short(value)} in place of {_short(old_value)}"
     first = next((i for i, (a, b) in enumerate(zip(correct, edited, strict=False)) if a["event"] != b["event"]), None)
     if first is not None:
         yield f"event {first} is `{edited[first]['event']}` in place of `{correct[first]['event']}`"
@@ -661,5 +667,6 @@ def _changes(old: object, new: object, path: tuple[str, ...]) -> Iterator[tuple[
 
 
 def _short(value: object) -> str:
+    """Return the repr of a value, at most 60 characters long."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -7,7 +7,7 @@ from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Event, Process, Run
 
 AVERAGED = "AveragedModel"
-"""The class of torch.optim.swa_utils."""
+"""The name of the class of `torch.optim.swa_utils`."""
 
 
 @claim("TR-AVG-001", "no copy of a trained model was updated")
@@ -16,8 +16,8 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
 
     The average is then one step late: it never contains the weights of the last step. A momentum encoder that is
     updated in the forward pass is not affected. An average that is updated in every micro-batch is not judged. With
-    several optimizers the finding is a hint, and so it is for an average that gives targets in most steps: a target
-    may be one step late.
+    several optimizers the finding is a hint. It is also a hint for an average that gives targets in most steps, since a
+    target may be one step late.
 
     Or an AveragedModel is evaluated after the training, and has the weights that the model had before its first step.
     """
@@ -28,7 +28,7 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
             by_average[event["average"]].append(event)
         for events in by_average.values():
             record.tried += len(events)
-            # Each update carries the last observed event before it and the first one after it.
+            # An update has the last observed event before it (`since`) and the first one after it (`until`).
             early = [event for event in events if event["since"] == "backward" and event["until"] == "step"]
             if len(early) < 3 or len(early) < len(events):
                 continue
@@ -36,16 +36,16 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
             at = next((window.at for window in windows if window.n > early[0]["n"]), "?")
             seen = (
                 f"all {len(early)} updates of an average of {early[0]['kind']} come between the backward pass and this "
-                "optimizer step: the average is always one step behind the weights"
+                "optimizer step: the average never contains the weights of the last step"
             )
             right = "update the average after optimizer.step()"
-            one = sum(bool(windows) for windows in process.windows.values()) == 1
+            single = sum(bool(windows) for windows in process.windows.values()) == 1
             is_target = _gives_targets(process, events[-1].get("model"))
-            (record.falsify if one and not is_target else record.hint)(at, seen, right)
+            (record.falsify if single and not is_target else record.hint)(at, seen, right)
 
 
 def _gives_targets(process: Process, model: int | None) -> bool:
-    """Return whether a model runs before most steps."""
+    """Return whether a model runs before most steps, as a model that computes targets for the loss does."""
     runs = [event["n"] for event in process.of("forward") if event["model"] == model]
     steps = [event["n"] for event in process.of("step")]
     return 2 * sum(any(before < n < step for n in runs) for before, step in pairwise(steps)) > len(steps)
@@ -54,10 +54,10 @@ def _gives_targets(process: Process, model: int | None) -> bool:
 def _judge_updates(run: Run, process: Process, record: Record) -> None:
     """Judge whether an evaluated AveragedModel was ever updated."""
     steps = [event["n"] for event in process.of("step")]
-    kinds = [model for model, kind in process.kinds.items() if kind == AVERAGED]
-    last = {e["model"]: e.get("initial") for e in process.of("parameters") if e["model"] in kinds}
+    averages = [model for model, kind in process.kinds.items() if kind == AVERAGED]
+    last = {e["model"]: e.get("initial") for e in process.of("parameters") if e["model"] in averages}
     is_initial = bool(last) and all(last.values())
-    evaluations = [f for f, _ in process.evaluations if f["model"] in kinds and len(steps) > 4 and f["n"] > steps[4]]
+    evaluations = [f for f, _ in process.evaluations if f["model"] in averages and len(steps) > 4 and f["n"] > steps[4]]
     if not run.complete or not evaluations:
         return
     record.tried += len(evaluations)
@@ -99,7 +99,7 @@ def averages_keep_the_past(run: Run, record: Record) -> None:
 
 @claim("TR-AVG-003", "no copy of a trained model with batch normalization was evaluated after it was updated")
 def averages_copy_statistics(run: Run, record: Record) -> None:
-    """An average is evaluated with initial statistics, while the averaged model's statistics have changed.
+    """An average is evaluated with initial statistics, although the statistics of the averaged model have changed.
 
     The copy has the shapes of a trained model, was never trained, and its weights were written between steps. A copy
     that was called in training mode is no fault: its batches have updated its statistics.
@@ -112,7 +112,7 @@ def averages_copy_statistics(run: Run, record: Record) -> None:
         trained = {events[-1]["shapes"]: model for model, events in networks.items() if events[-1]["trained"]}
         for model, events in networks.items():
             twin = trained.get(events[-1]["shapes"])
-            # Version counters of the weights: a copy that was never written is a teacher, not an average.
+            # By the version counters of the weights: a copy that was never written is a teacher, not an average.
             written = any(a["version"] != b["version"] for a, b in pairwise(events))
             if events[-1]["trained"] or twin is None or model not in statistics:
                 continue
@@ -121,11 +121,11 @@ def averages_copy_statistics(run: Run, record: Record) -> None:
             evaluations = [f for f, _ in process.evaluations if f["model"] == model and f["eval_layers"]]
             evaluations = [f for f in evaluations if not f["training"] and not f["training_layers"]]
             record.tried += len(evaluations)
-            mine, its = statistics[model], statistics.get(twin)
-            if evaluations and its and mine["initial"] == mine["layers"] and not its["initial"]:
+            copy, original = statistics[model], statistics.get(twin)
+            if evaluations and original and copy["initial"] == copy["layers"] and not original["initial"]:
                 record.falsify(
                     evaluations[0]["at"],
-                    f"the averaged copy of {process.kinds.get(model)} is evaluated with {mine['layers']} batch "
+                    f"the averaged copy of {process.kinds.get(model)} is evaluated with {copy['layers']} batch "
                     "normalization layers whose statistics are still mean 0 and variance 1: weights are averaged, "
                     "buffers are not",
                     "copy the buffers too: for a, b in zip(average.buffers(), model.buffers()): a.copy_(b)",
@@ -136,13 +136,13 @@ def averages_copy_statistics(run: Run, record: Record) -> None:
 def averages_have_their_statistics(run: Run, record: Record) -> None:
     """An equally weighted average is evaluated with batch normalization statistics that belong to other weights.
 
-    AveragedModel copies the statistics of the last model. Exponential averages are not judged, since they stay close to
-    the last model. A run that was cut is not judged, since it may call update_bn at its end. Nor are averages of models
-    whose normalization stays in eval mode, since their statistics are equal.
+    AveragedModel copies the statistics of the last model. Not judged are exponential averages, since they stay close to
+    the last model; a run that was cut, since it may call update_bn at its end; and averages of models whose
+    normalization stays in eval mode, since their statistics are equal.
     """
     for process in run.processes:
         updates = [event for event in process.of("averaged_model") if event["equal"] and event["statistics"]]
-        averages = {model for model, kind in process.kinds.items() if kind == "AveragedModel"}
+        averages = {model for model, kind in process.kinds.items() if kind == AVERAGED}
         calls = [event for event in process.of("forward") if event["model"] in averages]
         evaluations = [f for f in calls if f["eval_layers"] and not f["training"] and not f["grad"]]
         if len(updates) < 2 or not evaluations:

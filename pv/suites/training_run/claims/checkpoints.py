@@ -10,20 +10,17 @@ from pv.suites.training_run.claims.reported import Evaluation, directions, evalu
 from pv.suites.training_run.claims.schedules import direction_of, improve
 from pv.suites.training_run.run import Event, Process, Run, Window
 
-NO_SCORES = {
-    *("train", "training", "norm", "best"),
-    *("epoch", "step", "steps", "iter", "it", "batch", "lr", "rate", "time", "sec", "s"),
-}
+NO_SCORES = set("train training norm best epoch step steps iter it batch lr rate time sec s".split())
 """Words in names of reported numbers by which no script selects the best state: counters, times and training."""
 LOSSES = {"loss", "error", "nll", "ce", "mse"}
 """Words in names of losses: only the smallest value of such a number may select the best state.
 
 A training loss usually falls, so a largest value in the first state shows nothing.
 """
-CLEARLY = 0.05
-"""Smallest relative improvement of a loss or an accuracy that a choice of the best state may not overlook."""
+CLEAR_IMPROVEMENT = 0.05
+"""Smallest relative improvement of a loss or an accuracy that a choice of the best state must not overlook."""
 LOST_SHARE = 0.2
-"""Smallest fraction of a tensor that is a new block of zeros at its end, as evidence of lost values."""
+"""Smallest size of a new block of zeros at the end of a tensor that shows lost values, as a fraction of the tensor."""
 
 
 @claim("TR-LOAD-001", "no weights were loaded into a model that had been trained")
@@ -31,7 +28,8 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
     """A loaded state shares its storage with the model, and was taken before later steps changed the weights.
 
     Not a fault: the script has changed the weights in place since the last step, as for an average of weights; or the
-    state is loaded into another model, as an intended view of the newest weights (see `_is_stale`).
+    state is loaded into another model, as an intended view of the newest weights. Then the script takes one state, or
+    uses every state once.
 
     Or all loads at a line load the newest state of a model into the model itself, again and again: two names, such as
     a target network and the network that it follows, are one object.
@@ -41,19 +39,19 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
         for event in process.of("load"):
             by_line[event["at"]].append(event)
         for at, events in by_line.items():
-            fresh = [
+            into_itself = [
                 e
                 for e in events
                 if e["trained"] and e["taken_at_step"] == e["step"] and not e["written"]
                 if e["same_storage"] >= e["tensors"] > 0
             ]
-            steps = {e["step"] for e in fresh}
-            if len(fresh) == len(events) and len(steps - {0}) >= 3:
+            steps = {e["step"] for e in into_itself}
+            if len(into_itself) == len(events) and len(steps - {0}) >= 3:
                 record.falsify(
                     at,
                     f"{events[0]['kind']} loads its own state here, after steps "
-                    f"{', '.join(map(str, sorted(steps)[:5]))}: the model that is loaded and the one that the state "
-                    "is taken from are one object",
+                    f"{', '.join(map(str, sorted(steps)[:5]))}: the model that loads a state and the model that the "
+                    "state is taken from are one object",
                     "make the second model a copy, with copy.deepcopy(model)",
                 )
         for event in process.of("load"):
@@ -62,9 +60,9 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
             source = event["source"]
             record.tried += bool(event["trained"] or source)
             taken = event["taken_at_step"]
-            # All tensors are the model's own, and the script has not written into them since the last step.
-            mine = event["tensors"] and event["same_storage"] >= event["tensors"] and not event["written"]
-            if event["trained"] and mine and taken is not None and taken < event["step"]:
+            # All tensors are tensors of the model, and the script has not written into them since the last step.
+            is_view = event["tensors"] and event["same_storage"] >= event["tensors"] and not event["written"]
+            if event["trained"] and is_view and taken is not None and taken < event["step"]:
                 record.falsify(
                     event["at"],
                     f"the state of {event['kind']} taken after step {taken} and loaded after step {event['step']} "
@@ -96,7 +94,8 @@ def _is_stale(source: Event, step: int) -> bool:
 def saved_weights_are_a_copy(run: Run, record: Record) -> None:
     """A state of the best model is kept by reference, and saved after later steps have changed it.
 
-    A script that saves the newest weights takes a new state for every save. `_is_stale` rules this out.
+    A script that saves the newest weights takes a new state for every save. This is ruled out if one of the states was
+    never used, or was used again after more steps.
     """
     for process in run.processes:
         for event in process.of("save"):
@@ -144,16 +143,16 @@ def saved_optimizer_has_its_weights(run: Run, record: Record) -> None:
     premises=("TR-LOAD-001", "TR-SAVE-001", "TR-RESUME-008"),
 )
 def best_state_is_the_best(run: Run, record: Record) -> None:
-    """The best state, or the end of the training, is chosen in the wrong direction.
+    """The best state, or the end of the training, is chosen by a metric in the wrong direction.
 
     1. A callback of a library compares a metric in the wrong direction. The name of the metric shows the direction, or
        its values do: all of them equal a loss, or all an accuracy, of the last evaluation. The metric must improve in
        this direction; a likelihood that is called a loss grows.
     2. After the last step, the script restores the weights of an earlier step, or it has saved a file with "best" in
        its name. One loss or accuracy, in at least three evaluations, is worst in this state, and every other one is
-       not better than its median. The worst value must differ from the best one by more than `CLEARLY`, since a script
-       may require a minimal improvement. A state with the largest or smallest value of another reported number, such as
-       a recall or a size, is not judged: the script may select by this number.
+       not better than its median. The worst value must differ from the best one by more than 5 % (`CLEAR_IMPROVEMENT`),
+       since a script may require a minimal improvement. A state with the largest or smallest value of another reported
+       number, such as a recall or a size, is not judged: the script may select by this number.
     """
     for process in run.processes:
         choices: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
@@ -170,17 +169,15 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
                 first = "largest" if mode == "max" else "smallest"
                 record.falsify(
                     events[0]["at"],
-                    f"{by} compares {name}, {numbers(values[:6])}, and takes the {first} value for the best: it "
-                    "prefers the worst state",
+                    f"{by} compares {name}, {numbers(values[:6])}, and takes the {first} value for the best one, "
+                    "although it is the worst: the worst state is kept as the best",
                     f"TrainingArguments(..., greater_is_better={direction == 'max'})"
                     if by == "Trainer"
                     else f'{by}(..., mode="{direction}")',
                 )
         for event, windows, step, action in _kept_states(run, process):
-            measured = _measured_series(
-                [evaluation for evaluation in evaluations if evaluation.end < event["n"]], windows
-            )
-            series = [values for values in measured if step in values]
+            earlier = [evaluation for evaluation in evaluations if evaluation.end < event["n"]]
+            series = [values for values in _measured_series(earlier, windows) if step in values]
             if not series:
                 continue
             record.tried += 1
@@ -193,7 +190,7 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
                 values
                 for values in series
                 if all(values[step] > value for other, value in values.items() if other != step)
-                and values[step] - min(values.values()) > CLEARLY * abs(values[step])
+                and values[step] - min(values.values()) > CLEAR_IMPROVEMENT * abs(values[step])
             ]
             if worst and min(shares) >= 0.5 and not _is_extreme_by_another_number(process, windows, step, series):
                 sizes = [abs(value) for value in worst[0].values()]  # an accuracy is a negative number
@@ -227,12 +224,14 @@ def _is_extreme_by_another_number(
 ) -> bool:
     """Return whether a state has the largest or the smallest value of another number that the script reports.
 
+    These do not count: the numbers of `series`, counters, numbers with a word of `NO_SCORES` in their names, and the
+    largest of numbers with a word of `LOSSES`.
+
     Args:
         process: The process.
         windows: The steps of the optimizer.
         step: The number of steps before the state.
-        series: Losses and accuracies of the evaluations, by number of steps. Numbers that equal them do not count, nor
-            counters, nor numbers with a name in `NO_SCORES`, nor the largest of numbers with a name in `LOSSES`.
+        series: Losses and accuracies of the evaluations, by number of steps.
     """
     lines: dict[tuple[int, str], dict[int, float]] = defaultdict(dict)
     for number in (number for event in process.of("report") for number in reported_numbers(event)):
@@ -296,18 +295,19 @@ def _measured_series(evaluations: list[Evaluation], windows: list[Window]) -> li
 
 @claim("TR-LOAD-002", "no weights were loaded with strict=False, or filtered by name", premises=("TR-AVG-003",))
 def something_is_loaded(run: Run, record: Record) -> None:
-    """No name of the loaded weights is a name in the model, so nothing is loaded.
+    """Weights are read from a file, but some or all of them are not loaded.
 
-    An adapter that is loaded separately has only names of the model. A script may also try several names: no later load
-    into such a model before the next step may fit.
+    If only some names fit, the finding is a hint. Four cases falsify the claim:
 
-    Three other cases falsify the claim. In the first, most names differ by one prefix and their shapes are equal;
-    layers that are new on purpose would be a small part. In the second, a script filters the weights of a file by name
-    and updates the model's own state with them, but no name fits: the load then gives the model its own tensors.
-
-    In the third, only the running statistics of batch normalization are missing in a file, and the model is evaluated
-    with the statistics of a new layer, or its training is resumed. A script that estimates the statistics anew runs the
-    model in training mode first. Clients of a federated training keep the statistics of their data on purpose.
+    1. No name of the weights is a name in the model. An adapter that is loaded separately has only names of the model.
+       A script may try several names: no later load into such a model before the next step may fit.
+    2. Most names differ by one prefix, and the shapes of these weights are equal; layers that are new on purpose would
+       be a small part.
+    3. A script filters the weights of a file by name and updates the model's own state with them, but no name fits: the
+       load then gives the model its own tensors.
+    4. Only the running statistics of batch normalization are missing in a file, and the model is evaluated with the
+       statistics of a new layer, or its training is resumed. A script that estimates the statistics anew runs the model
+       in training mode first. Clients of a federated training keep the statistics of their data on purpose.
     """
     for process in run.processes:
         for event in process.of("load"):
@@ -364,7 +364,7 @@ def something_is_loaded(run: Run, record: Record) -> None:
 
 
 def _use_of_initial_statistics(process: Process, load: Event) -> str:
-    """Return what is done with a model whose running statistics were not loaded; "" if it may estimate them first."""
+    """Return how a model with initial running statistics is used after a load; "" if it may estimate them first."""
     if any(e["kind"] == "optimizer" and e["step"] == load["step"] for e in process.of("restore")):
         return "the training continues with the state of the optimizer, but with new statistics"
     models = {number for number, kind in process.kinds.items() if kind == load["kind"]}
@@ -377,7 +377,7 @@ def _use_of_initial_statistics(process: Process, load: Event) -> str:
 def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
     """Loaded parameters have changed before the first forward, without a step, although they are the same objects.
 
-    Two kinds of changes falsify the claim:
+    This is a hint. Two kinds of changes falsify the claim:
 
     1. In at least two tensors, a block at the end is 0 and all other elements are unchanged. Pruning leaves zeros
        everywhere, and an embedding with unused rows is only one tensor.
@@ -395,7 +395,7 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
             loads = sum(e["kind"] == event["kind"] for e in process.of("load"))
             # `same`, `zeros`: fractions of the elements with the loaded bits, and in a new block of zeros at the end.
             lost = [(name, zeros) for name, same, zeros, *_ in changed if zeros >= LOST_SHARE and same + zeros > 0.98]
-            other = [
+            unrelated = [
                 name
                 for name, same, _, correlation, *new_zeros in changed  # older traces have no new zeros
                 if same < 0.1 and abs(correlation) < 0.3 and not any(new_zeros)
@@ -408,11 +408,11 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
                     f"{lost[1][1]:.0%} of the elements)",
                     "compare the parameters with the file after they are placed on their devices",
                 )
-            elif len(other) == event["compared"] and loads == 1:
+            elif len(unrelated) == event["compared"] and loads == 1:
                 record.falsify(
                     event["at"],
-                    f"{event['kind']} does not run with the loaded weights: all {event['compared']} tensors have other "
-                    "values at the first forward, as after an initialization that follows the load",
+                    f"{event['kind']} does not run with the loaded weights: all {event['compared']} compared tensors "
+                    "have different values at the first forward, as if they were initialized after the load",
                     "initialize the model before load_state_dict",
                 )
             elif changed:
@@ -427,7 +427,7 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
 
 @claim("TR-LOAD-004", "no weights were loaded into a model with tied parameters")
 def tied_parameters_stay_tied(run: Run, record: Record) -> None:
-    """A tied parameter before a load is two parameters with equal values at the first forward.
+    """One tied parameter becomes two separate parameters with equal values by a load.
 
     A checkpoint of untied parameters would give two parameters with different values.
     """
@@ -437,7 +437,7 @@ def tied_parameters_stay_tied(run: Run, record: Record) -> None:
             for group in event["untied_equal"]:
                 record.falsify(
                     event["at"],
-                    f"{' and '.join(group)} of {event['kind']} were one tied parameter, and are separate parameters "
-                    "with equal values after the load: from now on they are trained separately",
+                    f"{' and '.join(group)} of {event['kind']} were one tied parameter before the load, and are "
+                    "separate parameters with equal values after it: from then on they are trained separately",
                     "tie them again after the load, or load without assign=True",
                 )

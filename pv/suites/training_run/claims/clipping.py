@@ -7,24 +7,24 @@ from pv.suites.training_run.claim import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window, largest_ratio
 
 LARGEST_LIMIT = 1e3
-"""With a larger limit, a script only measures the norm."""
-LEAST_REAL_LIMIT = 0.01
+"""Largest limit that a script may choose to clip; with a larger limit, it only measures the norm."""
+SMALLEST_LIMIT = 0.01
 """Smallest limit that a script may choose: the usual limits are 0.1 to 10, and the usual loss scales 1,024 and more."""
 
 
 @claim("TR-CLIP-001", "no gradient was clipped", premises=("TR-GRAD-001", "TR-GRAD-003", "TR-CLIP-003"))
-def clipped_last(run: Run, record: Record) -> None:
+def clipping_comes_last(run: Run, record: Record) -> None:
     """A gradient is clipped too early or too late to have an effect on its step.
 
     1. The gradient is clipped, and a later backward pass of the same step adds to it.
     2. The gradient is clipped after the step that used it and cleared before the next step, and no other clipping has
        an effect.
 
-    A limit above the norm, which only measures the norm, is no fault. Early clippings are no fault if one follows after
-    the last backward pass, unless the gradient is clipped after every pass. At least two steps must show the fault,
-    since one may be the last of an epoch. In the first case, the finding is a hint if the passes are at several lines:
-    the gradient of one loss may be limited before another loss is added. In the second case, it is a hint if no norm of
-    the run exceeds the limit.
+    A limit above the norm, which only measures the norm, is no fault. An early clipping is no fault if another one
+    comes after the last backward pass, unless the gradient is clipped after every pass. At least two steps must show
+    the fault, since one may be the last of an epoch. In the first case, the finding is a hint if the passes are at
+    several lines: the gradient of one loss may be limited before another loss is added. In the second case, it is a
+    hint if no norm of the run exceeds the limit.
     """
     for _process, _optimizer, windows in windows_of(run):
         wrong: list[tuple[Window, Event]] = []
@@ -33,10 +33,10 @@ def clipped_last(run: Run, record: Record) -> None:
             clips = [c for c in window.clips if c["parameters"] and c["limit"] < float("inf")]
             # A clipping before the first backward pass clips the gradient of the previous step.
             tried += any(window.stale_passes or not window.passes or c["n"] > window.passes[0].n for c in clips)
+            # Passes that have added to clipped gradients.
             added = [p.n for p in window.passes if p.onto_clipped]
             if added and clips and not window.stale_passes:
-                # Clipped between the first and the last pass; `onto_clipped` counts gradients that were clipped before.
-                early = [c for c in clips if window.passes[0].n < c["n"] < added[-1] and _shortened(c)]
+                early = [c for c in clips if window.passes[0].n < c["n"] < added[-1] and _is_clipped(c)]
                 late = [c for c in clips if c["n"] > window.passes[-1].n]
                 if (early and not late) or len(early) >= len(window.passes) - 1 > 0:
                     wrong.append((window, early[0]))
@@ -55,7 +55,7 @@ def clipped_last(run: Run, record: Record) -> None:
             for before, window in pairwise(windows)
             for event in window.clips
             if event["parameters"]
-            and (_shortened(event) or event["limit"] <= LARGEST_LIMIT)
+            and (_is_clipped(event) or event["limit"] <= LARGEST_LIMIT)
             and window.passes
             and event["n"] < window.passes[0].n
             and not window.stale_passes
@@ -64,7 +64,7 @@ def clipped_last(run: Run, record: Record) -> None:
         # Steps whose last clipping comes after their last backward pass, as it should.
         clipped = {w.n for w in windows if w.passes and any(c["n"] > w.passes[-1].n for c in w.clips)}
         if len(useless) >= 2 and not clipped:
-            effective = [(window, event) for window, event in useless if _shortened(event)]
+            effective = [(window, event) for window, event in useless if _is_clipped(event)]
             add = record.hint
             if len(effective) >= 2:
                 add, useless = record.falsify, effective
@@ -78,17 +78,17 @@ def clipped_last(run: Run, record: Record) -> None:
             )
 
 
-def _shortened(clip: Event) -> bool:
-    """Return whether a clipping has changed the gradient, as far as is known."""
+def _is_clipped(clip: Event) -> bool:
+    """Return whether a clipping has changed the gradient; True if its norm is not known."""
     return clip["norm"] is None or not clip["norm"] <= clip["limit"]
 
 
 @claim("TR-CLIP-002", "no gradient was clipped under an enabled GradScaler")
-def clipped_unscaled(run: Run, record: Record) -> None:
+def clipped_gradients_are_unscaled(run: Run, record: Record) -> None:
     """The gradient is clipped while it is multiplied by the loss scale.
 
-    If the limit is multiplied by the scale as well, the clipping is correct. The limit divided by the scale is then a
-    usual limit. It must therefore be below `LEAST_REAL_LIMIT`.
+    If the script multiplies the limit by the scale as well, the clipping is correct, and the limit divided by the scale
+    is a usual limit. For a finding, this quotient must therefore be below 0.01 (`SMALLEST_LIMIT`).
     """
     for process in run.processes:
         for event in process.of("clip"):
@@ -98,7 +98,7 @@ def clipped_unscaled(run: Run, record: Record) -> None:
                 continue
             record.tried += 1
             scaled = event["scale"] is not None and 1 < event["scale"]
-            if scaled and event["limit"] < LEAST_REAL_LIMIT * event["scale"] and _shortened(event):
+            if scaled and event["limit"] < SMALLEST_LIMIT * event["scale"] and _is_clipped(event):
                 norm = "" if event["norm"] is None else f" of norm {event['norm']:.4g}"
                 record.falsify(
                     event["at"],
@@ -110,7 +110,7 @@ def clipped_unscaled(run: Run, record: Record) -> None:
 
 
 @claim("TR-CLIP-003", "no gradient was clipped")
-def clip_covers_parameters(run: Run, record: Record) -> None:
+def clipping_covers_parameters(run: Run, record: Record) -> None:
     """All calls at one line clip no parameter, and no call at another line clips any.
 
     An empty list may be intended, for a part whose parameters are all frozen. An exhausted generator never is.
@@ -126,9 +126,9 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
         record.tried += sum(map(len, by_line.values()))
         effective = any(event["parameters"] for events in by_line.values() for event in events)
         for at, events in by_line.items():
-            (stepping, *more) = {_clipped_beside(process, event) for event in events}
+            (stepping, *others) = {_clipped_beside(process, event) for event in events}
             norms = [w.event["norm"] or 0.0 for w in process.windows.get(stepping or 0, ())]
-            if len(events) >= 4 and norms and not more and max(norms) > max(event["limit"] for event in events):
+            if len(events) >= 4 and norms and not others and max(norms) > max(event["limit"] for event in events):
                 place = process.windows[stepping or 0][0].at
                 record.falsify(
                     at,
@@ -169,7 +169,10 @@ def clip_covers_parameters(run: Run, record: Record) -> None:
 
 
 def _clipped_beside(process: Process, clip: Event) -> int | None:
-    """Return the optimizer that steps after a clipping without effect, if nothing ever clips its gradients."""
+    """Return the optimizer that steps after a clipping of gradients that no step uses, if its own are never clipped.
+
+    Return None otherwise.
+    """
     following = [(w.n, number, w) for number, windows in process.windows.items() for w in windows if w.n > clip["n"]]
     if not following or not clip["held"]:
         return None
@@ -195,15 +198,15 @@ def _is_applied(process: Process) -> bool:
 def _are_all_held(process: Process, events: list[Event]) -> bool:
     """Return whether there is one optimizer and all clippings get all of its parameters.
 
-    With fewer parameters, another part of the model may be trained in these steps.
+    If they get only some parameters, the other ones may be trained in these steps.
     """
     optimizers = list(process.of("optimizer"))
     return len(optimizers) == 1 and all(event["parameters"] == optimizers[0]["parameters"] for event in events)
 
 
 @claim("TR-CLIP-004", "no gradient of a model that FullyShardedDataParallel shards was clipped")
-def clipped_by_the_whole_norm(run: Run, record: Record) -> None:
-    """Every rank clips its shard by the norm of that shard: ranks multiply parts of one gradient by different factors.
+def shards_are_clipped_by_the_whole_norm(run: Run, record: Record) -> None:
+    """Every rank clips its shard by the norm of the shard: ranks multiply parts of one gradient by different factors.
 
     This changes the direction of the gradient. With the norm of the whole gradient, all ranks have the same norm.
     """
@@ -216,7 +219,7 @@ def clipped_by_the_whole_norm(run: Run, record: Record) -> None:
         for row in rows:
             norms = [event["norm"] for event in row]
             if None not in norms and all(norm > 0 for norm in norms):
-                # `clip_grad_norm_` multiplies by limit / norm where this is below 1. Equal factors do no harm.
+                # `clip_grad_norm_` multiplies by limit / norm if this is below 1. Equal factors do no harm.
                 factors = [min(1.0, row[0]["limit"] / norm) for norm in norms]
                 if largest_ratio(factors) > 1.01:
                     wrong.append((norms, factors))
@@ -230,11 +233,11 @@ def clipped_by_the_whole_norm(run: Run, record: Record) -> None:
 
 
 @claim("TR-SCALE-001", "no loss was scaled by a GradScaler")
-def scaled_gradient_not_applied(run: Run, record: Record) -> None:
+def applied_gradients_are_unscaled(run: Run, record: Record) -> None:
     """The optimizer steps with a gradient that is still multiplied by the loss scale.
 
     If the script divides the gradients itself, they count as modified, and the step is left out. A handwritten update
-    may divide in the expression that uses the gradient, which is not observed, so such updates are not judged.
+    may divide in the expression that uses the gradient. This is not observed, so such updates are not judged.
 
     Layers that compute in float16 under autocast without any loss scale are a hint: gradients below 6e-8, the smallest
     positive number of float16, become 0.

@@ -15,20 +15,27 @@ from pv.suites.training_run.claim import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 MIXED = 1e-3
-"""Smallest change of the outputs of other rows, relative to their spread, that rounding does not explain."""
+"""Smallest change of other rows' outputs, relative to their standard deviation, that rounding does not explain."""
 SEEDED_STEPS = 5
 """Smallest number of successive steps with equal random numbers that is a finding."""
 
 
 @dataclass(slots=True, kw_only=True)
 class LoaderPass:
-    """One pass over a loader; `end` is None unless the pass is whole."""
+    """One pass over a loader.
+
+    Attributes:
+        begin: The `pass` event.
+        loader: The `loader` event of the loader.
+        end: The event of the end of a whole pass; None for another pass.
+        left: The event of a pass that was left before its end, which is added when the next pass begins.
+        workers: The events of the batches that workers have fetched.
+    """
 
     begin: Event
     loader: Event
     end: Event | None = None
     left: Event | None = None
-    """The event of a pass that was left before its end, when the next pass began."""
     workers: list[Event] = field(default_factory=list)
 
 
@@ -67,23 +74,23 @@ def history_of(process: Process) -> LoaderHistory:
         elif number not in history.loaders:
             continue
         elif event["event"] == "pass":
-            one = by_index[number, event["index"]] = LoaderPass(begin=event, loader=history.loaders[number])
-            history.passes.append(one)
+            pass_ = by_index[number, event["index"]] = LoaderPass(begin=event, loader=history.loaders[number])
+            history.passes.append(pass_)
         elif event["event"] == "rows":
             history.rows[history.loaders[number]["data"]] = event
         elif (number, event["index"]) in by_index:
-            one = by_index[number, event["index"]]
+            pass_ = by_index[number, event["index"]]
             if event["event"] == "worker":
-                one.workers.append(event)
-            elif event["event"] == "pass_left" and not _has_all(event, one.loader):
-                one.left = event
+                pass_.workers.append(event)
+            elif event["event"] == "pass_left" and not _has_all(event, pass_.loader):
+                pass_.left = event
             else:
-                one.end = event
+                pass_.end = event
     return history
 
 
 def _has_all(left: Event, loader: Event) -> bool:
-    """Return whether a pass that was left has all batches: some libraries count batches and do not request one more."""
+    """Return whether a pass has all batches although it was left: some libraries count batches and then stop."""
     size = (loader["examples"] or 0) // (loader["replicas"] or 1)
     missing = (loader["batch"] or 1) - 1 if loader["drop_last"] else 0
     return size > 0 and bool(left["rows"] >= size - missing)
@@ -107,8 +114,8 @@ def training_loaders(process: Process) -> set[int]:
 def restarts(process: Process, windows: list[Window]) -> list[int]:
     """Return the positions at which the weights of an optimizer may have been reset.
 
-    These are loads of weights that do not come from the trained model, and steps between which parameters were written
-    more often than between other steps.
+    These are the positions of loads of weights that do not come from the trained model, and of backward passes before
+    which parameters were written more often than between other steps.
 
     Args:
         process: The process.
@@ -123,7 +130,7 @@ def restarts(process: Process, windows: list[Window]) -> list[int]:
         (first.n, events[first.n][number]["written"]) for first, number in firsts if number in events.get(first.n, {})
     ]
     changes = [(b[0], b[1] - a[1]) for a, b in pairwise(written)]
-    usual = max(Counter(change for _, change in changes).most_common(1), default=(0, 0))[0]
+    ((usual, _),) = Counter(change for _, change in changes).most_common(1) or [(0, 0)]
     return sorted(loads + [n for n, change in changes if change > usual])
 
 
@@ -134,25 +141,24 @@ def epochs_have_different_orders(run: Run, record: Record) -> None:
     Not a fault: several runs from the same seed, such as a comparison of settings, which have separate optimizers or
     reset the weights; and two loaders that are read in parallel in the same order, so overlapping passes are left out.
     If a pass without training has this order, too, it may be the order of stored results, such as the outputs of a
-    teacher: this is a hint.
-    The order of a sampler that is not random may be intended. A user-defined sampler counts as random if it draws a
-    permutation in every pass, or has `set_epoch`.
+    teacher: this is a hint. The order of a sampler that is not random may be intended, and is a hint. A user-defined
+    sampler counts as random if it draws a permutation in every pass, or has `set_epoch`.
     """
     for process in run.processes:
         history = history_of(process)
         trainings = _trainings(process, history)
-        trained = {one.begin["n"] for passes in trainings for one in passes}
+        trained = {pass_.begin["n"] for passes in trainings for pass_ in passes}
         for passes in trainings:
             groups: dict[tuple[object, ...], list[LoaderPass]] = defaultdict(list)
-            for one in passes:
-                groups[history.identity(one.loader), one.loader["sampler"], one.begin["at"]].append(one)
+            for pass_ in passes:
+                groups[history.identity(pass_.loader), pass_.loader["sampler"], pass_.begin["at"]].append(pass_)
             for group in groups.values():
-                rest = [p for p in history.passes if p.loader is group[0].loader and p.begin["n"] not in trained]
-                _compare_orders(group, rest, record)
+                untrained = [p for p in history.passes if p.loader is group[0].loader and p.begin["n"] not in trained]
+                _compare_orders(group, untrained, record)
 
 
 def _trainings(process: Process, history: LoaderHistory) -> list[list[LoaderPass]]:
-    """Return the passes over loaders that one optimizer has used, without a restart in between."""
+    """Return groups of passes over loaders: the passes of a group train one optimizer, without a reset of weights."""
     trainings: dict[tuple[int, int], list[LoaderPass]] = defaultdict(list)
     for optimizer, windows in process.windows.items():
         cuts = restarts(process, windows)
@@ -164,7 +170,14 @@ def _trainings(process: Process, history: LoaderHistory) -> list[list[LoaderPass
     return list(trainings.values())
 
 
-def _compare_orders(group: list[LoaderPass], rest: list[LoaderPass], record: Record) -> None:
+def _compare_orders(group: list[LoaderPass], untrained: list[LoaderPass], record: Record) -> None:
+    """Compare the orders of the whole passes of one loader.
+
+    Args:
+        group: The passes that one optimizer has used.
+        untrained: The passes over the loader that no optimizer has used.
+        record: The record of the claim.
+    """
     whole = [(p, p.end) for p in group if p.end is not None and p.end["rows"] >= 10 and p.end["batches"] >= 2]
     if len(whole) < 2 or any(end["n"] > after.begin["n"] for (_, end), (after, _) in pairwise(whole)):
         return
@@ -179,14 +192,14 @@ def _compare_orders(group: list[LoaderPass], rest: list[LoaderPass], record: Rec
     name = loader["dataset"] if loader["iterable"] else loader["sampler"]
     if len(set(orders)) > 1:
         return
-    epochs = {one.begin["epoch"] for one, _ in whole}
+    epochs = {pass_.begin["epoch"] for pass_, _ in whole}
     seen = f"{len(orders)} passes over {whole[0][1]['rows']} examples by {name} have the same order"
-    waits = loader["set_epoch"] and len(epochs) == 1 and first.begin["epoch"] is not None
-    if loader["random"] is not False and (loader["replicas"] or loader["random"] is None) and waits:
+    is_constant = loader["set_epoch"] and len(epochs) == 1 and first.begin["epoch"] is not None
+    if loader["random"] is not False and (loader["replicas"] or loader["random"] is None) and is_constant:
         cause = f"; the epoch of the sampler is {first.begin['epoch']} in all of them"
         record.falsify(first.begin["at"], seen + cause, "call sampler.set_epoch(epoch) before each pass")
     elif loader["random"] or all(end["draws"] for _, end in whole):
-        is_stored = any(one.end is not None and one.end[key] == orders[0] for one in rest)
+        is_stored = any(pass_.end is not None and pass_.end[key] == orders[0] for pass_ in untrained)
         (record.hint if is_stored else record.falsify)(
             loader["made_at"],
             f"{seen}; a random generator is seeded with the same number before each pass",
@@ -217,7 +230,7 @@ class Overlap:
     is_from_earlier_fold: bool
     """Whether an earlier training at the same line has read some evaluated examples, and the last training none."""
     copies: int = 0
-    """Number of evaluated rows that equal training rows at other indices; 0 if there are few."""
+    """Number of evaluated rows that equal training rows at other indices; 0 if fewer than a fifth."""
     is_in_every_source: bool
     """Whether all earlier trainings have read all evaluated examples."""
 
@@ -230,13 +243,15 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
     pseudo-labels, pruning), and is at most a hint. Training on evaluated examples *later*, such as a last training on
     all data, is no fault. Four cases falsify the claim:
 
-    1. Each of both sets has examples that the other lacks. In addition, a mean or a sum of losses is computed, or there
-       is no loss and no other evaluation, on untouched examples or without a loader. A pool for pseudo-labels has no
-       loss, and a separate test set. Losses of single examples may select the examples to train on.
+    1. Some evaluated examples were trained on and others were not, and the training has further examples. In addition,
+       a mean or a sum of losses is computed, or there are no losses and no other evaluation (of examples that were not
+       trained on, or without a loader). A pool for pseudo-labels has no losses, but a separate test set. Losses of
+       single examples may select examples to train on.
     2. The evaluated examples were trained on in an earlier fold of the same loop, and the model was not reset.
     3. The evaluated part of a `random_split` is in the data of every training, which reads the whole set, and no other
-       evaluation reads untouched examples.
-    4. A restarted process evaluates other rows than the process before, and that process has trained on some of them.
+       evaluation reads examples that were not trained on.
+    4. A restarted process evaluates other rows than the process before it did, and the earlier process has trained on
+       some of these rows.
 
     Rows may be equal by chance: the number of equal rows within the training data shows how many to expect.
     """
@@ -253,14 +268,15 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
             windows = [w for o in process.windows if same.get(o) == same.get(first) for w in process.windows[o]]
             cuts = restarts(process, sorted(windows, key=lambda window: window.n) if first is not None else [])
             trains = {forward["loader"] for forward in trained}
-            # The forward of a teacher that was trained on the examples of its student is not an evaluation.
-            taught = training_loaders(process)
+            # The forward of a teacher that was trained on the examples of its student is not an evaluation, so loaders
+            # that train any model are left out.
+            train_any = training_loaders(process)
             evaluations: dict[int, list[Event]] = defaultdict(list)
             for forward, _ in process.evaluations:
                 number = forward["loader"]
-                if forward["model"] == model and number in history.loaders and number not in taught:
+                if forward["model"] == model and number in history.loaders and number not in train_any:
                     evaluations[number].append(forward)
-            others = any(f["model"] == model and f["loader"] is None for f, _ in process.evaluations)
+            has_others = any(f["model"] == model and f["loader"] is None for f, _ in process.evaluations)
             # Within each segment between two restarts, the last evaluation counts: it has the most training before it.
             results: dict[int, Overlap] = {}
             for number, forwards in evaluations.items():
@@ -275,10 +291,10 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
                 if number in results:
                     record.tried += results[number].evaluated
             for number, overlap in results.items():
-                # An evaluation that cannot be compared may be of untouched examples.
+                # An evaluation that cannot be compared may be of examples that were not trained on.
                 is_alone = all(name in results and results[name].common for name in evaluations if name != number)
                 kinds = set().union(*(reductions[forward["n"]] for forward in evaluations[number]))
-                is_measured = bool(kinds - {"none"}) or (not kinds and is_alone and not others)
+                is_measured = bool(kinds - {"none"}) or (not kinds and is_alone and not has_others)
                 _judge_overlap(history.loaders[number], overlap, is_alone, is_measured, trains, history, record)
     _compare_restarts(run, record)
 
@@ -304,16 +320,16 @@ def _compare_restarts(run: Run, record: Record) -> None:
     for before, after in combinations(ordered, 2):
         if before.rank != after.rank or not any(e["trained"] and not e["step"] for e in after.of("load")):
             continue
-        one, other = history_of(before), history_of(after)
-        trained = [one.rows_of(one.loaders[n]) for n in training_loaders(before) & set(one.loaders)]
+        history, later = history_of(before), history_of(after)
+        trained = [history.rows_of(history.loaders[n]) for n in training_loaders(before) & set(history.loaders)]
         rows: Counter[int] = sum((Counter(part) for part in trained), Counter())
         # Pairs of equal rows inside the training estimate how many evaluated rows equal a trained one by chance:
         # 2 * pairs / n for each row. Twenty times the pairs, and eight rows more, leave room for small data sets.
         pairs = sum(count * (count - 1) / 2 for count in rows.values())
         evaluates = {forward["loader"] for forward, _ in after.evaluations} - training_loaders(after)
-        for loader in (other.loaders[n] for n in evaluates & set(other.loaders)):
-            tested = set(other.rows_of(loader))
-            earlier = [set(one.rows_of(e)) for e in one.loaders.values() if e["at"] == loader["at"]]
+        for loader in (later.loaders[n] for n in evaluates & set(later.loaders)):
+            tested = set(later.rows_of(loader))
+            earlier = [set(history.rows_of(e)) for e in history.loaders.values() if e["at"] == loader["at"]]
             overlap = len(tested & rows.keys())
             if len(tested) < 8 or len(rows) < 8 or not earlier or any(part & rows.keys() for part in earlier):
                 continue
@@ -328,27 +344,37 @@ def _compare_restarts(run: Run, record: Record) -> None:
 
 
 def _overlap(history: LoaderHistory, evaluated: Event, sources: list[Event], current: Event) -> Overlap | None:
-    """Compare an evaluation with earlier training, by index if the data set is the same, else by hashes of rows."""
+    """Compare an evaluation with earlier training, by index if the data set is the same, else by hashes of rows.
+
+    Args:
+        history: The loaders of the process.
+        evaluated: The loader of the evaluation.
+        sources: The loaders of the training before the evaluation.
+        current: The last of these loaders.
+
+    Returns:
+        The result; None if the examples are not known.
+    """
     same = [s for s in sources if s["base"] == evaluated["base"] and _members(s) is not None]
-    mine = _members(evaluated)
-    if same and mine is not None:
+    members_evaluated = _members(evaluated)
+    if same and members_evaluated is not None:
         # Sets of indices are the bits of Python integers: their union and intersection are single operations.
         sets = [(s, _members(s) or 0) for s in same]
         union = 0
         for _, members in sets:
             union |= members
-        common = mine & union
+        common = members_evaluated & union
         tested = set(history.rows_of(evaluated))
         copies = len({n for s in same for n in history.rows_of(s) if n in tested})
-        fold = [s for s, members in sets if members & mine and s["at"] == current["at"]]
-        disjoint = current in same and not (_members(current) or 0) & mine
+        overlapping = [(s, members) for s, members in sets if members & members_evaluated]
+        disjoint = current in same and not (_members(current) or 0) & members_evaluated
         return Overlap(
             common=common.bit_count(),
-            evaluated=mine.bit_count(),
-            is_partial=common != mine and all(members & ~mine for _, members in sets if members & mine),
-            is_from_earlier_fold=bool(fold) and disjoint,
+            evaluated=members_evaluated.bit_count(),
+            is_partial=common != members_evaluated and all(members & ~members_evaluated for _, members in overlapping),
+            is_from_earlier_fold=disjoint and any(s["at"] == current["at"] for s, _ in overlapping),
             copies=copies if 5 * copies > len(tested) >= 8 else 0,
-            is_in_every_source=len(same) == len(sources) and all(mine & ~members == 0 for _, members in sets),
+            is_in_every_source=len(same) == len(sources) and not any(members_evaluated & ~m for _, m in sets),
         )
     listed = {s["loader"]: history.rows[s["data"]] for s in sources if s["data"] in history.rows}
     if not listed or len(listed) < len(sources) or evaluated["data"] not in history.rows:
@@ -359,6 +385,7 @@ def _overlap(history: LoaderHistory, evaluated: Event, sources: list[Event], cur
     samples = [[n for n in event["prints"] if n % divisor == 0] for event in rows]
     tested, parts = set(samples[0]), dict(zip(listed, map(set, samples[1:]), strict=True))
     counts = Counter(n for part in samples[1:] for n in part)
+    # Rows that are equal by chance: see `_compare_restarts`.
     pairs = sum(count * (count - 1) / 2 for count in counts.values())
     total = sum(counts.values())
     if len(tested) < 8 or len(counts) < 8:
@@ -391,11 +418,22 @@ def _judge_overlap(
     history: LoaderHistory,
     record: Record,
 ) -> None:
+    """Judge an evaluation by its overlap with earlier training.
+
+    Args:
+        loader: The loader of the evaluation.
+        overlap: The result of the comparison.
+        is_alone: Whether all other evaluations of the model have examples that were trained on.
+        is_measured: Whether the evaluation computes a mean or a sum of losses, or is the only evaluation.
+        trains: The numbers of the loaders that the model was trained on.
+        history: The loaders of the process.
+        record: The record of the claim.
+    """
     if not overlap.common and overlap.copies:
         record.hint(
             loader["made_at"],
             f"{overlap.copies} of {overlap.evaluated} evaluated examples are equal to training examples",
-            "remove duplicates, and split before examples are repeated or augmented",
+            "remove duplicates, and split the data before examples are repeated or augmented",
         )
     if not overlap.common:
         return
@@ -425,6 +463,7 @@ def _judge_overlap(
 
 
 def _histories(run: Run) -> Iterable[tuple[LoaderHistory, set[int]]]:
+    """Yield the loaders and passes of every process, and the numbers of the loaders that train."""
     for process in run.processes:
         yield history_of(process), training_loaders(process)
 
@@ -441,15 +480,15 @@ def workers_draw_different_numbers(run: Run, record: Record) -> None:
     """
     for process in run.processes:
         history, trains = history_of(process), training_loaders(process)
-        together = [{one.begin["n"] for one in passes} for passes in _trainings(process, history)]
+        together = [{pass_.begin["n"] for pass_ in passes} for passes in _trainings(process, history)]
         earlier: dict[tuple[object, ...], int] = {}
-        for one in history.passes:
-            if one.loader["loader"] not in trains:
+        for pass_ in history.passes:
+            if pass_.loader["loader"] not in trains:
                 continue
-            # By worker and batch: fingerprints of the generators' states. A generator that one batch does not change is
-            # not used, and says nothing.
+            # By worker and batch: fingerprints of the states of the generators. A generator whose state does not change
+            # in one batch is not used, and is left out.
             states: dict[int, dict[int, dict[str, int]]] = defaultdict(dict)
-            for event in one.workers:
+            for event in pass_.workers:
                 if "states" in event:
                     states[event["worker"]][event["batch"]] = event["states"]
             drawn: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
@@ -467,16 +506,16 @@ def workers_draw_different_numbers(run: Run, record: Record) -> None:
                 counts = Counter(draws.values())
                 if counts and max(counts.values()) > 1:
                     seen = f"{max(counts.values())} workers draw the same random numbers from {name} in one pass"
-                    add = record.hint if one.loader["iterable"] else record.falsify
-                    add(one.loader["made_at"], seen, right)
+                    add = record.hint if pass_.loader["iterable"] else record.falsify
+                    add(pass_.loader["made_at"], seen, right)
                     continue
                 for worker, state in draws.items():
-                    key = (one.loader["data"], one.begin["at"], name, worker, state)
-                    both = {one.begin["n"], earlier.setdefault(key, one.begin["n"])}
+                    key = (pass_.loader["data"], pass_.begin["at"], name, worker, state)
+                    both = {pass_.begin["n"], earlier.setdefault(key, pass_.begin["n"])}
                     if len(both) == 2 and any(both <= training for training in together):
                         seen = f"worker {worker} draws the same random numbers from {name} in two passes"
-                        add = record.falsify if one.loader["random"] and not one.loader["iterable"] else record.hint
-                        add(one.loader["made_at"], seen, right)
+                        add = record.falsify if pass_.loader["random"] and not pass_.loader["iterable"] else record.hint
+                        add(pass_.loader["made_at"], seen, right)
 
 
 @claim("TR-DATA-004", "no stream was read by several workers")
@@ -489,11 +528,11 @@ def streams_are_divided_over_workers(run: Run, record: Record) -> None:
     for process in run.processes:
         history = history_of(process)
         used = training_loaders(process) | {forward["loader"] for forward, _ in process.evaluations}
-        for one in history.passes:
-            if not one.loader["iterable"] or one.loader["loader"] not in used:
+        for pass_ in history.passes:
+            if not pass_.loader["iterable"] or pass_.loader["loader"] not in used:
                 continue
             rows: dict[int, list[int]] = defaultdict(list)
-            for event in sorted(one.workers, key=lambda event: event["batch"]):
+            for event in sorted(pass_.workers, key=lambda event: event["batch"]):
                 rows[event["worker"]] += event.get("rows", [])
             record.tried += len(rows) if len(rows) > 1 else 0
             for a, b in combinations(rows.values(), 2):
@@ -507,15 +546,15 @@ def streams_are_divided_over_workers(run: Run, record: Record) -> None:
                     seen = (
                         f"{len(rows)} workers yield the same examples: the first {count} rows of two workers are equal"
                     )
-                    record.falsify(one.loader["made_at"], seen, right)
+                    record.falsify(pass_.loader["made_at"], seen, right)
                 elif set(a) == set(b):
                     seen = f"two of {len(rows)} workers yield the same {len(a)} examples, in another order"
-                    record.hint(one.loader["made_at"], seen, right)
+                    record.hint(pass_.loader["made_at"], seen, right)
 
 
 @claim("TR-DATA-005", "no data set that stores its examples as tensors was read twice in the training process")
 def reading_changes_no_example(run: Run, record: Record) -> None:
-    """LoaderHistory an example for the second time changes it in storage, and the changed example is in the batch.
+    """Reading an example for the second time changes it in storage, and the changed example is in the batch.
 
     Only the first read fills a cache. A dictionary with entries for fewer than a quarter of the examples does not count
     as a cache, since it may contain buffers. Counters, priorities and memories beside the examples are not inputs.
@@ -523,31 +562,32 @@ def reading_changes_no_example(run: Run, record: Record) -> None:
     """
     for history, trains in _histories(run):
         whole: dict[tuple[object, ...], int] = Counter()
-        for one in history.passes:
-            if one.end is None or one.loader["loader"] not in trains:
+        for pass_ in history.passes:
+            if pass_.end is None or pass_.loader["loader"] not in trains:
                 continue
-            key = (one.loader["data"], one.begin["at"])
+            key = (pass_.loader["data"], pass_.begin["at"])
             whole[key] += 1
-            compared, changed = one.end["stored"]
+            compared, changed = pass_.end["stored"]
             if whole[key] == 1 or not compared:
                 continue
             record.tried += compared
             if changed:
                 record.falsify(
-                    one.loader["made_at"],
-                    f"in pass {whole[key]}, {one.loader['dataset']}.__getitem__ changes its stored tensors: {changed} "
-                    f"of {compared} compared examples; the changes accumulate over the epochs",
-                    "do not change it in place: write x = x + noise, not x += noise, or x = self.x[index].clone()",
+                    pass_.loader["made_at"],
+                    f"in pass {whole[key]}, {pass_.loader['dataset']}.__getitem__ changes the stored tensors of "
+                    f"{changed} of {compared} compared examples; the changes accumulate over the epochs",
+                    "do not change stored tensors in place: write x = x + noise, not x += noise, or x = "
+                    "self.x[index].clone()",
                 )
                 break
 
 
-@claim("TR-DATA-006", "no pass over a data loader was whole")
+@claim("TR-DATA-006", "no pass over a data loader was completed")
 def every_example_is_read(run: Run, record: Record) -> None:
     """A sampler by weights has fewer weights than there are examples, so it never draws the last examples.
 
-    Everything else may be intended: missing or repeated examples of a user-defined sampler, a dropped last batch, and
-    repeated examples on ranks in an evaluation.
+    All other cases may be intended, and are hints: missing or repeated examples of a user-defined sampler, a dropped
+    last batch, an evaluation with replacement, and repeated examples on ranks in an evaluation.
     """
     for process in run.processes:
         history = history_of(process)
@@ -569,11 +609,11 @@ def every_example_is_read(run: Run, record: Record) -> None:
             if not ends:
                 continue
             end = ends[-1]
-            # One pass of the last loader is described; the branches go from the most specific fact to the most general.
+            # At most one hint for a loader, about its last whole pass: the most specific branch comes first.
             missing = size - (end["distinct"] or size)
             repeated = end["rows"] - (end["distinct"] or end["rows"])
             dropped = size - end["rows"] if loader["drop_last"] and end["order"] is not None else 0
-            # In a new order, every pass may leave out other examples, such as an incomplete last batch.
+            # If the order changes, every pass may leave out other examples, such as an incomplete last batch.
             same = len({e["distinct"] for e in ends}) == 1
             varies = missing <= size // 10 and number in trains and len({e["order"] for e in ends}) == len(ends)
             if loader["random"] is None and len(ends) > 1 and same and missing > 0 and not varies:
@@ -628,24 +668,25 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
         mixing = {event["model"] for event in probes if event["others"] > MIXED}
         in_time = {forward["loader"] for forward, _ in process.training_forwards if forward["model"] in mixing}
         passes: Counter[tuple[object, ...]] = Counter()
-        for one in history.passes:
-            labels = one.end["labels"] if one.end is not None else None
-            if labels is None or one.loader["loader"] not in trains or labels["batches"] < 4 or labels["distinct"] < 2:
+        for pass_ in history.passes:
+            loader, begin, end = pass_.loader, pass_.begin, pass_.end
+            labels = end["labels"] if end is not None else None
+            if labels is None or loader["loader"] not in trains or labels["batches"] < 4 or labels["distinct"] < 2:
                 continue
             record.tried += labels["batches"]
             if labels["sorted"] and 2 * labels["one_label"] > labels["batches"]:
-                passes[one.loader["data"], one.begin["at"]] += 1
-                again = passes[one.loader["data"], one.begin["at"]] > 1
-                plain = one.loader["sampler"] == "SequentialSampler" and not one.loader["iterable"]
+                passes[loader["data"], begin["at"]] += 1
+                again = passes[loader["data"], begin["at"]] > 1
+                plain = loader["sampler"] == "SequentialSampler" and not loader["iterable"]
                 # If a step takes the gradient of a whole epoch, the order does not matter.
-                often = 2 * sum(one.begin["n"] < n < one.end["n"] for n in steps) >= labels["batches"] if one.end else 0
-                sure = again and plain and often and one.loader["batch"] in scored and labels["distinct"] > 2
-                sure = sure and one.loader["loader"] not in in_time
+                often = end is not None and 2 * sum(begin["n"] < n < end["n"] for n in steps) >= labels["batches"]
+                sure = again and plain and often and loader["batch"] in scored and labels["distinct"] > 2
+                sure = sure and loader["loader"] not in in_time
                 add = record.falsify if sure else record.hint
                 add(
-                    one.loader["made_at"],
+                    loader["made_at"],
                     f"{labels['one_label']} of {labels['batches']} batches have a single label: the examples are "
-                    "sorted by label and not shuffled" + ("; every epoch starts with the first label" if again else ""),
+                    "sorted by label and not shuffled" + ("; every epoch begins with the same label" if again else ""),
                     "DataLoader(..., shuffle=True)",
                 )
 
@@ -679,7 +720,7 @@ def samplers_know_the_number_of_ranks(run: Run, record: Record) -> None:
                 )
 
 
-@claim("TR-DATA-009", "no loader was evaluated in two whole passes of one order")
+@claim("TR-DATA-009", "no evaluation has read a loader twice, completely and in the same order")
 def evaluations_see_the_same_values(run: Run, record: Record) -> None:
     """The same examples have other values in the next evaluation, such as after random augmentation.
 
@@ -689,15 +730,15 @@ def evaluations_see_the_same_values(run: Run, record: Record) -> None:
         history = history_of(process)
         evaluates = {forward["loader"] for forward, _ in process.evaluations} - training_loaders(process)
         orders: dict[tuple[object, ...], int] = {}
-        for one in history.passes:
-            end = one.end
-            if end is None or one.loader["loader"] not in evaluates or end["order"] is None or end["content"] is None:
+        for pass_ in history.passes:
+            end = pass_.end
+            if end is None or pass_.loader["loader"] not in evaluates or end["order"] is None or end["content"] is None:
                 continue
-            key = (one.loader["data"], one.begin["at"], end["order"])
+            key = (pass_.loader["data"], pass_.begin["at"], end["order"])
             record.tried += key in orders
             if orders.setdefault(key, end["content"]) != end["content"]:
                 record.hint(
-                    one.loader["made_at"],
+                    pass_.loader["made_at"],
                     f"the same {end['rows']} examples have different values in two evaluations: they are augmented at "
                     "random",
                     "evaluate without augmentation; both parts of a random_split have the transform of the data set",
@@ -708,15 +749,15 @@ def evaluations_see_the_same_values(run: Run, record: Record) -> None:
 def every_epoch_has_batches(run: Run, record: Record) -> None:
     """Passes over a loader that was read before have no batch.
 
-    A single empty pass is a hint: it may be the end of a loop over a stream. So are empty passes after two or more
-    whole ones, since an iterator is used up by the first: the data set may select examples, and at times none.
+    A single empty pass is a hint: it may be the end of a loop over a stream. Empty passes after two or more whole ones
+    are a hint, too: the first pass would have used up an iterator, so the data set may select examples, at times none.
     """
     for process in run.processes:
         history = history_of(process)
         used = training_loaders(process) | {forward["loader"] for forward, _ in process.evaluations}
         for number in used & set(history.loaders):
             loader = history.loaders[number]
-            record.tried += sum(one.loader is loader for one in history.passes)
+            record.tried += sum(pass_.loader is loader for pass_ in history.passes)
             empty = [event for event in process.of("pass_empty") if event["loader"] == number]
             if empty:
                 whole = [p for p in history.passes if p.loader is loader and p.end is not None and p.end["batches"]]
@@ -741,18 +782,18 @@ def training_reads_more_than_the_first_batch(run: Run, record: Record) -> None:
         evaluated = {p.loader["loader"] for p in history.passes if p.end is not None} - trains
         for number in trains & set(history.loaders):
             loader = history.loaders[number]
-            passes = [one for one in history.passes if one.loader is loader]
+            passes = [pass_ for pass_ in history.passes if pass_.loader is loader]
             if loader["random"] is not False:
                 continue
             record.tried += 1
             # The last pass may still be running when the trace ends, so one pass may be neither whole nor left.
-            left = [one.left for one in passes if one.left is not None and one.left["batches"] == 1]
+            left = [pass_.left for pass_ in passes if pass_.left is not None and pass_.left["batches"] == 1]
             orders = {event["order"] for event in left}
             rows = left[0]["rows"] if left else 0
             if len(left) < 4 or len(left) < len(passes) - 1 or len(orders) > 1 or not rows < (loader["examples"] or 0):
                 continue
             # Libraries read one batch for their own purposes, such as a dry run, so the script itself must ask for it.
-            is_direct = all(one.begin["direct"] for one in passes)
+            is_direct = all(pass_.begin["direct"] for pass_ in passes)
             add = record.falsify if evaluated and is_direct else record.hint
             add(
                 passes[0].begin["at"],
@@ -763,7 +804,7 @@ def training_reads_more_than_the_first_batch(run: Run, record: Record) -> None:
             )
 
 
-@claim("TR-DATA-012", "no model was trained and evaluated, with a loss, on inputs that are numbers")
+@claim("TR-DATA-012", "no model was both trained and evaluated, with a loss, on floating-point inputs")
 def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) -> None:
     """Training inputs are standardized, and evaluated inputs are raw: pixels from 0 to 1 or 255, or of a larger scale.
 
@@ -785,7 +826,7 @@ def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) ->
             standard = abs(mean) < 0.3 and 0.7 < deviation < 1.4 and low < -0.5
             if not low < high:
                 continue
-            # Mean and deviation in the range 0 to 1: they are the same before and after a linear scaling of the inputs.
+            # Mean and deviation after the inputs are scaled to the range 0 to 1: a linear change does not affect them.
             place, width = (mean - low) / (high - low), deviation / (high - low)
             same = all(
                 abs((s[0] - s[2]) / (s[3] - s[2]) - place) < 0.15 * max(place, 0.2)
@@ -811,7 +852,7 @@ def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) ->
                 record.hint(first["at"], seen, right)
 
 
-@claim("TR-DATA-013", "no column of numbers was removed by transformers.Trainer of which the batch has one, too")
+@claim("TR-DATA-013", "transformers.Trainer removed no column of numbers whose name is also in the batch")
 def columns_reach_the_collator(run: Run, record: Record) -> None:
     """A column of the data set was removed before the collator, and the batch has a constant under its name.
 
@@ -843,12 +884,12 @@ def columns_reach_the_collator(run: Run, record: Record) -> None:
 def steps_draw_different_numbers(run: Run, record: Record) -> None:
     """The generator is seeded with one number before every step, or in a worker before every example.
 
-    1. In `SEEDED_STEPS` successive steps with different inputs, the forward with gradients begins and ends with the
-       same states of the generator, so noise and the masks of dropout are the same. With equal inputs, the noise may be
-       fixed on purpose. This is a hint if numbers are drawn only before the forward, without an evaluation in between:
-       they may be a fixed projection.
-    2. A worker sets a seed in every batch, and has the same state after each of them, but had another one before. A
-       fixed augmentation would be seeded with the number of the example, and the states would differ. This is a hint,
+    1. In five successive steps (`SEEDED_STEPS`) with different inputs, the forward with gradients begins and ends with
+       the same states of the generator, so noise and the masks of dropout are the same. With equal inputs, the noise
+       may be fixed on purpose. This is a hint if numbers are drawn only before the forward, without an evaluation in
+       between: they may be a fixed projection.
+    2. A worker sets a seed in every batch, and has the same state after every batch, but another one before the first.
+       A fixed augmentation would be seeded with the number of the example, and the states would differ. This is a hint,
        since all examples may share one permutation of their features.
     """
     for _, _, windows in windows_of(run):
@@ -874,10 +915,10 @@ def steps_draw_different_numbers(run: Run, record: Record) -> None:
                 )
                 break
     for history, trains in _histories(run):
-        for loader_pass in history.passes:
+        for pass_ in history.passes:
             events: dict[int, list[Event]] = defaultdict(list)
-            for event in loader_pass.workers:
-                if "states" in event and loader_pass.loader["loader"] in trains:
+            for event in pass_.workers:
+                if "states" in event and pass_.loader["loader"] in trains:
                     events[event["worker"]].append(event)
             for worker, (begin, *later) in events.items():
                 record.tried += len(later) > 2
@@ -889,7 +930,7 @@ def steps_draw_different_numbers(run: Run, record: Record) -> None:
                     is_used = all(name in event.get("drawn", ()) for event in later)
                     if len(ends) == 1 and begin["states"][name] not in ends and is_seeded and is_used:
                         record.hint(
-                            loader_pass.loader["made_at"],
+                            pass_.loader["made_at"],
                             f"worker {worker} has the same state of {name} after each of {len(later)} batches: the "
                             "generator is seeded for every example, so all examples get the same random numbers",
                             "do not seed generators in the data set, or seed them with the number of the example",

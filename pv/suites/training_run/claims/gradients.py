@@ -11,7 +11,7 @@ from pv.suites.training_run.run import Event, Pass, Process, Run, Window
 
 
 @claim("TR-GRAD-001", "no optimizer took two steps with backward passes", premises=("TR-RANK-003",))
-def cleared_between_steps(run: Run, record: Record) -> None:
+def gradients_are_cleared_between_steps(run: Run, record: Record) -> None:
     """The gradient of a step contains backward passes that an earlier step has applied already.
 
     A script that keeps a part of its gradients on purpose, such as a decayed sum, changes the gradients itself. Version
@@ -36,8 +36,9 @@ def cleared_between_steps(run: Run, record: Record) -> None:
 
 
 def _judge_master_weights(record: Record, process: Process, optimizer: int, windows: list[Window]) -> None:
-    """Judge whether gradients that are copied to master weights are new in every step."""
+    """Judge whether the gradients that a script copies to master weights are cleared between the steps."""
     pairs = [(a, b) for a, b in pairwise(windows) if _is_copy(a) and _is_copy(b) and not b.passes]
+    # By step: its first backward pass whose gradients are copied.
     firsts = [
         (
             window,
@@ -59,16 +60,18 @@ def _judge_master_weights(record: Record, process: Process, optimizer: int, wind
 
 
 def _is_copy(window: Window) -> bool:
+    """Return whether the gradients of a step are a multiple of the gradients of a model's weights."""
     residual = window.event.get("copied", [math.inf])[0]
     return is_finite(residual) and residual < 0.02
 
 
 def _copies(event: Event, optimizer: int) -> bool:
+    """Return whether a backward pass reaches weights whose gradients are copied into an optimizer."""
     return str(optimizer) in event.get("copied", {})
 
 
 @claim("TR-GRAD-002", "no optimizer took two steps with backward passes")
-def own_backward_pass(run: Run, record: Record) -> None:
+def gradients_are_applied_once(run: Run, record: Record) -> None:
     """There is no backward pass before a step, and its gradient has exactly the norm of the previous step.
 
     A gradient that is computed in another way (autograd.grad, NumPy, a CUDA graph) has another norm.
@@ -76,16 +79,16 @@ def own_backward_pass(run: Run, record: Record) -> None:
     for _process, _optimizer, windows in windows_of(run):
         if not any(window.passes for window in windows):
             continue
-        rest = [window for window in windows if window.event["gradients"] and not window.modified]
-        record.tried += len(rest)
+        applied = [window for window in windows if window.event["gradients"] and not window.modified]
+        record.tried += len(applied)
         # The norms of two gradients are equal to the last bit only if the gradients are the same.
         same = {id(w) for before, w in pairwise(windows) if w.event["norm"] == before.event["norm"] and w.event["norm"]}
-        wrong = [window for window in rest if not window.passes and id(window) in same]
+        wrong = [window for window in applied if not window.passes and id(window) in same]
         if wrong:
             record.falsify(
                 wrong[0].at,
                 f"step {wrong[0].step} applies the same gradient as the step before: there is no backward pass between "
-                f"them ({len(wrong)} of {len(rest)} steps)",
+                f"them ({len(wrong)} of {len(applied)} steps)",
                 "call optimizer.step() once for each gradient",
             )
 
@@ -95,6 +98,7 @@ def gradients_arrive(run: Run, record: Record) -> None:
     """All gradients are missing or 0 at a step.
 
     They must have been cleared between the backward pass and the step, since a loss of 0 also has a gradient of 0.
+
     Or no parameter of an optimizer ever has a gradient, although a backward pass precedes each of its steps, and no
     other optimizer takes a step. Updates by hand beside an optimizer that serves only the schedule are ruled out: its
     parameters belong to models that run, and keep their values.
@@ -122,14 +126,14 @@ def gradients_arrive(run: Run, record: Record) -> None:
         missed = _missed_passes(process, optimizer, windows)
         record.tried += len(missed)
         if missed:
-            stated = sorted({e["at"] for e in missed})
+            lines = sorted({e["at"] for e in missed})
             record.falsify(
                 missed[0]["at"],
                 f"no parameter of the optimizer has a gradient in any of its {len(windows)} steps ({windows[0].at}), "
-                f"although backward() is called before each of them ({', '.join(stated[:3])}): the loss does not "
+                f"although backward() is called before each of them ({', '.join(lines[:3])}): the loss does not "
                 "depend on these parameters, and no weight of the optimizer changes",
                 "call backward() on the loss itself, not on a new tensor of its value, and pass the parameters of the "
-                "model that it is computed with to the optimizer",
+                "model that computes the loss to the optimizer",
             )
 
 
@@ -142,23 +146,23 @@ def _missed_passes(process: Process, optimizer: int, windows: list[Window]) -> l
     if any(window.event["gradients"] or window.event["modified"] for window in windows):
         return []
     first, last = windows[0].n, windows[-1].n
-    beside = [window for number, other in process.windows.items() if number != optimizer for window in other]
-    if any(first < window.n < last for window in beside):
+    others = [window for number, other in process.windows.items() if number != optimizer for window in other]
+    if any(first < window.n < last for window in others):
         return []
     passes = [event for event in process.of("backward") if event["n"] < last]
-    between = [[event for event in passes if one.n < event["n"] < two.n] for one, two in pairwise(windows)]
+    between = [[event for event in passes if a.n < event["n"] < b.n] for a, b in pairwise(windows)]
     return [event for group in between for event in group] if all(between) else []
 
 
 @claim("TR-GRAD-004", "no optimizer step followed a backward pass", premises=("TR-GRAD-001", "TR-GRAD-003"))
-def none_thrown_away(run: Run, record: Record) -> None:
+def every_gradient_is_used(run: Run, record: Record) -> None:
     """Gradients of backward passes are cleared before a step uses them.
 
     Some scripts compute a gradient only to measure it, and the backward pass of a generator leaves gradients in its
     discriminator. Two cases falsify the claim; all others are hints:
 
-    1. The loss is divided by the number of backward passes per step from one line, which means their mean, but the step
-       uses one of them, and the script does not change the gradients itself.
+    1. The loss is divided by the number of backward passes per step, all from one line, so a mean over them is
+       intended, but the step uses only one of them, and the script does not change the gradients itself.
     2. In several epochs, the last micro-batches do not fill a step, and their gradients are cleared. A schedule that is
        planned for the number of steps shows that they are dropped on purpose, as by drop_last.
     """
@@ -166,7 +170,7 @@ def none_thrown_away(run: Run, record: Record) -> None:
         used = {p.n for group in process.windows.values() for window in group for p in window.passes}
         reaching = [e for e in process.of("backward") if str(optimizer) in e["reached"] and e["n"] < windows[-1].n]
         record.tried += len(reaching)
-        # Equal version counters of the parameters: no step of any kind came between this pass and the next one.
+        # Equal version counters of the parameters: no step, by an optimizer or by hand, came between the two passes.
         lost = [
             event
             for event, following in pairwise(reaching)
@@ -196,10 +200,10 @@ def none_thrown_away(run: Run, record: Record) -> None:
 
 
 def _rests_of_epochs(process: Process, windows: list[Window], lost: list[Event]) -> list[list[Event]]:
-    """Return lost backward passes by epoch if they are the rest of each epoch that does not fill a step; else [].
+    """Return lost backward passes by epoch if they are the last ones of each epoch and do not fill a step; else [].
 
-    All steps have the same number of passes, at the same line and with batches of the same loader. Otherwise a lost
-    pass may be one that only measures a gradient.
+    All steps must have the same number of passes, at the same line and with batches of the same loader. Otherwise a
+    lost pass may be one that only measures a gradient.
     """
     steps = [window for window in windows if window.passes]
     places = {(backward.at, backward.loader) for window in steps for backward in window.passes}
@@ -222,10 +226,10 @@ def _rests_of_epochs(process: Process, windows: list[Window], lost: list[Event])
 
 
 def _divided_by(windows: list[Window], reaching: list[Event]) -> int:
-    """Return the number of backward passes per step, in most steps, if the loss of each is divided by this number.
+    """Return the number of backward passes per step, in most steps, if the loss of each pass is divided by this number.
 
-    Return 0 if the number is 1, if the passes are at several lines, if the weight of the loss is another one or not
-    known, or if the script has written the gradients, such as a sum that it has collected.
+    Return 0 if the number is 1, if the passes are at several lines, if the loss has another weight or an unknown one,
+    or if the script has written the gradients itself, such as a sum over passes.
     """
     counts = []
     for before, window in pairwise(windows):
@@ -241,10 +245,10 @@ def _divided_by(windows: list[Window], reaching: list[Event]) -> int:
 
 
 @claim("TR-NAN-001", "no gradient was applied", premises=("TR-SCALE-001",))
-def finite_gradients(run: Run, record: Record) -> None:
+def applied_gradients_are_finite(run: Run, record: Record) -> None:
     """An infinite or NaN gradient was applied. The weights show that the optimizer did not skip the step.
 
-    Or a step with a finite gradient, after a step that left finite weights, makes weights NaN or infinite.
+    Or a step with a finite gradient makes finite weights NaN or infinite.
     """
     for _process, _optimizer, windows in windows_of(run):
         last: float | None = None
@@ -305,7 +309,7 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
 
         for critic, generator in permutations(process.windows, 2):
             # Every ordered pair of optimizers is tried as critic and generator; `from_graph` marks generated inputs.
-            games, wrong = 0, []
+            compared, wrong = 0, []
             for window in process.windows[generator]:
                 last = window.passes[-1] if window.passes else None
                 if last is None or reached[last.n] != {critic, generator} or (critic, last.n) in used:
@@ -317,7 +321,7 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
                     data, fake = (pulls(step.passes, generated, model) for generated in (False, True))
                     # If the critic's loss does not reach the generator, generated samples are detached.
                     mine = pulls([last], True, model)
-                    games += bool(mine and data)
+                    compared += bool(mine and data)
                     # The critic pulls its outputs for data and for generated samples apart: opposite signs of the
                     # gradients. The generator pulls the latter against the critic.
                     apart = data and fake and mine and max(data) * max(fake) < 0 and min(data) * min(fake) < 0
@@ -325,7 +329,7 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
                     shared = {p.n for p in window.passes[:-1]} & {p.n for p in step.passes}
                     if against and shared:
                         wrong.append((window, step, max(fake), max(mine)))
-            record.tried += games
+            record.tried += compared
             if len(wrong) >= 3 and 2 * len(wrong) >= len(process.windows[generator]):
                 window, step, fake_pull, pull = wrong[0]
                 record.falsify(
@@ -362,9 +366,8 @@ def samples_carry_gradients(run: Run, record: Record) -> None:
             add = record.falsify if source["arrived"] and prior else record.hint
             add(
                 source["sampled_at"],
-                f"{source['kind']}.sample() has no gradient with respect to the parameters of the distribution "
-                f"constructed at {source['at']}: {source['used']} backward passes through layers that use the sample "
-                "end there"
+                f"{source['kind']}.sample() gives no gradient to the parameters of the distribution constructed at "
+                f"{source['at']}: {source['used']} backward passes through layers that use the sample end there"
                 + ("; the parameters get a gradient only from another term of the loss" if source["arrived"] else ""),
                 "call rsample(), or use log_prob() of the sample in the loss",
             )
@@ -372,7 +375,7 @@ def samples_carry_gradients(run: Run, record: Record) -> None:
 
 @claim("TR-GRAD-007", "no loss of torch.nn.functional was computed in four backward passes")
 def every_loss_is_used(run: Run, record: Record) -> None:
-    """One line computes losses of several batches, and only the last loss gets a backward pass.
+    """Before a backward pass, one line computes losses of several batches, and only the last loss gets a gradient.
 
     A loss that is selected among candidates, or skipped, is not the last one every time, or the number of losses
     varies. Losses of one batch at several depths have the same inputs. All losses but the last must have been freed
@@ -389,8 +392,8 @@ def every_loss_is_used(run: Run, record: Record) -> None:
                 *before, last = [loss["gone"] for loss in rows] or [False]
                 overwritten = all(before) and not last and len(inputs) == len(rows) and event["reached"]
                 calls = Counter(process.forwards[n]["model"] for n in event["forwards"] if n in process.forwards)
-                shown = any(loss["shown"] for loss in rows) or max(calls.values(), default=0) > 1
-                passes[key, at].append((len(before) if overwritten else 0, shown, event))
+                is_unsure = any(loss["shown"] for loss in rows) or max(calls.values(), default=0) > 1
+                passes[key, at].append((len(before) if overwritten else 0, is_unsure, event))
         for (_, at), rows_of in passes.items():
             examined = rows_of[:EXAMINED_PASSES]
             if len(examined) < 4:
@@ -399,11 +402,11 @@ def every_loss_is_used(run: Run, record: Record) -> None:
             ((count, times),) = Counter(count for count, *_ in examined).most_common(1)
             # By chance, the last of `count + 1` losses would be used `times` times with probability (count + 1)^-times.
             if count and times >= 4 and 5 * times >= 4 * len(examined) and (count + 1) ** times >= 200:
-                add = record.hint if any(shown for _, shown, _ in examined) else record.falsify
+                add = record.hint if any(is_unsure for _, is_unsure, _ in examined) else record.falsify
                 add(
                     at,
                     f"before {times} of {len(examined)} backward passes this line computes {count + 1} losses, of "
-                    f"different inputs: the pass at {examined[-1][-1]['at']} takes the last, and {count} are "
+                    f"different inputs: the pass at {examined[-1][-1]['at']} takes the last loss, and {count} are "
                     "overwritten without a gradient",
                     "call backward() on every loss, inside the loop, or add them up first",
                 )

@@ -1,5 +1,6 @@
 """Claims about the operands of loss functions."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -8,7 +9,7 @@ from pv.suites.training_run.run import Event, Process, Run
 
 
 def _operands(run: Run) -> Iterator[tuple[str, str, Event]]:
-    """Yield line, function and the facts of the first call of every line."""
+    """Yield the line, the function and the recorded facts of the first call at every line."""
     for process in run.processes:
         for event in process.of("backward", "evaluation_loss", "operands"):
             for loss in event["losses"] if event["event"] == "backward" else [event]:
@@ -23,7 +24,7 @@ LINEAR = ("Addmm", "Mm", "Bmm", "Linear", "UnsafeView")
 
 
 @claim("TR-LOSS-001", "no cross-entropy of logits was seen")
-def logits_are_logits(run: Run, record: Record) -> None:
+def inputs_are_logits(run: Run, record: Record) -> None:
     """A cross-entropy gets the output of a softmax, a sigmoid or a ReLU as its logits.
 
     The `grad_fn` of the input shows that its last operation is the softmax. No correct program computes the softmax of
@@ -58,11 +59,12 @@ def logits_are_logits(run: Run, record: Record) -> None:
 
 
 @claim("TR-LOSS-002", "no loss of log-probabilities was seen")
-def log_probabilities_are(run: Run, record: Record) -> None:
+def inputs_are_log_probabilities(run: Run, record: Record) -> None:
     """`nll_loss`, `kl_div` or `ctc_loss` gets logits or probabilities in place of log-probabilities.
 
     Unnormalized log-likelihoods may be intended, but scores of a linear layer are not log-likelihoods. Scores are
-    correct if another term of the loss contains the normalizer: the gradients of the classes then sum to 0.
+    correct if another term of the loss contains the normalizer (the logarithm of the sum of their exponentials): the
+    gradients of the classes then sum to 0.
     Probabilities over the columns of `kl_div` may be intended (retrieval in both directions, relations between
     examples). This is ruled out if a cross-entropy has classes in these columns, and no `kl_div` of the run has rows
     that sum to 1.
@@ -75,22 +77,22 @@ def log_probabilities_are(run: Run, record: Record) -> None:
         if function in ("nll_loss", "kl_div", "ctc_loss") and "log_sum_exp" in facts:
             record.tried += 1
             operation = facts["made_by"]
-            # Half precision explains less than 1 % of a sum of probabilities.
-            off = facts["log_sum_exp"] > 1e-2
-            alone = not facts.get("gradients_cancel", function != "ctc_loss")
-            # Of classes that are selected from log-probabilities, neither rows nor columns sum to 1.
+            # Half precision changes a sum of probabilities by less than 1 %.
+            is_unnormalized = facts["log_sum_exp"] > 1e-2
+            has_no_normalizer = not facts.get("gradients_cancel", function != "ctc_loss")
+            # If some classes are selected from log-probabilities, neither rows nor columns sum to 1.
             columns = facts.get("log_sum_exp_of_columns", 1.0) < 1e-3 and operation.startswith("LogSoftmax")
             if function == "kl_div":
                 columns = columns and not by_rows and facts["shapes"][0] in classes
-            if off and columns:
+            if is_unnormalized and columns:
                 sums = "time or the examples" if function == "ctc_loss" else "the examples of the batch"
                 record.falsify(
                     at,
                     f"the probabilities that {function} gets sum to 1 over {sums}, not over the classes: log_softmax "
-                    "was taken over the wrong dimension",
+                    "was applied over the wrong dimension",
                     f"log_softmax(scores, dim={-1 if function == 'ctc_loss' else 1})",
                 )
-            elif off and alone and (operation.startswith(LINEAR) or operation.startswith("Softmax")):
+            elif is_unnormalized and has_no_normalizer and operation.startswith((*LINEAR, "Softmax")):
                 kind = "probabilities" if operation.startswith("Softmax") else "scores of a linear layer"
                 record.falsify(
                     at,
@@ -98,7 +100,7 @@ def log_probabilities_are(run: Run, record: Record) -> None:
                     f"exp({facts['log_sum_exp']:.3g}), not to 1",
                     "apply log_softmax to the scores",
                 )
-            elif off:
+            elif is_unnormalized:
                 record.hint(
                     at,
                     f"the input of {function} is not normalized: the exponentials of a row sum to "
@@ -108,7 +110,8 @@ def log_probabilities_are(run: Run, record: Record) -> None:
             if facts.get("lowest_target", 0) < 0:
                 record.falsify(
                     at,
-                    f"the target of kl_div has the element {facts['lowest_target']:.3g}, which is no probability",
+                    f"the target of kl_div has a negative element, {facts['lowest_target']:.3g}, so it has no "
+                    "probabilities",
                     "pass probabilities as the target, or log_target=True for log-probabilities",
                 )
 
@@ -117,9 +120,9 @@ def log_probabilities_are(run: Run, record: Record) -> None:
 def operands_have_one_shape(run: Run, record: Record) -> None:
     """[N, 1] and [N] are broadcast to N x N differences. Equal sizes rule out one target for all predictions.
 
-    All pairs are intended if both have the same number of dimensions, the prediction was unsqueezed, or no mean is
-    taken. In a handwritten mean of squares or absolute values of differences, no pair may have a weight, and there must
-    be no differences between predictions, as in an energy distance.
+    All pairs may be intended, and give a hint, if both operands have the same number of dimensions, the prediction was
+    unsqueezed, or no mean is taken. In a handwritten mean of squares or absolute values of differences, no pair may
+    have a weight, and there must be no differences between predictions, as in an energy distance.
     """
     for at, function, facts in _operands(run):
         if function == "difference":
@@ -135,14 +138,14 @@ def operands_have_one_shape(run: Run, record: Record) -> None:
                 )
         if function in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
             record.tried += 1
-            # [N, 1] and [N] have equally many elements and broadcast to N x N.
-            one, two = facts["shapes"]
-            if "broadcast" in facts and _size(one) == _size(two) < facts["broadcast"]:
+            # [N, 1] and [N] have equal numbers of elements, and broadcast to N x N.
+            prediction, target = facts["shapes"]
+            if "broadcast" in facts and math.prod(prediction) == math.prod(target) < facts["broadcast"]:
                 add = record.hint if facts["pairs"] else record.falsify
                 add(
                     at,
-                    f"{function} broadcasts the shapes {one} and {two}: it averages {facts['broadcast']} differences, "
-                    "of every prediction with every target",
+                    f"{function} broadcasts the shapes {prediction} and {target}: it averages {facts['broadcast']} "
+                    "differences, of every prediction with every target",
                     "give both operands the same shape, for example with squeeze(-1)",
                 )
 
@@ -156,8 +159,8 @@ SIGNS = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cos
 def targets_are_in_range(run: Run, record: Record) -> None:
     """The loss is not defined for its targets. PyTorch does not check targets.
 
-    Without a reduction, targets outside of the range may mark elements that a mask leaves out later. A target of 0 of
-    `margin_ranking_loss` may be the sign of a difference, for a tie: this is a hint.
+    Without a reduction, targets outside of the range may mark elements that a mask leaves out later. For
+    `margin_ranking_loss`, a target of 0 may be the sign of a difference of 0, for a tie: this is a hint.
     """
     for at, function, facts in _operands(run):
         targets = facts.get("targets")
@@ -227,8 +230,8 @@ def flattened_in_one_order(run: Run, record: Record) -> None:
             continue
         if len(logits) != 3:
             continue
-        # [N, C, T] logits that are viewed as [N * T, C] without a transpose; where C and T divide each other, rows may
-        # be meant as blocks.
+        # Logits [N, C, T] are viewed as [N * T, C] without a transpose. If C is a multiple of T or T of C, the rows may
+        # be blocks on purpose.
         batch, middle, last = logits
         if last != classes and middle == classes and last % classes and classes % last:
             record.falsify(
@@ -262,13 +265,13 @@ def divergence_is_a_mean_of_rows(run: Run, record: Record) -> None:
                 if loss["reduction"] == "mean":
                     record.hint(
                         loss["at"],
-                        f"kl_div with reduction='mean' divides by all {_size(shapes[0])} elements, including the "
+                        f"kl_div with reduction='mean' divides by all {math.prod(shapes[0])} elements, including the "
                         f"{shapes[0][-1]} classes",
                         'reduction="batchmean"',
                     )
 
 
-@claim("TR-LOSS-007", "no loss was seen to which a number is added")
+@claim("TR-LOSS-007", "no number was added to a loss")
 def terms_have_gradients(run: Run, record: Record) -> None:
     """A term of the loss is added as a number, so its gradient is lost.
 
@@ -277,13 +280,14 @@ def terms_have_gradients(run: Run, record: Record) -> None:
     gradient and gets none in the whole run, which rules out a loss with a separate backward pass. The number must vary,
     which rules out a constant such as a flood level.
 
-    Or a derivative with respect to inputs, as in a gradient penalty or a physical residual, has no graph. No forward
-    follows before the backward pass, so the derivative is not used for an adversarial input, and the loss is a sum with
-    a constant.
+    Or a derivative with respect to inputs, as in a gradient penalty or a physical residual, has no autograd graph. No
+    forward follows before the backward pass, so the derivative is not used for an adversarial input, and the loss is a
+    sum with a constant.
     """
     for process in run.processes:
         _judge_derivatives(process, record)
         used = {loss["key"] for event in process.of("backward") for loss in event["losses"]}
+        # By line of the backward pass, and key and line of a cut value: the root, its rest, and the cut value.
         rests: dict[tuple[str, int, str], list[tuple[float, float, float]]] = defaultdict(list)
         for event in process.of("backward"):
             root = event.get("root")
@@ -293,7 +297,7 @@ def terms_have_gradients(run: Run, record: Record) -> None:
                 gradients[loss["key"]] += total * loss["value"]
             if root is None or set(root["losses"]) != set(gradients):
                 continue
-            # The part of the root's value that is not explained by the losses and their weights in its gradient.
+            # The part of the value of the root that the losses and their weights in the gradient do not explain.
             rest = (root["value"] - sum(gradients.values())) / (event["scale"] or 1.0)
             record.tried += 1
             values: dict[tuple[int, str], float] = defaultdict(float)
@@ -319,8 +323,9 @@ def terms_have_gradients(run: Run, record: Record) -> None:
                 blamed.add(root_at)
                 record.falsify(
                     at,
-                    f"in {len(rows)} backward passes, {factors[0]:.4g} times this value (first {sizes[0]:.4g}) is "
-                    "added to the loss as a plain number: the term changes the reported loss and has no gradient",
+                    f"in {len(rows)} backward passes, {factors[0]:.4g} times the value of this line ({sizes[0]:.4g} in "
+                    "the first pass) is added to the loss as a plain number: the term changes the value of the loss, "
+                    "but has no gradient",
                     "add the tensor itself, without .item(), float(), detach() or torch.tensor()",
                 )
 
@@ -337,8 +342,8 @@ def _judge_derivatives(process: Process, record: Record) -> None:
             record.falsify(
                 constant[0],
                 f"in {len(constant)} passes, torch.autograd.grad() computes a derivative with respect to inputs "
-                "without create_graph, and no forward follows before the backward pass of a loss to which a number is "
-                "added: the term of this derivative has no gradient",
+                "without create_graph, no forward follows before the backward pass, and the loss contains a plain "
+                "number: the term of this derivative has no gradient",
                 "torch.autograd.grad(..., create_graph=True)",
             )
 
@@ -359,10 +364,3 @@ def targets_have_no_blank(run: Run, record: Record) -> None:
                     "target_lengths include padding, or a class has the index of the blank",
                     "pass lengths without padding, and number the classes from 1 (blank=0)",
                 )
-
-
-def _size(shape: list[int]) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size

@@ -15,11 +15,11 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
     """A model is trained in eval mode after an evaluation.
 
     Without an evaluation, eval mode may be intended, to freeze statistics. This is ruled out if all statistics keep
-    their initial values, mean 0 and variance 1, until the end: then no layer of the model has been in training mode or
+    their initial values, mean 0 and variance 1, until the end: no layer of the model has then been in training mode, or
     has loaded statistics from a file.
 
-    Only forwards whose gradient a step used count, which excludes an attack or a calibration after the training. The
-    model must have been trained in training mode before.
+    Only forwards whose gradient a step used count, which excludes an attack or a calibration after the training. Before
+    the evaluation, the model must have been trained in training mode.
     """
     for process in run.processes:
         by_model: dict[int, list[tuple[Event, int]]] = defaultdict(list)
@@ -50,11 +50,11 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
             trained = max((f["n"] for f, _ in forwards if f["training_layers"] and f["n"] < first["n"]), default=None)
             # An evaluation may call eval() again for every batch: the first call since the training counts.
             left = [e for e in switches if trained is not None and e["n"] > trained and e["before"]]
-            unestimated = _initial_statistics(process).get(model)
-            if unestimated and len(wrong) == len(forwards) and model in _trained_networks(process):
+            initial = _initial_statistics(process).get(model)
+            if initial and len(wrong) == len(forwards) and model in _trained_networks(process):
                 seen = (
-                    f"{seen}; {unestimated} of these layers normalize by their initial statistics, mean 0 and variance "
-                    "1, which no batch has ever updated"
+                    f"{seen}; {initial} of these layers normalize by their initial statistics, mean 0 and variance 1, "
+                    "which no batch has ever updated"
                 )
                 record.falsify(
                     switches[-1]["at"] if switches else first["at"], seen, "call model.train() before the training"
@@ -66,12 +66,13 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
 
 
 def _initial_statistics(process: Process) -> dict[int, int]:
-    """Return, by model, the number of normalization layers, if all of them end with the statistics of new layers."""
+    """Return, by model, the number of normalization layers if all of them have initial statistics at the end."""
     last = {event["model"]: event for event in process.of("statistics")}
     return {model: event["layers"] for model, event in last.items() if event["initial"] == event["layers"]}
 
 
 def _trained_networks(process: Process) -> set[int]:
+    """Return the models with a parameter that had a gradient at a step."""
     return {event["model"] for event in process.of("network") if event["trained"]}
 
 
@@ -80,11 +81,10 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
     """An evaluation runs in training mode.
 
     The evaluation is a whole pass over data that is never trained on, or a separate block of forwards between steps.
-    These facts show intent, and give at most a hint:
+    In these cases training mode may be intended, and the finding is at most a hint:
 
     - MC dropout calls the model several times for one input, and keeps normalization in eval mode.
-    - A GAN is tested with the statistics of its batches. It has an optimizer whose steps do not use some model's
-      forwards.
+    - A GAN is tested with the statistics of its batches. Optimizers of different models alternate in a GAN.
     - The script has called train() since the last training.
     - Labels that a model computes for its own training are in a loader that is constructed after the pass.
     - New statistics of batch normalization (for a target domain, or an average of weights) are used by an evaluation in
@@ -125,8 +125,8 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
                 event["n"] > wrong[0][0]["n"] and event["loader"] in loaders for event in process.of("loader")
             )
             partners = _partners(process, model)
-            # Sure: a whole pass over data that is never trained on, or a partner of the model (an encoder beside its
-            # head) is in eval mode in the same block of forwards between two steps.
+            # Sure: a whole pass over data that is never trained on; or a partner of the model, such as the encoder of a
+            # head, is in eval mode in the same block of forwards between two steps.
             sure = []
             for f, loss in wrong:
                 whole = f["loader"] in ended and (loss or (not made_later and (f["dropouts"] or not is_evaluated)))
@@ -147,8 +147,8 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
             undone = [
                 f["n"] for f, _ in forwards if f["eval_layers"] and not f["training"] and last_step < f["n"] < first
             ]
-            intended = asked_training and (statistics or not undone or min(undone) > min(asked_training))
-            if _has_draws(wrong, steps) or intended or _is_adversarial(process):
+            is_intended = asked_training and (statistics or not undone or min(undone) > min(asked_training))
+            if _repeats_an_input(wrong, steps) or is_intended or _is_adversarial(process):
                 sure = []
             count = sum(f["times"] for f, _ in wrong)
             seen = (
@@ -164,6 +164,7 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
 
 
 def _has_modes(forward: Event) -> bool:
+    """Return whether the model of a forward has layers that depend on the mode."""
     return bool(forward["training_layers"] + forward["eval_layers"])
 
 
@@ -185,7 +186,10 @@ def _evaluations(process: Process) -> list[tuple[Event, bool]]:
 
 
 def _cached(process: Process) -> set[int]:
-    """Return the positions of forwards without gradients whose inputs, with others, the same step is trained on."""
+    """Return the positions of forwards without gradients whose inputs are some of those that the same step trains on.
+
+    A script that caches gradients first needs the outputs for all parts of a batch.
+    """
     ends = sorted(window.event["n"] for windows in process.windows.values() for window in windows)
     trained_on: dict[tuple[int, int], set[float]] = defaultdict(set)
     for forward, _ in process.training_forwards:
@@ -222,10 +226,10 @@ def _is_adversarial(process: Process) -> bool:
     )
 
 
-def _has_draws(forwards: list[tuple[Event, bool]], steps: list[int]) -> bool:
-    """Return whether a model gets one input several times, before the first step after its first evaluation.
+def _repeats_an_input(forwards: list[tuple[Event, bool]], steps: list[int]) -> bool:
+    """Return whether a model gets one input several times in its first block of forwards between two steps.
 
-    Later blocks may repeat an evaluation, such as the last one of a run.
+    MC dropout does so. Later blocks may repeat an evaluation, such as the last one of a run.
     """
     first = [f for f, _ in forwards if bisect(steps, f["n"]) == bisect(steps, forwards[0][0]["n"])]
     inputs = [x for f in first for x in f["inputs"]]
@@ -264,7 +268,7 @@ def _blocks(
     "TR-MODE-003", "no trained model with dropout or statistics was evaluated in eval mode", premises=("TR-MODE-002",)
 )
 def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
-    """Dropout is active in the forward of a model in eval mode.
+    """Dropout is active, or a normalization uses the batch, in the forward of a model in eval mode.
 
     The cause is a dropout function that is called without `training` (its default is True), attention with a rate that
     does not depend on the mode, or a layer in a Python list, which eval() does not reach. MC dropout passes
@@ -280,18 +284,19 @@ def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
         for event in process.of("unreached"):
             if event["model"] not in trained:
                 continue
-            layer = event["rate"] is None or event["kind"][:1].isupper()
-            layer_text = f"{event['kind']}({'' if event['rate'] is None else event['rate']})"
-            seen = (
-                f"{layer_text} drops values in {process.kinds.get(event['model'])}, although the model is in eval mode"
-            )
+            is_layer = event["rate"] is None or event["kind"][:1].isupper()
+            model = process.kinds.get(event["model"])
+            if event["rate"] is None:
+                seen = f"{event['kind']} uses the statistics of the batch in {model}, although {model} is in eval mode"
+            else:
+                seen = f"{event['kind']}({event['rate']}) drops values in {model}, although {model} is in eval mode"
             right = "keep the layer in an nn.ModuleList, so that eval() reaches it"
-            if not layer:
+            if not is_layer:
                 right = "pass training=self.training"
                 if event["kind"].startswith("scaled"):
                     right = "pass dropout_p=rate if self.training else 0.0"
-            draws = _has_draws([pair for pair in evaluations if pair[0]["model"] == event["model"]], steps)
-            if event["explicit"] or event["at"] in of_input or draws or _is_adversarial(process):
+            repeats = _repeats_an_input([pair for pair in evaluations if pair[0]["model"] == event["model"]], steps)
+            if event["explicit"] or event["at"] in of_input or repeats or _is_adversarial(process):
                 record.hint(event["at"], seen, right)
             else:
                 record.falsify(event["at"], seen, right)
@@ -314,6 +319,7 @@ def frozen_statistics_stay(run: Run, record: Record) -> None:
         events: dict[tuple[int, str], list[Event]] = defaultdict(list)
         for event in process.of("frozen_part"):
             events[event["model"], event["part"]].append(event)
+        # By line, and by whether the finding falsifies the claim: names and changes of parts; then cause and model.
         findings: dict[tuple[str, bool], list[tuple[str, float]]] = defaultdict(list)
         shown: dict[tuple[str, bool], tuple[str, int]] = {}
         for (model, part), history in events.items():
@@ -327,14 +333,15 @@ def frozen_statistics_stay(run: Run, record: Record) -> None:
                 continue
             first = moving[0]
             undone, last = first["asked_eval"], first["last"]
-            # The script called eval() on the part; a later call on an enclosing module set it back, before any forward.
+            # The script called eval() on the part; a later call on an enclosing module undid this before any forward,
+            # or after other parts were trained while the part was in eval mode.
             is_undone = (
                 undone
                 and last["training"]
                 and not first["asked_training"]
                 and (undone["forwards"] == last["forwards"] or not history[0]["training"])
             )
-            # No call ever reached the part, and the evaluated model uses the statistics that moved.
+            # No call ever reached the part, and the evaluated model uses the statistics that have changed.
             is_default = (
                 not any(event["reached_by_training"] or event["asked_eval"] for event in history)
                 and first["fixed_inputs"]
@@ -368,8 +375,8 @@ def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
     """A network that is not trained, or no longer, runs in training mode on the inputs of a trained model.
 
     Such a teacher gives noisy targets, or its statistics change. Averages of weights and target networks are excluded:
-    their weights change, or they are copies of the trained model. A call of train() on the network itself shows intent,
-    unless the call only ends an evaluation.
+    their weights change, or they are copies of the trained model. A call of train() on the network itself shows that
+    training mode is intended, unless the call only ends an evaluation.
     """
     for process in run.processes:
         if _is_adversarial(process):
@@ -399,16 +406,17 @@ def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
             students = {f["model"] for f, _ in process.training_forwards if f["n"] > forwards[0]["n"]}
             if len(wrong) < 3:
                 continue
-            same = sum(any(x in inputs for x in f["inputs"]) for f in wrong) >= 3
-            twin = any(shapes.get(student) == shapes.get(model) for student in students)
-            asked = _is_asked_to_train(process, model, last_trained.get(model, -1))
+            has_same_inputs = sum(any(x in inputs for x in f["inputs"]) for f in wrong) >= 3
+            is_copy = any(shapes.get(student) == shapes.get(model) for student in students)
+            is_intended = _is_asked_to_train(process, model, last_trained.get(model, -1))
             seen = (
                 f"{process.kinds.get(model)}, which is not trained, runs {sum(f['times'] for f in wrong)} times during "
                 f"the training with {wrong[0]['training_layers']} layers of dropout or batch normalization in training "
                 "mode: its outputs are noisy, or its statistics change"
             )
             right = "call teacher.eval(), after every call of train() to a module that contains it"
-            (record.falsify if same and not asked and not twin else record.hint)(wrong[0]["at"], seen, right)
+            sure = has_same_inputs and not is_intended and not is_copy
+            (record.falsify if sure else record.hint)(wrong[0]["at"], seen, right)
 
 
 def _is_asked_to_train(process: Process, model: int, since: int) -> bool:
@@ -432,9 +440,9 @@ def _is_asked_to_train(process: Process, model: int, since: int) -> bool:
 def modes_freeze_before_training(run: Run, record: Record) -> None:
     """A call of train() or eval() freezes a part of a model that the optimizer had trained until then.
 
-    A module that freezes a part in an override of train() trains this part until train() is called, since new modules
-    are in training mode. Only the first such call on the model counts, since a later one may freeze a part as planned.
-    A call that freezes all parameters ends the training, and does not count.
+    If a module freezes a part in an override of train(), the optimizer trains this part until train() is called, since
+    new modules are in training mode. Only the first such call on the model counts, since a later one may freeze a part
+    as planned. A call that freezes all parameters ends the training, and does not count.
     """
     for process in run.processes:
         record.tried += sum(1 for _ in process.of("mode"))

@@ -6,18 +6,18 @@ from collections import defaultdict
 from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.run import Event, Run
 
-LARGE_EPS, CONFUSED_EPS, LEAST_DEVIATION, FEWEST_BATCHES = 0.05, 0.5, 0.8, 8
-"""The smallest eps of a hint and of a finding, the largest standard deviation of outputs, the fewest batches."""
+HINT_EPS, FALSIFYING_EPS, MIN_DEVIATION, MIN_BATCHES = 0.05, 0.5, 0.8, 8
+"""Smallest eps of a hint and of a falsified claim, smallest normal standard deviation of outputs, fewest batches."""
 
 
 @claim("TR-NORM-001", "no layer with running statistics was trained")
 def layers_normalize_one_distribution(run: Run, record: Record) -> None:
     """One normalization layer runs after several different layers in one forward, on inputs that are far apart.
 
-    The running statistics are then a mixture, so evaluation differs from training. Two branches that share a trunk, and
-    the steps of a recurrence, also share the layer before. In parallel branches with separate first layers, one call
-    does not depend on the other. The remaining case is one layer at two depths of a network. The finding is a hint if
-    the network is never evaluated in eval mode, which uses the statistics.
+    The running statistics are then a mixture, so an evaluation differs from the training. Two branches that share a
+    trunk, and the steps of a recurrence, also share the previous layer, and do not count. In parallel branches with
+    separate first layers, one call does not depend on the other: this is a hint. The remaining case is one layer at two
+    depths of a network. It is a hint if the network is never evaluated in eval mode, which uses the statistics.
     """
     for process in run.processes:
         used = {process.kinds.get(f["model"]) for f, _ in process.evaluations if f["eval_layers"] and not f["training"]}
@@ -27,7 +27,7 @@ def layers_normalize_one_distribution(run: Run, record: Record) -> None:
             if event["apart"] is not None:
                 by_layer[event["model"], event["layer"]].append(event)
         for (model, layer), events in by_layer.items():
-            # Half a standard deviation, or a factor of 2: batches of one distribution are closer than that.
+            # Half a standard deviation, or a factor of 2: batches of one distribution are closer.
             far = [e["apart"] for e in events if e["apart"]["shift"] > 0.5 or e["apart"]["spread"] > 2]
             if 2 * len(far) <= len(events):
                 continue
@@ -35,7 +35,8 @@ def layers_normalize_one_distribution(run: Run, record: Record) -> None:
             seen = (
                 f"{layer} in {process.kinds.get(model)} runs {first['calls']} times in a forward, after "
                 f"{first['layers']} different layers; the means of its inputs are {far[0]['shift']:.2g} standard "
-                f"deviations apart, and their variances differ by a factor of {far[0]['spread']:.3g}"
+                f"deviations apart, and their variances differ by a factor of {far[0]['spread']:.3g}: its running "
+                "statistics fit none of these inputs"
             )
             right = "construct a separate normalization layer for each place"
             sure = all(e["serial"] for e in events) and process.kinds.get(model) in used
@@ -74,8 +75,8 @@ def batch_normalization_has_an_effect(run: Run, record: Record) -> None:
     """A batch normalization does not normalize, or is evaluated with the statistics of one batch.
 
     1. Its eps is about as large as the variance of its inputs or larger, so its outputs have a standard deviation of
-       less than `LEAST_DEVIATION`. An eps below `CONFUSED_EPS` is a hint, since it may suppress noise on purpose. With
-       a momentum other than the default, such an eps is a choice and not judged.
+       less than 0.8 (`MIN_DEVIATION`). An eps below 0.5 (`FALSIFYING_EPS`) is a hint, since it may suppress noise on
+       purpose. If the momentum, too, is not the default, such an eps is a choice and not judged.
     2. Its momentum is at least 0.9: in torch this is the weight of the new batch, so the running statistics are those
        of the last batch. This is intended if a batch is the whole data set, or if evaluations use batch statistics. A
        momentum of exactly 1 is intended, too: it is not 0.9 or 0.99, the default of other libraries, by mistake.
@@ -102,25 +103,26 @@ def batch_normalization_has_an_effect(run: Run, record: Record) -> None:
             weak, last = [], []
             for layer in events[-1]["unusual"]:
                 momentum, count = layer["momentum"], layer["batches"]
-                # The running variance begins at 1, which counts less with every batch.
-                begin = 1.0 if momentum is None else (1 - min(momentum, 1.0)) ** count
+                # The running variance begins at 1. `begin` is the weight that this 1 still has after all batches; it
+                # has none if the momentum is None, since the running variance is then the mean over the batches.
+                begin = 0.0 if momentum is None else (1 - min(momentum, 1.0)) ** count
                 variance = (layer["variance"] - begin) / (1 - begin) if begin < 0.99 else 1.0
                 deviation = math.sqrt(max(variance, 0.0) / (max(variance, 0.0) + layer["eps"]))
-                chosen = layer["eps"] < CONFUSED_EPS and momentum != 0.1
-                if layer["eps"] >= LARGE_EPS and deviation < LEAST_DEVIATION and count >= FEWEST_BATCHES and not chosen:
+                is_chosen = layer["eps"] < FALSIFYING_EPS and momentum != 0.1
+                if layer["eps"] >= HINT_EPS and deviation < MIN_DEVIATION and count >= MIN_BATCHES and not is_chosen:
                     weak.append((layer, variance, deviation))
-                if momentum is not None and 0.9 <= momentum < 1 and count >= FEWEST_BATCHES and model in used:
+                if momentum is not None and 0.9 <= momentum < 1 and count >= MIN_BATCHES and model in used:
                     last.append(layer)
             if weak:
                 layer, variance, deviation = max(weak, key=lambda row: float(row[0]["eps"]))
-                (record.falsify if layer["eps"] >= CONFUSED_EPS else record.hint)(
+                (record.falsify if layer["eps"] >= FALSIFYING_EPS else record.hint)(
                     forward["at"],
                     f"{layer['kind']} {layer['name']} of {process.kinds.get(model)} has eps {layer['eps']:g}, but the "
                     f"variance of its inputs is {max(variance, 0.0):.3g}: its outputs have a standard deviation of "
                     f"{deviation:.2g} instead of 1",
                     "leave eps at its default of 1e-05",
                 )
-            elif last and min(parts[model]) >= FEWEST_BATCHES // 2:
+            elif last and min(parts[model]) >= MIN_BATCHES // 2:
                 record.falsify(
                     forward["at"],
                     f"{last[0]['kind']} {last[0]['name']} of {process.kinds.get(model)} has momentum "

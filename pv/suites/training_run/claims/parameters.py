@@ -22,9 +22,9 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
     later, only some of their shapes would occur among the parameters outside of optimizers. Without such a model, the
     finding is a hint: an optimizer may hold parameters that are used outside of modules.
 
-    Or a layer, such as an adapter, was added to a model after the optimizer of its other parameters was constructed:
-    its parameters get gradients, are in no optimizer, and never change. Their values must be random, since loaded
-    values may belong to a helper, such as a perceptual network.
+    Or a layer, such as an adapter, was added to a model after the optimizer of the other parameters was constructed:
+    the parameters of the layer get gradients, are in no optimizer, and never change. Their values must be random, since
+    loaded values may belong to a helper, such as a perceptual network.
     """
     for process in run.processes:
         last = {event["optimizer"]: event for event in process.of("held")}
@@ -52,33 +52,34 @@ def _judge_replaced(process: Process, event: Event, left_out: list[Event], recor
     creation = next((e for e in process.of("optimizer") if e["optimizer"] == event["optimizer"]), None)
     at, kind = (creation["at"], creation["kind"]) if creation else ("", "an optimizer")
     # Numbers of parameters with a gradient, by step.
-    useless = [w.event["gradients"] for w in process.windows.get(event["optimizer"], [])]
+    with_gradient = [w.event["gradients"] for w in process.windows.get(event["optimizer"], [])]
     for model in left_out:
         if (
             event["in_no_model"] == event["parameters"]
-            and len(useless) >= 4
-            and not any(useless)
+            and len(with_gradient) >= 4
+            and not any(with_gradient)
             and _is_unchanged(model)
         ):
             record.falsify(
                 at,
                 f"none of the {event['parameters']} parameters of {kind} belongs to a model that runs, and "
-                f"none has a gradient in {len(useless)} steps; {model['with_gradient']} parameters of "
+                f"none has a gradient in {len(with_gradient)} steps; {model['with_gradient']} parameters of "
                 f"{process.kinds.get(model['model'])} get gradients, are in no optimizer and never change: the "
                 "parameters of the model were replaced (flattened, wrapped or copied) after the optimizer was "
                 "constructed",
                 "construct the optimizer after the last change of the model: ...(model.parameters())",
             )
             return
-        twins = [
+        same_shapes = [
             name
             for name, shape in zip(model["left_out"], model["left_out_shapes"], strict=True)
             if tuple(shape) in shapes
         ]
-        # Of a part that is used later, only some shapes are shapes of parameters that no optimizer holds.
-        everywhere = shapes <= Counter(map(tuple, model["left_out_shapes"]))
+        # If the parameters belong to a part that is used later, only some shapes are shapes of parameters in no
+        # optimizer.
+        has_all_shapes = shapes <= Counter(map(tuple, model["left_out_shapes"]))
         resized = _resized(shapes, model["left_out_shapes"]) if _keeps_left_out(model) else None
-        if not everywhere and resized:
+        if not has_all_shapes and resized:
             record.falsify(
                 at,
                 f"{event['in_no_model']} of {event['parameters']} parameters of {kind} belong to no model that "
@@ -89,11 +90,11 @@ def _judge_replaced(process: Process, event: Event, left_out: list[Event], recor
                 "construct the optimizer after the last change of the model",
             )
             return
-        if twins and everywhere:
+        if same_shapes and has_all_shapes:
             record.falsify(
                 at,
                 f"{event['in_no_model']} of {event['parameters']} parameters of {kind} belong to no model that "
-                f"runs and never have a gradient; {', '.join(twins[:3])} of "
+                f"runs and never have a gradient; {', '.join(same_shapes[:3])} of "
                 f"{process.kinds.get(model['model'])} have the same shapes, get gradients and are in no "
                 "optimizer: the model was changed after the optimizer was constructed",
                 "construct the optimizer after the last change of the model",
@@ -130,7 +131,7 @@ def _judge_late_layers(run: Run, process: Process, record: Record) -> None:
 
 
 def _with_left_out(process: Process) -> list[Event]:
-    """Return, for each model, the last event with trainable parameters in no optimizer.
+    """Return, for each model, the last `parameters` event with trainable parameters in no optimizer.
 
     Leave out a model if an optimizer holds these parameters later. If they are removed from the model instead, such as
     an adapter that is merged, the event counts.
@@ -146,7 +147,7 @@ def _with_left_out(process: Process) -> list[Event]:
 
 
 def _is_unchanged(model: Event) -> bool:
-    """Return whether a model with gradients is in no optimizer, and none of its parameters has changed."""
+    """Return whether a model has gradients, no optimizer holds its parameters, and none of them has changed."""
     return bool(
         model["with_gradient"]
         and not model["held"]
@@ -160,21 +161,28 @@ def _keeps_left_out(model: Event) -> bool:
     return bool(model["compared"] and model["changed"] <= model["held"])
 
 
-def _resized(orphans: Counter[tuple[int, ...]], shapes: list[list[int]]) -> tuple[int, int] | None:
-    """Return an old and a new size, such that the shapes of orphans with the new size are shapes of parameters.
+def _resized(held: Counter[tuple[int, ...]], left_out: list[list[int]]) -> tuple[int, int] | None:
+    """Return an old and a new size that explain why an optimizer does not hold the parameters of a model.
 
-    Return None if there are no such sizes.
+    For example, an embedding with 50257 rows was replaced by one with 50264 rows.
+
+    Args:
+        held: The shapes of parameters of the optimizer that are in no model.
+        left_out: The shapes of parameters of the model that are in no optimizer.
+
+    Returns:
+        Two sizes: with the new size instead of the old one, all shapes in `held` are in `left_out`; None if there are
+        no such sizes.
     """
-    # For example, an embedding with 50257 rows was replaced by one with 50264 rows. All pairs of an old and a new size
-    # are tried. Vectors alone would match by chance.
-    there = Counter(map(tuple, shapes))
-    if not any(len(shape) > 1 for shape in orphans):
+    # All pairs of an old and a new size are tried. Vectors alone would match by chance.
+    shapes = Counter(map(tuple, left_out))
+    if not any(len(shape) > 1 for shape in held):
         return None
-    sizes = {size for shape in orphans for size in shape}
+    sizes = {size for shape in held for size in shape}
     for old in sorted(sizes, reverse=True):
-        for new in sorted({size for shape in shapes for size in shape} - {old}):
-            changed = Counter({tuple(new if n == old else n for n in shape): k for shape, k in orphans.items()})
-            if changed <= there and all(old in shape for shape in orphans):
+        for new in sorted({size for shape in left_out for size in shape} - {old}):
+            changed = Counter({tuple(new if n == old else n for n in shape): k for shape, k in held.items()})
+            if changed <= shapes and all(old in shape for shape in held):
                 return old, new
     return None
 
@@ -208,9 +216,9 @@ def trainable_parameters_are_held(run: Run, record: Record) -> None:
 def layers_belong_to_the_model(run: Run, record: Record) -> None:
     """Layers run inside a model and are not registered in it, such as layers in a Python list.
 
-    Scripts hide helpers, such as a perceptual network, from `parameters()` in this way, so this is a hint unless a list
-    has several modules with random initial values whose gradients are computed and never used. A fixed random part
-    would require no gradient, or be the randomized prior of a trained network of equal shapes.
+    Scripts hide helpers, such as a perceptual network, from `parameters()` in this way, so this is a hint. The claim is
+    falsified if a list has several modules with random initial values whose gradients are computed and never used. A
+    fixed random part would require no gradient, or be the randomized prior of a trained network of equal shapes.
     """
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
@@ -220,14 +228,15 @@ def layers_belong_to_the_model(run: Run, record: Record) -> None:
                 record.falsify(
                     _line_of(process, event),
                     f"{modules} modules in a Python list of {process.kinds.get(event['model'])} run and get gradients, "
-                    f"but no optimizer holds them: their {matrices} weights keep their random initial values",
+                    f"but no optimizer holds their parameters: {matrices} weight matrices keep their random initial "
+                    "values",
                     "keep the modules in an nn.ModuleList",
                 )
             elif event["outside"]:
                 record.hint(
                     _line_of(process, event),
-                    f"{', '.join(event['outside'][:4])} run inside {process.kinds.get(event['model'])} with gradients, "
-                    "but are not among the parameters of any model or optimizer",
+                    f"{', '.join(event['outside'][:4])} are used inside {process.kinds.get(event['model'])} and get "
+                    "gradients, but are not among the parameters of any model or optimizer",
                     "keep the layers in an nn.ModuleList, or as attributes of the module",
                 )
 
@@ -244,8 +253,8 @@ def parameters_move(run: Run, record: Record) -> None:
 
     Or most elements of the parameters in half precision keep their values in every examined step whose rate is at least
     half of the largest one: Adam changes an element by about the rate, which is less than half of the distance to the
-    next number. Only optimizers of torch, which round to the nearest number; others may round at random, or keep what
-    is left over. Below 90 % it is a hint, since the training may still do what is expected of it.
+    next number. Only optimizers of torch are judged, which round to the nearest number; others may round at random, or
+    add the rounding error to the next update. Below 90 % it is a hint, since the training may still work as intended.
 
     Or, from some step until the end, the gradients of some parameters are removed before every step, but were applied
     until then. This is a hint, since a script may freeze a part in this way.
@@ -260,10 +269,11 @@ def parameters_move(run: Run, record: Record) -> None:
         stuck = set.intersection(*(set(w.event["moved"]["unmoved"]) for w in checked))
         if stuck and all(w.event["moved"]["moved"] for w in checked):
             names = sorted(stuck)
-            # torch updates parameters in place. An update of a copy shows as parameters none of which is contiguous.
+            # torch updates parameters in place. If an optimizer updates a copy, all unchanged parameters are not
+            # contiguous.
             builtin = any(e["builtin"] for e in process.of("optimizer") if e["optimizer"] == optimizer)
-            strided = all(not w.event["moved"]["unmoved_contiguous"] for w in checked)
-            add = record.falsify if builtin or strided else record.hint
+            not_contiguous = all(not w.event["moved"]["unmoved_contiguous"] for w in checked)
+            add = record.falsify if builtin or not_contiguous else record.hint
             add(
                 checked[0].at,
                 f"{len(names)} parameters have a gradient but do not change in {len(checked)} compared steps, bit for "
@@ -282,7 +292,7 @@ def parameters_move(run: Run, record: Record) -> None:
             note(
                 full[0].at,
                 f"in each of {len(full)} compared steps, at least {lost:.1%} of the elements in half precision that "
-                f"have a gradient keep their values: a change of about the rate, {largest:.3g}, is rounded away",
+                f"have a gradient keep their values: a change of about the rate, {largest:.3g}, is lost by rounding",
                 "keep the weights in float32 and compute under autocast, or copy float32 master weights into the model",
             )
 
@@ -290,7 +300,8 @@ def parameters_move(run: Run, record: Record) -> None:
 def _judge_removed_gradients(windows: list[Window], record: Record) -> None:
     """Judge gradients that are removed between the backward pass and the step."""
     counts = [window.event.get("removed_count", 0) for window in windows if window.passes]
-    # Number of last steps with one count. Fewer than 8 steps, or less than a quarter of the run, may be exceptions.
+    # The number of steps at the end with the same count. If there are fewer than 8, or they are less than a quarter of
+    # the run, they may be exceptions.
     last = next((i for i, count in enumerate(reversed(counts)) if count != counts[-1]), len(counts)) if counts else 0
     if not counts or not counts[-1] or last < 8 or 4 * last < len(counts) or 0 not in counts:
         return
@@ -336,8 +347,8 @@ def layers_get_gradients(run: Run, record: Record) -> None:
 
     This is a hint: stop-gradients, poolers and fixed encoders may be intended. Two cases falsify the claim:
 
-    1. The layers run in a reentrant checkpoint none of whose inputs requires a gradient. A checkpoint has no purpose
-       without a backward pass.
+    1. The layers run in a reentrant checkpoint, and no input of the checkpoint requires a gradient. A checkpoint has no
+       purpose without a backward pass.
     2. The layers run under `no_grad`, or their output is detached, and they cannot be a fixed encoder: their weights
        are random and were never loaded or changed, the optimizer holds them, later layers train on their output, and
        they have dropout. The run must be complete.
@@ -353,8 +364,8 @@ def layers_get_gradients(run: Run, record: Record) -> None:
             record.hint(
                 windows[0].at,
                 f"the gradient of {', '.join(zero[:4])}{more} is exactly 0 in {len(compared)} compared steps",
-                "look for an output that is not used, such as of one direction of a recurrent layer, a factor of 0, or "
-                "an operation without a slope, such as round(): x + (x.round() - x).detach() has the gradient of x",
+                "look for an output that is not used, such as one direction of a recurrent layer, a factor of 0, or an "
+                "operation without a slope, such as round(): x + (x.round() - x).detach() has the gradient of x",
             )
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
@@ -367,33 +378,33 @@ def layers_get_gradients(run: Run, record: Record) -> None:
                 if part["how"] == "checkpoint" and process.steps >= 4:
                     record.falsify(
                         part["at"],
-                        f"{names} run in a reentrant checkpoint whose inputs all have requires_grad=False; they are in "
-                        f"the optimizer and have no gradient in any of {process.steps} steps: {shown}",
+                        f"{names} are used in a reentrant checkpoint whose inputs all have requires_grad=False; they "
+                        f"are in the optimizer, but have no gradient in any of {process.steps} steps: {shown}",
                         "call checkpoint(..., use_reentrant=False), or let its input require a gradient "
                         "(model.enable_input_require_grads())",
                     )
                 elif run.complete and process.steps >= 4 and event["cut_inputs"] and _is_fault(part):
-                    way = "under no_grad" if part["how"] == "no_grad" else "and their output is detached"
+                    cause = "run under no_grad" if part["how"] == "no_grad" else "have a detached output"
                     record.falsify(
                         first,
-                        f"{names} run {way} in the training forward; they are in the optimizer and have no gradient in "
-                        f"any of {process.steps} steps: {shown}; they keep their random initial values, although they "
-                        "have dropout and later layers train on their output",
-                        "remove no_grad() or detach() between them and the loss, or freeze them: "
+                        f"the layers of {names} {cause} in the training forward; these parameters are in the "
+                        f"optimizer, but have no gradient in any of {process.steps} steps: {shown}; they keep their "
+                        "random initial values, although their layers have dropout and later layers use the output",
+                        "remove no_grad() or detach() between these layers and the loss, or freeze them: "
                         "part.requires_grad_(False)",
                     )
             names = event["without_gradient"] + [n for p in parts if p["how"] == "no_grad" for n in p["names"]]
             if names:
                 record.hint(
                     first,
-                    f"{len(names)} of {event['trainable']} trainable parameters of {kind} run and are in the "
-                    f"optimizer, but have no gradient: {', '.join(names[:4])}",
-                    "use the output of these layers in the loss, without detach() or no_grad(), or freeze them",
+                    f"{len(names)} of {event['trainable']} trainable parameters of {kind} are used and are in the "
+                    f"optimizer, but never have a gradient: {', '.join(names[:4])}",
+                    "use the output of their layers in the loss, without detach() or no_grad(), or freeze them",
                 )
 
 
 def _is_fault(part: Event) -> bool:
-    """Return whether layers without a gradient cannot be a fixed encoder: they are random, regularized, and used."""
+    """Return whether layers without a gradient cannot be a fixed encoder: they are random, and have active dropout."""
     cut = part["how"] == "no_grad" or (part["how"] == "grad" and part["detached"])
     random = part["weights"] and part["drawn"] == part["weights"] and not part["changed"]
     return bool(cut and random and part["dropout"] and (part["training"] or part["how"] == "grad"))
@@ -403,7 +414,7 @@ def _is_fault(part: Event) -> bool:
 def attributes_freeze(run: Run, record: Record) -> None:
     """Parameters change although `module.requires_grad = False`, or a misspelt `requires_grad`, is set to freeze them.
 
-    The attribute has no effect in torch. The script may use it as a switch of its own, but would then read it, so an
+    The attribute has no effect in torch. The script may use it for its own purpose, but would then read it, so an
     attribute that code has read is no fault.
     """
     for process, _optimizer, windows in windows_of(run):
@@ -462,8 +473,8 @@ def steps_change_weights(run: Run, record: Record) -> None:
         checked = [w for w in with_gradient if "moved" in w.event and w.event["moved"]["checked"]]
         record.tried += len(checked)
         rates = [rate for w in windows for rate in w.event["rates"]]
-        still = checked and not any(w.event["moved"]["moved"] for w in checked)
-        if rates and not any(rates) and still and run.complete:
+        is_unchanged = checked and not any(w.event["moved"]["moved"] for w in checked)
+        if rates and not any(rates) and is_unchanged and run.complete:
             scheduled = creation is not None and any(creation["rates"])
             alone = not any(other for number, other in process.windows.items() if number != optimizer)
             add = record.falsify if scheduled and alone else record.hint
@@ -477,7 +488,7 @@ def steps_change_weights(run: Run, record: Record) -> None:
                 ),
                 "print the factor of the schedule: an integer division, or a step counted in epochs, may keep it at 0",
             )
-        elif still and len(checked) >= 3 and all(w.event["moved"]["unmoved"] for w in checked) and rates and any(rates):
+        elif is_unchanged and len(checked) >= 3 and all(w.event["moved"]["unmoved"] for w in checked) and any(rates):
             builtin = creation is not None and creation["builtin"]
             add = record.falsify if builtin else record.hint
             add(
@@ -487,7 +498,7 @@ def steps_change_weights(run: Run, record: Record) -> None:
                 "look for a step that is skipped, or that writes to copies of the parameters",
             )
         # Handwritten mixed precision: the optimizer holds float32 master weights, which are not copied back.
-        copied = _copied_model(process, optimizer) if checked and not still else None
+        copied = _copied_model(process, optimizer) if checked and not is_unchanged else None
         if copied is not None:
             record.falsify(
                 windows[0].at,
@@ -504,9 +515,10 @@ def moments_are_kept(run: Run, record: Record) -> None:
 
     Nothing else has changed the weights between these steps. This rules out federated learning, where a client starts
     from the weights of a server, and meta-learning. If an earlier optimizer has trained more parameters, it is a hint:
-    the steps may adapt a part of the model to new data, batch by batch. An optimizer that is created again for every
-    pass over one loader is a hint, since moments may be reset on purpose, unless the state of the optimizer is saved,
-    and the rates are equal, so that it begins no new stage.
+    the steps may adapt a part of the model to new data, batch by batch.
+
+    An optimizer that is created again for every pass over one loader is a hint, since moments may be reset on purpose.
+    The claim is falsified if the state of the optimizer is saved, and all rates are equal, so that no new stage begins.
     """
     for process in run.processes:
         by_line: dict[tuple[int, str], list[Event]] = defaultdict(list)
@@ -527,9 +539,9 @@ def moments_are_kept(run: Run, record: Record) -> None:
                 continue
             single = all(len(windows) == 1 for windows in runs)
             loaders = {backward.loader for windows in runs for w in windows for backward in w.passes}
-            # Every optimizer takes the steps of one pass over the data.
-            passes = all(w.begins_pass == (not i) for windows in runs for i, w in enumerate(windows))
-            if not single and len(loaders) == 1 and None not in loaders and passes:
+            # Every optimizer takes the steps of one pass over the data: only its first step begins a pass.
+            per_pass = all(w.begins_pass == (not i) for windows in runs for i, w in enumerate(windows))
+            if not single and len(loaders) == 1 and None not in loaders and per_pass:
                 rates = [windows[0].event["rates"] for windows in runs]
                 saved = next(
                     (e["at"] for e in process.of("save") if e["stateful"] and rates.count(rates[0]) == len(rates)), ""
@@ -540,7 +552,7 @@ def moments_are_kept(run: Run, record: Record) -> None:
                     f"{events[0]['kind']} is constructed {len(events)} times here for the same "
                     f"{events[0]['parameters']} parameters, and takes {len(runs[0])} steps each time, on the same "
                     "data: its moments start from 0 every time"
-                    + (f", although its state is saved, to be continued ({saved})" if saved else ""),
+                    + (f", although its state is saved at {saved}" if saved else ""),
                     "construct the optimizer once, before the loop over epochs",
                 )
             if len(events) >= 4 and single:
@@ -591,10 +603,10 @@ def new_head_is_trained(run: Run, record: Record) -> None:
 
 @claim("TR-PARAM-011", "no linear or convolution layer with at least four units was trained")
 def units_of_a_layer_differ(run: Run, record: Record) -> None:
-    """All units of a layer have had equal weights since the first steps, although the weights change.
+    """All units of a layer have equal weights in every recorded step, although the weights change.
 
-    Equal units get equal gradients, so the layer computes one feature. A layer whose units are equal on purpose until
-    its gradients differ, such as a head that begins at 0, has different units after the first step.
+    Equal units with equal gradients never become different, so the layer computes one feature. A layer whose units may
+    be equal at first, such as a head that begins at 0, has different units after the first step.
     """
     for process in run.processes:
         by_model: dict[int, list[Event]] = defaultdict(list)
@@ -644,17 +656,17 @@ def tied_parameters_are_one(run: Run, record: Record) -> None:
                 add = record.hint if is_linear else record.falsify
                 add(
                     at,
-                    f"{' and '.join(names)} of {kind} share their memory, but are {len(names)} parameters: each has a "
-                    "part of the gradient, and the optimizer updates the memory with each of them",
+                    f"{' and '.join(names)} of {kind} share their memory, but are {len(names)} parameters: each gets "
+                    "only a part of the gradient, and the optimizer updates the shared memory once for each of them",
                     right,
                 )
-            for embedding, head, was_equal, apart, is_tied in event.get("untied") or ():
-                if was_equal and apart:
+            for embedding, head, was_equal, difference, is_tied in event.get("untied") or ():
+                if was_equal and difference:
                     add = record.falsify if is_tied else record.hint
                     add(
                         at,
                         f"{embedding} and {head} of {kind} have equal values before the first step, and differ by up "
-                        f"to {apart:.3g} at the end: they are trained separately"
+                        f"to {difference:.3g} at the end: they are trained separately"
                         + (", although the model declares that they are tied" if is_tied else ""),
                         right,
                     )
@@ -668,19 +680,23 @@ def _stuck_products(checked: list[Window]) -> list[tuple[str, str]]:
     """
     steps = [{(name, *shape) for name, shape in w.event["moved"].get("zero_matrices", ())} for w in checked]
     zero = sorted(set.intersection(*steps)) if len(steps) >= 3 else []
-    # Names of both matrices share a parent: `layer.lora_A.weight` and `layer.lora_B.weight`, or `a` and `b`.
+    # `b` [height, depth] can be multiplied with `a` [inner, width] if depth == inner. The names of both must have a
+    # common parent: `layer.lora_A.weight` and `layer.lora_B.weight`, or `a` and `b`.
     return [
-        (one, two)
-        for one, inner, width in zero
-        for two, height, depth in zero
-        if one != two and inner == depth and (width, inner) != (depth, height) and inner != width
-        if one.rpartition(".")[0] == two.rpartition(".")[0]
-        or any(one.rsplit(".", k)[0] == two.rsplit(".", k)[0] and one.count(".") >= k for k in (2, 3))
+        (a, b)
+        for a, inner, width in zero
+        for b, height, depth in zero
+        if a != b and inner == depth and (width, inner) != (depth, height) and inner != width
+        if a.rpartition(".")[0] == b.rpartition(".")[0]
+        or any(a.rsplit(".", k)[0] == b.rsplit(".", k)[0] and a.count(".") >= k for k in (2, 3))
     ]
 
 
 def _copied_model(process: Process, optimizer: int) -> Event | None:
-    """Return a model whose weights stay the same while an optimizer changes copies of equal shapes outside models."""
+    """Return a model whose weights stay the same while an optimizer changes copies of them that are in no model.
+
+    Return None if there is no such model.
+    """
     held = {e["optimizer"]: e for e in process.of("held")}.get(optimizer)
     if held is None or held["outside_shapes"] is None or held["outside"] != held["parameters"]:
         return None
@@ -690,7 +706,7 @@ def _copied_model(process: Process, optimizer: int) -> Event | None:
         runs = [e["n"] for e in process.of("forward") if e["model"] == model["model"] and e["grad"]]
         if 2 * len({bisect(steps, n) for n in runs} - {len(steps)}) < len(steps):
             continue
-        alike = sorted(held["outside_shapes"]) == sorted(model["left_out_shapes"])
-        if alike and _is_unchanged(model) and model["trainable"] == held["parameters"] > 1:
+        same_shapes = sorted(held["outside_shapes"]) == sorted(model["left_out_shapes"])
+        if same_shapes and _is_unchanged(model) and model["trainable"] == held["parameters"] > 1:
             return model
     return None

@@ -17,10 +17,11 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
     and local SGD, where weights agree again after a later step.
 
     Ranks that start with equal weights and never exchange gradients or weights are no replicas, but members of an
-    ensemble or of a search, unless they share one evaluation or one checkpoint (`_useless_exchange`).
+    ensemble or of a search. This is ruled out if they share one evaluation or one checkpoint.
 
-    Ranks that exchange activations inside a model hold parts of it (tensor parallelism), which differ. Its
-    normalization layers are whole where they start with one input and one weight on all ranks, and must stay equal.
+    Ranks that exchange activations inside a model hold parts of the model (tensor parallelism), which differ. A
+    normalization layer that has the same input and the same weight on all ranks before the first step is a replica, and
+    must stay equal.
     """
     ranks, replicas = run.ranks, run.replicas
     parallel = len(ranks) > 1 and not any(process.has_ddp for process in ranks)
@@ -31,7 +32,7 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
     for optimizers in replicas:
         held = [process.held[number] for process, number in zip(ranks, optimizers, strict=True)]
         if any(event.get("shards") for event in held):
-            record.not_reached = "parameters are sharded: what the ranks hold differs on purpose"
+            record.not_reached = "parameters are sharded, so the ranks hold different parts of them"
             continue
         columns = (process.windows[number] for process, number in zip(ranks, optimizers, strict=True))
         steps = list(zip(*columns, strict=False))
@@ -41,14 +42,14 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
             len(steps) >= 3
             and len({window.event["norm"] for window in steps[0]}) == 1
             and bool(steps[0][0].event["norm"])
-            and all(one != other for one, other in pairwise(inputs))
+            and all(a != b for a, b in pairwise(inputs))
         )
-        exchange = "" if averaged else _useless_exchange(ranks, steps)
-        if exchange:
+        reason = "" if averaged else _useless_exchange(ranks, steps)
+        if reason:
             record.tried += len(steps)
             record.falsify(
                 steps[0][0].at,
-                f"{len(ranks)} ranks start with the same weights and train on different inputs, but {exchange} in "
+                f"{len(ranks)} ranks start with the same weights and train on different inputs, but {reason} in "
                 f"{len(steps)} steps: their norms in step 1 are "
                 f"{numbers([window.event['norm'] for window in steps[0]])}, and each rank has other weights after it",
                 "wrap the model in DistributedDataParallel (Accelerator.prepare, Fabric.setup), or reduce the "
@@ -62,7 +63,7 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
                 continue
             record.tried += 1
             if _differ(digests):
-                if any(_are_averaged(ranks, one, two) for one, two in pairwise(steps[position:])):
+                if any(_are_averaged(ranks, before, after) for before, after in pairwise(steps[position:])):
                     break
                 cause, change = _cause(ranks, windows, averaged)
                 record.falsify(
@@ -116,7 +117,7 @@ def _useless_exchange(ranks: list[Process], steps: list[tuple[Window, ...]]) -> 
     for windows in steps:
         inputs = [[p.input for p in window.passes] for window in windows]
         rates = [window.event["rates"] for window in windows]
-        if any(one == other or "" in one for one, other in pairwise(inputs)) or any(rate != rates[0] for rate in rates):
+        if any(a == b or "" in a for a, b in pairwise(inputs)) or any(rate != rates[0] for rate in rates):
             return ""
     exchanges = [event for process in ranks for event in process.of("exchange")]
     size = min(window.event.get("elements", 0) for windows in steps for window in windows)
@@ -134,14 +135,14 @@ def _useless_exchange(ranks: list[Process], steps: list[tuple[Window, ...]]) -> 
     if any(saving[1:]):
         return ""
     parts = [next((e["inputs"] for e, _ in process.evaluations if e["loader"] is not None), None) for process in ranks]
-    shared = bool(exchanges) and None not in parts and all(one != other for one, other in pairwise(parts))
-    # Different batches of one sampler, which knows the ranks.
+    shared = bool(exchanges) and None not in parts and all(a != b for a, b in pairwise(parts))
+    # Every rank has a loader whose sampler divides the examples among the ranks.
     divided = all(any((e["replicas"] or 1) == len(ranks) for e in process.of("loader")) for process in ranks)
     if not (saving[0] or shared or (large and divided)):
         return ""
     if not large:
         return "exchange neither gradients nor weights"
-    agree = any(not _differ(met) for windows in steps[1:] if None not in (met := _digests(windows)))
+    agree = any(not _differ(digests) for windows in steps[1:] if None not in (digests := _digests(windows)))
     if agree or not large <= {"all_reduce", "reduce"}:
         return ""
     if large == {"reduce"}:
@@ -153,36 +154,43 @@ def _useless_exchange(ranks: list[Process], steps: list[tuple[Window, ...]]) -> 
         for window in windows
         if any(window.event.get("local_gradient", ()))
     ]
-    same = len(sides) >= 4 * len(ranks) and all(sides)
-    return "reduce tensors other than the gradients" if same and all(p.averages_gradients for p in ranks) else ""
+    is_local = len(sides) >= 4 * len(ranks) and all(sides)  # ranks apply their local gradients
+    return "reduce tensors other than the gradients" if is_local and all(p.averages_gradients for p in ranks) else ""
 
 
-def _are_multiples(one: list[float], other: list[float]) -> bool:
-    """Return whether a vector, which is not 0, times a positive factor is the other vector."""
-    factor = math.hypot(*other) / math.hypot(*one)
-    return factor > 0 and all(abs(b - factor * a) <= 1e-5 * math.hypot(*other) for a, b in zip(one, other, strict=True))
+def _are_multiples(local: list[float], applied: list[float]) -> bool:
+    """Return whether a local gradient, which is not 0, times a positive factor is the applied gradient."""
+    size = math.hypot(*applied)
+    factor = size / math.hypot(*local)
+    return factor > 0 and all(abs(b - factor * a) <= 1e-5 * size for a, b in zip(local, applied, strict=True))
 
 
 def _digests(windows: tuple[Window, ...]) -> list[Any]:
+    """Return the sums over a few weights after a step, one per rank."""
     return [window.event["digest"] for window in windows]
 
 
 def _are_averaged(ranks: list[Process], before: tuple[Window, ...], after: tuple[Window, ...]) -> bool:
-    """Return whether the weights of all ranks agree again at a step, as in local SGD.
+    """Return whether the weights of all ranks differ after a step and agree before the next one, as in local SGD.
 
     Loading a checkpoint on every rank also makes them agree, but is not averaging.
     """
-    # Different after a step and equal before the next one, on all ranks.
-    left = [window.event["digest"] for window in before]
-    met: list[Any] = [window.event.get("digest_before") for window in after]
-    if None in [*left, *met] or not _differ(left) or _differ(met):
+    ends = _digests(before)
+    starts: list[Any] = [window.event.get("digest_before") for window in after]
+    if None in [*ends, *starts] or not _differ(ends) or _differ(starts):
         return False
     spans = zip(ranks, before, after, strict=True)
-    return not all(any(one.n < e["n"] < two.n for e in process.of("read_file")) for process, one, two in spans)
+    return not all(any(a.n < e["n"] < b.n for e in process.of("read_file")) for process, a, b in spans)
 
 
 def _cause(ranks: list[Process], windows: tuple[Window, ...], averaged: bool) -> tuple[str, str]:
-    """Return the reason why ranks have different weights after a step, the first such step, and the correction."""
+    """Return the reason why ranks have different weights after a step, and the correction.
+
+    Args:
+        ranks: The processes.
+        windows: The windows of the first step with different weights, one per rank.
+        averaged: Whether the ranks apply equal gradients in step 1, for different inputs.
+    """
     rates = [window.event["rates"] for window in windows]
     before: list[Any] = [window.event.get("digest_before") for window in windows]
     first = windows[0].step == 1
@@ -193,8 +201,8 @@ def _cause(ranks: list[Process], windows: tuple[Window, ...], averaged: bool) ->
         )
     if not first and None not in before and _differ(before):
         return (
-            "they were equal after the step before, and differed before this step: in between, some ranks changed or "
-            "loaded weights",
+            "they were equal after the previous step, and different before this step: in between, some ranks changed "
+            "or loaded weights",
             "load checkpoints on every rank (map_location), or broadcast the weights afterwards",
         )
     if any(rate != rates[0] for rate in rates):
@@ -209,13 +217,14 @@ def _cause(ranks: list[Process], windows: tuple[Window, ...], averaged: bool) ->
             "call the wrapper in the training, not wrapper.module",
         )
     return (
-        "a gradient reduction is missing, or its result is lost, or the optimizers have different states",
+        "a gradient is not reduced, the result of a reduction is lost, or the optimizers have different states",
         "reduce the gradients of every step (no `no_sync` around its last backward pass), and restore optimizers on "
         "every rank",
     )
 
 
 def _differ(digests: list[float]) -> bool:
+    """Return whether sums over weights on several ranks differ by more than rounding errors."""
     # Equal operations in equal order give equal bits on every rank. The tolerance is for ranks on different devices.
     return max(digests) - min(digests) > 1e-9 * (1 + max(map(abs, digests)))
 
@@ -223,8 +232,8 @@ def _differ(digests: list[float]) -> bool:
 def _replicated(ranks: list[Process], held: list[Event], averaged: bool) -> bool:
     """Return whether optimizers of the same parameters should keep the parameters equal on all ranks.
 
-    Not if optimizer states are sharded, only one rank has a head, replicas cover only some ranks, or hooks replace the
-    reduction, as in local SGD.
+    Return False if optimizer states are sharded, only one rank has a head, replicas cover only some ranks, or hooks
+    replace the reduction, as in local SGD.
     """
     if any(True for process in ranks for _ in process.of("communication_hook")):
         return False
@@ -266,8 +275,8 @@ def ranks_have_different_examples(run: Run, record: Record) -> None:
 def gradients_are_reduced_before_the_step(run: Run, record: Record) -> None:
     """An optimizer takes a step while FSDP2 has gradients that are not reduced yet, and are not in the optimizer.
 
-    They are added to the next reduced gradient, or lost. No correct script leaves a part of a gradient to the next
-    step. At least two steps must show the fault, since one may be the rest of an epoch.
+    These gradients are added to the next reduced gradient, or lost. No correct script leaves a part of a gradient to
+    the next step. At least two steps must show the fault, since one may be the rest of an epoch.
     """
     for process, optimizer, windows in windows_of(run):
         if not process.held.get(optimizer, {}).get("shards"):

@@ -1,14 +1,13 @@
 """Claims about the numbers that a script reports: prints, logs, or passes to a library that stores metrics.
 
 An *evaluation* is a series of calls of one loss, or of reads of one number, without gradients and without training in
-between. A *reading* is a number that may be computed from the series. Right readings are, for example, the mean over
-the elements or over the rows. Wrong readings come from known mistakes, such as the mean of the means of batches of
-unequal sizes.
+between. A *reading* is a way to compute a number from the series. Right readings are, for example, the mean over the
+elements or over the rows. Wrong readings are known mistakes, such as the mean of the means of batches of unequal sizes.
 
 The numbers that are reported after an evaluation are compared with all readings, to the last reported digit. A line of
-code is falsified only if its number is the same wrong reading after every evaluation, and never a right reading. The
-probability that this happens by chance is a product over the evaluations: (width of the last digit) / (distance of the
-readings).
+code falsifies a claim only if its number is the same wrong reading after every evaluation, and never a right reading.
+The probability that this happens by chance is a product over the evaluations: (width of the last digit) / (distance of
+the wrong reading from the nearest right one).
 """
 
 import math
@@ -24,12 +23,13 @@ from pv.suites.training_run.claim import Record, claim, is_finite, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 SURE, LIKELY = 1e-4, 1e-2
-"""Largest probabilities of a coincidence for a failure and for a hint."""
+"""Largest probabilities of a coincidence for a finding that falsifies a claim, and for a hint."""
 VISIBLE = 1e-3
-"""A relative error below which a mean of means is a hint."""
+"""Smallest relative error of a mean that falsifies a claim; with a smaller error, the finding is a hint."""
 ROUNDING = 3e-6
 """Relative error of a sum in float32."""
 MAX_BATCHES = 2_000
+"""Largest number of batches of an evaluation; longer evaluations are not judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,9 @@ class ReportedNumber:
         n: The position of the report among the events.
         at: The line of the report.
         source: Identifies the line of code and the name of the number.
-        half: Half of the width of the last digit.
+        text: The number as it is reported.
+        value: The number.
+        half: Half of a unit of the last digit.
     """
 
     n: int
@@ -52,7 +54,7 @@ class ReportedNumber:
 
     @property
     def named(self) -> str:
-        """Return the number with the text before it, back to the number before."""
+        """Return the number with the text before it, up to the previous number."""
         return f"{self.source[1].rpartition('#')[2]} {self.text}".lstrip(" ,;|)/")
 
     def shows(self, value: float) -> bool:
@@ -69,7 +71,7 @@ def reported_numbers(event: Event) -> Iterator[ReportedNumber]:
             continue
         digits, _, exponent = text.lower().partition("e")
         decimals = len(digits.partition(".")[2]) - int(exponent or 0)
-        # Half a unit of the last digit, and a little for ties; a number with all its digits is as exact as float32.
+        # A little more than half a unit of the last digit, for ties. A number with all its digits is exact to float32.
         half = max(0.501 * 10.0**-decimals, ROUNDING * abs(value))
         yield ReportedNumber(event["n"], event["at"], (event["key"], name), text, value, half)
 
@@ -92,7 +94,13 @@ class Evaluation:
     """A series of calls of one loss, or of reads of one number.
 
     Attributes:
+        key: Identifies the call or the read in the code.
+        function: The name of the loss, or "number".
+        at: The line of the call or the read.
+        start: Position of the first event.
         kind: "loss", "accuracy" (the fraction or the number of correct rows or labels), or "number" (anything else).
+        end: Position of the last event.
+        batches: The batches of the series.
         loader: The loader of all batches; None if batches come from several loaders or from none.
         full: Whether the series contains every batch that the pass over the loader has delivered.
         ended: Position of the end of the pass over the loader; None if the script left the pass before its end.
@@ -148,7 +156,12 @@ class Evaluation:
         return units
 
     def _fits(self, unit: int, size: int) -> bool:
-        """Return whether all batches have the same multiple of the loader's batch size; the last may be smaller."""
+        """Return whether all batches have the same multiple of a batch size; the last batch may be smaller.
+
+        Args:
+            unit: A position in `Batch.weights`.
+            size: The batch size of the loader.
+        """
         *counts, last = (batch.weights[unit] for batch in self.batches)
         return len(set(counts)) == 1 and counts[0] > 0 and counts[0] % size == 0 and last <= counts[0]
 
@@ -161,8 +174,8 @@ class Evaluation:
     def is_of_batches(self) -> bool:
         """Return whether the series is one pass over a loader whose batches, except the last, have the same size.
 
-        This rules out that a batch is a unit by itself, such as a document, a task or a domain. In a contrastive loss,
-        the loss of an example depends on the batch.
+        Then no batch is a unit by itself, such as a document, a task or a domain. A contrastive loss is excluded: its
+        value for an example depends on the batch.
         """
         if self.pairs:
             return False
@@ -196,48 +209,48 @@ def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
             current.clear()
         elif kind in ("evaluation_loss", "read"):
             name = event.get("function", "number")
-            one = current.get((name, event["key"]))
-            if one is None:
-                one = current[name, event["key"]] = Evaluation(
+            evaluation = current.get((name, event["key"]))
+            if evaluation is None:
+                evaluation = current[name, event["key"]] = Evaluation(
                     event["key"], name, event["at"], event["n"], "loss" if kind == "evaluation_loss" else "number"
                 )
-                one.step, one.pairs = steps, event["at"] in lines_of_pairs
-                of_pass[id(one)] = None if source is None else (source, passes.get(source, 0))
-                series.append(one)
-            one.end = event["n"]
-            sources[id(one)].add(source)
-            one.batches.append(_batch(event))
+                evaluation.step, evaluation.pairs = steps, event["at"] in lines_of_pairs
+                of_pass[id(evaluation)] = None if source is None else (source, passes.get(source, 0))
+                series.append(evaluation)
+            evaluation.end = event["n"]
+            sources[id(evaluation)].add(source)
+            evaluation.batches.append(_batch(event))
     # Numbers of labels of a loss, by pass and length of the series: an accuracy over tokens is counted in these.
     labels = {
-        (of_pass[id(one)], len(one.batches)): [batch.weights[1] for batch in one.batches]
-        for one in series
-        if one.kind == "loss" and of_pass[id(one)] is not None
+        (of_pass[id(evaluation)], len(evaluation.batches)): [batch.weights[1] for batch in evaluation.batches]
+        for evaluation in series
+        if evaluation.kind == "loss" and of_pass[id(evaluation)] is not None
     }
     evaluations = []
     latest: dict[tuple[str, int], Evaluation] = {}
-    for one in series:
-        if len(one.batches) > MAX_BATCHES or not all(is_finite(batch.mean) for batch in one.batches):
+    for evaluation in series:
+        if len(evaluation.batches) > MAX_BATCHES or not all(is_finite(batch.mean) for batch in evaluation.batches):
             continue
-        if one.kind == "number" and not all(batch.weights[2] for batch in one.batches):
+        if evaluation.kind == "number" and not all(batch.weights[2] for batch in evaluation.batches):
             continue  # several numbers of one batch, such as of a line with two averages
-        place = of_pass[id(one)]
-        if place is not None and len(sources[id(one)]) == 1:
-            one.loader = loaders.get(place[0])
+        place = of_pass[id(evaluation)]
+        if place is not None and len(sources[id(evaluation)]) == 1:
+            evaluation.loader = loaders.get(place[0])
             end = ends.get(place)
-            one.full = end is None or end["batches"] == len(one.batches)
-            one.ended = None if end is None else end["n"]
-        if one.kind == "number":
-            _recognize_accuracy(one, labels.get((place, len(one.batches))))
-        if not one.sums[1]:  # no label is scored
+            evaluation.full = end is None or end["batches"] == len(evaluation.batches)
+            evaluation.ended = None if end is None else end["n"]
+        if evaluation.kind == "number":
+            _recognize_accuracy(evaluation, labels.get((place, len(evaluation.batches))))
+        if not evaluation.sums[1]:  # no label is scored
             continue
-        if (last := latest.get((one.function, one.key))) is not None:
+        if (last := latest.get((evaluation.function, evaluation.key))) is not None:
             totals = last.before or (0.0, 0.0)
-            one.one_loader = last.one_loader and last.loader is one.loader
-            one.stepped = last.step < one.step
-            one.before = (totals[0] + last.sums[0], totals[1] + last.sums[1])
-        latest[one.function, one.key] = one
-        if len(one.batches) >= least:
-            evaluations.append(one)
+            evaluation.one_loader = last.one_loader and last.loader is evaluation.loader
+            evaluation.stepped = last.step < evaluation.step
+            evaluation.before = (totals[0] + last.sums[0], totals[1] + last.sums[1])
+        latest[evaluation.function, evaluation.key] = evaluation
+        if len(evaluation.batches) >= least:
+            evaluations.append(evaluation)
     return evaluations
 
 
@@ -261,113 +274,124 @@ def _batch(event: Event) -> Batch:
     return Batch(mean, (elements, event["labels"], rows))
 
 
-def _recognize_accuracy(one: Evaluation, labels: Sequence[float] | None) -> None:
+def _recognize_accuracy(evaluation: Evaluation, labels: Sequence[float] | None) -> None:
     """Set the kind of a series of reads to "accuracy" if they are fractions of the rows, or numbers of rows or labels.
 
-    A mean of other numbers is not a fraction of all rows.
+    The means of other numbers are rarely k / n for n rows and a whole number k.
 
     Args:
-        one: A series of reads.
+        evaluation: A series of reads.
         labels: The labels in each batch of a loss in the same pass, such as tokens or pixels; None without one. Whole
             numbers above the rows, and not above the labels, are numbers of labels.
     """
-    values = [(batch.mean, batch.weights[2]) for batch in one.batches]
+    values = [(batch.mean, batch.weights[2]) for batch in evaluation.batches]
     for counted in (values, [(value, count) for (value, _), count in zip(values, labels or (), strict=False)]):
         whole = all(0 <= value <= count and value.is_integer() for value, count in counted)
         if whole and any(value > 1 for value, _ in counted):
-            one.batches = [Batch(value / count, (count, count, count)) for value, count in counted]
-            one.kind = "accuracy"
+            evaluation.batches = [Batch(value / count, (count, count, count)) for value, count in counted]
+            evaluation.kind = "accuracy"
             return
     if all(0 <= value <= 1 and abs(value * rows - round(value * rows)) < 1e-4 for value, rows in values):
-        one.kind = "accuracy" if any(0 < value < 1 for value, _ in values) else "number"
+        evaluation.kind = "accuracy" if any(0 < value < 1 for value, _ in values) else "number"
 
 
 Reading = tuple[str, str]
-"""The name of a reading, and the name of the function that the script applies before the report."""
+"""The name of a wrong reading, and the name of the function that the script applies to the mean before the report.
+
+"planned" is the sum divided by (number of batches) x (size of the largest batch), and "last of all" is the sum of the
+last batch divided by the size of all batches.
+"""
 MEAN_OF_MEANS, PLANNED, SUM, TRANSFORMED_FIRST = "mean of means", "planned", "sum", "mean of transformed"
 LAST, LAST_OF_ALL, NOT_RESET = "last", "last of all", "not reset"
 
 
-def _functions(one: Evaluation) -> dict[str, Callable[[float], float]]:
+def _functions(evaluation: Evaluation) -> dict[str, Callable[[float], float]]:
     """Return the functions that a script may apply to a mean before a report, by name."""
     plain: dict[str, Callable[[float], float]] = {"": lambda x: x}
-    if one.kind == "accuracy":
+    if evaluation.kind == "accuracy":
         return {**plain, "100 x": lambda x: 100 * x, "1 -": lambda x: 1 - x, "100 - 100 x": lambda x: 100 - 100 * x}
-    if one.function.startswith("mse"):
+    if evaluation.function.startswith("mse"):
         return {**plain, "sqrt": lambda x: math.sqrt(max(x, 0.0))}
-    return {**plain, "exp": lambda x: math.exp(min(x, 100.0))} if one.kind == "loss" else plain
+    return {**plain, "exp": lambda x: math.exp(min(x, 100.0))} if evaluation.kind == "loss" else plain
 
 
-def right_readings(one: Evaluation) -> list[float]:
+def right_readings(evaluation: Evaluation) -> list[float]:
     """Return the numbers that a correct script may report for an evaluation."""
-    units = one.units()
-    weights = [[batch.weights[unit] for batch in one.batches] for unit in units]
-    sums = [batch.mean * batch.weights[0] for batch in one.batches]
+    units = evaluation.units()
+    weights = [[batch.weights[unit] for batch in evaluation.batches] for unit in units]
+    sums = [batch.mean * batch.weights[0] for batch in evaluation.batches]
     total = math.fsum(sums)
     means = [
-        math.fsum(batch.mean * w for batch, w in zip(one.batches, column, strict=True)) / sum(column)
+        math.fsum(batch.mean * w for batch, w in zip(evaluation.batches, column, strict=True)) / sum(column)
         for column in weights
         if sum(column)
     ]
     divisors = [sum(column) for column in weights]
-    if one.loader is not None and one.loader["examples"]:
-        divisors.append(one.loader["examples"])
+    if evaluation.loader is not None and evaluation.loader["examples"]:
+        divisors.append(evaluation.loader["examples"])
     means += [total / divisor for divisor in divisors if divisor]
-    return [apply(mean) for apply in _functions(one).values() for mean in means] + [total]
+    return [apply(mean) for apply in _functions(evaluation).values() for mean in means] + [total]
 
 
-def directions(one: Evaluation, value: float) -> set[str]:
+def directions(evaluation: Evaluation, value: float) -> set[str]:
     """Return the directions, "min" or "max", in which a number improves, for all readings that equal the number.
 
     Right and wrong readings count, since both improve in the same direction. The set is empty if no reading fits.
     """
     better = set()
-    for name, apply in _functions(one).items():
-        means = [apply(one.sums[0] / one.sums[1]), *(v for key, vs in one.wrong.items() if key[1] == name for v in vs)]
-        means += [math.fsum(b.mean * b.weights[0] for b in one.batches)] if not name else []
+    total, count = evaluation.sums
+    for name, apply in _functions(evaluation).items():
+        means = [apply(total / count), *(v for key, vs in evaluation.wrong.items() if key[1] == name for v in vs)]
+        means += [total] if not name else []
         if any(math.isclose(mean, value, rel_tol=ROUNDING, abs_tol=1e-12) for mean in means):
-            better.add("max" if one.kind == "accuracy" and name in ("", "100 x") else "min")
-    return better if one.kind != "number" else set()
+            better.add("max" if evaluation.kind == "accuracy" and name in ("", "100 x") else "min")
+    return better if evaluation.kind != "number" else set()
 
 
-def _mean_over_all(one: Evaluation, reading: Reading, unit: int) -> float:
+def _mean_over_all(evaluation: Evaluation, reading: Reading, unit: int) -> float:
     """Return the number that a correct script would have reported instead of a wrong reading."""
-    over = [batch.weights[2 if unit else 0] for batch in one.batches]
-    return _functions(one)[reading[1]](one.sums[0] / sum(over))
+    sizes = [batch.weights[2 if unit else 0] for batch in evaluation.batches]
+    return _functions(evaluation)[reading[1]](evaluation.sums[0] / sum(sizes))
 
 
-def wrong_readings(one: Evaluation) -> dict[Reading, list[float]]:
-    """Return the numbers that known mistakes give: by reading, one number for every unit of `Evaluation.units`."""
-    means = [batch.mean for batch in one.batches]
+def wrong_readings(evaluation: Evaluation) -> dict[Reading, list[float]]:
+    """Return the numbers that known mistakes give: by reading, one number per element and, for a loss, one per row."""
+    means = [batch.mean for batch in evaluation.batches]
     per_unit = [means]
-    if one.kind == "loss" and 2 in one.units():  # the mean over rows of a sum over the elements of a row
-        rows = [batch.mean * batch.weights[0] / batch.weights[2] for batch in one.batches]
+    if evaluation.kind == "loss" and 2 in evaluation.units():  # the mean over rows of a sum over the elements of a row
+        rows = [batch.mean * batch.weights[0] / batch.weights[2] for batch in evaluation.batches]
         if any(not math.isclose(a, b, rel_tol=1e-6) for a, b in zip(means, rows, strict=True)):
             per_unit.append(rows)
     readings: dict[Reading, list[float]] = {}
-    for name, apply in _functions(one).items():
-        if one.unequal:
+    for name, apply in _functions(evaluation).items():
+        if evaluation.unequal:
             readings[MEAN_OF_MEANS, name] = [apply(math.fsum(values) / len(values)) for values in per_unit]
         readings[LAST, name] = [apply(values[-1]) for values in per_unit]
-        readings[LAST_OF_ALL, name] = [apply(means[-1] * one.batches[-1].weights[0] / one.sums[1])]
-        if one.before is not None:
-            total, size = one.before
-            readings[NOT_RESET, name] = [apply((total + one.sums[0]) / (size + one.sums[1]))]
+        readings[LAST_OF_ALL, name] = [apply(means[-1] * evaluation.batches[-1].weights[0] / evaluation.sums[1])]
+        if evaluation.before is not None:
+            total, size = evaluation.before
+            readings[NOT_RESET, name] = [apply((total + evaluation.sums[0]) / (size + evaluation.sums[1]))]
         if name in ("exp", "sqrt"):
             transformed = [[apply(value) for value in values] for values in per_unit]
             readings[TRANSFORMED_FIRST, name] = [math.fsum(values) / len(values) for values in transformed]
-    if one.kind == "loss":
+    if evaluation.kind == "loss":
         readings[SUM, ""] = [math.fsum(values) for values in per_unit]
-    if one.unequal:
-        planned = len(means) * max(batch.weights[0] for batch in one.batches)
-        for name, apply in _functions(one).items():
-            readings[PLANNED, name] = [apply(one.sums[0] / planned)]
+    if evaluation.unequal:
+        planned = len(means) * max(batch.weights[0] for batch in evaluation.batches)
+        for name, apply in _functions(evaluation).items():
+            readings[PLANNED, name] = [apply(evaluation.sums[0] / planned)]
     return readings
 
 
 @dataclass(frozen=True, slots=True)
 class FollowingReport:
-    """An evaluation, a number reported after it, and whether the line also reports after the last batch but one."""
+    """A number that is reported after an evaluation.
+
+    Attributes:
+        evaluation: The evaluation.
+        shown: The number.
+        listed: Whether the value of the last batch but one is reported, too, as in a list of all batches.
+    """
 
     evaluation: Evaluation
     shown: ReportedNumber
@@ -379,6 +403,12 @@ class Match:
     """A wrong reading that equals all numbers from one line of code.
 
     Attributes:
+        shown: The first of the numbers.
+        reading: The wrong reading.
+        evaluation: The evaluation before the first number.
+        value: The wrong reading of this evaluation.
+        right: The number that a correct script would have reported.
+        hits: The number of reports that equal the wrong reading and no right one.
         chance: Probability of this agreement if the numbers are something else.
         error: Largest relative distance from the nearest right reading.
         not_worst: Whether, in some evaluation, the last batch was not the worst one. The worst may be intended.
@@ -408,26 +438,27 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
         By name of a wrong reading, the number of right reports that differ from this reading; and all matches.
     """
     groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
-    for one in evaluations_of(process):
-        groups[one.function, one.key].append(one)
+    for evaluation in evaluations_of(process):
+        groups[evaluation.function, evaluation.key].append(evaluation)
     reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
     tried: dict[str, int] = defaultdict(int)
     matches: list[Match] = []
     for group in groups.values():
         candidates = []
-        readings = 0
+        comparisons = 0
         for pairs in _following_reports(group, reports):
             for reading in dict.fromkeys(name for pair in pairs for name in pair.evaluation.wrong):
-                readings += 1
+                comparisons += 1
                 candidates += _matches(reading, pairs)
             for pair in pairs:
                 for name in {name for name, _ in pair.evaluation.wrong}:
                     tried[name] += any(map(pair.shown.shows, pair.evaluation.right))
-        # Many readings are tried, so the chance that one of them fits by accident grows with their number.
+        # The probability that any reading fits by accident grows with the number of comparisons.
         for match in candidates:
-            match.chance *= readings
+            match.chance *= comparisons
         matches += [match for match in candidates if match.chance < LIKELY]
-    # A number that is read from a loss repeats it, and shows the line where it is collected.
+    # A read of a loss, such as loss.item(), gives the same match as the loss. The match of the loss is kept, with the
+    # line of the read, where the script collects the values.
     best: dict[tuple[tuple[int, str], Reading], Match] = {}
     for match in sorted(matches, key=lambda match: (not match.proper, match.evaluation.kind == "number", match.chance)):
         first = best.setdefault((match.shown.source, match.reading), match)
@@ -439,64 +470,66 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
 def _following_reports(group: Sequence[Evaluation], reports: Sequence[ReportedNumber]) -> list[list[FollowingReport]]:
     """Return the numbers reported after evaluations, one list per line of code.
 
-    Lines that report batches or steps are left out.
+    Lines that report several times in or after an evaluation are left out: they report batches or steps.
     """
     positions = [shown.n for shown in reports]
     pairs: dict[tuple[int, str], list[FollowingReport]] = defaultdict(list)
-    often: set[tuple[int, str]] = set()
-    for position, one in enumerate(group):
-        until = group[position + 1].start if position + 1 < len(group) else math.inf
+    repeated: set[tuple[int, str]] = set()
+    for position, evaluation in enumerate(group):
+        following = group[position + 1].start if position + 1 < len(group) else math.inf
         # A library that fetches one batch ahead ends the pass before the last batch is used.
-        first, middle = bisect_right(positions, one.start), bisect_right(positions, max(one.end, one.ended or 0))
-        often.update(shown.source for shown in reports[first:middle])
+        end = bisect_right(positions, max(evaluation.end, evaluation.ended or 0))
+        repeated.update(shown.source for shown in reports[bisect_right(positions, evaluation.start) : end])
         seen: set[tuple[int, str]] = set()
-        after = reports[middle : bisect_right(positions, until)]
-        before_last = one.batches[-2].mean
+        after = reports[end : bisect_right(positions, following)]
+        before_last = evaluation.batches[-2].mean
         for shown in after:
             if shown.source in seen:
-                often.add(shown.source)
+                repeated.add(shown.source)
             seen.add(shown.source)
             listed = any(other.shows(before_last) for other in after if other.source != shown.source)
-            pairs[shown.source].append(FollowingReport(one, shown, listed))
-    return [rows for source, rows in pairs.items() if source not in often]
+            pairs[shown.source].append(FollowingReport(evaluation, shown, listed))
+    return [rows for source, rows in pairs.items() if source not in repeated]
 
 
 def _matches(reading: Reading, pairs: Sequence[FollowingReport]) -> list[Match]:
     """Return the matches of a reading with all numbers from one line of code; [] if one number contradicts it."""
     matches: dict[int, Match] = {}
-    failed: set[int] = set()
-    known: set[tuple[int, str]] = set()
+    contradicted: set[int] = set()
+    counted: set[tuple[int, str]] = set()
     for pair in pairs:
-        one, shown = pair.evaluation, pair.shown
-        for unit, value in enumerate(one.wrong.get(reading, [])):
+        evaluation, shown = pair.evaluation, pair.shown
+        for unit, value in enumerate(evaluation.wrong.get(reading, [])):
             # A number that is also near a right reading proves nothing: it must be three half-digits away from all.
-            distance, nearest = min((abs(value - other), other) for other in one.right)
+            distance, nearest = min((abs(value - other), other) for other in evaluation.right)
             if not shown.shows(value):
-                failed.add(unit)
-            elif not value or (one.kind == "accuracy" and value in (1.0, 100.0)):
+                contradicted.add(unit)
+            elif not value or (evaluation.kind == "accuracy" and value in (1.0, 100.0)):
                 continue  # 0 and 100 % are equal in many readings
             elif distance > 3 * shown.half:
-                match = matches.setdefault(unit, Match(shown, reading, one, value, _mean_over_all(one, reading, unit)))
+                right = _mean_over_all(evaluation, reading, unit)
+                match = matches.setdefault(unit, Match(shown, reading, evaluation, value, right))
                 width = 2 * shown.half
-                if one.kind == "accuracy":  # fractions of n rows have few values, and their means about n^2
+                if evaluation.kind == "accuracy":  # fractions of n rows have few values, and their means about n^2
                     percent = 100 if reading[1].startswith("100") else 1
-                    rows = sum(batch.weights[2] for batch in one.batches)
+                    rows = sum(batch.weights[2] for batch in evaluation.batches)
                     width = max(width, percent / (rows if reading[0] == LAST else rows**2))
-                means = [batch.mean for batch in one.batches]
+                means = [batch.mean for batch in evaluation.batches]
                 match.hits += 1
-                match.apart &= one.one_loader and one.stepped
-                # Other numbers that might be reported are as close as the right reading, or as close as two batches.
-                scale = _functions(one)[reading[1]]
+                match.apart &= evaluation.one_loader and evaluation.stepped
+                # Other numbers that the line might report are spread over the distance to the right reading or, for the
+                # last batch, over the range of all batches.
+                scale = _functions(evaluation)[reading[1]]
                 spread = abs(scale(max(means)) - scale(min(means))) if reading[0] == LAST else 0.0
-                # The same number again, such as of a model that predicts one class, is no further agreement.
-                if (unit, shown.text) not in known:
+                # A number that is reported again, such as by a model that predicts one class, is no further evidence.
+                if (unit, shown.text) not in counted:
                     match.chance *= min(1.0, width / max(distance, spread))
-                known.add((unit, shown.text))
+                counted.add((unit, shown.text))
                 match.error = max(match.error, distance / max(abs(nearest), 1e-300))
-                match.not_worst |= means[-1] != (min(means) if one.kind == "accuracy" else max(means))
+                match.not_worst |= means[-1] != (min(means) if evaluation.kind == "accuracy" else max(means))
                 match.alone |= not pair.listed
-                match.proper &= one.is_of_batches() and one.kind != "number"
-    kept = [match for unit, match in matches.items() if unit not in failed]
+                match.proper &= evaluation.is_of_batches() and evaluation.kind != "number"
+    kept = [match for unit, match in matches.items() if unit not in contradicted]
     if reading[0] == NOT_RESET:  # a total over several data sets may be intended; it comes from several loaders
         for match in kept:
             match.proper &= match.apart
@@ -511,17 +544,19 @@ RIGHT = "sum loss * n over the batches, where n is the number of scored elements
 
 
 def _seen(match: Match, reading: str) -> str:
-    one = match.evaluation
-    sizes = {batch.weights[0] for batch in one.batches}
+    """Return the text of a finding; `reading` describes the wrong reading."""
+    evaluation = match.evaluation
+    sizes = {batch.weights[0] for batch in evaluation.batches}
     size = f"of {min(sizes):g} to {max(sizes):g}" if len(sizes) > 1 else f"of {max(sizes):g}"
-    kind = {"loss": "scored elements", "accuracy": "labels"}.get(one.kind, "rows")
+    kind = {"loss": "scored elements", "accuracy": "labels"}.get(evaluation.kind, "rows")
     return (
         f"{match.shown.named!r}, reported at {match.shown.at}, is {reading}, {match.value:.6g}; the mean over all is "
-        f"{match.right:.6g} ({len(one.batches)} batches {size} {kind}; {match.hits} such reports)"
+        f"{match.right:.6g} ({len(evaluation.batches)} batches {size} {kind}; {match.hits} such reports)"
     )
 
 
 def _applied(match: Match) -> str:
+    """Return the function that the script applies before the report, such as "exp of "; "" without one."""
     return f"{match.reading[1]} of " if match.reading[1] else ""
 
 
@@ -529,10 +564,11 @@ def _applied(match: Match) -> str:
 def reported_mean_is_over_elements(run: Run, record: Record) -> None:
     """A reported loss or accuracy is the mean of the means of unequal batches.
 
+    Or it is the sum over all elements, divided by (number of batches) x (size of the largest batch).
+
     These facts rule out other explanations: the means over tokens, rows and labels differ visibly from the number; the
     batches come from a loader with one batch size, so a batch is no unit by itself (a document, a task, a graph); and
-    the batches have different sizes. An error below 0.1 % is a hint, and so is the sum divided by batches times their
-    size.
+    the batches have different sizes. An error below 0.1 % is a hint.
     """
     for process in run.processes:
         tried, matches = compare(process)
@@ -595,7 +631,7 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
     over all steps so far, divided by the steps between two reports.
 
     Or a metric of torchmetrics is computed over the training and an evaluation together, or over two evaluations on one
-    loader, although it was computed after the first one. An aggregate, such as a mean of durations, may do so.
+    loader, although it was computed after the first one. For an aggregate, such as a mean of durations, this is a hint.
     """
     for process in run.processes:
         tried, matches = compare(process)
@@ -610,9 +646,10 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
                 )
         reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
         groups: dict[int, list[Evaluation]] = defaultdict(list)
-        for one in training_epochs(process):
-            groups[one.key].append(one)
+        for evaluation in training_epochs(process):
+            groups[evaluation.key].append(evaluation)
         for group in groups.values():
+            # `any` ends at the first finding: a number may be printed and written to a file.
             any(_is_sum_of_epochs(record, pairs, group, len(reports)) for pairs in _following_reports(group, reports))
         _judge_means_between_reports(process, record, reports)
         for event in process.of("metric"):
@@ -639,8 +676,8 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
 def _judge_means_between_reports(process: Process, record: Record, reports: Sequence[ReportedNumber]) -> None:
     """Judge means of training losses that are reported every few steps.
 
-    A finding is the sum of all losses since the begin of the run or of the pass, divided by the number of losses since
-    the last report. The mean of the losses since the last report is right.
+    The wrong number is the sum of all losses since the beginning of the run or of the pass, divided by the number of
+    losses since the last report. The right number is the mean of the losses since the last report.
     """
     by_key: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for windows in process.windows.values() if len(process.windows) == 1 else ():
@@ -663,7 +700,7 @@ def _judge_means_between_reports(process: Process, record: Record, reports: Sequ
             means = [(sums[end] - sums[end - size]) / size for end in ends]
             record.tried += sum(shown.shows(mean) for shown, mean in zip(line, means, strict=True))
             starts = [bisect_right(places, max((n for n in passes if n < shown.n), default=-1)) for shown in line]
-            for begins in ([0] * len(line), starts):  # since the begin of the run, and of the pass
+            for begins in ([0] * len(line), starts):  # since the beginning of the run, and of the pass
                 rows = [
                     (shown, (sums[end] - sums[begin]) / size, mean)
                     for shown, begin, end, mean in zip(line, begins, ends, means, strict=True)
@@ -678,8 +715,8 @@ def _judge_means_between_reports(process: Process, record: Record, reports: Sequ
                     shown, _, mean = wrong[-1]
                     record.falsify(
                         shown.at,
-                        f"{shown.named} is the sum of all losses so far, divided by the {size} losses between two "
-                        f"reports; the mean of these is {mean:.6g} ({len(wrong)} such reports)",
+                        f"{shown.named} is the sum of all losses so far, divided by the number of losses between two "
+                        f"reports, {size}; the mean of these {size} losses is {mean:.6g} ({len(wrong)} such reports)",
                         "set the sum to 0 after each report",
                     )
                     return
@@ -691,19 +728,20 @@ def _is_sum_of_epochs(record: Record, pairs: Sequence[FollowingReport], epochs: 
     for unit in range(min(len(epoch.right) for epoch in epochs)):
         hits, chance = 0, 1.0
         for pair in later:
-            one, shown = pair.evaluation, pair.shown
-            value = math.fsum(epoch.right[unit] for epoch in epochs[: epochs.index(one) + 1])
-            distance = min(abs(value - other) for other in one.right)
-            record.tried += not unit and any(map(shown.shows, one.right))
+            evaluation, shown = pair.evaluation, pair.shown
+            value = math.fsum(epoch.right[unit] for epoch in epochs[: epochs.index(evaluation) + 1])
+            distance = min(abs(value - other) for other in evaluation.right)
+            record.tried += not unit and any(map(shown.shows, evaluation.right))
             if not shown.shows(value) or distance <= 3 * shown.half:
                 break
             hits, chance = hits + 1, chance * min(1.0, 2 * shown.half / distance)
         if hits >= 2 and hits == len(later) and chance * reports < SURE:
-            shown, one = later[-1].shown, later[-1].evaluation
+            shown, evaluation = later[-1].shown, later[-1].evaluation
             record.falsify(
                 shown.at,
-                f"{shown.named} is the sum of the losses of all {epochs.index(one) + 1} epochs so far, divided by one "
-                f"epoch; the mean of this epoch is {one.right[unit]:.6g} ({hits} such reports)",
+                f"{shown.named} is the sum of the losses of all {epochs.index(evaluation) + 1} epochs so far, divided "
+                "by the size of one epoch; the mean of this epoch is "
+                f"{evaluation.right[unit]:.6g} ({hits} such reports)",
                 "set the sum to 0 before each epoch",
             )
             return True
@@ -721,11 +759,11 @@ def reported_mean_is_a_mean(run: Run, record: Record) -> None:
         record.tried += tried[SUM] + tried[TRANSFORMED_FIRST]
         for match in matches:
             if match.reading[0] == SUM:
-                record.hint(match.evaluation.at, _seen(match, "the sum of the batches' means"), RIGHT)
+                record.hint(match.evaluation.at, _seen(match, "the sum of the means of the batches"), RIGHT)
             elif match.reading[0] == TRANSFORMED_FIRST:
                 name = "perplexities" if match.reading[1] == "exp" else "square roots"
                 change = f"take {match.reading[1]} of the mean over all elements, once"
-                record.hint(match.evaluation.at, _seen(match, f"the mean of the batches' {name}"), change)
+                record.hint(match.evaluation.at, _seen(match, f"the mean of the {name} of the batches"), change)
 
 
 def training_epochs(process: Process) -> list[Evaluation]:
@@ -748,16 +786,20 @@ def training_epochs(process: Process) -> list[Evaluation]:
                 for loss in taken.losses:
                     place = (begun[-1]["n"], int(taken.loader or 0), loss.key)
                     mean = loss.value if loss.reduction == "mean" else math.nan
-                    one = epochs.setdefault(place, Evaluation(zlib.crc32(loss.key.encode()), "", loss.at, taken.n))
-                    one.batches.append(Batch(mean, (loss.elements, loss.labels, loss.rows)))
-                    one.end, one.loader = taken.n, loaders.get(place[1])
-                    steps[id(one)] += window.passes[-1] is taken
-    for one in epochs.values():
-        one.step = steps[id(one)]
-    return [one for one in epochs.values() if len(one.batches) > 1 and is_finite(one.sums[0])]
+                    evaluation = epochs.setdefault(
+                        place, Evaluation(zlib.crc32(loss.key.encode()), "", loss.at, taken.n)
+                    )
+                    evaluation.batches.append(Batch(mean, (loss.elements, loss.labels, loss.rows)))
+                    evaluation.end, evaluation.loader = taken.n, loaders.get(place[1])
+                    steps[id(evaluation)] += window.passes[-1] is taken
+    for evaluation in epochs.values():
+        evaluation.step = steps[id(evaluation)]
+    return [
+        evaluation for evaluation in epochs.values() if len(evaluation.batches) > 1 and is_finite(evaluation.sums[0])
+    ]
 
 
-@claim("TR-EVAL-006", "no mean of losses was reported after a pass over a loader, beside a loader of other length")
+@claim("TR-EVAL-006", "no mean of losses was reported after a pass over one of several loaders of different lengths")
 def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
     """A reported sum of the means of batches is divided by the batches of another loader, or by the examples.
 
@@ -769,11 +811,11 @@ def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
         reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
         lengths = {event["loader"]: event["batches"] for event in process.of("pass_end")}
         groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
-        for one in [*training_epochs(process), *evaluations_of(process)]:
-            if one.kind == "loss" and one.loader is not None and one.loader["examples"]:
-                groups[one.function, one.key].append(one)
+        for evaluation in [*training_epochs(process), *evaluations_of(process)]:
+            if evaluation.kind == "loss" and evaluation.loader is not None and evaluation.loader["examples"]:
+                groups[evaluation.function, evaluation.key].append(evaluation)
         for group in groups.values():
-            # Several numbers of one mistake, such as a line and a file, are one finding.
+            # `any` ends at the first finding: a number may be printed and written to a file.
             any(_compare_divisors(record, pairs, lengths, len(reports)) for pairs in _following_reports(group, reports))
 
 
@@ -781,20 +823,20 @@ def _compare_divisors(record: Record, pairs: Sequence[FollowingReport], lengths:
     """Compare the numbers from one line of code with wrongly divided sums; return whether there is a finding."""
     hits: dict[str, list[tuple[float, FollowingReport, float]]] = defaultdict(list)
     for pair in pairs:
-        one, shown = pair.evaluation, pair.shown
-        assert one.loader is not None
-        means = [batch.mean for batch in one.batches]
+        evaluation, shown = pair.evaluation, pair.shown
+        assert evaluation.loader is not None
+        means = [batch.mean for batch in evaluation.batches]
         total, count = math.fsum(means), len(means)
-        right = [*one.right, total / count, means[-1], total]
-        steps = 0 if one.function else one.step  # of a pass that is trained on
-        divisors = {m for loader, m in lengths.items() if loader != one.loader["loader"]} - {count, steps, 0, 1}
+        right = [*evaluation.right, total / count, means[-1], total]
+        steps = 0 if evaluation.function else evaluation.step  # the steps of a pass that is trained on
+        divisors = {m for loader, m in lengths.items() if loader != evaluation.loader["loader"]} - {count, steps, 0, 1}
         record.tried += bool(divisors) and any(map(shown.shows, right))
         wrong = {f"the {m} batches of another loader": total / m for m in divisors}
-        size = one.loader["batch"] or 0
-        divided = count == steps * size  # losses that are divided by as many micro-batches as a batch has examples
-        if size > 1 and not divided and one.loader["examples"] not in divisors | {count}:
-            wrong[f"the {one.loader['examples']} examples, although each is a mean over examples"] = (
-                total / one.loader["examples"]
+        size = evaluation.loader["batch"] or 0
+        divided = count == steps * size  # each loss may be divided by `size` micro-batches, as many as examples
+        if size > 1 and not divided and evaluation.loader["examples"] not in divisors | {count}:
+            wrong[f"the {evaluation.loader['examples']} examples, although each is a mean over examples"] = (
+                total / evaluation.loader["examples"]
             )
         for name, value in wrong.items():
             if shown.shows(value) and value and min(abs(value - other) for other in right) > 3 * shown.half:
@@ -804,13 +846,13 @@ def _compare_divisors(record: Record, pairs: Sequence[FollowingReport], lengths:
         if len(matches) < max(2, len(pairs)) or chance > LIKELY:
             continue
         _, pair, value = matches[0]
-        one, shown = pair.evaluation, pair.shown
-        total, count = math.fsum(batch.mean for batch in one.batches), len(one.batches)
+        evaluation, shown = pair.evaluation, pair.shown
+        total, count = math.fsum(batch.mean for batch in evaluation.batches), len(evaluation.batches)
         add = record.falsify if chance < SURE else record.hint
         add(
             shown.at,
             f"{shown.named} is the sum of the means of {count} batches ({total:.6g}) divided by {name}: {value:.6g}; "
-            f"their mean is {total / count:.6g} ({len(matches)} such reports)",
+            f"the mean of the {count} means is {total / count:.6g} ({len(matches)} such reports)",
             f"divide by the number of summed batches, {count}, or sum loss * len(labels) and divide by the examples",
         )
         return True
@@ -827,8 +869,8 @@ def reported_mean_is_over_ranks(run: Run, record: Record) -> None:
     parts: list[dict[tuple[str, int], list[Evaluation]]] = []
     for process in ranks:
         parts.append(defaultdict(list))
-        for one in evaluations_of(process):
-            parts[-1][one.function, one.key].append(one)
+        for evaluation in evaluations_of(process):
+            parts[-1][evaluation.function, evaluation.key].append(evaluation)
     for rank, process in enumerate(ranks):
         reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
         for name, group in parts[rank].items():
@@ -840,11 +882,11 @@ def reported_mean_is_over_ranks(run: Run, record: Record) -> None:
 
 
 def _compare_ranks(record: Record, rank: int, pairs: Sequence[tuple[tuple[Evaluation, ...], ReportedNumber]]) -> None:
-    """Compare the numbers from one line of code with the mean of one rank, the mean of all ranks' means, and of all."""
+    """Compare the numbers from one line of code with the mean of one rank, of the means of all ranks, and over all."""
     readings = {f"the mean over the part of rank {rank} only": 0, "the mean of the means of ranks of unequal parts": 0}
     contradicted, example = set(), None
     for ranks, shown in pairs:
-        sums = [one.sums for one in ranks]
+        sums = [evaluation.sums for evaluation in ranks]
         means = [total / size for total, size in sums if size]
         if len(means) < len(ranks) or max(means) - min(means) <= 3 * shown.half:
             continue
@@ -860,10 +902,10 @@ def _compare_ranks(record: Record, rank: int, pairs: Sequence[tuple[tuple[Evalua
                 example = example or (ranks[rank], shown, whole)
     for name, hits in readings.items():
         if hits > 1 and name not in contradicted and example is not None:
-            one, shown, whole = example
+            evaluation, shown, whole = example
             record.hint(
-                one.at,
-                f"{shown.text}, reported at {shown.at}, is {name} ({hits} such reports); the mean over all ranks is "
+                evaluation.at,
+                f"{shown.named!r}, reported at {shown.at}, is {name} ({hits} such reports); the mean over all ranks is "
                 f"{whole:.6g}",
                 "all_reduce the sum of the losses and the number of elements, and then divide",
             )
@@ -889,7 +931,7 @@ def _training_reports(
     return [rows for source, rows in pairs.items() if source not in between]
 
 
-@claim("TR-LOG-001", "no number is reported after steps of several micro-batches")
+@claim("TR-LOG-001", "no number was reported after steps of several micro-batches")
 def reported_loss_is_not_divided(run: Run, record: Record) -> None:
     """A reported training loss is divided by the number of micro-batches, like the loss of the backward pass.
 
@@ -911,7 +953,7 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
                 record.tried += any(map(shown.shows, right))
                 distance = min(abs(value - wrong) for value in right)
                 if not shown.shows(wrong):
-                    hits = -len(pairs)
+                    hits = -len(pairs)  # one contradiction rules out a finding, whatever the other reports show
                 elif distance > 3 * shown.half:
                     hits, chance = hits + 1, chance * min(1.0, 2 * shown.half / distance)
                     first = first or (shown, values)
@@ -922,8 +964,8 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
             add = record.falsify if hits > 2 and count > 2 and chance * len(pairs) < SURE else record.hint
             add(
                 shown.at,
-                f"{shown.named} is the loss of the last micro-batch ({values[-1]:.6g}) divided by the {count} "
-                f"micro-batches of a step ({hits} such reports)",
+                f"{shown.named} is the loss of the last micro-batch ({values[-1]:.6g}) divided by {count}, the number "
+                f"of micro-batches of a step ({hits} such reports)",
                 f"report the loss before it is divided: loss.item() * {count}",
             )
 
@@ -932,14 +974,14 @@ def _divided_losses(window: Window) -> list[float]:
     """Return the losses of the micro-batches of a step if the gradient is the mean of several; else []."""
     losses = [loss for backward in window.passes for loss in backward.losses]
     count = len(window.passes)
-    one = count > 1 and len(losses) == count and len({loss.key for loss in losses}) == 1
-    if not one or any(loss.reduction != "mean" or not is_finite(loss.value) for loss in losses):
+    is_one_loss = count > 1 and len(losses) == count and len({loss.key for loss in losses}) == 1
+    if not is_one_loss or any(loss.reduction != "mean" or not is_finite(loss.value) for loss in losses):
         return []
     divided = all(abs(loss.weight * loss.elements * count - 1) < 1e-3 for loss in losses)
     return [loss.value for loss in losses] if divided else []
 
 
-@claim("TR-LOG-002", "no number is reported after a clipping that had an effect")
+@claim("TR-LOG-002", "no number was reported after a clipping that had an effect")
 def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
     """A reported norm of gradients is computed after they were clipped, so it never exceeds the limit.
 
@@ -965,7 +1007,7 @@ def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
                 shown, norm, limit = clipped[0]
                 record.hint(
                     shown.at,
-                    f"{shown.text} is the norm of the gradient after clipping at {limit:g}; before clipping it was "
+                    f"{shown.named!r} is the norm of the gradient after clipping at {limit:g}; before clipping it was "
                     f"{norm:.5g} ({len(clipped)} such reports)",
                     "report the return value of clip_grad_norm_",
                 )
@@ -973,10 +1015,10 @@ def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
 
 @claim("TR-LOG-003", "no number was reported after a backward pass")
 def sums_of_losses_have_no_graph(run: Run, record: Record) -> None:
-    """A sum of losses over batches keeps the graphs of all batches, although each loss has had a backward pass.
+    """A sum of losses over batches keeps the autograd graphs of all batches, although each loss had a backward pass.
 
     Nothing can use the graph of this sum, but it grows with every batch. A sum that has a backward pass itself is not
-    counted, since its terms have no separate passes. Always a hint: the weights are right.
+    counted, since its terms have no separate passes. Always a hint: the weights are not affected.
     """
     for process in run.processes:
         first = next((event["n"] for event in process.of("backward")), None)
@@ -984,7 +1026,7 @@ def sums_of_losses_have_no_graph(run: Run, record: Record) -> None:
         for event in process.of("history"):
             record.hint(
                 event["at"],
-                f"this number is read from a sum over {event['terms']} steps of losses that requires a gradient, after "
-                "a backward pass of each loss: the sum keeps the graphs of all these batches in memory",
+                f"the number read here is a sum of losses of {event['terms']} steps that still requires a gradient, "
+                "although each loss had its backward pass: the sum keeps the graphs of all these batches in memory",
                 "add loss.item() or loss.detach() to the sum",
             )

@@ -15,9 +15,9 @@ from pv.suites.training_run.run import Event, Process, Run, Window
 HORIZONS = ("T_max", "total_steps", "num_training_steps")
 """Names of planned numbers of advances, after which a schedule has ended."""
 NO_RATE = 2.0**-24
-"""A fraction of a rate that has no effect: half a unit of the last bit of the changes with the whole rate."""
-FEWEST_STEPS = 4
-"""Smallest number of steps per pass at which numbers of epochs and of steps are clearly different."""
+"""A fraction of a rate at which steps have no effect: less than float32 rounding changes a step with the whole rate."""
+MIN_STEPS = 4
+"""Smallest number of steps in a pass for which a number of epochs cannot be mistaken for a number of steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class _Schedule:
     calls: list[Event]
     windows: list[Window]
     plan: Event
-    """Facts about the functions of a `LambdaLR`: the advances `end` and `peak`, and the factor at the end, `last`."""
+    """The `planned` event of a `LambdaLR`: its advances `end` and `peak`, and the factor at the end, `last`."""
 
     @property
     def horizon(self) -> int:
@@ -37,6 +37,7 @@ class _Schedule:
 
 
 def _schedules(process: Process) -> Iterator[_Schedule]:
+    """Yield the schedules of optimizers, without those that another schedule contains."""
     nested = {event["scheduler"] for event in process.of("nested_scheduler")}
     plans = {event["scheduler"]: event for event in process.of("planned")}
     for event in process.of("scheduler"):
@@ -47,7 +48,7 @@ def _schedules(process: Process) -> Iterator[_Schedule]:
 
 
 @claim("TR-RATE-001", "no schedule was advanced")
-def schedule_of_the_optimizer(run: Run, record: Record) -> None:
+def schedule_belongs_to_a_stepping_optimizer(run: Run, record: Record) -> None:
     """A schedule advances an optimizer that takes no step, while another optimizer of the same parameters takes steps.
 
     A schedule of an unused optimizer may be intended as a function of the step: for another quantity, or for a rate
@@ -59,9 +60,9 @@ def schedule_of_the_optimizer(run: Run, record: Record) -> None:
         shares = {event["optimizer"]: event["shares_with"] for event in process.of("held")}
         for schedule in _schedules(process):
             record.tried += bool(schedule.calls)
-            # Optimizers of the same parameters without a schedule. Their rate must never change.
-            held = {other for optimizer in schedule.event["optimizers"] for other in shares.get(optimizer, [])}
-            rates = {tuple(w.event["rates"]) for o in held & set(unscheduled) for w in process.windows[o]}
+            # Optimizers of the same parameters without a schedule. Their rates must never change.
+            sharing = {other for optimizer in schedule.event["optimizers"] for other in shares.get(optimizer, [])}
+            rates = {tuple(w.event["rates"]) for o in sharing & set(unscheduled) for w in process.windows[o]}
             if len(schedule.calls) >= 2 and not schedule.windows and len(rates) == 1:
                 record.falsify(
                     schedule.event["at"],
@@ -71,7 +72,7 @@ def schedule_of_the_optimizer(run: Run, record: Record) -> None:
                 )
 
 
-@claim("TR-RATE-002", "no schedule of an optimizer that took steps")
+@claim("TR-RATE-002", "no optimizer with a schedule took a step")
 def schedule_advances(run: Run, record: Record) -> None:
     """A schedule is never advanced, in a run that ended by itself after several passes over its data.
 
@@ -92,8 +93,8 @@ def schedule_advances(run: Run, record: Record) -> None:
             if by_epoch and len(epochs) >= 3 and 2 * falls >= len(epochs) - 1 and any(value % 1 for value in epochs):
                 record.falsify(
                     schedule.calls[0]["at"],
-                    f"step() of {schedule.event['kind']} takes an epoch, and gets {numbers(epochs[:5])}: these are no "
-                    "epochs, and the rate follows them",
+                    f"step() of {schedule.event['kind']} takes an epoch, and gets {numbers(epochs[:5])}: these numbers "
+                    "are no epochs, but the rate is computed from them",
                     "call scheduler.step() without an argument; only ReduceLROnPlateau takes a metric",
                 )
                 continue
@@ -105,15 +106,15 @@ def schedule_advances(run: Run, record: Record) -> None:
                 passes = max(Counter(data[e["loader"]] for e in ended).values(), default=0)
                 planned = {schedule.horizon} - {0}
                 # The constructor has set a rate other than the base rate, as a warm-up does.
-                begun = schedule.event["rates"] != schedule.event["base_rates"]
-                instead = any(
+                has_begun = schedule.event["rates"] != schedule.event["base_rates"]
+                has_another = any(
                     other.calls and set(other.event["optimizers"]) & set(schedule.event["optimizers"])
                     for other in _schedules(process)
                 )
-                due = begun or planned & {passes, len(schedule.windows)}
-                if instead:
+                if has_another:
                     continue
-                add = record.falsify if passes >= 2 and due else record.hint
+                is_due = has_begun or planned & {passes, len(schedule.windows)}
+                add = record.falsify if passes >= 2 and is_due else record.hint
                 add(
                     schedule.event["at"],
                     f"{seen} and {passes} passes over the data",
@@ -126,8 +127,9 @@ def schedule_after_the_step(run: Run, record: Record) -> None:
     """The first rate of a schedule is never used, because the schedule advances before the first step.
 
     Not a fault: a resumed run or a warm-up, which advances a schedule before the loop at another line; a first rate of
-    0, which is skipped on purpose; an explicit epoch, which sets the rate of that epoch; and a skipped first batch,
-    where a backward pass comes before the first call, and all other calls come after steps.
+    0, which is skipped on purpose; an explicit epoch, which sets the rate of this epoch; a first step that a loss
+    scaler skips; and a skipped first batch, where a backward pass comes before the first call, and all other calls come
+    after steps.
     """
     for process in run.processes:
         skipped = [event["n"] for event in process.of("skipped_step")]
@@ -142,15 +144,16 @@ def schedule_after_the_step(run: Run, record: Record) -> None:
             one_for_each = all(
                 sum(a.n < call["n"] < b.n for call in schedule.calls) == 1 for a, b in pairwise(schedule.windows[:10])
             )
-            begun = [e["n"] for e in process.of("backward") if set(e["reached"]) & {str(step.optimizer)}]
-            before = not any(n < first["n"] for n in begun) or all(
+            passes = [e["n"] for e in process.of("backward") if str(step.optimizer) in e["reached"]]
+            # No backward pass comes before the first call, or a call comes between the last pass and each step.
+            before = not any(n < first["n"] for n in passes) or all(
                 any(w.passes and w.passes[-1].n < call["n"] < w.n for call in schedule.calls)
                 for w in schedule.windows[:10]
             )
             changed = max(schedule.event["rates"], default=0.0) > 0 and step.event["rates"] != schedule.event["rates"]
             explicit = any(call["explicit"] for call in schedule.calls)
-            restored = any(n < first["n"] for n in skipped)
-            if early and one_for_each and before and changed and not explicit and not restored:
+            is_skipped = any(n < first["n"] for n in skipped)
+            if early and one_for_each and before and changed and not explicit and not is_skipped:
                 record.falsify(
                     first["at"],
                     f"{schedule.event['kind']} advances before each step, so its first rate is never used: step 1 has "
@@ -215,8 +218,8 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
     3. The horizon is exactly the number of epochs of the run, or all milestones are below it, but the schedule advances
        with every step: it ends within the first epoch, and a cosine rises again. The horizon of a SequentialLR is the
        horizon of its last part, with or without the parts before it.
-    4. A factor reduces the rate below `NO_RATE` of the initial rate before the run ends, so the last steps have no
-       effect. A rate that ends at 1e-4 or 1e-6 of the initial rate may be planned.
+    4. A factor reduces the rate to less than 2^-24 (`NO_RATE`) of the initial rate before the run ends, so the last
+       steps have no effect. A rate that ends at 1e-4 or 1e-6 of the initial rate may be planned.
     5. The schedule is constructed several times for the same parameters, each time with the total number of advances in
        the run as its horizon, and starts at its first advance each time.
     """
@@ -282,7 +285,7 @@ def _begins_again(process: Process, record: Record) -> bool:
     for (at, _), schedules in by_line.items():
         planned = max(schedules[0].horizon, schedules[0].plan["end"])
         calls = [len(schedule.calls) for schedule in schedules]
-        # A schedule that continues the one before it has its last epoch, or its state.
+        # A schedule that continues the previous one begins with its last epoch, or loads its state.
         again = len({schedule.calls[0].get("epoch") for schedule in schedules}) == 1
         record.tried += len(schedules) - 1
         # Restarts on purpose end their cycles: the horizon is not much longer than one cycle.
@@ -290,8 +293,8 @@ def _begins_again(process: Process, record: Record) -> bool:
             record.falsify(
                 at,
                 f"{schedules[0].event['kind']} is constructed {len(schedules)} times here, each time for {planned} "
-                f"advances, and advances up to {max(calls)} times, {sum(calls)} times in all: it begins again each "
-                "time",
+                f"advances, but advances at most {max(calls)} times, and {sum(calls)} times in all: the rate begins "
+                "again each time",
                 "construct the schedule once, before the loop over epochs",
             )
             return True
@@ -299,7 +302,7 @@ def _begins_again(process: Process, record: Record) -> bool:
 
 
 def _is_round(number: int) -> bool:
-    """Return whether a number may be a planned number of epochs: a small one, a multiple of 10 up to 100, or of 50."""
+    """Return whether a number may be a planned number of epochs: below 20, a multiple of 10 up to 100, or of 50."""
     return number < 20 or number % 50 == 0 or (number <= 100 and number % 10 == 0)
 
 
@@ -320,7 +323,7 @@ def _advances_by_pass_in_steps(process: Process, schedule: _Schedule, planned: i
     add(
         schedule.event["at"],
         f"{schedule.event['kind']} is planned for {planned} advances and advances {calls} times, once in "
-        f"{len(steps) // calls} steps: it is planned in the {len(steps)} steps of the run, but advances once per "
+        f"{len(steps) // calls} steps: it is planned for the {len(steps)} steps of the run, but advances once per "
         f"epoch; the rate only goes from {rates[0]:.4g} to {rates[-1]:.4g}",
         'advance it after every step (Lightning: {"scheduler": schedule, "interval": "step"}), '
         f"or plan it for {calls}",
@@ -339,12 +342,12 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
     )
     trained = {backward.loader for window in schedule.windows for backward in window.passes}
     epochs = max((count for loader, count in loaders.items() if loader in trained), default=0)
-    # Every pair of successive steps has an advance between them.
-    often = all(
+    # Between any two successive steps, the schedule advances.
+    every_step = all(
         any(a.n < call["n"] < b.n for call in schedule.calls[i : i + 2])
         for i, (a, b) in enumerate(pairwise(schedule.windows))
     )
-    if epochs < 2 or abs(calls - len(steps)) > 1 or not often or calls < FEWEST_STEPS * epochs:
+    if epochs < 2 or abs(calls - len(steps)) > 1 or not every_step or calls < MIN_STEPS * epochs:
         return False
     record.tried += 1
     event, rates = schedule.event, [max(w.event["rates"], default=0.0) for w in schedule.windows]
@@ -396,7 +399,7 @@ def _ends_of_last_part(process: Process, event: Event) -> tuple[int, ...]:
     return horizon, horizon + max(event["milestones"], default=0)
 
 
-@claim("TR-RATE-006", "no ReduceLROnPlateau got a number that is known by an evaluation or a report")
+@claim("TR-RATE-006", "no ReduceLROnPlateau got a number of an evaluation or of a report")
 def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> None:
     """ReduceLROnPlateau gets a loss with mode "max", or an accuracy with mode "min".
 
@@ -415,10 +418,10 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
             metric_names: set[str] = set()
             for call in schedule.calls:
                 value, last = call.get("metric"), max((n for n in steps if n < call["n"]), default=-1)
-                recent = [one for one in evaluations if last < one.end < call["n"]]
+                recent = [evaluation for evaluation in evaluations if last < evaluation.end < call["n"]]
                 if value is None:
                     continue
-                better = set().union(*(directions(one, value) for one in recent))
+                better = set().union(*(directions(evaluation, value) for evaluation in recent))
                 following = min((n for n in steps if n > call["n"]), default=math.inf)
                 names = _names_of(value, [e for e in process.of("report") if last < e["n"] < following])
                 if not better:
@@ -435,11 +438,11 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
             improves = improve(values, metrics[0][1]) or (mode == "max" and not metric_names)
             if improves and all(direction != mode for _, direction in metrics):
                 name = "an accuracy" if mode == "min" else "a loss"
-                name = f"what the script reports as {min(metric_names).replace('#', '1')}" if metric_names else name
+                name = f"the number reported as {min(metric_names).replace('#', '1')}" if metric_names else name
                 record.falsify(
                     schedule.event["at"],
-                    f"ReduceLROnPlateau(mode={mode!r}) gets {name}, {numbers(values[:5])}: it "
-                    "treats an improvement as no improvement, and reduces the rate",
+                    f"ReduceLROnPlateau(mode={mode!r}) gets {name}, {numbers(values[:5])}: an improvement does not "
+                    "count as an improvement, and the rate is reduced",
                     f'ReduceLROnPlateau(..., mode="{metrics[0][1]}")',
                 )
 
@@ -450,27 +453,10 @@ def improve(values: Sequence[float], direction: str) -> bool:
 
 
 WORDS = {
-    "max": {
-        "acc",
-        "accuracy",
-        "f#",
-        "auc",
-        "auroc",
-        "iou",
-        "miou",
-        "dice",
-        "bleu",
-        "rouge",
-        "recall",
-        "precision",
-        "ndcg",
-        "top#",
-    },
-    "min": {"loss", "error", "err", "nll", "perplexity", "ppl", "mse", "mae", "rmse", "wer", "cer", "fid"},
+    "max": set("acc accuracy f# auc auroc iou miou dice bleu rouge recall precision ndcg top#".split()),
+    "min": set("loss error err nll perplexity ppl mse mae rmse wer cer fid".split()),
 }
-"""By direction: words in names of numbers that improve in this direction."""
-
-
+"""By direction: words in names of numbers that improve in this direction. "#" stands for digits, as in f1 and top5."""
 NEUTRAL = {"#", "", "avg", "epoch", "eval", "macro", "mean", "micro", "score", "test", "val", "valid", "weighted"}
 """Words in names of numbers that say nothing about the direction."""
 
@@ -488,7 +474,7 @@ def direction_of(name: str) -> str:
 
 
 def _names_of(value: float, reports: list[Event]) -> set[str]:
-    """Return the texts directly before a number in reports that show the number with at least three decimals."""
+    """Return the texts before a number in reports that show it with at least three decimals, with "#" for digits."""
     names: set[str] = set()
     for report in reports:
         for name, text in report["numbers"].items():
@@ -500,13 +486,13 @@ def _names_of(value: float, reports: list[Event]) -> set[str]:
     return names
 
 
-@claim("TR-RATE-007", "no optimizer has several groups of one rate, of which the script sets rates by itself")
+@claim("TR-RATE-007", "the script itself sets no rates of an optimizer whose groups begin with one rate")
 def rates_of_all_groups_are_set(run: Run, record: Record) -> None:
     """The script itself sets the rate of the first group, and leaves the rates of the other groups unchanged.
 
-    A rate may be fixed on purpose for a part of the model, such as a predictor. Such a group has a separate rate or
-    option. Here all groups begin with the same rate and differ only in the weight decay, which is no reason to give
-    them different schedules.
+    A rate may be fixed on purpose for a part of the model, such as a predictor. Such a group has a rate or an option
+    that the other groups do not have. Here all groups begin with the same rate and differ only in the weight decay,
+    which is no reason to give them different schedules.
 
     Or a group has its rate under a key that the optimizer does not read, such as `learning_rate`. A script may read
     such a key itself; then the rate of the group is not the default of the optimizer in all steps.
@@ -526,14 +512,14 @@ def rates_of_all_groups_are_set(run: Run, record: Record) -> None:
         columns = list(zip(*rates, strict=True))
         record.tried += len(set(columns[0])) > 1
         # Groups whose rate is the initial one in every step.
-        still = [i for i, column in enumerate(columns) if set(column) == {event["rates"][i]}]
-        if len(set(columns[0])) >= 6 and still and 0 not in still and len(still) == len(columns) - 1:
+        constant = [i for i, column in enumerate(columns) if set(column) == {event["rates"][i]}]
+        if len(set(columns[0])) >= 6 and constant and 0 not in constant and len(constant) == len(columns) - 1:
             record.falsify(
                 windows[0].at,
                 f"the rate of the first group goes from {columns[0][0]:.4g} to {columns[0][-1]:.4g} in {len(rates)} "
-                f"steps; the rate of {'the other group' if len(still) == 1 else f'the {len(still)} other groups'}, "
-                f"with weight decay {decays[still[0]]:g} instead of {decays[0]:g}, stays "
-                f"{event['rates'][still[0]]:.4g}",
+                f"steps; the rate of {'the other group' if len(constant) == 1 else f'the {len(constant)} other groups'}"
+                f", with weight decay {decays[constant[0]]:g} instead of {decays[0]:g}, stays "
+                f"{event['rates'][constant[0]]:.4g}",
                 'for group in optimizer.param_groups: group["lr"] = rate',
             )
 

@@ -1,4 +1,4 @@
-"""Claims about language models and masks: shift of labels, padding, ends of texts, and what a probe has seen."""
+"""Claims about language models and masks: shift of labels, padding, ends of texts, and results of probes."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -9,7 +9,8 @@ from pv.suites.training_run.run import Event, Process, Run
 VISIBLE = 1e-3
 """Smallest change of outputs, relative to their standard deviation, that rounding does not explain."""
 EQUAL = 1e-6
-NO_TEXT = "no loss was seen whose labels are tokens of the model's input"
+"""Largest change of outputs, relative to their standard deviation, that counts as no change."""
+NO_TEXT = "no loss has tokens of the model's input as labels"
 
 
 def _batches(process: Process) -> dict[int, list[Event]]:
@@ -46,6 +47,7 @@ def _shares(batches: list[Event]) -> dict[int, float]:
 
 
 def _is_next_token(batches: list[Event]) -> bool:
+    """Return whether the labels are the next tokens of the input."""
     return _shares(batches).get(1, 0.0) >= 0.95
 
 
@@ -101,7 +103,7 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
                 if probe is None:
                     record.tried -= len(batches[key])
                     record.not_reached = (
-                        "the labels are the tokens of the input, and no probe told whether it is copied"
+                        "the labels are the tokens of the input, and no probe shows whether the model copies them"
                     )
                     continue
                 # An encoder of another text sees all of it.
@@ -110,7 +112,7 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
                 if sure and probe["early"] <= EQUAL and probe["same"] > 10 * VISIBLE:
                     record.falsify(
                         at,
-                        f"{seen} of the input, and the logits at t depend on that token: the causal model learns to "
+                        f"{seen} of the input, and the logits at t depend on this token: the causal model learns to "
                         "copy its input",
                         "shift the labels: compare logits[:, :-1] with labels[:, 1:]",
                     )
@@ -118,7 +120,7 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
                 record.hint(at, f"{seen} - 1 of the input", "shift labels the other way: logits[:, :-1], labels[:, 1:]")
 
 
-@claim("TR-MASK-001", "no padding was seen whose positions have labels")
+@claim("TR-MASK-001", "no positions of padding have labels")
 def padding_is_not_scored(run: Run, record: Record) -> None:
     """Padding is scored, with the label of a real token.
 
@@ -132,7 +134,7 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
     """
     for process in run.processes:
         for batches in _batches(process).values():
-            # Padding must be declared by the script. What merely looks like padding is not judged.
+            # Padding must be declared by the script. Tokens that merely look like padding are not judged.
             padded = [e for e in batches if (e["facts"].get("padding") or {}).get("declared")]
             facts = [e["facts"]["padding"] for e in padded]
             facts = [fact for fact in facts if fact["positions"]]
@@ -154,6 +156,7 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
                 f"{facts[0]['token']}) count in the loss, with label {label}"
             )
             right = "give padding the label -100, or pass ignore_index"
+            # The end tokens of the texts, as far as they are known.
             ends = {end for fact in facts for end in fact.get("ends", ())} if facts[0].get("ends") else set()
             if next_token:
                 is_padding_token = label == facts[0]["token"] and not any(
@@ -172,7 +175,7 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
                 record.hint(padded[0]["at"], seen, right)
 
 
-@claim("TR-MASK-002", "no text was seen that ends with the token of its padding")
+@claim("TR-MASK-002", "no text ends with the padding token")
 def ends_are_scored(run: Run, record: Record) -> None:
     """The end token is also the padding token, and labels are masked by value: no end is ever learned.
 
@@ -203,12 +206,13 @@ def ends_are_scored(run: Run, record: Record) -> None:
             record.falsify(
                 ended[0]["at"],
                 f"{ends} texts end with token {facts[0]['token']}, which is also the padding token, and none of these "
-                f"ends counts in the loss; {before} of the tokens before them do: labels are masked by value",
+                f"end tokens counts in the loss, although {before} of the tokens before them do: labels are masked by "
+                "value, so the model never learns to end a text",
                 "mask labels where the attention mask is 0, not where they equal the padding token",
             )
 
 
-@claim("TR-MASK-003", "no model with attention was probed that gets a mask of padding")
+@claim("TR-MASK-003", "no probed model has attention and a mask of padding")
 def mask_is_used(run: Run, record: Record) -> None:
     """A mask of padding changes no output, or hides the real tokens instead of the padding.
 
@@ -216,8 +220,8 @@ def mask_is_used(run: Run, record: Record) -> None:
 
     1. Not used: embeddings of padding affect outputs of real tokens through attention, and the mask changes no output.
     2. Inverted: no real token depends on the first real token, and real tokens depend on padding.
-    3. A float mask of zeros and ones is added to the scores of attention, so it hides nothing. It hides the same keys
-       from all queries, or is causal: a bias for the edges of a graph has other forms.
+    3. A float mask of zeros and ones is added to the scores of attention, so it hides nothing. It must have the form of
+       a mask: the same keys for all queries, or causal. A bias for the edges of a graph has another form.
     """
     for process, probe in _probes(run, record, "attention"):
         record.tried += bool(probe.get("masks"))
@@ -246,7 +250,8 @@ def mask_is_used(run: Run, record: Record) -> None:
         elif probe["other_tokens"] is not None and probe["other_tokens"] <= EQUAL and real > 10 * VISIBLE:
             record.falsify(
                 probe["at"],
-                f"{seen}; when the embeddings of another real token change, they do not: the mask is inverted",
+                f"{seen}; when the embeddings of the first real token change, the other outputs do not: the mask is "
+                "inverted",
                 "invert the mask: key_padding_mask is True at padding, attn_mask of scaled_dot_product_attention is "
                 "True at real tokens",
             )
@@ -256,37 +261,42 @@ def mask_is_used(run: Run, record: Record) -> None:
 def masked_tokens_are_predicted(run: Run, record: Record) -> None:
     """Labels are taken from the input after it was masked, or share its memory: the mask token predicts itself.
 
-    The mask token is the token at most scored positions that occurs at no other position. All scored labels must equal
+    The mask token is the token that most scored positions have, and no other position. All scored labels must equal
     the input at their position, which rules out a denoising model. An autoencoder has no mask token.
     """
     for process in run.processes:
         for batches in _batches(process).values():
             masked = [e["facts"] for e in batches if e["facts"].get("masked")]
             scored = sum(fact["scored"] for fact in masked)
-            there = sum(fact["masked"]["scored"] for fact in masked)
+            at_mask_token = sum(fact["masked"]["scored"] for fact in masked)
             tokens = {fact["masked"]["token"] for fact in masked}
-            if len(tokens) != 1 or there < max(16, 0.5 * scored) or any(fact["masked"]["elsewhere"] for fact in masked):
+            elsewhere = any(fact["masked"]["elsewhere"] for fact in masked)
+            if len(tokens) != 1 or at_mask_token < max(16, 0.5 * scored) or elsewhere:
                 continue
             record.tried += len(masked)
             share = _shares(batches)
             labels = sum(fact["masked"]["labels"] for fact in masked)
-            if len(masked) >= 3 and share.get(0, 0.0) == 1.0 and labels == there:
+            if len(masked) >= 3 and share.get(0, 0.0) == 1.0 and labels == at_mask_token:
                 record.falsify(
                     batches[0]["at"],
-                    f"the mask token {min(tokens)} is at {there} of {scored} scored positions, and is also their "
-                    "label: labels are taken from the masked input",
+                    f"the mask token {min(tokens)} is at {at_mask_token} of {scored} scored positions, and is also the "
+                    "label there: labels are taken from the masked input, so the model learns to copy the mask token",
                     "labels = inputs.clone() before the input is masked",
                 )
 
 
-@claim("TR-PROBE-001", "no causal language model was probed: its labels are the next tokens of its input")
+@claim("TR-PROBE-001", "no causal language model, whose labels are the next tokens of its input, was probed")
 def no_token_sees_the_future(run: Run, record: Record) -> None:
     """A logit depends on the token that it predicts.
 
-    If a text is encoded as a whole, as in an autoencoder, all logits change. Three cases rule this out: only some
-    logits, directly before the changed tokens, change; all operations that mix positions see both directions, so there
-    is no causal decoder; or all of them are causal, and a softmax of the attention runs over the queries, so that later
-    tokens change the sums of earlier ones. Otherwise the finding is a hint.
+    If a text is encoded as a whole, as in an autoencoder, all logits change. Three cases rule this out:
+
+    1. Only some logits, directly before the changed tokens, change.
+    2. All operations that mix positions see both directions, so there is no causal decoder.
+    3. All these operations are causal, and a softmax of the attention runs over the queries, so that later tokens
+       change the sums of earlier ones.
+
+    Otherwise the finding is a hint.
     """
     for process, probe in _probes(run, record, "future"):
         if probe["offset"] != 1:
@@ -320,7 +330,7 @@ def no_token_sees_the_future(run: Run, record: Record) -> None:
         )
 
 
-@claim("TR-PROBE-002", "no model was probed whose padding is known", premises=("TR-MASK-003",))
+@claim("TR-PROBE-002", "no model whose padding is known was probed", premises=("TR-MASK-003",))
 def padding_changes_nothing(run: Run, record: Record) -> None:
     """Outputs of real tokens depend on padding.
 
@@ -337,13 +347,17 @@ def padding_changes_nothing(run: Run, record: Record) -> None:
             )
 
 
-@claim("TR-PROBE-003", "no model was probed whose rows are known", premises=("TR-LOSS-002",))
+@claim("TR-PROBE-003", "no model whose rows are known was probed", premises=("TR-LOSS-002",))
 def rows_do_not_mix(run: Run, record: Record) -> None:
     """The output of a row depends on another row of the batch.
 
-    Three cases falsify the claim: a language model, whose labels show which axis is time, unless tokens are routed to
-    experts of limited capacity; a layer that takes the rows for time, while the labels show that they are rows; and a
-    softmax over the rows inside the model, with one label for each row.
+    Three cases falsify the claim:
+
+    1. The model is a language model, whose labels show which axis is time, and it does not route tokens to experts of
+       limited capacity.
+    2. A layer takes the rows for time, although the labels show that they are rows.
+    3. A softmax inside the model runs over the rows, and each row has one label.
+
     Otherwise the finding is a hint: sets and contrastive models mix rows on purpose. Rows that an argument connects,
     such as the nodes of a graph, are not probed.
     """

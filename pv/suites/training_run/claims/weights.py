@@ -12,7 +12,7 @@ from pv.suites.training_run.claims.data import ends_of_passes
 from pv.suites.training_run.run import Loss, Pass, Process, Run, Window, largest_ratio
 
 UNEXPLAINED_RATIO = 1.02
-"""Smallest ratio of weights on different ranks that counts as unequal; losses may be computed in half precision."""
+"""Largest ratio of weights on different ranks that rounding explains; losses may be computed in half precision."""
 
 DIVISION = "divide by the number of micro-batches in the step or, better, by its scored elements"
 LIBRARY_DIVISIONS = {
@@ -23,19 +23,17 @@ LIBRARY_DIVISIONS = {
     "lightning": "the Trainer divides by accumulate_grad_batches = {full} in all steps: in training_step, multiply the "
     f"loss by {{full}} and {DIVISION}; or set limit_train_batches to a multiple of {{full}}",
 }
-"""By library that divides a loss by the planned number of micro-batches: the change that corrects short steps."""
-
-
+"""By library that divides a loss by the planned number of micro-batches ("" for the script): the correction."""
 AVERAGES = {"average", "averages", "averaged", "avg", "mean"}
-"""Words in names of functions that say that a result is an average."""
+"""Words in names of functions that return an average."""
 
 
 def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[Loss]]]:
-    """Return the steps in which all losses of a key are known, and every loss gives equal weights to its elements.
+    """Return the steps with the losses of a key, if all losses are known and every loss weights its elements equally.
 
     Chunks of one backward pass with equal weights are combined into one loss.
     """
-    rows = [(window, [_whole(backward, key) for backward in window.passes]) for window in windows]
+    rows = [(window, [_combined(backward, key) for backward in window.passes]) for window in windows]
     # A loss that is known only by its gradient may be unknown in some passes. A step with such passes is not short.
     fitted = {
         x.key for window in windows for backward in window.passes for x in backward.losses if not is_finite(x.value)
@@ -45,12 +43,12 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
 
 
 @claim("TR-WEIGHT-001", "no step had several micro-batches with a known loss")
-def equal_weights(run: Run, record: Record) -> None:
+def elements_have_equal_weights(run: Run, record: Record) -> None:
     """A step is the mean of the means of micro-batches with different numbers of scored elements.
 
-    Mixtures of data sets and mixup weight rows on purpose, but not by exactly 1/n in a micro-batch of n elements, and
-    means over the features of several layers, computed in a loop, have the same weight on purpose. Two kinds of steps
-    may be intended, and give a hint:
+    Mixtures of data sets and mixup weight rows on purpose, but not by exactly 1/n in a micro-batch of n elements. Means
+    over the features of several layers, computed in a loop, have the same weight on purpose. Three kinds of steps may
+    be intended, and give a hint:
 
     1. The means of tasks or resolutions have the same weight: the micro-batches of a step come from several loaders, or
        the micro-batches at the same positions are the larger ones in all steps.
@@ -70,19 +68,20 @@ def equal_weights(run: Run, record: Record) -> None:
                 continue
             window, losses = max(unequal, key=lambda row: largest_ratio(loss.weight for loss in row[1]))
             weights = [loss.weight for loss in losses]
-            # In a mean over n elements, an element has the weight 1/n, so n times the weight is the same everywhere.
+            # In a mean over n elements, an element has the weight 1/n, so n times the weight is equal in all losses.
             exactly = all(
                 largest_ratio(loss.elements * loss.weight for loss in row) < max(loss.precision for loss in row)
                 for _, row in unequal
             )
-            # With class weights the divisor is often the number of labels: nearly, and in many steps, one over n.
+            # With class weights the divisor is often the number of labels, so the weight is only nearly 1/n. Then many
+            # steps must agree.
             nearly = len(unequal) >= 8 and all(
                 largest_ratio(loss.elements * loss.weight for loss in row) ** 4
                 < largest_ratio(loss.weight for loss in row)
                 for _, row in unequal
                 if largest_ratio(loss.weight for loss in row) > 1.5
             )
-            means = exactly or (nearly and largest_ratio(weights) > 1.5)
+            are_means = exactly or (nearly and largest_ratio(weights) > 1.5)
             elements = [loss.elements for loss in losses]
             parts = "micro-batches" if any(len(w.passes) > 1 for w, _ in unequal) else "calls of a loss"
             by_class = " (counted by their class weights)" if any(n % 1 for n in elements) else ""
@@ -98,7 +97,7 @@ def equal_weights(run: Run, record: Record) -> None:
             tasks = any(len({p.loader for p in w.passes}) > 1 for w, _ in unequal) or _ordered(unequal)
             units = 2 * sum(len({loss.rows for loss in row}) > 1 for _, row in unequal) > len(unequal)
             often = len(unequal) >= 2 and 2 * len(unequal) >= len(steps)
-            if means and often and tokens and not tasks and not even and not units:
+            if are_means and often and tokens and not tasks and not even and not units:
                 record.falsify(
                     losses[0].at,
                     f"{seen}: each micro-batch is divided by its own number of scored elements, so the step is a mean "
@@ -109,7 +108,8 @@ def equal_weights(run: Run, record: Record) -> None:
                 record.hint(losses[0].at, seen, "give every scored element of a step the same weight")
 
 
-def _whole(backward: Pass, key: str) -> list[Loss]:
+def _combined(backward: Pass, key: str) -> list[Loss]:
+    """Return the losses of a key in a backward pass; chunks with equal weights are combined into one loss."""
     losses = [loss for loss in backward.losses if loss.key == key]
     if len(losses) < 2 or not all(loss.uniform for loss in losses):
         return losses
@@ -126,6 +126,7 @@ def _ordered(steps: list[tuple[Window, list[Loss]]]) -> bool:
     """
     rows = [[loss.elements for loss in losses] for _, losses in steps]
     most = max(map(len, rows))
+    # Divide the steps into groups of every possible size. In all groups, the `count` largest must have the same places.
     for size in (divisor for divisor in range(2, most + 1) if most % divisor == 0):
         groups = [row[i : i + size] for row in rows for i in range(0, len(row) - size + 1, size)]
         same = any(len({_larger(group, count) for group in groups}) == 1 for count in range(1, size))
@@ -135,7 +136,7 @@ def _ordered(steps: list[tuple[Window, list[Loss]]]) -> bool:
 
 
 def _of_layers(steps: list[tuple[Window, list[Loss]]]) -> bool:
-    """Return whether each step computes losses of several sizes in one pass, in the same order, as of layers or scales.
+    """Return whether each step computes losses of several sizes in one pass, in the same order, such as one per layer.
 
     Chunks of a sequence have the same size, except the last, which may be smaller.
     """
@@ -144,6 +145,7 @@ def _of_layers(steps: list[tuple[Window, list[Loss]]]) -> bool:
 
 
 def _larger(sizes: list[float], count: int) -> frozenset[int]:
+    """Return the positions of the `count` largest sizes."""
     return frozenset(sorted(range(len(sizes)), key=lambda position: -sizes[position])[:count])
 
 
@@ -154,7 +156,7 @@ def _distinct(window: Window) -> bool:
 
 
 @claim("TR-WEIGHT-002", "no optimizer took steps of different numbers of micro-batches")
-def short_windows(run: Run, record: Record) -> None:
+def short_steps_have_the_same_weight(run: Run, record: Record) -> None:
     """The last step of an epoch has fewer micro-batches, but is divided by the planned number.
 
     The total weight of the step is then exactly (number of micro-batches) / (planned number). Sums over chunks of a
@@ -182,7 +184,7 @@ def short_windows(run: Run, record: Record) -> None:
                 continue
             if largest_ratio(whole) > 1.02:
                 record.not_reached = (
-                    "the total weight differs over steps of as many micro-batches, as with class weights"
+                    "the total weight differs between steps with equal numbers of micro-batches, as with class weights"
                 )
                 continue
             record.tried += len(short)
@@ -246,7 +248,7 @@ def _judge_leaks(process: Process, windows: list[Window], key: str, record: Reco
 
 def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]) -> bool:
     """Return whether the short windows end passes over a loader with one backward pass per batch."""
-    # There must be one kind of loader, and at most one backward pass per batch.
+    # There must be loaders of one kind, and at most one backward pass per batch.
     loaders = {p.loader for window in windows for p in window.passes} - {None}
     # A loader may be created again for every epoch.
     kinds = {(e["at"], e["examples"]) for e in process.of("loader") if e["loader"] in loaders}
@@ -257,18 +259,18 @@ def _ends_of_epochs(process: Process, windows: list[Window], short: list[Window]
     fetched = max((event["batches"] for event in ends), default=0) * begun
     if sum(len(window.passes) for window in windows) > fetched:  # chunks or views of a batch are no micro-batches
         return False
-    # Batches may be fetched ahead, and a step may come after the end, so a pass ends somewhere between the window
-    # before and the window after.
+    # Batches may be fetched ahead, and a step may come after the end of a pass, so the pass ends somewhere between the
+    # window before the short one and the window after it.
     before = {window.n: previous.n for previous, window in pairwise(windows)}
     after = {window.n: following.passes[0].n for window, following in pairwise(windows) if following.passes}
     return all(any(before.get(w.n, -1) < e["n"] < after.get(w.n, e["n"] + 1) for e in ends) for w in short)
 
 
 @claim("TR-WEIGHT-003", "no step had several micro-batches with a known loss", premises=("TR-WEIGHT-006",))
-def averaged_once(run: Run, record: Record) -> None:
+def micro_batches_are_averaged_once(run: Run, record: Record) -> None:
     """The weights of a step with M micro-batches sum to M or 1/M instead of 1.
 
-    This is a hint, since a sum of the losses of M tasks has the weight M on purpose. It is a failure if
+    This is a hint, since a sum of the losses of M tasks has the weight M on purpose. The claim is falsified if
     transformers.Trainer or accelerate is configured to accumulate over M micro-batches, which means an average, and
     every step adds the means of its micro-batches, or contains one micro-batch with the weight 1/M.
     """
@@ -288,14 +290,17 @@ def averaged_once(run: Run, record: Record) -> None:
             plans = [
                 planned[backward.n] for w, _ in steps for backward in w.passes if backward.n in planned
             ]  # of the first steps
-            single = all(len(w.passes) == len(ls) == 1 and len(set(plans)) == 1 for w, ls in steps)
-            parts = [abs(losses[0].elements * losses[0].weight * plans[0] - 1) <= 2e-3 for _, losses in steps if single]
-            if len(plans) >= 8 and parts and all(parts):
+            single = bool(steps) and len(set(plans)) == 1 and all(len(w.passes) == len(ls) == 1 for w, ls in steps)
+            if (
+                single
+                and len(plans) >= 8
+                and all(abs(losses[0].elements * losses[0].weight * plans[0] - 1) <= 2e-3 for _, losses in steps)
+            ):
                 record.tried += len(steps)
                 record.falsify(
                     steps[0][0].at,
-                    f"the gradients of {plans[0]} micro-batches are to be accumulated, and each loss is divided by "
-                    f"{plans[0]}, but every one of {len(steps)} steps contains one micro-batch",
+                    f"the library is configured to accumulate gradients over {plans[0]} micro-batches, and each loss "
+                    f"is divided by {plans[0]}, but every one of {len(steps)} steps contains one micro-batch",
                     "pass the optimizer to accelerator.prepare(), whose step() and zero_grad() wait for the last "
                     "micro-batch",
                 )
@@ -309,8 +314,9 @@ def averaged_once(run: Run, record: Record) -> None:
             if means and len(plans) >= 8 and set(plans) == {max(counts)}:
                 record.falsify(
                     steps[0][1][0].at,
-                    f"the gradients of {max(counts)} micro-batches are to be accumulated, as one of their size, and in "
-                    f"{len(steps)} steps the total weight is that number: their means are added",
+                    f"the library is configured to average gradients over {max(counts)} micro-batches, but in "
+                    f"{len(steps)} steps the weights of scored elements sum to the number of micro-batches instead of "
+                    "1: the means of the micro-batches are added",
                     "call accelerator.backward(loss), which divides; in Trainer.compute_loss, divide the sum of the "
                     "losses by num_items_in_batch",
                 )
@@ -325,7 +331,7 @@ def averaged_once(run: Run, record: Record) -> None:
                     "means of the micro-batches are added",
                     f"divide every loss by {full}",
                 )
-            # On as many ranks, TR-WEIGHT-006 judges the second division.
+            # If there are as many ranks, the second division may be by the number of ranks; see TR-WEIGHT-006.
             elif abs(level * full - 1) <= 2e-3 and len(run.ranks) != full:
                 record.hint(
                     at,
@@ -340,7 +346,7 @@ def averaged_once(run: Run, record: Record) -> None:
     "no loss had different numbers of elements in three steps",
     premises=("TR-WEIGHT-002", "TR-GRAD-004"),
 )
-def constant_total(run: Run, record: Record) -> None:
+def total_weight_is_constant(run: Run, record: Record) -> None:
     """The gradient grows with the number of elements. Always a hint: sums and fixed normalizers may be intended."""
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
@@ -390,7 +396,7 @@ def _is_sharded(process: Process) -> bool:
     "no run of several ranks with averaged gradients and a known loss",
     premises=("TR-WEIGHT-001",),
 )
-def equal_weights_over_ranks(run: Run, record: Record) -> None:
+def elements_have_equal_weights_over_ranks(run: Run, record: Record) -> None:
     """Every rank divides by its own number of elements, and gradients are averaged over ranks.
 
     A hint: most public code averages the means of ranks, some of it on purpose.
@@ -418,7 +424,7 @@ def equal_weights_over_ranks(run: Run, record: Record) -> None:
 
 
 @claim("TR-WEIGHT-006", "no run of several ranks under DistributedDataParallel or fully_shard with a known loss")
-def world_size_once(run: Run, record: Record) -> None:
+def world_size_divides_once(run: Run, record: Record) -> None:
     """The weights of all ranks together sum to 1 before the mean over ranks, which divides again.
 
     Always a hint: a communication hook may compute a sum instead of the mean.
@@ -441,15 +447,18 @@ def reduction(windows: Sequence[Window]) -> float | None:
 
     None is also returned if the ranks have nearly the same gradient. The factors of a loss scaler, and of clipping by
     the norm of the sum, are not included in c.
+
+    Args:
+        windows: The windows of one step, one per rank.
     """
-    mine: list[list[float]] = [window.event.get("local_gradient", []) for window in windows]
+    local: list[list[float]] = [window.event.get("local_gradient", []) for window in windows]
     applied: list[list[float]] = [window.event.get("gradient", []) for window in windows]
-    if not all(mine) or not all(applied) or len({len(row) for row in [*mine, *applied]}) > 1:
+    if not all(local) or not all(applied) or len({len(row) for row in [*local, *applied]}) > 1:
         return None
-    total = [math.fsum(column) for column in zip(*mine, strict=True)]
+    total = [math.fsum(column) for column in zip(*local, strict=True)]
     size = max(map(abs, total))
     # With nearly equal gradients on all ranks, a sum cannot be distinguished from a multiple of one gradient.
-    spread = max(max(column) - min(column) for column in zip(*mine, strict=True))
+    spread = max(max(column) - min(column) for column in zip(*local, strict=True))
     if not (0 < size < math.inf) or spread < 1e-2 * size:
         return None
     # Least squares: the factor c for which c * total is nearest to the applied gradient. It must fit every element.
@@ -457,6 +466,7 @@ def reduction(windows: Sequence[Window]) -> float | None:
     off = max(abs(a - factor * b) for row in applied for a, b in zip(row, total, strict=True))
     if not off <= 1e-3 * abs(factor) * size:
         return None
+    # Remove the factors of clipping and of the loss scale.
     for clip in windows[0].clips:
         if windows[0].passes and clip["n"] < windows[0].passes[-1].n:
             continue
@@ -474,10 +484,10 @@ def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
     """Gradients of means are added over ranks without a division, or are divided twice.
 
     Losses that are divided by the number of elements of all ranks are added on purpose: their weights sum to 1 over all
-    ranks, not on every rank. A sum of means may be intended if it changes little (Adam), or if the rate is scaled. The
-    claim is falsified if every rank takes the mean of its micro-batches, so that the gradient does not grow with their
-    number, and the size of the gradient matters: it is clipped, or the optimizer is plain SGD. Or a function whose name
-    says that it averages reduces the gradients.
+    ranks, not on every rank. A sum of means may be intended if it has little effect (Adam), or if the rate is scaled.
+    Two cases falsify the claim: every rank takes the mean of its micro-batches, so that the gradient does not grow with
+    their number, and the size of the gradient matters, since it is clipped or the optimizer is plain SGD; or the
+    function that reduces the gradients has a name that says that it averages. A second division is a hint.
     """
     world = len(run.ranks)
     for optimizers in run.replicas if world > 1 else ():
@@ -501,7 +511,7 @@ def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
                 several = all(len(window.passes) > 1 and _distinct(window) for row, _ in steps for window in row)
                 kind = next((e["kind"] for e in first.of("optimizer") if e["optimizer"] == optimizers[0]), "")
                 clips = [clip for row, _ in steps for clip in row[0].clips if clip["limit"] < (clip["norm"] or 0)]
-                # Functions that reduce as many elements as most gradients have, not numbers to report.
+                # Functions that reduce at least half as many elements as the model has, so no numbers to report.
                 names = {
                     name
                     for row, _ in steps
