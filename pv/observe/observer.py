@@ -188,12 +188,14 @@ def _ignored_rates(optimizer: torch.optim.Optimizer) -> dict[int, list[object]]:
     An optimizer accepts any key in a parameter group, and reads only the names of its options. The result has, by
     number of the group, the key, its value, and the default rate of the optimizer.
     """
+    defaults = getattr(optimizer, "defaults", {})  # handwritten updates have none
+    if not isinstance(defaults.get("lr"), float):
+        return {}
     return {
-        number: [key, value, optimizer.defaults["lr"]]
+        number: [key, value, defaults["lr"]]
         for number, group in enumerate(optimizer.param_groups)
         for key, value in group.items()
-        if isinstance(optimizer.defaults.get("lr"), float)
-        and key not in optimizer.defaults
+        if key not in defaults
         and key.lower().replace("_", "") in IGNORED_RATES
         and isinstance(value, float)
     }
