@@ -31,7 +31,7 @@ def dry_run(
 ) -> DryRun:
     """Build every task that `pv.validate` would run for the same arguments, without running it.
 
-    The devices need not exist. The arguments and the errors UsageError and ProjectError are those of `pv.validate`.
+    The devices need not exist. See `pv.validate` for the arguments and errors.
     """
     request = Request(
         paths=paths,

@@ -15,7 +15,7 @@ from pv.commands.plan import matches
 from pv.commands.resumed import ComparedRuns, Interruptions
 from pv.contract.load import load_file
 from pv.contract.model import Contract
-from pv.contract.suites import OBSERVED, observed, suites
+from pv.contract.suites import OBSERVED, for_observed_run, suites
 from pv.contract.wording import count
 from pv.errors import UsageError
 from pv.observe import launch
@@ -188,7 +188,7 @@ def _claims(only: Sequence[str]) -> _Claims:
     if not chosen:
         raise UsageError(f"--only {only[0]} matches no claim: {claim_hint(suite, only[0])}")
     options = tuple(f"--only {shlex.quote(name)}" for name in only)
-    return _Claims(contract=observed(suite), chosen=chosen, options=options)
+    return _Claims(contract=for_observed_run(suite), chosen=chosen, options=options)
 
 
 def _run(folder: Path, command: Sequence[str], options: launch.Options, interruptions: Interruptions) -> int:

@@ -11,7 +11,7 @@ from pv.commands.naming import claim_hint, must_be_installed, resolve_names, res
 from pv.contract.finding import Finding, Severity
 from pv.contract.load import Loaded, is_folder, load
 from pv.contract.model import Contract, Target
-from pv.contract.suites import applied, is_suite
+from pv.contract.suites import for_other_subject, is_suite
 from pv.contract.wording import FEW, listed
 from pv.engines.registry import engine_of
 from pv.engines.replay import refuse_form
@@ -109,7 +109,8 @@ def check(
 def _applied(contracts: Sequence[Contract], targets: Mapping[str, Target]) -> tuple[Contract, ...]:
     """Return the contracts; a suite with a requested subject is applied to that subject."""
     return tuple(
-        applied(contract) if contract.id in targets and is_suite(contract) else contract for contract in contracts
+        for_other_subject(contract) if contract.id in targets and is_suite(contract) else contract
+        for contract in contracts
     )
 
 

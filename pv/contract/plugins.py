@@ -74,8 +74,9 @@ def suite_folders() -> dict[str, tuple[Path, Path]]:
         package, *parts = point.value.split(".")
         # Look up only the top-level package: for a module inside a package, `find_spec` would import the package.
         spec = find_spec(package)
-        places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
-        folder = next((place.joinpath(*parts) for place in places if place.joinpath(*parts).is_dir()), None)
+        locations = (spec.submodule_search_locations or ()) if spec is not None else ()
+        candidates = (Path(location, *parts) for location in locations)
+        folder = next((candidate for candidate in candidates if candidate.is_dir()), None)
         if folder is None:
             raise PluginError(
                 f"{_source(point)} declares {name!r} in {SUITES} as {point.value}: no such package or folder"

@@ -279,9 +279,9 @@ def _scalar(event: yaml.ScalarEvent) -> bool | int | float | str | None:
 def _syntax_finding(shown: Path, text: str, error: yaml.YAMLError) -> Finding:
     """Return the finding of a syntax error that PyYAML reports."""
     if isinstance(error, yaml.reader.ReaderError):  # has the invalid character, but no location
-        place = text.find(error.character if isinstance(error.character, str) else chr(error.character))
-        message = f"invalid YAML: the control character {text[place]!r}"
-        return refusal("PV002", _after(shown, text[: max(0, place)]), message, "remove it, or write it as an escape")
+        position = text.find(error.character if isinstance(error.character, str) else chr(error.character))
+        message = f"invalid YAML: the control character {text[position]!r}"
+        return refusal("PV002", _after(shown, text[: max(0, position)]), message, "remove it, or write it as an escape")
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     location = Location(shown, mark.line + 1, mark.column + 1) if mark else Location(shown)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]

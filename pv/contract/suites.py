@@ -10,7 +10,7 @@ from pv.errors import PluginError
 OBSERVED = "training-run"
 """The suite that judges the traces of observed scripts."""
 ALL = "all"
-"""The value of `claims` in a run that stands for all claims of `OBSERVED`."""
+"""The value of `claims` in a run that means all claims of `OBSERVED`."""
 FOLDER = Path(__file__).resolve().parents[1] / "suites"
 
 
@@ -41,7 +41,7 @@ def is_suite(contract: Contract) -> bool:
     return contract.suite is None and any("needs" in claim.options for claim in contract.falsifiers)
 
 
-def applied(suite: Contract) -> Contract:
+def for_other_subject(suite: Contract) -> Contract:
     """Return the contract of a suite for another subject.
 
     The mutants are left out, since they are faults of the subject that comes with the suite. The ids of the mutants
@@ -51,12 +51,12 @@ def applied(suite: Contract) -> Contract:
     return replace(suite, falsifiers=tuple(claims), mutants=())
 
 
-def observed(suite: Contract) -> Contract:
+def for_observed_run(suite: Contract) -> Contract:
     """Return the contract of the suite `OBSERVED` for one observed run, without the mutants of the suite."""
-    return replace(suite, falsifiers=tuple(map(_observed, suite.falsifiers)), mutants=())
+    return replace(suite, falsifiers=tuple(map(_observed_claim, suite.falsifiers)), mutants=())
 
 
-def _observed(claim: Falsifier, *, must_reach: bool = False) -> Falsifier:
+def _observed_claim(claim: Falsifier, *, must_reach: bool = False) -> Falsifier:
     """Return the claim about an observed run that corresponds to a claim of the suite.
 
     The suite attacks its claim with drawn traces. Its texts `prediction` and `if_fails` describe that attack, so they
@@ -83,7 +83,7 @@ def join_observed(contract: Contract, suite: Contract) -> Contract:
             if claim.id in ids or ids == [ALL]:
                 id_ = f"{run.name}.{claim.id}"
                 kills = tuple(mutant.id for mutant in contract.mutants if id_ in mutant.killed_by)
-                joined = replace(_observed(claim, must_reach=claim.id in ids), id=f"{contract.id}.{id_}")
+                joined = replace(_observed_claim(claim, must_reach=claim.id in ids), id=f"{contract.id}.{id_}")
                 claims.append(replace(joined, run=run.name, kills=kills, location=run.location, places={}))
     return replace(contract, falsifiers=(*claims, *contract.falsifiers))
 
@@ -96,7 +96,7 @@ def join_suite(contract: Contract, suite: Contract) -> Contract:
     # Findings about these claims point to the line of the user's contract that names the suite, not to a file of `pv`.
     location = contract.suite.location if contract.suite is not None else contract.location
     claims = []
-    for claim in applied(suite).falsifiers:
+    for claim in for_other_subject(suite).falsifiers:
         premises = [f"{contract.id}.{id_}" for id_ in claim.options.get("premises", ())]
         options = {**claim.options, "premises": premises}
         kills = tuple(mutant.id for mutant in contract.mutants if claim.id in mutant.killed_by)

@@ -28,7 +28,7 @@ def cause(actual: Tensor, expected: Tensor, allowed: Tensor, axes: Sequence[str]
     """
     if expected.dim() == 0 or expected.numel() < 2:
         return ""
-    names = list(axes) or [f"axis {place}" for place in range(expected.dim())]
+    names = list(axes) or [f"axis {axis}" for axis in range(expected.dim())]
     # From the most to the least specific explanation: a factor explains all elements by one number.
     kinds = (_factor, _offset) if actual.isfinite().all() and expected.isfinite().all() else ()
     text = next(filter(None, (explain(actual, expected, allowed) for explain in kinds)), "")
@@ -54,8 +54,8 @@ def describe_largest_difference(left: object, right: object) -> str:
     actual, expected = (tensor.detach().cpu().double() for tensor in (left, right))
     # A NaN on one side counts as the largest difference.
     distances = (actual - expected).abs().nan_to_num(nan=math.inf).flatten()
-    place = [int(index) for index in torch.unravel_index(distances.argmax(), actual.shape)]
-    return f"at {place} it is {actual[tuple(place)]:.7g}, expected {expected[tuple(place)]:.7g}"
+    indices = tuple(int(index) for index in torch.unravel_index(distances.argmax(), actual.shape))
+    return f"at {[*indices]} it is {actual[indices]:.7g}, expected {expected[indices]:.7g}"
 
 
 def _is_real(value: object) -> TypeGuard[Tensor]:
@@ -181,7 +181,7 @@ def _named_order(order: list[int]) -> str:
     size = len(order)
     if order == list(range(size))[::-1]:
         return "reversed"
-    if all(row == (order[0] + place) % size for place, row in enumerate(order)):
+    if all(row == (order[0] + index) % size for index, row in enumerate(order)):
         return f"shifted by {min(order[0], size - order[0])}"
     return str(order) if size <= MAX_PLACES else "permuted"
 

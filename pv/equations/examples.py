@@ -323,18 +323,18 @@ class Shrinker:
         for name in best.arrays:
             if self.variables[name].kind in DISTRIBUTIONS:
                 continue
-            for place in range(best.arrays[name].numel()):
-                best = self._simplify_element(best, name, place)
+            for index in range(best.arrays[name].numel()):
+                best = self._simplify_element(best, name, index)
         return best
 
-    def _simplify_element(self, best: Example, name: str, place: int) -> Example:
+    def _simplify_element(self, best: Example, name: str, index: int) -> Example:
         """Return the example with one element replaced by a simpler number, if it still fails."""
         low, high = self._range(name, best)
         flat = best.arrays[name].flatten()
-        for value in sorted(_simpler_numbers(float(flat[place]), self.variables[name].kind), key=_complexity):
+        for value in sorted(_simpler_numbers(float(flat[index]), self.variables[name].kind), key=_complexity):
             if low <= value <= high:
                 changed = flat.clone()
-                changed[place] = value
+                changed[index] = value
                 array = changed.reshape(best.arrays[name].shape)
                 candidate = self._round_to_dtypes(replace(best, arrays={**best.arrays, name: array}))
                 if self._accepts(candidate, best):
@@ -361,7 +361,7 @@ def _slice_choices(size: int, smallest: int) -> Iterator[list[int]]:
 
 def _renumber(array: Tensor, indices: list[int]) -> Tensor:
     """Return an index array for an axis that keeps only the slices `indices`; removed slices become 0."""
-    new = {old: place for place, old in enumerate(indices)}
+    new = {old: index for index, old in enumerate(indices)}
     return torch.tensor([new.get(i, 0) if i >= 0 else i for i in array.flatten().tolist()]).reshape(array.shape)
 
 

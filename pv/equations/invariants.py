@@ -34,8 +34,8 @@ def _describe_sides(equation: Definition, invariant: Formula, example: Example, 
     """Describe the sides of a comparison at the first element where it does not hold; "" if it is no comparison."""
     if (both := _both_sides(invariant)) is None:
         return ""
-    place = int(torch.where(holds, 0.0, 1.0).argmax())
-    left, right = (float(side.expand(holds.shape).flatten()[place]) for side in values_of(equation, both, example))
+    index = int(torch.where(holds, 0.0, 1.0).argmax())
+    left, right = (float(side.expand(holds.shape).flatten()[index]) for side in values_of(equation, both, example))
     return f": its sides are {left:.9g} and {right:.9g}"
 
 

@@ -140,13 +140,13 @@ def _operator_replacements(node: ast.expr) -> Iterator[ast.expr]:
         case ast.UnaryOp(operand=operand):
             yield operand
         case ast.Compare(left=left, ops=signs, comparators=right_sides):
-            for place, compared in enumerate(signs):
+            for index, compared in enumerate(signs):
                 for other in _COMPARISONS[type(compared)]:
-                    yield ast.Compare(left, [*signs[:place], other(), *signs[place + 1 :]], right_sides)
+                    yield ast.Compare(left, [*signs[:index], other(), *signs[index + 1 :]], right_sides)
         case ast.BoolOp(op=joined, values=values):
             yield ast.BoolOp(ast.Or() if isinstance(joined, ast.And) else ast.And(), values)
-            for place in range(len(values)):
-                rest = [*values[:place], *values[place + 1 :]]
+            for index in range(len(values)):
+                rest = [*values[:index], *values[index + 1 :]]
                 yield ast.BoolOp(joined, rest) if len(rest) > 1 else rest[0]
         case ast.IfExp(test=test, body=yes, orelse=no):
             yield ast.IfExp(test, no, yes)
@@ -185,9 +185,9 @@ def _call_replacements(node: ast.expr) -> Iterator[ast.expr]:
     elif name == "where":
         yield ast.Call(node.func, [arguments[0], arguments[2], arguments[1]], [])
     elif name not in FUNCTIONS:
-        for place in range(len(arguments) - 1):
-            first, second = arguments[place : place + 2]
-            yield ast.Call(node.func, [*arguments[:place], second, first, *arguments[place + 2 :]], node.keywords)
+        for index in range(len(arguments) - 1):
+            first, second = arguments[index : index + 2]
+            yield ast.Call(node.func, [*arguments[:index], second, first, *arguments[index + 2 :]], node.keywords)
     if node.keywords:
         # A forgotten mask: the call without its `where`.
         yield ast.Call(node.func, arguments, [])

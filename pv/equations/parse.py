@@ -204,7 +204,7 @@ def _definition(name: str, keys: Keys, raw: Mapping[str, Keys], callees: Mapping
         callees=callees,
         requires=None if requires is None else _formula(name, Part.REQUIRES, requires),
         invariants=tuple(
-            _formula(name, Part.INVARIANTS, text, str(place)) for place, text in enumerate(keys.get("invariants", ()))
+            _formula(name, Part.INVARIANTS, text, str(index)) for index, text in enumerate(keys.get("invariants", ()))
         ),
         call=locate(name, Part.IMPLEMENTED_BY, lambda: parse_call(call, names)) if call else None,
         returns=None if returns is None else locate(name, Part.RETURNS, lambda: parse_returns(returns, len(results))),
@@ -269,9 +269,9 @@ def _check(equation: Definition, definitions: Mapping[str, Definition]) -> None:
     locate(name, Part.DERIVATIVE_OF, lambda: _check_derivative(equation, definitions))
     if (requires := equation.requires) is not None:
         locate(name, Part.REQUIRES, lambda: _check_scalar(_condition(infer(requires))))
-    for place, invariant in enumerate(equation.invariants):
+    for index, invariant in enumerate(equation.invariants):
         # `partial` binds the invariant of this round of the loop.
-        locate(name, Part.INVARIANTS, partial(lambda formula: _condition(infer(formula)), invariant), str(place))
+        locate(name, Part.INVARIANTS, partial(lambda formula: _condition(infer(formula)), invariant), str(index))
 
 
 def infer_types(

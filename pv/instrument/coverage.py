@@ -48,14 +48,14 @@ def _instrument_statements(function: ast.FunctionDef | ast.AsyncFunctionDef, nam
 
 def insert(body: list[ast.stmt], code: str) -> None:
     """Insert a statement after the docstring and the `from __future__` imports."""
-    place = 0
-    while place < len(body) and (syntax.is_text(body[place]) or _is_future(body[place])):
-        place += 1
+    position = 0
+    while position < len(body) and (syntax.is_text(body[position]) or _is_future(body[position])):
+        position += 1
     added = ast.parse(code).body[0]
     for part in ast.walk(added):
         if body:
-            ast.copy_location(part, body[min(place, len(body) - 1)])
-    body.insert(place, added)
+            ast.copy_location(part, body[min(position, len(body) - 1)])
+    body.insert(position, added)
 
 
 def _is_future(node: ast.stmt) -> bool:

@@ -72,7 +72,7 @@ class MutationResult:
         judged: The mutants that were tried.
         unfit: Trials of falsifiers that do not hold on the clean code and were therefore not used.
         unused: Declared equivalents that match no generated mutant.
-        idle: Modules in `mutation_scope` of which no falsifier executes any code.
+        idle: Modules in `mutation_scope` whose code no falsifier executes.
         scope: The modules that `mutation_scope` names.
         files: The project files that were read.
         restricted: Whether the falsifiers or modules were selected, so that the result is not the contract's score.

@@ -18,7 +18,7 @@ def problems(result: MutationResult) -> list[str]:
 
 
 def objections(result: MutationResult) -> list[str]:
-    """Return the problems because of which a result is not recorded as the contract's score."""
+    """Return the problems that prevent the command from recording a result as the contract's score."""
     measured = score.compute(result)
     texts = [f"{t.falsifier} does not hold on the code itself: {t.detail or t.status.value}" for t in result.unfit]
     # A declared equivalent that a falsifier kills is not equivalent: the declaration is wrong.

@@ -9,7 +9,7 @@ import pytest
 
 from pv.commands.base_report import compare_with_base, read_base
 from pv.contract.load import load
-from pv.contract.suites import applied, is_suite, suites
+from pv.contract.suites import for_other_subject, is_suite, suites
 from pv.errors import UsageError
 from pv.report import render
 from pv.results.outcome import Selection
@@ -187,7 +187,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Report]:
         base = read_base("HEAD")
         contracts = load([folder / "contracts"]).contracts
     own = [decide(contract, Evidence(), Selection()) for contract in contracts]
-    others = [decide(applied(contract), Evidence(), Selection()) for contract in contracts if is_suite(contract)]
+    others = [
+        decide(for_other_subject(contract), Evidence(), Selection()) for contract in contracts if is_suite(contract)
+    ]
     verdicts = (*own, *(replace(verdict, subject="other") for verdict in others))
     return base, replace(base, contracts=verdicts, findings=())
 

@@ -261,12 +261,12 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
     reach = reach_of(names, predicate.path, harness.test.name)
     for definition in reach.certain:
         for code, why in _first_faults(definition, names, is_module):
-            message = f"{harness.id} reaches {_place(context, definition)}, which {why}"
+            message = f"{harness.id} reaches {_describe_location(context, definition)}, which {why}"
             yield error(code, harness.at("test"), message, HINTS[code])
     # One notice is enough, since the predicate may reach none of these definitions.
     possible = ((d, fault) for d in reach.possible for fault in _first_faults(d, names, is_module))
     for definition, (code, why) in islice(possible, 1):
-        message = f"{harness.id} may reach {_place(context, definition)}, which {why}"
+        message = f"{harness.id} may reach {_describe_location(context, definition)}, which {why}"
         yield notice(code, harness.at("test"), message, UNSURE)
 
 
@@ -291,7 +291,7 @@ def _impure_names(definition: Definition, names: Names) -> Iterator[tuple[str, s
             yield name, IMPURE[top]
 
 
-def _place(context: Context, definition: Definition) -> str:
+def _describe_location(context: Context, definition: Definition) -> str:
     """Return the file, line and name of a definition, for messages."""
     path = definition.module.path.relative_to(context.project.root).as_posix()
     return f"{path}:{definition.line} ({definition.name})"

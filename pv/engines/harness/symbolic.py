@@ -239,11 +239,11 @@ def _simpler_values(bound: Bound, value: Any) -> Iterator[Any]:
     the list without one of its items, and with one of its items simpler.
     """
     if bound.most is not None:
-        yield from (value[:place] + value[place + 1 :] for place in range(len(value)))
+        yield from (value[:index] + value[index + 1 :] for index in range(len(value)))
         item_bound = Bound(bound.low, bound.high, bound.boolean)
-        for place, item in enumerate(value):
+        for index, item in enumerate(value):
             simpler_items = _simpler_values(item_bound, item)
-            yield from ([*value[:place], simpler, *value[place + 1 :]] for simpler in simpler_items)
+            yield from ([*value[:index], simpler, *value[index + 1 :]] for simpler in simpler_items)
         return
     nearest = min(max(0, bound.low), bound.high)
     distance = int(value) - nearest

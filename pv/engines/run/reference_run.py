@@ -174,8 +174,8 @@ def _non_json_values(value: object, path: str) -> Iterator[tuple[str, object]]:
             else:
                 yield f"the key {key!r} of {path}", key
     elif isinstance(value, list | tuple):
-        for place, item in enumerate(value):
-            yield from _non_json_values(item, f"{path}[{place}]")
+        for index, item in enumerate(value):
+            yield from _non_json_values(item, f"{path}[{index}]")
     elif not isinstance(value, str | int | float | bool | None):
         yield path, value
 

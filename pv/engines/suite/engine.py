@@ -207,11 +207,11 @@ def _cannot_run_on_error(action: str, worker: Worker) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        place = worker.failures.user_frame(error)
-        if worker.mutated or isinstance(error, PvError) or (action == CANNOT_LOAD and not place):
+        frame = worker.failures.user_frame(error)
+        if worker.mutated or isinstance(error, PvError) or (action == CANNOT_LOAD and not frame):
             raise
         hint = SCRIPT_HINT if action == CANNOT_LOAD and isinstance(error, SystemExit) else ""
-        raise CannotRun(f"{action}: {describe_error(error)}{hint}" + (f"\nat {place}" if place else "")) from error
+        raise CannotRun(f"{action}: {describe_error(error)}{hint}" + (f"\nat {frame}" if frame else "")) from error
 
 
 def _suite_test(code: ResolvedCode, claim: Falsifier, conditions: Conditions) -> SuiteTest:
