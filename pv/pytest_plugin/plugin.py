@@ -65,6 +65,7 @@ def _has_contracts(project: "Project") -> bool:
 
 
 def _names_format(file: Path) -> bool:
+    """Return whether a file mentions the format; a file that cannot be read does not."""
     try:
         return file.is_file() and b"pv/1" in file.read_bytes()
     except OSError:
@@ -73,7 +74,18 @@ def _names_format(file: Path) -> bool:
 
 @dataclass(eq=False)
 class FalsifierPlugin:
-    """The pytest hooks in a project with contracts."""
+    """The pytest hooks in a project with contracts.
+
+    Attributes:
+        refusals: The path of each contract that is refused, and the reason.
+        clauses: The claims that bind test functions.
+        bound_files: The files of these functions.
+        contracts: The contracts by path.
+        uncollected: The report of claims that become no item.
+        imports: The change of the import system, until the end of the session.
+        workers: The workers of claims without a function, and of mutants.
+        rows: The parameters of bound functions.
+    """
 
     config: pytest.Config
     project: "Project"
@@ -92,7 +104,7 @@ class FalsifierPlugin:
         self.bound_files = {clause.file for clause in self.clauses}
         self.contracts = {contract.location.path.resolve(): contract for contract in contracts}
         self.uncollected = UncollectedClaims(self.config, self.project, contracts)
-        self.config.pluginmanager.register(self.uncollected, "pv-left-out")
+        self.config.pluginmanager.register(self.uncollected, "pv-uncollected")
         modules = self._modules()
         rewrite_assertions(modules)
         self.imports = Imports(modules, self.project.roots)
@@ -123,7 +135,7 @@ class FalsifierPlugin:
         if len(matching) != 1:
             names = ", ".join(sorted(matching or mutants))
             problem = "ambiguous mutant" if matching else "unknown mutant"
-            raise pytest.UsageError(f"{problem} {wanted!r}; known: {names or 'none'}")
+            raise pytest.UsageError(f"{problem} {wanted!r} (choose from {names or 'none'})")
         plan: Plan = plan_mutant(self.project, mutants[matching[0]])[0]
         install(plan)
         return mutants[matching[0]]

@@ -26,7 +26,7 @@ def test_a_mutant_is_planted(project: Project) -> None:
     assert "1 failed" in done.stdout
     unknown = run_pytest("falsifiers/", "--pv-mutant", "nothing")
     assert unknown.returncode == 4
-    assert "unknown mutant 'nothing'; known: counting/epoch-lost, counting/from-zero" in unknown.stderr
+    assert "unknown mutant 'nothing' (choose from counting/epoch-lost, counting/from-zero" in unknown.stderr
 
 
 def test_a_project_without_contracts_is_left_alone_also_without_assertions(
