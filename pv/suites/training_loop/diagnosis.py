@@ -63,9 +63,7 @@ def explain_set(actual: Sequence[int], expected: Sequence[int]) -> tuple[str, ..
         return ()
     same = "the same examples in another order"
     replayed = "examples from before the cut are used again, and others left out"
-    return (
-        f"an order that no epoch of the run that was not cut has: {same if {*actual} == {*expected} else replayed}",
-    )
+    return (f"an order that no epoch of the uninterrupted run has: {same if {*actual} == {*expected} else replayed}",)
 
 
 def _start_offset(actual: Sequence[int], expected: Run, skipped: int) -> tuple[str, ...]:

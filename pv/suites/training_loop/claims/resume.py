@@ -307,7 +307,7 @@ def end_fault_with_draws(uninterrupted: Run, again: Run, k: int) -> FaultAndCaus
 def falsify_tied_weights(bench: Bench) -> None:
     def check(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
         if not uninterrupted.tied:
-            raise SkipTest("embedding and head are two parameters also at the end of the run that was not cut")
+            raise SkipTest("embedding and head are two parameters also at the end of the uninterrupted run")
         apart = "" if again.tied else "embedding and head are no longer one parameter"
         return end_fault(uninterrupted, again, k) or apart, (UNTIED,) if apart else ()
 
@@ -358,7 +358,7 @@ def falsify_other_logged_numbers(bench: Bench) -> None:
         return "; ".join(fault for fault, _ in faults if fault), causes
 
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, log_every=3))
-    require(compared, "`logs` of steps after a cut", "and the run that was not cut has some")
+    require(compared, "`logs` of steps after a cut", "and the uninterrupted run has some")
 
 
 def number_fault(uninterrupted: Run, again: Run, k: int, name: str) -> FaultAndCauses:

@@ -440,14 +440,12 @@ def _scale_case(uninterrupted: Run, again: Run) -> Case:
     if not actual or actual == expected[-len(actual) :]:
         return Case(again)
     if len(actual) > len(expected):
-        return Case(
-            again, f"the resumed run has {len(actual)} gradients, all of the run that was not cut {len(expected)}"
-        )
+        return Case(again, f"the resumed run has {len(actual)} gradients, the uninterrupted run {len(expected)}")
     # Negative indices count from the end, where both runs have the same gradients.
     k = next(k for k, size in enumerate(actual) if size != expected[k - len(actual)])
     correct = expected[k - len(actual)]
     times = actual[k] / correct if correct else math.inf
-    fault = f"gradient {k + 1} of the resumed run is {times:.6g} times the gradient of the run that was not cut"
+    fault = f"gradient {k + 1} of the resumed run is {times:.6g} times the gradient of the uninterrupted run"
     if k:
         return Case(
             again, fault, ("a count of good steps that is not restored, so that the scale grows at other steps",)
