@@ -126,8 +126,8 @@ def explain_rates(actual: Sequence[float], expected: Run, done: int = 0) -> tupl
         return (
             "the rate of a new optimizer in the first step: the rate or the state of the optimizer is not restored",
         )
-    # Numbers of steps k, so that the rates are those of a run that has taken k steps. The first rate may come from the
-    # restored optimizer, so compare from the second rate on.
+    # The numbers k of steps for which the rates equal the rates of a run that has taken k steps. The first rate may
+    # come from the restored optimizer, so compare from the second rate on.
     counts = [k for k in range(len(rates)) if n > 1 and list(actual[1:]) == rates[k + 1 : k + n]]
     rates_after_twice = rates[2 * done :]
     if not counts and len(rates_after_twice) > 1 and same_rates(actual[: len(rates_after_twice)], rates_after_twice):
