@@ -60,8 +60,7 @@ class Case:
     def __str__(self) -> str:
         parts = [f"{self.size} example{'s' if self.size > 1 else ''}", f"batch size {self.batch}"]
         parts += [f"{self.world} ranks"] if self.world > 1 else []
-        parts += ["drop_last"] if self.drop else []
-        return ", ".join(parts)
+        return ", ".join([*parts, "drop_last"] if self.drop else parts)
 
 
 class Examples:
