@@ -230,7 +230,7 @@ def _causes_of_accumulated_rates(
     bench: Bench, actual: list[float], plain: list[float], accumulate: int
 ) -> tuple[str, ...]:
     """Return the known mistakes that give the actual rates; `plain` are the rates without accumulation."""
-    # A schedule of that many steps decays over the steps of a run with as many times the epochs.
+    # A schedule that is planned for all micro-batches has the rates of a run with `accumulate` times the epochs.
     longer = _rates(bench, replace(_stepping_job(1), epochs=2 * accumulate))
     mistakes = {
         "a schedule that advances with every micro-batch": plain[::accumulate],
