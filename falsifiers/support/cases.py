@@ -42,7 +42,16 @@ class Case:
 class KdCase(Case):
     """The arguments of one call of a distillation loss.
 
-    student, teacher: floating logits [B, T, V]; labels: integers [B, T], labels[b, i] is the target of student[b, i].
+    Attributes:
+        student: Floating logits [B, T, V].
+        teacher: Floating logits [B, T, V].
+        labels: Integers [B, T]; labels[b, t] is the target of student[b, t].
+        temperature: The temperature.
+        ce_weight: The weight of the cross-entropy.
+        kd_weight: The weight of the divergence.
+        ignore_index: The label of a position that is not scored.
+        divergence: A key of `oracles.DIVERGENCES`.
+        beta: The teacher's share of the mixture of a Jensen-Shannon divergence.
     """
 
     student: Tensor
@@ -85,7 +94,7 @@ class KdCase(Case):
         return gradient
 
     def gradient_on_device(self, subject: Any, device: str | None = None) -> Tensor:
-        """Return the subject's closed-form gradient where it was computed."""
+        """Return the subject's closed-form gradient, on the device on which the subject computes it."""
         gradient: Tensor = subject.kd_logit_gradient(*self.tensors(device), **self.arguments())
         return gradient
 
@@ -124,7 +133,8 @@ class KdCase(Case):
     def allowed_nats(self, unit: float = oracles.UNIT_ROUNDOFF[torch.float64]) -> float:
         """Return the largest rounding error of the sum in nats, for arithmetic with this unit roundoff."""
         errors = [self.equation().allowed_nats(student, teacher, unit) for _, student, teacher, _ in self.rows()]
-        return math.fsum(errors) + len(errors) * unit  # plus one rounding of the sum for each row of about one nat
+        # The sum over rows of about one nat adds one rounding per row.
+        return math.fsum(errors) + len(errors) * unit
 
     def allowed_gradient(self, unit: float = oracles.UNIT_ROUNDOFF[torch.float64]) -> float:
         """Return the largest rounding error of an element of the gradient, for arithmetic with this unit roundoff."""
@@ -136,7 +146,14 @@ class KdCase(Case):
 class StepCase(Case):
     """A batch and the arguments of one distillation step between tables of logits.
 
-    tokens, labels: integers [B, T], aligned; student, teacher: floating [K, V], row k holds the logits after token k.
+    Attributes:
+        tokens: Integers [B, T].
+        labels: Integers [B, T], unshifted.
+        student: Floating [K, V]; row k holds the logits after token k.
+        teacher: Floating [K, V], as `student`.
+        temperature: The temperature.
+        ce_weight: The weight of the cross-entropy.
+        kd_weight: The weight of the divergence.
     """
 
     tokens: Tensor
@@ -168,7 +185,8 @@ class StepCase(Case):
 
 
 NO_TOKEN = -math.inf
-
+"""The logit of a token with probability 0, which is called banned here."""
+# Strategies for the fields of cases.
 NEVER, USUAL = st.just("none"), st.just(IGNORED)
 HALVES = st.integers(-12, 12).map(lambda k: k / 2)  # exact in every floating dtype
 LOGITS = HALVES | st.floats(-20, 20)
@@ -190,7 +208,7 @@ def tensors(
 
 @st.composite
 def impossible_tokens(draw: st.DrawFn, shape: tuple[int, int, int]) -> Tensor:
-    """Draw which tokens are banned, bool [B, T, V]; at least one token of each row is not."""
+    """Draw which tokens are banned, bool [B, T, V]; at least one token of each row is not banned."""
     B, T, V = shape
     masks = draw(st.lists(st.integers(0, 2**V - 2), min_size=B * T, max_size=B * T))
     bits = [[bool(mask >> v & 1) for v in range(V)] for mask in masks]
@@ -212,8 +230,17 @@ def kd_cases(
 ) -> KdCase:
     """Draw a case with B <= 2, T <= 3, V <= 5 and at least one scored position.
 
-    banned: which logits may be -inf: "none"; "teacher" or "student"; "same", both at the same tokens; "each", both at
-    independent tokens. ignored: the value of `ignore_index`.
+    Args:
+        draw: The function that draws, passed by Hypothesis.
+        logits: The logits.
+        dtype: The dtype of the logits.
+        temperatures: The temperature.
+        ce_weights: The weight of the cross-entropy.
+        kd_weights: The weight of the divergence.
+        banned: Which logits may be -inf: `none`, `teacher`, `student`, `same` (both, at the same tokens) or `each`
+            (both, at independent tokens).
+        smallest_vocabulary: The smallest V.
+        ignored: The value of `ignore_index`.
     """
     shape = draw(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(smallest_vocabulary, 5)))
     student, teacher = draw(tensors(shape, logits, dtype)), draw(tensors(shape, logits, dtype))
@@ -224,7 +251,7 @@ def kd_cases(
 
 @st.composite
 def _labels(draw: st.DrawFn, shape: tuple[int, int, int], ignored: st.SearchStrategy[int]) -> tuple[Tensor, int]:
-    """Draw labels [B, T] and ignore_index; if that is a token of the vocabulary, it is never a target."""
+    """Draw labels [B, T] and ignore_index. If ignore_index is a token of the vocabulary, it is never a target."""
     B, T, V = shape
     ignore_index = draw(ignored)
     if V == 1 and ignore_index == 0:  # no token could be a target
@@ -236,15 +263,16 @@ def _labels(draw: st.DrawFn, shape: tuple[int, int, int], ignored: st.SearchStra
     return torch.tensor(rest).reshape(B, T), ignore_index
 
 
-def _with_banned(draw: st.DrawFn, student: Tensor, teacher: Tensor, whose: str) -> tuple[Tensor, Tensor]:
-    if whose == "none":
+def _with_banned(draw: st.DrawFn, student: Tensor, teacher: Tensor, banned: str) -> tuple[Tensor, Tensor]:
+    """Return the logits of student and teacher with banned tokens. See `kd_cases` for the values of `banned`."""
+    if banned == "none":
         return student, teacher
     B, T, V = student.shape
-    mask = draw(impossible_tokens((B, T, V)))
-    other = draw(impossible_tokens((B, T, V))) if whose == "each" else mask
+    student_mask = draw(impossible_tokens((B, T, V)))
+    teacher_mask = draw(impossible_tokens((B, T, V))) if banned == "each" else student_mask
     return (
-        student.masked_fill(mask, NO_TOKEN) if whose in ("student", "same", "each") else student,
-        teacher.masked_fill(other, NO_TOKEN) if whose in ("teacher", "same", "each") else teacher,
+        student.masked_fill(student_mask, NO_TOKEN) if banned in ("student", "same", "each") else student,
+        teacher.masked_fill(teacher_mask, NO_TOKEN) if banned in ("teacher", "same", "each") else teacher,
     )
 
 
@@ -270,6 +298,7 @@ def step_cases(
     return StepCase(torch.tensor(tokens).reshape(B, T), torch.tensor(labels).reshape(B, T), *tables, *settings)
 
 
+# The formulas that failure messages quote.
 LOSS = "sum over scored rows of ce_weight·CE + kd_weight·τ²·KL(teacher ‖ student)"
 GRADIENT = "ce_weight·(softmax(s) - onehot) + kd_weight·τ·(softmax(s/τ) - softmax(t/τ))"
 ANYWHERE = st.sampled_from(["none", "teacher", "student", "same", "each"])
@@ -277,15 +306,13 @@ IGNORE_INDICES = st.sampled_from([IGNORED, -1, 0, 1, 7])
 NAMED = st.sampled_from([(name, beta) for name, oracle in oracles.DIVERGENCES.items() for beta in oracle.betas])
 """A divergence of the trainer, and a value of beta."""
 TERMS_APART = st.sampled_from([(1.0, 0.0), (0.0, 1.0), (0.3, 0.7)])
+"""The weights of both terms: one term alone, or both."""
 
 
 def assert_loss_is_the_oracles(subject: Any, case: KdCase, device: str | None = None, unit: float = 0.0) -> None:
     """Assert that count and sum equal the oracle's; `unit` is the unit roundoff, by default the subject's."""
-    loss, expected, allowed = (
-        case.loss(subject, device),
-        case.oracle_nats(),
-        case.allowed_nats(unit or unit_of(subject)),
-    )
+    loss, expected = case.loss(subject, device), case.oracle_nats()
+    allowed = case.allowed_nats(unit or unit_of(subject))
     assert int(loss.count) == int(case.scored.sum()), f"count is {int(loss.count)}; expected {int(case.scored.sum())}"
     assert not math.isnan(float(loss.sum)), f"sum is NaN; expected {expected:.9g} nats ({LOSS})"
     oracles.assert_close("sum in nats", float(loss.sum), expected, allowed, LOSS)
@@ -307,7 +334,7 @@ def assert_autograd_is_the_oracles(subject: Any, case: KdCase, device: str | Non
     """Assert that autograd of the subject's own loss equals the oracle's gradient, and is finite."""
     gradient, allowed = case.autograd(subject, device), case.allowed_gradient(unit or unit_of(subject))
     assert bool(gradient.isfinite().all()), f"autograd is {gradient.tolist()}; expected finite numbers"
-    # Doubled, because autograd rounds in other places.
+    # The tolerance is doubled, because autograd rounds in other places than the closed form.
     assert_same_gradient("autograd", gradient, case.oracle_gradient(), 2 * allowed)
 
 

@@ -33,6 +33,7 @@ def conversations(seed: int) -> list[dict[str, Any]]:
 
 
 def word_tokenizer() -> Any:
+    """Return a fast tokenizer of transformers whose tokens are the words of `VOCABULARY`."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -51,8 +51,14 @@ def logits(
 ) -> Array:
     """Return the logits [B, T, V] of integer tokens [B, T], computed in `dtype`.
 
-    last: number of last positions whose logits are returned. fillers: number of tokens before the first whose embedding
-    is zero, so that attention gives each the score 0 and the value 0, at any distance.
+    Args:
+        weights: The weights by name.
+        heads: The number of heads.
+        tokens: Token ids [B, T].
+        dtype: The dtype of the arithmetic.
+        last: The number of last positions whose logits are returned; None for all.
+        fillers: The number of additional tokens before the first token. Their embeddings are zero, so attention gives
+            them the score 0 and the value 0 at any distance.
     """
     w = {name: value.astype(dtype) for name, value in weights.items()}
     x = w["embedding.weight"][tokens]

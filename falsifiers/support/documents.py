@@ -19,7 +19,16 @@ SETTINGS = {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Documents:
-    """Documents as lists of tokens below `vocab_size`, the length of each one's prompt, and seeds of two decoders."""
+    """Documents, and two decoders for them.
+
+    Attributes:
+        vocab_size: The number of tokens.
+        tokens: The tokens of each document.
+        prompts: The length of the prompt of each document.
+        seed: Determines the weights of both decoders.
+        layers: The layers of a decoder.
+        heads: The heads of a decoder.
+    """
 
     vocab_size: int
     tokens: list[list[int]]
@@ -66,9 +75,11 @@ class Documents:
             count += len(scored)
         if count:
             total.backward()
-        none = {name: torch.zeros_like(value) for name, value in student.named_parameters()}
-        found = {name: value.grad for name, value in student.named_parameters() if value.grad is not None}
-        return float(total.detach()), count, none | found
+        named = dict(student.named_parameters())
+        gradients = {
+            name: torch.zeros_like(value) if value.grad is None else value.grad for name, value in named.items()
+        }
+        return float(total.detach()), count, gradients
 
 
 def nats(student_PV: Tensor, teacher_PV: Tensor, targets_P: Tensor) -> Tensor:

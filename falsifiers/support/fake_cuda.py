@@ -83,7 +83,7 @@ GPU, MEMORY, INITIALISED = "rehearsal without a GPU", 64 << 20, "CUDA_MODULE_LOA
 
 
 class FakeGenerator:
-    """The generator of the GPU. It draws nothing: the generator of the CPU draws the random numbers."""
+    """The generator of the GPU, which has a state but draws nothing: the CPU's generator draws all random numbers."""
 
     def __init__(self) -> None:
         self.device, self._own = CUDA, torch.Generator()
@@ -93,7 +93,7 @@ class FakeGenerator:
 
 
 def install() -> ExitStack:
-    """Let this process have a GPU, `cuda:0`, until the result is closed. Autocast is the CPU's."""
+    """Let PyTorch report a GPU, `cuda:0`, in this process until the result is closed. Autocast runs as on the CPU."""
     generator, stack = FakeGenerator(), ExitStack()
     autocast, is_enabled, dtype_of = torch.autocast, torch.is_autocast_enabled, torch.get_autocast_dtype
 
@@ -155,6 +155,7 @@ def answered(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any
 
 
 def _check_devices(func: Any, tensors: list[Tensor], args: Any) -> None:
+    """Raise `MixedDevices` if a function has tensors on two devices that a GPU does not accept together."""
     checked = tensors
     if func in INDEXING and isinstance(args[0], FakeCuda):
         by_tensor = any(isinstance(x, Tensor) for x in tree_leaves(args[1]))
@@ -169,7 +170,7 @@ def _check_devices(func: Any, tensors: list[Tensor], args: Any) -> None:
 
 
 def _target(func: Any, args: Any, kwargs: dict[str, Any]) -> bool | None:
-    """Return whether the function is asked for a result on the GPU, None if for none."""
+    """Return whether the arguments ask for a result on the GPU; None if they name no device."""
     if func in (Tensor.cpu, Tensor.cuda):
         return func is Tensor.cuda
     asked = [kwargs.get("device")]
@@ -184,7 +185,7 @@ def _target(func: Any, args: Any, kwargs: dict[str, Any]) -> bool | None:
 
 
 def _without_cuda(value: Any) -> Any:
-    """Return the CPU in the place of the GPU."""
+    """Return a device or its name with the CPU in place of the GPU, and any other value unchanged."""
     if isinstance(value, str):
         return "cpu" if value.startswith("cuda") else value
     return CPU if isinstance(value, torch.device) and value.type == "cuda" else value
@@ -201,7 +202,7 @@ def _become(tensor: Tensor, on_cuda: bool) -> None:
 
 
 def _placed(value: Any, on_cuda: bool, moved: bool) -> Any:
-    """Return the tensor on its device; one that was moved has memory of its own."""
+    """Return a tensor with the class of its device; a tensor that was moved gets its own memory."""
     if not isinstance(value, Tensor) or (isinstance(value, FakeCuda) is on_cuda and not moved):
         return value
     kind = FakeCuda if on_cuda else Tensor

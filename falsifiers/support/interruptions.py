@@ -33,7 +33,7 @@ def interrupt() -> None:
 
 
 def at_line(moment: int, act: Callable[[], None], files: Collection[str] = ()) -> None:
-    """Call `act` once, before the `moment`-th line that this thread executes from now on, in `files` or anywhere."""
+    """Call `act` once, before the `moment`-th line, from 1, that this thread executes in `files`; () for any file."""
     left = moment
 
     def look(frame: FrameType, event: str, argument: Any) -> Any:
@@ -51,9 +51,16 @@ def at_line(moment: int, act: Callable[[], None], files: Collection[str] = ()) -
 
 
 def in_child(work: Callable[[], object], moment: int = 0, act: Callable[[], None] = kill, *files: str) -> str:
-    """Run `work` in a fork, interrupted before its `moment`-th line (0: never).
+    """Run `work` in a fork, and interrupt it before a line.
 
-    Return "killed", "interrupted", "done", or the traceback of what it raised.
+    Args:
+        work: The function.
+        moment: The number of the line, from 1, before which `act` is called; 0 for no interruption.
+        act: `kill` or `interrupt`.
+        files: The files whose lines count; none for all files.
+
+    Returns:
+        "killed", "interrupted", "done", or the traceback of the exception that `work` raised.
     """
     reading, writing = os.pipe()
     pid = os.fork()
@@ -63,12 +70,13 @@ def in_child(work: Callable[[], object], moment: int = 0, act: Callable[[], None
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as pipe:
-        said = pipe.read()
+        outcome = pipe.read()
     _, status = os.waitpid(pid, 0)
-    return "killed" if os.WIFSIGNALED(status) else said
+    return "killed" if os.WIFSIGNALED(status) else outcome
 
 
 def _ended(work: Callable[[], object], moment: int, act: Callable[[], None], files: Collection[str]) -> str:
+    """Run `work` in this process, and return how it ended, as `in_child` does."""
     try:
         if moment:
             at_line(moment, act, files)
@@ -93,7 +101,7 @@ def ended_before(moment: int, below: Path, work: Callable[[], object], act: Call
 
 
 _watching: list[Callable[[str], None]] = []
-"""What is called before each operation; a hook cannot be removed, so it is added once and reads this list."""
+"""The functions to call before each operation. An audit hook cannot be removed, so one hook reads this list."""
 _hooked: list[bool] = []
 
 

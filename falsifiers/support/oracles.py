@@ -65,6 +65,7 @@ def log_over_mixture(log_p: Sequence[float], log_q: Sequence[float], share: floa
 
 
 def _jensen_shannon(log_p: Sequence[float], log_q: Sequence[float], beta: float) -> float:
+    """Return beta KL(p || m) + (1 - beta) KL(q || m) with m = beta p + (1 - beta) q; a KL divergence for 0 and 1."""
     if beta in (0, 1):
         return kl(log_q, log_p) if beta else kl(log_p, log_q)
 
@@ -76,7 +77,7 @@ def _jensen_shannon(log_p: Sequence[float], log_q: Sequence[float], beta: float)
 
 
 def _centred(log_q: Sequence[float], values: Sequence[float]) -> list[float]:
-    """Return q (v - sum q v)."""
+    """Return q (v - sum q v), the derivative of sum q v with respect to the logits of q for fixed v."""
     q = [math.exp(y) for y in log_q]
     mean = math.fsum(a * b for a, b in zip(q, values, strict=True))
     return [a * (b - mean) for a, b in zip(q, values, strict=True)]
@@ -88,9 +89,10 @@ def _forward_derivative(student: Row, teacher: Row, temperature: float, beta: fl
 
 
 def _reverse_derivative(student: Row, teacher: Row, temperature: float, beta: float) -> list[float]:
-    """Return the derivative of KL(student || teacher).
+    """Return the derivative of KL(student || teacher): q (d - sum q d) with d = s - t.
 
-    At a token that only the teacher bans, it takes the student's logit, less the row's largest, for the teacher's.
+    Each row is shifted by its largest logit. At a token with a logit of -inf, d counts as 0: both logits are then taken
+    as equal.
     """
     s, t = ([(x - max(row)) / temperature for x in row] for row in (student, teacher))
     gaps = [a - b if min(a, b) > -math.inf else 0.0 for a, b in zip(s, t, strict=True)]
@@ -106,6 +108,7 @@ def _jensen_shannon_derivative(student: Row, teacher: Row, temperature: float, b
 
 
 def _torch_kl(log_a: Tensor, log_b: Tensor, beta: float = 0.0) -> Tensor:
+    """Return KL(a || b) over the last dimension; no term where a is 0. `beta` is not used."""
     is_zero = log_a.isneginf()
     log_a = log_a.masked_fill(is_zero, 0.0)  # before the product, whose derivative would be NaN
     return (log_a.exp() * (log_a - log_b)).masked_fill(is_zero, 0.0).sum(-1)
@@ -122,9 +125,12 @@ def _torch_jensen_shannon(log_p: Tensor, log_q: Tensor, beta: float) -> Tensor:
 class Oracle:
     """A divergence from its definition.
 
-    value: of log p and log q, beta; derivative: of student, teacher, temperature, beta, by each student logit over the
-    temperature; textbook: of tensors log p and log q, beta, by differentiable operations.
-    betas: the values of beta to try.
+    Attributes:
+        value: Returns the divergence in nats of log p, log q and beta.
+        derivative: Returns the derivative with respect to each student logit divided by the temperature, of the rows of
+            student and teacher, the temperature and beta.
+        textbook: Returns the divergence of the tensors log p and log q, and beta, by differentiable operations.
+        betas: The values of beta to try.
     """
 
     value: Callable[[Sequence[float], Sequence[float], float], float]
@@ -172,7 +178,10 @@ class Loss:
         return loss
 
     def gradient(self, student: Row, teacher: Row, label: int) -> list[float]:
-        """Return the derivative of `nats` by each student logit; the divergence has the factor tau, not tau^2."""
+        """Return the derivative of `nats` with respect to each student logit.
+
+        The divergence has the factor tau, not tau^2, since the softmax divides the logits by tau.
+        """
         q, factor = softmax(student), self.kd_weight * self.temperature
         soft = DIVERGENCES[self.divergence].derivative(student, teacher, self.temperature, self.beta)
         return [self.ce_weight * (q[v] - (v == label)) + factor * soft[v] for v in range(len(student))]
@@ -208,6 +217,7 @@ def log_softmax_error(row: Row, temperature: float, unit: float) -> float:
 
 
 def _both_errors(student: Row, teacher: Row, temperature: float, unit: float) -> float:
+    """Return the sum of the rounding errors of both log-softmaxes."""
     return sum(log_softmax_error(row, temperature, unit) for row in (student, teacher))
 
 
@@ -217,8 +227,8 @@ def allowed_divergence(
     """Return the largest rounding error of a divergence of one row in nats, for arithmetic with this unit roundoff.
 
     KL = sum p (log p - log q): errors of the two logarithms are weighted by probabilities, which sum to 1; an error of
-    a logarithm is also an error of its probability, weighted by |log p - log q|. Products and the sum add (V + 4)u of
-    that. Forward KL has p alone as its weights, the other divergences have q too.
+    a logarithm is also an error of its probability, weighted by |log p - log q|. Products and the sum add (V + 4)u with
+    the same weights. The probabilities are p for forward KL, and p and q for the other divergences.
     """
     log_p, log_q = log_softmax(teacher, temperature), log_softmax(student, temperature)
     pairs = [(x, y) for x, y in zip(log_p, log_q, strict=True) if min(x, y) > -math.inf]
@@ -239,7 +249,7 @@ def assert_close(name: str, seen: float, expected: float, allowed: float, formul
 
 
 def assert_refused(case: str, call: Callable[[], object], *words: str, kind: type[Exception] = ValueError) -> None:
-    """Assert that the call raises `kind` or a subclass of it whose message contains every word."""
+    """Assert that a call raises an exception of `kind` whose message contains every word, in any case of letters."""
     expected = f"{case}: expected a {kind.__name__} that contains {list(words)}"
     try:
         answer = call()

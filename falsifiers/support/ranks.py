@@ -1,7 +1,7 @@
 """Run a function on real ranks: forked processes that form one gloo group, on this machine and on the CPU.
 
-A rank is a fork, so it runs the subject as loaded here, mutants included, and `work` may be any closure; it costs a few
-milliseconds to start instead of the seconds of a new interpreter. Where torch sees a CUDA device, call this before the
+A rank is a fork, so it runs the subject as loaded in this process, mutants included, and `work` may be any closure. A
+fork starts in milliseconds, a new interpreter in seconds. If torch sees a CUDA device, call `run_ranks` before the
 first backward pass of the process: autograd refuses to run in a fork of a process that has started its device threads.
 """
 
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 FALSIFIERS = Path(__file__).parents[1]
 GRACE_S = 2.0
-"""Time to exit for ranks that have nothing left to do; they then write their coverage."""
+"""Seconds for ranks that have finished to write their coverage and exit."""
 
 
 class RankError(Exception):
@@ -39,7 +39,14 @@ class RankError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """What `work` raised in a rank, and whether the code under attack raised it."""
+    """An exception that `work` raised in a rank.
+
+    Attributes:
+        at: The time on the monotonic clock.
+        error: The exception; None if it cannot be pickled.
+        text: The formatted traceback.
+        by_subject: Whether the code under attack raised it.
+    """
 
     at: float
     error: BaseException | None
@@ -63,15 +70,24 @@ def run_ranks(
     limit_s: float = 60.0,
     served: AbstractContextManager[object] | None = None,
 ) -> list[Result]:
-    """Return work(rank) of each rank, run at once in `world_size` processes with a gloo process group as the default.
+    """Call work(rank) in `world_size` processes at the same time, and return the results by rank.
 
-    served: with it, `work` makes the group itself, as a program under a launcher does, and a rank ends when it has its
-    result. It is entered when all ranks are forked: a fork would keep the locks that its threads hold.
+    A rank has one thread, and the random state of this process. All processes have ended when this function returns.
 
-    Results are pickled. A rank has one thread, and the random state of this process. Raise what `work` raised first,
-    with the rank's traceback as a note; an error of the code under attack, and no result of some rank within
-    `limit_s` seconds (a collective gives up after half of them), becomes an `AssertionError`. No process is left.
+    Args:
+        world_size: The number of ranks.
+        work: The function. Its results are pickled.
+        limit_s: The time limit in seconds; a collective gives up after half of this time.
+        served: None for a gloo process group as the default group. With a context manager, `work` creates the group
+            itself, as a program under a launcher does, and a rank ends as soon as it has its result. The context is
+            entered after all ranks are forked, since a fork would keep the locks that its threads hold.
+
+    Raises:
+        AssertionError: The code under attack raised an error, or a rank has no result in time.
+        RankError: A rank crashed.
+        Exception: The first exception of `work` otherwise, with the traceback of the rank as a note.
     """
+    # Ranks read from this pipe before they exit; they wait until this process closes it.
     leave_reading, leave_writing = os.pipe()
     ranks: list[_Rank] = []
     with tempfile.TemporaryDirectory() as directory:
@@ -96,6 +112,7 @@ def _fork(
     leave: int,
     leave_writing: int,
 ) -> _Rank:
+    """Fork a rank; in the fork, write the report of `work`, wait until `leave` is closed, and exit."""
     reading, writing = os.pipe()
     parent, pid = os.getpid(), os.fork()
     if pid:
@@ -120,6 +137,7 @@ def _die_with(parent: int) -> None:
 
 
 def _report(rank: int, world_size: int, work: Callable[[int], Any], store: str | None, limit_s: float) -> bytes:
+    """Call `work` in this rank, and return the pickled pair of a failure or None, and the result."""
     try:
         torch.set_num_threads(1)  # a fork has no threads of the pool that its parent may have used, and would wait
         if store is not None:
@@ -142,8 +160,8 @@ def _text(error: BaseException) -> str:
 def _raised_by_subject(error: BaseException) -> bool:
     """Return whether the innermost frame in the project is outside of the falsifiers' folder."""
     paths = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
-    own = [p for p in paths if p.is_relative_to(FALSIFIERS.parent) and "site-packages" not in p.parts]
-    return bool(own) and not own[-1].is_relative_to(FALSIFIERS)
+    in_project = [p for p in paths if p.is_relative_to(FALSIFIERS.parent) and "site-packages" not in p.parts]
+    return bool(in_project) and not in_project[-1].is_relative_to(FALSIFIERS)
 
 
 def _results(ranks: Sequence[_Rank], deadline: float) -> list[Any]:
@@ -171,6 +189,7 @@ def _results(ranks: Sequence[_Rank], deadline: float) -> list[Any]:
 
 
 def _unpickled(number: int, rank: _Rank) -> tuple[_Failure | None, Any]:
+    """Return the failure, or None, and the result of a rank. Raise `RankError` if the rank wrote nothing."""
     if not rank.received:
         raise RankError(f"rank {number} crashed: it ended without a result")
     report: tuple[_Failure | None, Any] = pickle.loads(rank.received)
@@ -186,7 +205,7 @@ def _raise(failure: _Failure, number: int) -> None:
 
 
 def _end(ranks: Sequence[_Rank]) -> None:
-    """Wait for the ranks, and kill those that don't exit."""
+    """Wait for the ranks, and kill the ranks that do not exit within `GRACE_S`."""
     deadline = time.monotonic() + GRACE_S
     for rank in ranks:
         os.close(rank.pipe)

@@ -8,7 +8,7 @@ from pv.suites.training_run.run import read_folder
 
 
 def assert_claims_about_every_run(folder: Path, needed: set[str]) -> Any:
-    """Assert that a recorded run passes the claims of `training-run`, and tries those in `needed`. Return the run."""
+    """Assert that a recorded run passes the claims of `training-run` and tries the claims `needed`; return the run."""
     observed = read_folder(folder, complete=True)
     records = judge(observed)
     assert {name: record.explanation for name, record in records.items() if record.proofs} == {}

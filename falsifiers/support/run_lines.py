@@ -29,29 +29,30 @@ SMOKE_END = "smoke mode: export skipped, no model was written"
 _WORDS = {"duration": r"[0-9.]+ (?:s|min|h)", "metrics": ".+"}
 
 
-def matcher(form: str, **known: Any) -> re.Pattern[str]:
-    """Return a pattern of the lines of a format, with a group for each field that is not known."""
-    return re.compile("".join(_parts(form, known)))
+def matcher(form: str, **values: Any) -> re.Pattern[str]:
+    """Return a pattern of the lines of a format with these values of fields, and a group for each other field."""
+    return re.compile("".join(_parts(form, values)))
 
 
-def _parts(form: str, known: dict[str, Any]) -> Iterator[str]:
+def _parts(form: str, values: dict[str, Any]) -> Iterator[str]:
+    """Yield the parts of the pattern: literal text, and a value or a group for each field."""
     for text, name, spec, _ in Formatter().parse(form):
         yield re.escape(text)
-        if name in known:
-            yield re.escape(format(known[name], spec or ""))
+        if name in values:
+            yield re.escape(format(values[name], spec or ""))
         elif name is not None:
             number = rf"-?[0-9]+\.[0-9]{{{spec[1:-1]}}}|nan|-?inf" if spec else "[0-9]+"
             yield f"(?P<{name}>{_WORDS.get(name, number)})"
 
 
-def start(form: str, **known: Any) -> str:
-    """Return the start of the lines of a format, up to the first field that is not known."""
+def start(form: str, **values: Any) -> str:
+    """Return the start of the lines of a format with these values of fields, up to the first other field."""
     line = ""
     for text, name, spec, _ in Formatter().parse(form):
         line += text
-        if name not in known:
+        if name not in values:
             return line
-        line += format(known[name], spec or "")
+        line += format(values[name], spec or "")
     return line
 
 
@@ -61,7 +62,7 @@ def woven(form: str, numbers: Sequence[str]) -> str:
 
 
 def changed(form: str, numbers: Sequence[str]) -> Iterator[str]:
-    """Yield such lines with text around them, a character of the text replaced or dropped, and a decimal added."""
+    """Yield faulty lines of a format: with text around, a character replaced or dropped, or a decimal added."""
     texts, line = [text for text, *_ in Formatter().parse(form)], woven(form, numbers)
     yield from (f"{line} ", f"{line}\n", f"{line}x", f"x{line}", f" {line}")
     for index, text in enumerate(texts):

@@ -22,7 +22,7 @@ from reference_trainer.storage.export import save_decoder
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A new directory, removed at the end; a faulty subject may still write while it is removed."""
+    """Yield a new directory, and remove it at the end. A faulty subject may still write to it at that time."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         yield Path(name).resolve()
 
@@ -35,7 +35,7 @@ def flip(path: Path, at: int = -1) -> None:
 
 
 def cut(path: Path, part: float = 0.5) -> None:
-    """Keep the first part of a file."""
+    """Keep the first part of a file, given as a fraction of its size."""
     os.truncate(path, int(path.stat().st_size * part))
 
 
@@ -57,13 +57,19 @@ def _place(descriptor: Path) -> Path | None:
         return None
 
 
+# The settings of a run of three steps.
 SMALL: dict[str, Any] = {"layers": 1, "width": 16, "teacher_layers": 1, "teacher_width": 16, "teacher_steps": 1}
 SMALL |= {"length": 8, "batch_size": 4, "epochs": 1, "save_every": 0, "device": "cpu"}
 SMALL |= {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7}
 
 
 def small(directory: Path, **others: Any) -> Any:
-    """Settings of a run of three steps on a text of 100 bytes in `directory`."""
+    """Return the settings of a run of three steps on a text of 100 bytes in `directory`.
+
+    Args:
+        directory: The directory of the text and of the cache of the teacher.
+        others: Settings that replace or extend `SMALL`.
+    """
     path = directory / "text"
     path.write_bytes(bytes(range(100)))
     return reference_trainer.Settings(**{**SMALL, "data": path, "teacher_cache": directory / "cache", **others})
@@ -83,7 +89,7 @@ def written_model(directory: Path, tokens: int = 256, seed: int = 0) -> Path:
 
 
 def file_digests(directory: Path) -> dict[str, str]:
-    """Return every file and directory below, with the digest of its content."""
+    """Return the digests of the files below a directory by relative path; "a directory" for a directory."""
     return {
         str(p.relative_to(directory)): hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "a directory"
         for p in sorted(directory.rglob("*"))
@@ -109,7 +115,13 @@ def refused(subject: Any, settings: Any, **others: Any) -> str:
 
 
 def acting(act: Callable[[], Any], hook: str = "on_step_end", step: int | None = None) -> Callback:
-    """Return a callback whose hook, by default in every step, answers what `act` returns."""
+    """Return a callback whose hook returns act().
+
+    Args:
+        act: The function to call.
+        hook: The name of the hook.
+        step: The step in which `act` is called; None for every step.
+    """
 
     def called(self: Any, context: Any) -> Any:
         return act() if step in (None, context.step) else None
@@ -121,13 +133,13 @@ TIMES = frozenset(["elapsed_s", "steps_per_s", "tokens_per_s", "flops_per_s"])
 
 
 def without_times(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a line or a result, and its metrics, without what depends on time."""
-    kept = {name: value for name, value in entry.items() if name not in TIMES}
-    return kept | {"metrics": {name: value for name, value in entry["metrics"].items() if name not in TIMES}}
+    """Return a line or a result, and its metrics, without the numbers that depend on time."""
+    others = {name: value for name, value in entry.items() if name not in TIMES}
+    return others | {"metrics": {name: value for name, value in entry["metrics"].items() if name not in TIMES}}
 
 
 def lines(directory: Path, out: str) -> list[dict[str, Any]]:
-    """Return the lines of the metrics file of an output, without what depends on time."""
+    """Return the lines of the metrics file of an output, without the numbers that depend on time."""
     return [without_times(json.loads(line)) for line in (directory / out / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -143,7 +155,7 @@ def assert_same_history(name: str, seen: Sequence[Any], expected: Sequence[Any])
 
 
 def difference(seen: Any, expected: Any, name: str = "") -> str:
-    """Return where two values differ: those entries of dictionaries, otherwise both values."""
+    """Describe the difference of two values: the differing entries of dictionaries, otherwise both values."""
     if isinstance(seen, dict) and isinstance(expected, dict):
         wrong = [key for key in {**expected, **seen} if seen.get(key) != expected.get(key)]
         step = f"step {expected['step']}: " if "step" in expected else ""

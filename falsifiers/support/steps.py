@@ -1,4 +1,7 @@
-"""Steps and windows."""
+"""Recording students and teachers for a distillation step, and windows of micro-batches with their exact gradients.
+
+Shape letters: B batch, T position, V vocabulary, K token ids, W width of the student.
+"""
 
 import itertools
 import math
@@ -15,6 +18,7 @@ from reference_trainer.distillation.losses import Weights
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
 
+# The formulas that failure messages quote, usual settings, and a table of zeros.
 STEP = "table[token] - learning_rate · oracle gradient of the mean over scored tokens"
 USUAL = {"temperature": 1.0, "ce_weight": 0.5, "kd_weight": 0.5}
 ZEROS = torch.zeros(2, 2, dtype=torch.float64)
@@ -22,7 +26,7 @@ SHIFTED = "logits at i against the label at i + 1, divided by the scored tokens"
 
 
 class RecordingPass:
-    """A pass that records the gradients it is given."""
+    """A forward pass that records the gradients that its backward gets."""
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits
@@ -33,7 +37,12 @@ class RecordingPass:
 
 
 class RecordingStudent:
-    """A student that records its passes; its logits come from a table, or are always `logits`."""
+    """A student that records its passes.
+
+    Args:
+        table: Row k holds the logits after token k, [K, V].
+        logits: The logits of every pass; None to read them from the table.
+    """
 
     def __init__(self, table: Tensor, logits: Any = None) -> None:
         self.table, self.vocab_size, self.fixed = table, table.shape[1], logits
@@ -65,11 +74,11 @@ def batch_of(subject: Any, case: StepCase, device: str = "cpu") -> Any:
 
 
 def recorded_step(subject: Any, case: StepCase, device: str = "cpu") -> tuple[Any, Tensor]:
-    """Return the step's result and the gradient [B, T, V] it passed to the student; assert that there is one."""
+    """Return the result of the step, and the gradient [B, T, V] that the student gets; assert that it gets one."""
     student = RecordingStudent(case.student.to(device))
     teacher = subject.FixtureTeacher(case.teacher.to(device))
     result = subject.kd_step(teacher, student, batch_of(subject, case, device), **case.settings)
-    gradients = [gradient for done in student.passes for gradient in done.gradients]
+    gradients = [gradient for forward in student.passes for gradient in forward.gradients]
     assert len(student.passes) == len(gradients) == 1, f"{len(student.passes)} forwards, {len(gradients)} gradients"
     expected = [*case.tokens.shape, case.student.shape[1]]
     assert list(gradients[0].shape) == expected, f"the gradient is {list(gradients[0].shape)}; expected {expected}"
@@ -100,7 +109,8 @@ def assert_result_is_the_oracles(result: Any, case: StepCase, unit: float = 2.0*
 
 
 def allowed_table(case: StepCase, learning_rate: float, unit: float = 2.0**-53) -> float:
-    """Return the largest rounding error of a table row: each token may add its error to one row, which rounds again."""
+    """Return the largest rounding error of an element of the student's table after a step."""
+    # All tokens may change the same row: each one adds the error of its gradient, and two roundings of the row.
     tokens = case.tokens.numel()
     largest = float(case.student.abs().max()) + learning_rate * tokens * (
         case.ce_weight + case.kd_weight * case.temperature
@@ -113,17 +123,19 @@ def assert_step_refused(
 ) -> None:
     """Assert that the step raises a ValueError with these words, and that the student gets no gradient before."""
     oracles.assert_refused(case, lambda: subject.kd_step(teacher, student, batch, **settings), *words)
-    got = any(done.gradients for done in student.passes)
-    assert not got, f"{case}: the student got a gradient before the refusal"
+    has_gradient = any(forward.gradients for forward in student.passes)
+    assert not has_gradient, f"{case}: the student got a gradient before the refusal"
 
 
 V, W = 3, 2
+"""The vocabulary and the width of the students of windows."""
 EXACT = 1e-12
 """Largest difference of two float64 gradients, relative to the largest gradient that such rows could have."""
 
 Sample = tuple[tuple[int, int], ...]
+"""A sequence of pairs of a token and its label."""
 Split = tuple[tuple[tuple[int, ...], ...], ...]
-"""Numbers of the samples of each micro-batch of each rank; every rank has equally many micro-batches."""
+"""By rank and micro-batch: the numbers of the samples. Every rank has the same number of micro-batches."""
 
 
 class TinyModel(nn.Module):
@@ -144,11 +156,20 @@ class TinyModel(nn.Module):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowCase(Case):
-    """One window: samples of (token, label) pairs, their split, and the models.
+    """One window of micro-batches, and the models.
 
-    spare: columns of padding in every batch. filler: a micro-batch without samples has one sequence that scores
-    nothing; otherwise it has none, B = 0. teacher: logits [K, V]. embedding [K, W], head [V, W] and bias [V]: the
-    student's weights, float64.
+    Attributes:
+        samples: The sequences.
+        split: The samples of each micro-batch of each rank.
+        spare: The number of columns of padding in every batch.
+        filler: Whether a micro-batch without samples has one sequence without scored tokens, or no sequence (B = 0).
+        teacher: The teacher's logits after each token, [K, V].
+        embedding: Weights of the student, float64 [K, W].
+        head: Weights of the student, float64 [V, W].
+        bias: Weights of the student, float64 [V].
+        temperature: The temperature of the loss.
+        ce_weight: The weight of the cross-entropy.
+        kd_weight: The weight of the divergence.
     """
 
     samples: tuple[Sample, ...]
@@ -186,7 +207,7 @@ class WindowCase(Case):
         return sum(int((batch.labels[:, 1:] != IGNORED).any(-1).sum()) for batch in batches)
 
     def count(self, *numbers: int) -> int:
-        """Return the scored tokens of these samples, by default of all."""
+        """Return the number of scored tokens in these samples; without numbers, in all samples."""
         chosen = [self.samples[n] for n in numbers] if numbers else self.samples
         return sum(label != IGNORED for sample in chosen for _, label in sample[1:])
 
@@ -195,13 +216,16 @@ class WindowCase(Case):
         return self.embedding @ self.head.T + self.bias
 
     def steps(self) -> list[StepCase]:
-        """Return each sample as a case of its own."""
+        """Return one case per sample."""
         settings = (self.temperature, self.ce_weight, self.kd_weight)
         pairs = [torch.tensor(sample)[None] for sample in self.samples]
         return [StepCase(pair[..., 0], pair[..., 1], self.table(), self.teacher, *settings) for pair in pairs]
 
     def gradient_by_logits(self) -> Tensor:
-        """Return G, float64 [K, V]: of the mean loss over all scored tokens; 0 if nothing is scored."""
+        """Return the gradient of the mean loss with respect to the logits after each token, float64 [K, V].
+
+        The mean is over all scored tokens; the gradient is 0 if nothing is scored.
+        """
         summed = torch.zeros(V, V, dtype=torch.float64)
         for step in self.steps():
             summed.index_add_(0, step.tokens[0, :-1], step.shifted().oracle_gradient()[0])
@@ -212,10 +236,11 @@ class WindowCase(Case):
         return self._by_parameter(self.gradient_by_logits(), self.embedding, self.head)
 
     def allowed(self, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
-        """Return the largest rounding error of each element of the gradient.
+        """Return the largest rounding error of each element of the gradient, by parameter.
 
-        float64: `EXACT` of the gradient whose rows all have their largest size. float32: that size times the roundings
-        of its sums over n rows, V and W, plus the error of each row.
+        The gradient of a row is at most `largest`. In float64, the error is the fraction `EXACT` of a gradient whose
+        rows all have this size. In float32, it is the roundings of its sums over n rows, V and W, times this size, plus
+        the error of a row.
         """
         scored = torch.zeros(V, dtype=torch.float64)
         for step in self.steps():
@@ -235,7 +260,7 @@ class WindowCase(Case):
         return dict(zip(("embedding.weight", "head.weight", "head.bias"), gradients, strict=True))
 
     def nats(self, *numbers: int) -> dict[str, float]:
-        """Return the sums over these samples, by default all: the loss, and its terms without their weights."""
+        """Return the loss and its terms without their weights, summed over these samples; by default over all."""
         cases = [self.steps()[n].shifted() for n in numbers or range(len(self.samples))]
         hard = math.fsum(case.but(ce_weight=1.0, kd_weight=0.0).oracle_nats() for case in cases)
         soft = math.fsum(case.but(ce_weight=0.0, kd_weight=1.0).oracle_nats() for case in cases)
@@ -244,8 +269,10 @@ class WindowCase(Case):
 
     def allowed_nats(self) -> float:
         """Return the largest rounding error of a sum of `nats`, in float64."""
-        both = [step.shifted().but(ce_weight=1 + self.ce_weight, kd_weight=1 + self.kd_weight) for step in self.steps()]
-        return 2 * math.fsum(case.allowed_nats() for case in both) * max(1.0, self.temperature**-2)
+        # The terms are summed with the weight 1, and once more in the loss.
+        weights = {"ce_weight": 1 + self.ce_weight, "kd_weight": 1 + self.kd_weight}
+        cases = [step.shifted().but(**weights) for step in self.steps()]
+        return 2 * math.fsum(case.allowed_nats() for case in cases) * max(1.0, self.temperature**-2)
 
 
 def learners(case: WindowCase, device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Any, Any, TinyModel]:
@@ -294,8 +321,8 @@ def window_cases(draw: st.DrawFn) -> WindowCase:
     """Draw a window of one rank: up to seven samples in up to four micro-batches, some of them empty."""
     samples = tuple(draw(st.lists(SAMPLES, min_size=1, max_size=7)))
     micro_batches = draw(st.integers(1, 4))
-    at = [draw(st.integers(0, micro_batches - 1)) for _ in samples]
-    split = (tuple(tuple(n for n in range(len(samples)) if at[n] == m) for m in range(micro_batches)),)
+    batch_of = [draw(st.integers(0, micro_batches - 1)) for _ in samples]
+    split = (tuple(tuple(n for n in range(len(samples)) if batch_of[n] == m) for m in range(micro_batches)),)
     return WindowCase(samples, split, draw(st.integers(0, 2)), draw(st.booleans()), **draw(models()))
 
 
@@ -307,38 +334,41 @@ def sample_of(scored: int, start: int = 0) -> Sample:
 NOTHING_SCORED: Sample = ((0, IGNORED), (1, IGNORED), (2, IGNORED))
 
 UNEVEN = tuple(sample_of(scored, start) for start, scored in enumerate((4, 1, 1, 5, 2, 1, 3, 1, 2)))
-"""Nine sequences of different lengths: no number of ranks from 2 on gives each as many tokens."""
+"""Nine sequences of different lengths: with two or more ranks, the ranks get different numbers of tokens."""
 
 
 def dealt(samples: int, ranks: int, micro_batches: int) -> Split:
     """Return the split that deals samples in turn, first to ranks, then to micro-batches."""
     by_rank = [range(rank, samples, ranks) for rank in range(ranks)]
-    return tuple(tuple(tuple(mine[m::micro_batches]) for m in range(micro_batches)) for mine in by_rank)
+    return tuple(tuple(tuple(numbers[m::micro_batches]) for m in range(micro_batches)) for numbers in by_rank)
 
 
 def hard_windows(model: dict[str, Any], ranks: int) -> list[WindowCase]:
-    """Return windows for several ranks that a wrong divisor or a missing reduction changes.
+    """Return windows for several ranks whose gradient changes with a wrong divisor or a missing reduction.
 
-    Nine sequences dealt in turn; one token on rank 0 against all others on the last rank; ranks without any sequence
-    (B = 0) and with a filler; samples without a scored token on rank 0, or on every rank.
+    1. Nine sequences, dealt in turn.
+    2. One sequence with one scored token on rank 0, all other sequences on the last rank; the ranks between have no
+       sequence (B = 0).
+    3. The second window, in which empty micro-batches have a filler.
+    4. Only sequences without scored tokens on rank 0.
+    5. Only sequences without scored tokens on every rank.
     """
-    even = dealt(len(UNEVEN), ranks, 2)
-    lonely: Split = (((1,), ()), *[((), ())] * (ranks - 2), ((0, 3), (2, 4, 6)))
-    silent = (NOTHING_SCORED, NOTHING_SCORED, *UNEVEN[:4])
-    unscored: Split = (((0,), (1,)), *[((), ())] * (ranks - 2), ((2, 3), (4, 5)))
-    first = WindowCase(UNEVEN, even, 1, False, **model)
-    lonely_case = first.but(samples=tuple(UNEVEN[:7]), split=_whole(lonely, 7))
+    dealt_case = WindowCase(UNEVEN, dealt(len(UNEVEN), ranks, 2), 1, False, **model)
+    between = [((), ())] * (ranks - 2)
+    one_token: Split = (((1,), ()), *between, ((0, 3), (2, 4, 6)))
+    one_token_case = dealt_case.but(samples=tuple(UNEVEN[:7]), split=_completed(one_token, 7))
+    none_on_rank_0: Split = (((0,), (1,)), *between, ((2, 3), (4, 5)))
     return [
-        first,
-        lonely_case,
-        lonely_case.but(filler=True, spare=0),
-        first.but(samples=silent, split=unscored),
-        first.but(samples=(NOTHING_SCORED,) * ranks, split=tuple(((r,), ()) for r in range(ranks))),
+        dealt_case,
+        one_token_case,
+        one_token_case.but(filler=True, spare=0),
+        dealt_case.but(samples=(NOTHING_SCORED, NOTHING_SCORED, *UNEVEN[:4]), split=none_on_rank_0),
+        dealt_case.but(samples=(NOTHING_SCORED,) * ranks, split=tuple(((r,), ()) for r in range(ranks))),
     ]
 
 
-def _whole(split: Split, samples: int) -> Split:
-    """Return the split with the samples that it lacks in the last micro-batch of the last rank."""
-    given = set(itertools.chain.from_iterable(itertools.chain.from_iterable(split)))
-    rest = tuple(n for n in range(samples) if n not in given)
+def _completed(split: Split, samples: int) -> Split:
+    """Return the split with its missing samples in the last micro-batch of the last rank."""
+    used = set(itertools.chain.from_iterable(itertools.chain.from_iterable(split)))
+    rest = tuple(n for n in range(samples) if n not in used)
     return (*split[:-1], (*split[-1][:-1], split[-1][-1] + rest))

@@ -13,6 +13,7 @@ import torch
 
 @contextmanager
 def _with(value: Any, get: Callable[[], Any], put: Callable[[Any], object]) -> Iterator[None]:
+    """Set a global setting inside the context, and restore it afterwards."""
     before = get()
     put(value)
     try:

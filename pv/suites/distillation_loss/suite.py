@@ -310,14 +310,14 @@ def check_value(bench: Bench, case: Case, actual: float) -> None:
 def check_gradient(bench: Bench, case: Case, actual: Tensor) -> None:
     """Assert that the gradient of a loss with respect to the student's logits is correct for a case."""
     student = case.student.double().requires_grad_()
-    (right,) = torch.autograd.grad(bench.convention.loss(replace(case, student=student)), student)
-    worst = (actual.double() - right).abs().argmax()
-    one, other = float(actual.flatten()[worst]), float(right.flatten()[worst])
+    (expected,) = torch.autograd.grad(bench.convention.loss(replace(case, student=student)), student)
+    worst = (actual.double() - expected).abs().argmax()
+    one, other = float(actual.flatten()[worst]), float(expected.flatten()[worst])
     # The least-squares factor: a gradient that is a multiple of the correct one has a wrong constant.
-    ratio = float((actual.double() * right).sum() / (right * right).sum())
-    cause = f"; all of it is {ratio:.4g} times that" if close(actual, right * ratio) else ""
+    ratio = float((actual.double() * expected).sum() / (expected * expected).sum())
+    cause = f"; all of it is {ratio:.4g} times that" if close(actual, expected * ratio) else ""
     fault = f"with T = {case.temperature}, the gradient of a logit is {one:.4g}, not {other:.4g}"
-    judge(close(actual, right), fault, cause)
+    judge(close(actual, expected), fault, cause)
 
 
 @given(seed=SEEDS)
@@ -331,10 +331,10 @@ def falsify_value(bench: Bench, seed: int) -> None:
 def falsify_zero_on_itself(bench: Bench, seed: int) -> None:
     for temperature in bench.temperatures:
         case = bench.case(seed, temperature, masked=True)
-        same = replace(case, teacher=case.student)
-        loss, gradient = bench.gradient(same)
+        equal_logits = replace(case, teacher=case.student)
+        loss, gradient = bench.gradient(equal_logits)
         fault = f"with T = {temperature} and equal logits, the loss is {loss:.6g}"
-        judge(abs(loss) < 1e-5, fault, explain(loss, same, bench.convention))
+        judge(abs(loss) < 1e-5, fault, explain(loss, equal_logits, bench.convention))
         largest = float(gradient.abs().max())
         assert largest < 1e-5, f"with T = {temperature} and equal logits, a gradient is {largest:.4g}"
 
@@ -358,16 +358,18 @@ def falsify_teacher_is_fixed(bench: Bench, seed: int) -> None:
 @given(seed=SEEDS, constant=st.sampled_from((3.0, -40.0)))
 def falsify_constant_of_a_row(bench: Bench, seed: int, constant: float) -> None:
     case = bench.case(seed, bench.temperatures[0])
-    right, gradient = bench.gradient(case)
+    expected, gradient = bench.gradient(case)
     for name in ("student", "teacher"):
         # Every other row only, so that a constant of all logits cannot cancel between rows.
         shifted = getattr(case, name) + constant * (torch.arange(case.keep.numel()) % 2).reshape(*case.keep.shape, 1)
-        actual, other = bench.gradient(replace(case, **{name: shifted}))
+        actual, shifted_gradient = bench.gradient(replace(case, **{name: shifted}))
         change = f"{constant} added to all logits of every other row of the {name} changes"
-        assert near(actual, right) or abs(actual - right) < 1e-4 * abs(right) + 1e-5, (
-            f"{change} the loss from {right:.6g} to {actual:.6g}"
+        assert near(actual, expected) or abs(actual - expected) < 1e-4 * abs(expected) + 1e-5, (
+            f"{change} the loss from {expected:.6g} to {actual:.6g}"
         )
-        assert close(other, gradient), f"{change} the gradient by {float((other - gradient).abs().max()):.4g}"
+        assert close(shifted_gradient, gradient), (
+            f"{change} the gradient by {float((shifted_gradient - gradient).abs().max()):.4g}"
+        )
 
 
 @given(seed=SEEDS)
@@ -376,10 +378,10 @@ def falsify_large_logits(bench: Bench, seed: int) -> None:
         case = bench.case(seed, scale=scale / 2)
         case = replace(case, student=case.student.to(dtype), teacher=case.teacher.to(dtype))
         loss, gradient = bench.gradient(case)
-        right = float(bench.convention.loss(case))
+        expected = float(bench.convention.loss(case))
         place = f"with logits of up to {float(case.student.abs().max()):.0f} in {dtype}"
         # Logits of 1e4 are 64 apart in bfloat16, so the loss is only known to some percent.
-        assert abs(loss - right) < 0.05 * right, f"{place}, the loss is {loss:.6g}, not {right:.6g}"
+        assert abs(loss - expected) < 0.05 * expected, f"{place}, the loss is {loss:.6g}, not {expected:.6g}"
         assert gradient.isfinite().all(), f"{place}, a gradient is {float(gradient[~gradient.isfinite()][0])}"
 
 

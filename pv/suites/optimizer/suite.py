@@ -107,12 +107,12 @@ MISTAKES: dict[str, dict[str, dict[str, str | int]]] = {
 """By formula, by the name of a mistake: the arguments with which the formula makes the mistake."""
 
 
-def close(actual: Tensor, right: Tensor, start: Tensor, steps: int) -> bool:
+def close(actual: Tensor, expected: Tensor, start: Tensor, steps: int) -> bool:
     """Return whether weights are equal within the rounding of `steps` steps in float32."""
     rounding = ULPS * steps * torch.finfo(torch.float32).eps * float(start.abs().max())
     # Relative to the change, not to the weight: even a wrong step changes a weight only a little.
-    allowed = RELATIVE * float((right - start).abs().max()) + rounding
-    return float((actual - right).abs().max()) <= allowed  # False for NaN
+    allowed = RELATIVE * float((expected - start).abs().max()) + rounding
+    return float((actual - expected).abs().max()) <= allowed  # False for NaN
 
 
 RATE = 0.01
@@ -331,7 +331,7 @@ def take_steps(run: Run, steps: Sequence[Sequence[Tensor | None]], rates: Sequen
     return weights
 
 
-def largest_difference(one: Tensor, other: Tensor) -> str:
+def max_difference(one: Tensor, other: Tensor) -> str:
     """Format the largest difference of two tensors."""
     return f"{float((one - other).abs().max()):.3g}"
 
@@ -380,12 +380,12 @@ def step_fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates:
         # The formula runs in float64 with the settings of the group, as the optimizer holds them.
         settings, gradients = [{**groups[i], "lr": rate} for rate in rates], [step[i].double() for step in steps]
         begin, weight = first.double(), actual[i].double()
-        right = bench.formula(begin, gradients, settings)
-        if not close(weight, right, begin, len(rates)):
+        expected = bench.formula(begin, gradients, settings)
+        if not close(weight, expected, begin, len(rates)):
             fault = (
                 f"after {len(rates)} steps a weight of shape {[*first.shape]} is off by "
-                f"{largest_difference(weight, right)}; the formula changes it by {largest_difference(right, begin)}, "
-                f"the optimizer by {largest_difference(weight, begin)}"
+                f"{max_difference(weight, expected)}; the formula changes it by {max_difference(expected, begin)}, "
+                f"the optimizer by {max_difference(weight, begin)}"
             )
             return fault, explain(bench, bench.formula, weight, begin, gradients, settings)
     return "", ""
@@ -405,6 +405,7 @@ def falsify_formula(bench: Bench, options: dict[str, float], steps: int, seed: i
     judge(not fault, fault, cause)
 
 
+# `still` is the group with the rate 0.
 @given(still=st.integers(0, 1), **CASES)
 def falsify_rate_of_each_group(bench: Bench, still: int, seed: int, scale: float) -> None:
     start, gradients = draw_steps(bench, seed, scale)
@@ -416,10 +417,10 @@ def falsify_rate_of_each_group(bench: Bench, still: int, seed: int, scale: float
         run.group(run.weights[still])["lr"] = 0.0
     actual = take_steps(run, gradients)
     cause = f", as with the rate {RATE} of the other group" if torch.equal(actual[still], whole[still]) else ""
-    change = f"rate 0 in group {still} changes its weight by {largest_difference(actual[still], start[still])}"
+    change = f"rate 0 in group {still} changes its weight by {max_difference(actual[still], start[still])}"
     judge(torch.equal(actual[still], start[still]), change, cause)
-    moved = 1 - still
-    assert not torch.equal(actual[moved], start[moved]), f"rate {RATE} in group {moved} does not change its weight"
+    other = 1 - still
+    assert not torch.equal(actual[other], start[other]), f"rate {RATE} in group {other} does not change its weight"
 
 
 @given(options=st.sampled_from(({}, {"momentum": 0.9})), **CASES)
@@ -447,12 +448,12 @@ def falsify_decoupled_decay(bench: Bench, seed: int) -> None:
         wrong = {"the rate: the decay is added to the gradient": begin - RATE * begin.sign()}
         wrong |= {"decay times weight, without the rate": begin * (1 - decay), "nothing": begin}
         causes = [f"; it loses {name}" for name, weights in wrong.items() if close(weight, weights, begin, 1)]
-        right = begin * (1 - RATE * decay)
+        expected = begin * (1 - RATE * decay)
         fault = (
             f"with zero gradient, rate {RATE} and decay {decay}, a weight changes by "
-            f"{largest_difference(weight, begin)}; rate times decay times weight is {largest_difference(begin, right)}"
+            f"{max_difference(weight, begin)}; rate times decay times weight is {max_difference(begin, expected)}"
         )
-        judge(torch.allclose(weight, right, rtol=1e-6, atol=0), fault, "".join(causes[:1]))
+        judge(torch.allclose(weight, expected, rtol=1e-6, atol=0), fault, "".join(causes[:1]))
 
 
 @given(before=st.sampled_from((0, 2)), **CASES)
@@ -462,7 +463,7 @@ def falsify_parameter_without_gradient(bench: Bench, before: int, seed: int, sca
     middle, state = take_steps(run, gradients[:before])[1], repr(run.optimizer.state.get(run.weights[1]) or {})
     end = take_steps(run, [[step[0], None] for step in gradients[before:]])[1]
     change = f"after {before} steps with a gradient, steps in which it is None change"
-    assert torch.equal(end, middle), f"{change} a parameter by {largest_difference(end, middle)}"
+    assert torch.equal(end, middle), f"{change} a parameter by {max_difference(end, middle)}"
     after = repr(run.optimizer.state.get(run.weights[1]) or {})
     assert after == state, f"{change} the state from {state} to {after}"
 
@@ -480,10 +481,10 @@ def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -
         file.seek(0)
         restored.optimizer.load_state_dict(torch.load(file, weights_only=False))
     for k, gradient in enumerate(gradients[before:], 1):
-        right, actual, new = run.step(gradient), restored.step(gradient), fresh.step(gradient)
+        expected, actual, new = run.step(gradient), restored.step(gradient), fresh.step(gradient)
         cause = "; it is the step of an optimizer without state and with its first rate" if equal(actual, new) else ""
-        off = max(float((one - other).abs().max()) for one, other in zip(actual, right, strict=True))
-        judge(equal(actual, right), f"step {k} after load_state_dict at step {before} is off by {off:.3g}", cause)
+        off = max(float((one - other).abs().max()) for one, other in zip(actual, expected, strict=True))
+        judge(equal(actual, expected), f"step {k} after load_state_dict at step {before} is off by {off:.3g}", cause)
 
 
 @given(**CASES)
@@ -494,9 +495,9 @@ def falsify_foreach_and_fused(bench: Bench, seed: int, scale: float) -> None:
     for flag in bench.flags:
         plain, other = (take_steps(bench.start(start, weight_decay=0.1, **{flag: on}), late) for on in (False, True))
         for one, two, begin in zip(plain, other, start, strict=True):
-            change = f"with {flag}, a weight of shape {[*begin.shape]} changes by {largest_difference(two, begin)}"
+            change = f"with {flag}, a weight of shape {[*begin.shape]} changes by {max_difference(two, begin)}"
             assert close(two, one, begin, STEPS), (
-                f"{change}, without it by {largest_difference(one, begin)}; {largest_difference(two, one)} apart"
+                f"{change}, without it by {max_difference(one, begin)}; {max_difference(two, one)} apart"
             )
 
 
@@ -505,10 +506,12 @@ def falsify_gradients_are_left(bench: Bench, seed: int, scale: float) -> None:
     start, gradients = draw_steps(bench, seed, scale)
     run, reused = (bench.start(start, weight_decay=0.1, momentum=0.9) for _ in range(2))
     for k, step_gradients in enumerate(gradients, 1):
-        right, actual = run.step(step_gradients), reused.step(step_gradients, in_place=True)
+        expected, actual = run.step(step_gradients), reused.step(step_gradients, in_place=True)
         for weight, gradient in zip(run.weights, step_gradients, strict=True):
             assert weight.grad is not None and torch.equal(weight.grad, gradient), f"step {k} changes a gradient"
-        assert equal(actual, right), f"step {k} differs if gradients are written in place: the state keeps a gradient"
+        assert equal(actual, expected), (
+            f"step {k} differs if gradients are written in place: the state keeps a gradient"
+        )
 
 
 @given(**CASES)
@@ -521,5 +524,5 @@ def falsify_parameters_are_independent(bench: Bench, seed: int, scale: float) ->
         # There are two parameters: the first one comes before the other in order, and after it in reverse.
         places = ("before", "after") if i == 0 else ("after", "before")
         for place, actual in zip(places, (in_order[i], reverse[i]), strict=True):
-            change = f"a parameter that comes {place} another changes by {largest_difference(actual, begin)}"
-            assert close(actual, alone, begin, STEPS), f"{change}, alone by {largest_difference(alone, begin)}"
+            change = f"a parameter that comes {place} another changes by {max_difference(actual, begin)}"
+            assert close(actual, alone, begin, STEPS), f"{change}, alone by {max_difference(alone, begin)}"

@@ -60,8 +60,7 @@ class Case:
     def __str__(self) -> str:
         parts = [f"{self.size} example{'s' if self.size > 1 else ''}", f"batch size {self.batch}"]
         parts += [f"{self.world} ranks"] if self.world > 1 else []
-        parts += ["drop_last"] if self.drop else []
-        return ", ".join(parts)
+        return ", ".join([*parts, "drop_last"] if self.drop else parts)
 
 
 class Examples:
@@ -321,11 +320,11 @@ def falsify_epochs_have_orders_of_their_own(bench: Bench, size: int, batch: int,
 
 @given(size=MANY, epoch=st.integers(1, 3), **CASES)
 def falsify_seed_and_epoch_decide(bench: Bench, size: int, epoch: int, batch: int, seed: int) -> None:
-    run, again, other = (bench.start(Case(size=size, batch=batch, seed=s)) for s in (seed, seed, seed + 17))
+    run, second, other = (bench.start(Case(size=size, batch=batch, seed=s)) for s in (seed, seed, seed + 17))
     orders = [run.epoch(k) for k in range(epoch + 1)]
     # A sampler without a way to set the epoch must iterate over the earlier epochs first.
-    sets_epoch = bool(bench.arguments["epoch"]) or hasattr(again.sampler, "set_epoch")
-    actual = again.epoch(epoch) if sets_epoch else [again.epoch(k) for k in range(epoch + 1)][-1]
+    sets_epoch = bool(bench.arguments["epoch"]) or hasattr(second.sampler, "set_epoch")
+    actual = second.epoch(epoch) if sets_epoch else [second.epoch(k) for k in range(epoch + 1)][-1]
     circumstance = "set without the epochs before" if sets_epoch else "of a second sampler"
     assert actual == orders[-1], (
         f"of {run.case}, epoch {epoch} of seed {seed} begins with {excerpt(orders[-1])}, "

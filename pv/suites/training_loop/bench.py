@@ -170,8 +170,8 @@ class Bench(SuiteBench):
         def resume(place: Path) -> Run:
             saved = _copy(uninterrupted, step, place)
             job = replace(uninterrupted.job, directory=place, resume=saved)
-            again = observe(self.trainer, job if epochs is None else replace(job, epochs=epochs))
-            return replace(again, done=step)
+            run = observe(self.trainer, job if epochs is None else replace(job, epochs=epochs))
+            return replace(run, done=step)
 
         changed = "" if epochs is None else f", epochs {epochs}"
         return self._cached_run(f"{replace(uninterrupted.job, directory=Path())!r} from {step}{changed}", resume)

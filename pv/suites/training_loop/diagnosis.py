@@ -63,9 +63,7 @@ def explain_set(actual: Sequence[int], expected: Sequence[int]) -> tuple[str, ..
         return ()
     same = "the same examples in another order"
     replayed = "examples from before the cut are used again, and others left out"
-    return (
-        f"an order that no epoch of the run that was not cut has: {same if {*actual} == {*expected} else replayed}",
-    )
+    return (f"an order that no epoch of the uninterrupted run has: {same if {*actual} == {*expected} else replayed}",)
 
 
 def _start_offset(actual: Sequence[int], expected: Run, skipped: int) -> tuple[str, ...]:
@@ -128,8 +126,8 @@ def explain_rates(actual: Sequence[float], expected: Run, done: int = 0) -> tupl
         return (
             "the rate of a new optimizer in the first step: the rate or the state of the optimizer is not restored",
         )
-    # Numbers of steps k, so that the rates are those of a run that has taken k steps. The first rate may come from the
-    # restored optimizer, so compare from the second rate on.
+    # The numbers k of steps for which the rates equal the rates of a run that has taken k steps. The first rate may
+    # come from the restored optimizer, so compare from the second rate on.
     counts = [k for k in range(len(rates)) if n > 1 and list(actual[1:]) == rates[k + 1 : k + n]]
     rates_after_twice = rates[2 * done :]
     if not counts and len(rates_after_twice) > 1 and same_rates(actual[: len(rates_after_twice)], rates_after_twice):
@@ -162,9 +160,7 @@ def end_difference(actual: Run, expected: Run, done: int, part: str = "weights")
         differ by `WEIGHT_ROUNDING`.
     """
     ends: tuple[Mapping[str, Tensor], ...] = (getattr(actual, part), getattr(expected, part))
-    rates = [
-        [rate for step in steps for rate in step.rates.values()] for steps in (actual.steps, expected.steps[done:])
-    ]
+    rates = [[r for step in steps for r in step.rates.values()] for steps in (actual.steps, expected.steps[done:])]
     # Rates that differ by rounding alone give weights that differ by rounding: this is no fault.
     if rates[0] != rates[1] and same_rates(*rates) and ends[0].keys() == ends[1].keys():
         pairs = [(ends[0][name], ends[1][name]) for name in ends[1]]
@@ -214,9 +210,8 @@ def _earlier_difference(actual: Run, expected: Run, k: int, done: int) -> str:
     if weights := differing_tensors(a.weights_before, b.weights_before):
         # The weights are equal after the step before and different in this step: something changed them in between.
         is_between_steps = k > done + 1 and not differing_tensors(actual.before(k - done - 1), expected.before(k - 1))
-        return (
-            ": weights that change between the steps" if is_between_steps else f": other weights before it, {weights}"
-        )
+        between = ": weights that change between the steps"
+        return between if is_between_steps else f": other weights before it, {weights}"
     return " of the same weights: other random numbers" if _draws_random_numbers(actual) else " of the same weights"
 
 
@@ -243,11 +238,8 @@ def without_none(gradient: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
 
 def differing_tensors(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
     """Describe the tensors that are not bitwise equal, by name; "" if all are equal."""
-    names = [
-        n
-        for n in {**expected, **actual}
-        if n not in actual or n not in expected or not torch.equal(actual[n], expected[n])
-    ]
+    both = actual.keys() & expected.keys()
+    names = [n for n in {**expected, **actual} if n not in both or not torch.equal(actual[n], expected[n])]
     return ", ".join(_name_with_difference(name, actual.get(name), expected.get(name)) for name in names)
 
 
@@ -295,10 +287,8 @@ def logged(rows: Iterable[Mapping[str, float]], name: str) -> dict[int, float]:
 
 def differing_steps(actual: Mapping[int, float], expected: Mapping[int, float], tolerance: float) -> list[int]:
     """Return the steps whose number is missing, unexpected, or not close to the correct one. NaN is close to NaN."""
-    both = {**expected, **actual}
-    return sorted(
-        k for k in both if k not in actual or k not in expected or not _is_close(actual[k], expected[k], tolerance)
-    )
+    both, steps = actual.keys() & expected.keys(), {**expected, **actual}
+    return sorted(k for k in steps if k not in both or not _is_close(actual[k], expected[k], tolerance))
 
 
 def _is_close(actual: float, expected: float, tolerance: float) -> bool:

@@ -222,9 +222,9 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
 
 
 def falsify_average_after_a_cut(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+    def check(uninterrupted: Run, resumed: Run, k: int) -> tuple[str, tuple[str, ...]]:
         require(uninterrupted.average, "`average`", "`features` has it")
-        differing = end_difference(again, uninterrupted, k, "average")
+        differing = end_difference(resumed, uninterrupted, k, "average")
         later = [step.weights for step in uninterrupted.steps[k:]]
         starts = {
             "an average that starts anew with the weights of the checkpoint": uninterrupted.steps[k - 1].weights,
@@ -236,7 +236,7 @@ def falsify_average_after_a_cut(bench: Bench) -> None:
         averages["the average of the checkpoint with the decays of a new run: its count of updates is not restored"] = (
             running_average(saved, later, decay)
         )
-        causes = matching_arrays(again.average, averages, CLOSE)
+        causes = matching_arrays(resumed.average, averages, CLOSE)
         return f"average at the end: {differing}" if differing else "", causes
 
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, average=DECAY))
@@ -332,15 +332,15 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
     # For each cut: whether a run that forgets the best step before the cut would report another one.
     shows_forgetting: list[bool] = []
 
-    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+    def check(uninterrupted: Run, resumed: Run, k: int) -> tuple[str, tuple[str, ...]]:
         expected = uninterrupted.best
         later = {step: loss for step, loss in uninterrupted.evaluations if step > k}
-        is_best_of_later = again.best == min(later, key=lambda step: later[step], default=None)
+        is_best_of_later = resumed.best == min(later, key=lambda step: later[step], default=None)
         shows_forgetting.append(expected is not None and expected <= k and not is_best_of_later)
-        if again.best == expected:
+        if resumed.best == expected:
             return "", ()
         causes = ("the best after the cut: the least loss before it is forgotten",) if is_best_of_later else ()
-        return f"the best step is called {again.best}, not {expected}", causes
+        return f"the best step is called {resumed.best}, not {expected}", causes
 
     # With the first rate, the best step may come after every cut; with the second, the first checkpoint is the best.
     for rate in (40.0, DIVERGING):

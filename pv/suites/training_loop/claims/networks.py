@@ -192,14 +192,13 @@ def _assert_no_faults(faults: Mapping[str, Sequence[str]], circumstance: str = "
 def falsify_norms_and_biases_do_not_decay(bench: Bench) -> None:
     network = network_adapter(bench).network()
     optimizer = network_adapter(bench).network_optimizer(network)
-    # Both in the order of the optimizer: the names of its parameters, and the parameters with their groups.
+    # In the order of the optimizer, like the names: its parameters, each with its decay.
     names = _parameter_names(network, optimizer)
-    held = [(parameter, group) for group in optimizer.param_groups for parameter in group["params"]]
-    decays = [float(group.get("weight_decay", 0.0)) for _, group in held]
-    vectors = [k for k, (parameter, _) in enumerate(held) if parameter.ndim < 2]
-    wrong = [f"{names[k]} has the weight decay {decays[k]:g}" for k in vectors if decays[k]]
+    decays = [(p, float(group.get("weight_decay", 0.0))) for group in optimizer.param_groups for p in group["params"]]
+    pairs = zip(names, decays, strict=True)
+    wrong = [f"{name} has the weight decay {decay:g}" for name, (weight, decay) in pairs if weight.ndim < 2 and decay]
     assert not wrong, f"{', '.join(wrong)}; vectors must not decay"
-    assert any(decays), "no parameter has a weight decay"
+    assert any(decay for _, decay in decays), "no parameter has a weight decay"
     if foreign := [name for name in names if name.endswith(OTHER_NETWORK)]:
         raise SkipTest(f"the optimizer holds {', '.join(foreign)}: let `network_optimizer` use the network it is given")
 

@@ -84,10 +84,10 @@ def cut_case(bench: Bench, uninterrupted: Run, k: int, check: Check) -> Case:
     """Return the case of the run that is resumed after step k."""
     if k not in uninterrupted.checkpoints:
         return Case(uninterrupted, f"there is no checkpoint of step {k}")
-    again = bench.resume(uninterrupted, k)
-    result = check(uninterrupted, again, k)
+    resumed = bench.resume(uninterrupted, k)
+    result = check(uninterrupted, resumed, k)
     fault, causes = (result, ()) if isinstance(result, str) else result
-    return Case(again, fault, causes)
+    return Case(resumed, fault, causes)
 
 
 def steps_left_in_epoch(uninterrupted: Run, k: int) -> int:
@@ -96,49 +96,49 @@ def steps_left_in_epoch(uninterrupted: Run, k: int) -> int:
 
 
 def falsify_rest_of_the_epoch(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
+    def check(uninterrupted: Run, resumed: Run, k: int) -> FaultAndCauses:
         rest = steps_left_in_epoch(uninterrupted, k)
         epoch, taken = divmod(sum(map(len, uninterrupted.order[:k])), len(uninterrupted.job.train))
-        return order_fault(uninterrupted, again, k, slice(rest), taken, epoch)
+        return order_fault(uninterrupted, resumed, k, slice(rest), taken, epoch)
 
     cut_after_every_step(bench, check, windows=UNEVEN)
 
 
 def order_fault(
-    uninterrupted: Run, again: Run, k: int, part: slice, taken: int, cut: int | None = None
+    uninterrupted: Run, resumed: Run, k: int, part: slice, taken: int, cut: int | None = None
 ) -> FaultAndCauses:
     """Return how the examples in a part of the steps after step k differ, and the known orders that match them.
 
     Args:
         uninterrupted: The uninterrupted run.
-        again: The run that was resumed after step k.
+        resumed: The run that was resumed after step k.
         k: The step.
         part: The part of the steps after step k that is compared.
         taken: The number of examples of the epoch that the uninterrupted run has used before this part.
         cut: The index of the epoch that was cut; None if the part is in later epochs.
     """
-    actual, expected = again.order[part], uninterrupted.order[k:][part]
+    actual, expected = resumed.order[part], uninterrupted.order[k:][part]
     if actual == expected:
         return "", ()
     names, right = list(chain.from_iterable(actual)), list(chain.from_iterable(expected))
     fault = f"examples {[list(step) for step in actual]}, not {[list(step) for step in expected]}"
     causes = explain_order(names, uninterrupted, taken, cut) or explain_set(names, right)
     # A loop that forgets its position uses the first examples again in any epoch.
-    if starts_again(uninterrupted, again):
+    if starts_again(uninterrupted, resumed):
         restart = "the order of the first step and those after it: the data start again"
         # In later epochs, `causes` would name the same order a second time.
         causes = (restart,) if cut is None else (restart, *causes)
     return fault, causes
 
 
-def starts_again(uninterrupted: Run, again: Run) -> bool:
+def starts_again(uninterrupted: Run, resumed: Run) -> bool:
     """Return whether a resumed run uses the examples of the first steps of the uninterrupted run."""
-    return again.order == uninterrupted.order[: len(again.order)]
+    return resumed.order == uninterrupted.order[: len(resumed.order)]
 
 
 def falsify_steps_left(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
-        expected, actual = len(uninterrupted.steps) - k, len(again.steps)
+    def check(uninterrupted: Run, resumed: Run, k: int) -> FaultAndCauses:
+        expected, actual = len(uninterrupted.steps) - k, len(resumed.steps)
         if actual == expected:
             return "", ()
         causes = _confirmed_causes(bench, uninterrupted, k, _causes_of_steps_left(uninterrupted, actual, k))
@@ -191,32 +191,32 @@ def falsify_resume_of_a_finished_run(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate in (1, 2):
         uninterrupted = bench.run(replace(SAVED, accumulate=accumulate))
-        again = bench.resume(uninterrupted, len(uninterrupted.steps))
+        resumed = bench.resume(uninterrupted, len(uninterrupted.steps))
         fault = ""
         causes: tuple[str, ...] = ()
-        if again.steps:
-            fault = f"{len(again.steps)} steps are taken"
+        if resumed.steps:
+            fault = f"{len(resumed.steps)} steps are taken"
             total = len(uninterrupted.steps)
             mistakes = {total // uninterrupted.job.epochs: "another epoch", total: "a new run"}
-            causes = tuple(name for steps, name in mistakes.items() if steps == len(again.steps))
-        elif differing := differing_tensors(again.weights, uninterrupted.weights):
+            causes = tuple(name for steps, name in mistakes.items() if steps == len(resumed.steps))
+        elif differing := differing_tensors(resumed.weights, uninterrupted.weights):
             fault = f"weights {differing}"
-        cases[f"accumulation {accumulate}"] = Case(again, fault, causes)
+        cases[f"accumulation {accumulate}"] = Case(resumed, fault, causes)
     judge(cases)
 
 
 def falsify_orders_of_later_epochs(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
+    def check(uninterrupted: Run, resumed: Run, k: int) -> FaultAndCauses:
         rest = steps_left_in_epoch(uninterrupted, k)
         taken = sum(map(len, uninterrupted.order[: k + rest])) % len(uninterrupted.job.train)
-        return order_fault(uninterrupted, again, k, slice(rest, None), taken)
+        return order_fault(uninterrupted, resumed, k, slice(rest, None), taken)
 
     cut_after_every_step(bench, check, windows=UNEVEN)
 
 
 def falsify_rates_after_a_cut(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
-        expected, actual = [step.rate for step in uninterrupted.steps[k:]], [step.rate for step in again.steps]
+    def check(uninterrupted: Run, resumed: Run, k: int) -> FaultAndCauses:
+        expected, actual = [step.rate for step in uninterrupted.steps[k:]], [step.rate for step in resumed.steps]
         if same_rates(actual, expected):
             return "", ()
         return f"rates {actual}, not {expected}", explain_rates(actual, uninterrupted, k)
@@ -225,26 +225,26 @@ def falsify_rates_after_a_cut(bench: Bench) -> None:
     cut_after_every_step(bench, check, with_several_saves(bench, SAVED, 3))
 
 
-def end_fault(uninterrupted: Run, again: Run, k: int) -> str:
+def end_fault(uninterrupted: Run, resumed: Run, k: int) -> str:
     """Describe how the weights at the end differ, and the first step that differs; "" if the weights are equal."""
-    differing = end_difference(again, uninterrupted, k)
-    return f"weights at the end: {differing}; {first_difference(again, uninterrupted, k)}" if differing else ""
+    differing = end_difference(resumed, uninterrupted, k)
+    return f"weights at the end: {differing}; {first_difference(resumed, uninterrupted, k)}" if differing else ""
 
 
 def falsify_weights_without_dropout(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
-        return end_fault(uninterrupted, again, k), _causes_of_state(uninterrupted, again, k)
+    def check(uninterrupted: Run, resumed: Run, k: int) -> FaultAndCauses:
+        return end_fault(uninterrupted, resumed, k), _causes_of_state(uninterrupted, resumed, k)
 
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, log_every=3))
 
 
-def _causes_of_state(uninterrupted: Run, again: Run, k: int) -> tuple[str, ...]:
+def _causes_of_state(uninterrupted: Run, resumed: Run, k: int) -> tuple[str, ...]:
     """Return which part of a checkpoint is not restored, as far as the first step after it shows."""
-    if not again.steps:
+    if not resumed.steps:
         return ()
-    if uninterrupted.tied and not again.tied:
+    if uninterrupted.tied and not resumed.tied:
         return (UNTIED,)
-    step, right = again.steps[0], uninterrupted.steps[k]
+    step, right = resumed.steps[0], uninterrupted.steps[k]
     other = differing_tensors(step.weights_before, uninterrupted.before(k)) if step.weights_before else ""
     counts = {name: tensor for name, tensor in step.state.items() if name.endswith(".step")}
     mistakes = {
@@ -276,9 +276,9 @@ def falsify_weights_with_random_data(bench: Bench) -> None:
     cut_after_every_step(bench, partial(_fault_with_early_fetch, bench), replace(SAVED, dropout=0.0, noise=True))
 
 
-def _fault_with_early_fetch(bench: Bench, uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
+def _fault_with_early_fetch(bench: Bench, uninterrupted: Run, resumed: Run, k: int) -> FaultAndCauses:
     """Return how the weights at the end differ with data that draw random numbers, and why."""
-    fault, causes = end_fault_with_draws(uninterrupted, again, k)
+    fault, causes = end_fault_with_draws(uninterrupted, resumed, k)
     if causes:
         # If a run with dropout resumes correctly, the random state is restored, so only the data are fetched too early.
         dropping = bench.run(replace(uninterrupted.job, directory=Path(), noise=False, dropout=SAVED.dropout))
@@ -287,16 +287,16 @@ def _fault_with_early_fetch(bench: Bench, uninterrupted: Run, again: Run, k: int
     return fault, causes
 
 
-def end_fault_with_draws(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
+def end_fault_with_draws(uninterrupted: Run, resumed: Run, k: int) -> FaultAndCauses:
     """Return how the weights at the end differ in a run that draws random numbers, and why."""
-    fault = end_fault(uninterrupted, again, k)
+    fault = end_fault(uninterrupted, resumed, k)
     # Without noise the order is correct by a premise, so another order with noise comes from other random numbers.
-    other_noise = uninterrupted.job.noise and again.order != uninterrupted.order[k:]
-    if not fault or not (other_noise or explain_difference(again, uninterrupted, k) == "random numbers"):
+    other_noise = uninterrupted.job.noise and resumed.order != uninterrupted.order[k:]
+    if not fault or not (other_noise or explain_difference(resumed, uninterrupted, k) == "random numbers"):
         return fault, ()
     cause = "other random numbers: their state is not restored, or something is drawn after it is"
     # Every step records a digest of the random state before its first forward.
-    if again.steps and again.steps[0].random_digest == uninterrupted.steps[0].random_digest:
+    if resumed.steps and resumed.steps[0].random_digest == uninterrupted.steps[0].random_digest:
         cause = (
             "other random numbers: the numbers of the start of the run, because it is seeded again and no state is "
             "restored after that"
@@ -305,11 +305,11 @@ def end_fault_with_draws(uninterrupted: Run, again: Run, k: int) -> FaultAndCaus
 
 
 def falsify_tied_weights(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
+    def check(uninterrupted: Run, resumed: Run, k: int) -> FaultAndCauses:
         if not uninterrupted.tied:
-            raise SkipTest("embedding and head are two parameters also at the end of the run that was not cut")
-        apart = "" if again.tied else "embedding and head are no longer one parameter"
-        return end_fault(uninterrupted, again, k) or apart, (UNTIED,) if apart else ()
+            raise SkipTest("embedding and head are two parameters also at the end of the uninterrupted run")
+        apart = "" if resumed.tied else "embedding and head are no longer one parameter"
+        return end_fault(uninterrupted, resumed, k) or apart, (UNTIED,) if apart else ()
 
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, tied=True))
 
@@ -327,9 +327,9 @@ def _differing_logs(steps: Sequence[int], actual: Mapping[int, float], expected:
     return ", ".join(f"step {at}: {text(actual, at)}, not {text(expected, at)}" for at in steps)
 
 
-def history_fault(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
+def history_fault(uninterrupted: Run, resumed: Run, k: int) -> FaultAndCauses:
     """Return which logged losses of a resumed run differ, and why."""
-    expected, actual = logged(uninterrupted.logs, "loss"), logged(again.logs, "loss")
+    expected, actual = logged(uninterrupted.logs, "loss"), logged(resumed.logs, "loss")
     require(expected, "loss in its `logs`", "where the loop logs none, name `loss` as missing in `features`")
     differing = differing_steps(actual, expected, PRINTED)
     causes = []
@@ -348,27 +348,27 @@ def history_fault(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
 def falsify_other_logged_numbers(bench: Bench) -> None:
     compared: list[Mapping[str, float]] = []
 
-    def check(uninterrupted: Run, again: Run, k: int) -> FaultAndCauses:
+    def check(uninterrupted: Run, resumed: Run, k: int) -> FaultAndCauses:
         names = dict.fromkeys(name for row in uninterrupted.logs for name in row if name not in ("step", "loss"))
         hint = "where the loop logs none, name `rate` as missing in `features`"
         require(names, "number in its `logs` besides the loss", hint)
-        compared.extend(row for row in again.logs if row["step"] > k)
-        faults = [number_fault(uninterrupted, again, k, name) for name in names]
+        compared.extend(row for row in resumed.logs if row["step"] > k)
+        faults = [number_fault(uninterrupted, resumed, k, name) for name in names]
         causes = tuple(cause for _, causes in faults for cause in causes)
         return "; ".join(fault for fault, _ in faults if fault), causes
 
     cut_after_every_step(bench, check, replace(SAVED, dropout=0.0, log_every=3))
-    require(compared, "`logs` of steps after a cut", "and the run that was not cut has some")
+    require(compared, "`logs` of steps after a cut", "and the uninterrupted run has some")
 
 
-def number_fault(uninterrupted: Run, again: Run, k: int, name: str) -> FaultAndCauses:
+def number_fault(uninterrupted: Run, resumed: Run, k: int, name: str) -> FaultAndCauses:
     """Return in which logs after the cut a number differs, and why.
 
     A number that is lower by the scored tokens, or by all tokens, before the cut was counted from 0 again.
     """
-    steps = logged(again.logs, "step")
+    steps = logged(resumed.logs, "step")
     expected = {at: number for at, number in logged(uninterrupted.logs, name).items() if at in steps}
-    actual = {at: number for at, number in logged(again.logs, name).items() if at in expected}
+    actual = {at: number for at, number in logged(resumed.logs, name).items() if at in expected}
     differing = differing_steps(actual, expected, PRINTED)
     rows = [example for step in uninterrupted.steps[:k] for example in uninterrupted.examples(step.names)]
     tokens_before_cut = {sum(example.scored for example in rows), sum(len(example.tokens) for example in rows)}
@@ -441,12 +441,12 @@ def _resume_after_kill(bench: Bench, uninterrupted: Run, place: Path, k: int, sa
         refused: Gets the error if the trainer refuses the checkpoint.
     """
     try:
-        again = bench.resume_run(uninterrupted, place, saved)
+        resumed = bench.resume_run(uninterrupted, place, saved)
     except Exception as error:  # trainers raise different errors for an incomplete checkpoint
         refused.append(f"{type(error).__name__}: {error}")
         return Case(uninterrupted)
-    fault = end_fault(uninterrupted, again, k)
-    return Case(again, fault, (PARTLY,) if fault else ())
+    fault = end_fault(uninterrupted, resumed, k)
+    return Case(resumed, fault, (PARTLY,) if fault else ())
 
 
 def falsify_killed_run_goes_on(bench: Bench) -> None:
@@ -465,12 +465,12 @@ def falsify_killed_run_goes_on(bench: Bench) -> None:
 def _resume_from_newest(bench: Bench, uninterrupted: Run, place: Path, path: Path) -> Case:
     """Resume from the checkpoint that the trainer calls the newest, which must be complete, and compare the end."""
     try:
-        again = bench.resume_run(uninterrupted, place, path, saves=False)
+        resumed = bench.resume_run(uninterrupted, place, path, saves=False)
     except Exception as error:  # trainers raise different errors for an incomplete checkpoint
         why = f"the newest checkpoint is {path.name}, which cannot be loaded: {type(error).__name__}: {error}"
         return Case(uninterrupted, why[:300], (PARTLY,))
-    fault = end_fault(uninterrupted, again, len(uninterrupted.steps) - len(again.steps))
-    return Case(again, fault, (PARTLY,) if fault else ())
+    fault = end_fault(uninterrupted, resumed, len(uninterrupted.steps) - len(resumed.steps))
+    return Case(resumed, fault, (PARTLY,) if fault else ())
 
 
 class WithNewest(Protocol):
@@ -531,11 +531,11 @@ def _newest_case(bench: Bench, run: Run, newest: Callable[[Path], Path | None]) 
     path = newest(place)
     if path is None:
         return Case(run, "no checkpoint is found")
-    again = bench.resume_run(run, place, path, saves=False)
-    differing = end_difference(again, run, len(run.steps))
+    resumed = bench.resume_run(run, place, path, saves=False)
+    differing = end_difference(resumed, run, len(run.steps))
     fault = f"the newest checkpoint is {path.name}: a run that resumes from it ends with other weights, {differing}"
-    causes = ("a checkpoint of the earlier run, whose step is larger",) if not again.steps else ()
-    return Case(again, fault, causes) if differing else Case(again)
+    causes = ("a checkpoint of the earlier run, whose step is larger",) if not resumed.steps else ()
+    return Case(resumed, fault, causes) if differing else Case(resumed)
 
 
 def falsify_finished_run_with_another_epoch(bench: Bench) -> None:
@@ -558,12 +558,12 @@ def _prolonged_case(bench: Bench, uninterrupted: Run, longer: Run) -> Case:
         longer: A run with more epochs, which the finished run becomes.
     """
     try:
-        again = bench.resume(uninterrupted, len(uninterrupted.steps), epochs=longer.job.epochs)
+        resumed = bench.resume(uninterrupted, len(uninterrupted.steps), epochs=longer.job.epochs)
     except SkipTest:
         raise
     except (Exception, SystemExit):  # a trainer may refuse to prolong a run, with any error
         return Case(uninterrupted)
-    fault, causes = order_fault(longer, again, len(uninterrupted.steps), slice(None), 0)
-    if fault and not again.steps:
+    fault, causes = order_fault(longer, resumed, len(uninterrupted.steps), slice(None), 0)
+    if fault and not resumed.steps:
         fault, causes = "no step is taken", ("an epoch that is counted when the run ends, and not trained",)
-    return Case(again, fault, causes)
+    return Case(resumed, fault, causes)

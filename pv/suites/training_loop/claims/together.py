@@ -100,14 +100,14 @@ def falsify_resume_of_two_ranks(bench: Bench) -> None:
         if why := bench.lacks.get("cadence"):
             raise SkipTest(f"one epoch has no checkpoint but its last: no cadence: {why}")
         refute("two processes leave no checkpoint of step 1", uninterrupted[0])
-    resumed = bench.resume_ranks(uninterrupted, 1)
-    for rank, (run, again) in enumerate(zip(uninterrupted, resumed, strict=True)):
+    resumed_ranks = bench.resume_ranks(uninterrupted, 1)
+    for rank, (run, resumed) in enumerate(zip(uninterrupted, resumed_ranks, strict=True)):
         name = f"resumed after step 1, rank {rank}"
-        if run.order[1:] != again.order:
-            causes = _causes_of_order(uninterrupted, resumed, rank)
-            refute(f"{name} continues with the examples {again.order}, not {run.order[1:]}", again, causes)
-        if differing := end_difference(again, run, 1):
-            refute(f"{name} ends with other weights: {differing}", again)
+        if run.order[1:] != resumed.order:
+            causes = _causes_of_order(uninterrupted, resumed_ranks, rank)
+            refute(f"{name} continues with the examples {resumed.order}, not {run.order[1:]}", resumed, causes)
+        if differing := end_difference(resumed, run, 1):
+            refute(f"{name} ends with other weights: {differing}", resumed)
 
 
 def _causes_of_order(uninterrupted: Sequence[Run], resumed: Sequence[Run], rank: int) -> tuple[str, ...]:
@@ -301,16 +301,16 @@ def falsify_features_together_after_a_cut(bench: Bench) -> None:
     for features, uninterrupted in _runs(bench).items():
         steps = [k for k in due_checkpoints(bench, uninterrupted) if k < len(uninterrupted.steps)]
         if steps:
-            again = bench.resume(uninterrupted, steps[-1])
-            fault = _describe_end(uninterrupted, again, steps[-1])
-            cases[features] = Case(again, f"cut after step {steps[-1]}, {fault}" if fault else "")
+            resumed = bench.resume(uninterrupted, steps[-1])
+            fault = _describe_end(uninterrupted, resumed, steps[-1])
+            cases[features] = Case(resumed, f"cut after step {steps[-1]}, {fault}" if fault else "")
     _judge(cases)
 
 
-def _describe_end(uninterrupted: Run, again: Run, k: int) -> str:
+def _describe_end(uninterrupted: Run, resumed: Run, k: int) -> str:
     """Describe how the weights or the average at the end of a run that was resumed after step k differ."""
-    average = end_difference(again, uninterrupted, k, "average") if uninterrupted.job.average is not None else ""
-    return end_fault(uninterrupted, again, k) or (f"average at the end: {average}" if average else "")
+    average = end_difference(resumed, uninterrupted, k, "average") if uninterrupted.job.average is not None else ""
+    return end_fault(uninterrupted, resumed, k) or (f"average at the end: {average}" if average else "")
 
 
 def featured_ranks(bench: Bench) -> tuple[Run, Run]:
@@ -340,10 +340,12 @@ def falsify_features_in_two_ranks_after_a_cut(bench: Bench) -> None:
     if not steps:
         raise SkipTest("the run has no checkpoint but its last")
     cases: Cases = {}
-    for rank, again in enumerate(bench.resume_ranks(uninterrupted, steps[-1])):
+    for rank, resumed in enumerate(bench.resume_ranks(uninterrupted, steps[-1])):
         run = uninterrupted[rank]
         expected = run.order[steps[-1] :]
-        is_other_order = again.order != expected
-        fault = f"examples {again.order}, not {expected}" if is_other_order else _describe_end(run, again, steps[-1])
-        cases[f"rank {rank}, resumed after step {steps[-1]}"] = Case(again, fault)
+        is_other_order = resumed.order != expected
+        fault = (
+            f"examples {resumed.order}, not {expected}" if is_other_order else _describe_end(run, resumed, steps[-1])
+        )
+        cases[f"rank {rank}, resumed after step {steps[-1]}"] = Case(resumed, fault)
     judge(cases)

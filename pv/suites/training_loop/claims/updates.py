@@ -187,9 +187,9 @@ def _causes_of_group_rates(run: Run) -> tuple[str, ...]:
 
 
 def falsify_rate_of_each_group_after_a_cut(bench: Bench) -> None:
-    def check(uninterrupted: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+    def check(uninterrupted: Run, resumed: Run, k: int) -> tuple[str, tuple[str, ...]]:
         # By step: the rate of each parameter.
-        actual, expected = ([dict(step.rates) for step in steps] for steps in (again.steps, uninterrupted.steps[k:]))
+        actual, expected = ([dict(step.rates) for step in steps] for steps in (resumed.steps, uninterrupted.steps[k:]))
         same_names = [*map(sorted, actual)] == [*map(sorted, expected)]
         if same_names and same_rates(_flat(actual), _flat(expected)):
             return "", ()
@@ -230,7 +230,7 @@ def _causes_of_accumulated_rates(
     bench: Bench, actual: list[float], plain: list[float], accumulate: int
 ) -> tuple[str, ...]:
     """Return the known mistakes that give the actual rates; `plain` are the rates without accumulation."""
-    # A schedule of that many steps decays over the steps of a run with as many times the epochs.
+    # A schedule that is planned for all micro-batches has the rates of a run with `accumulate` times the epochs.
     longer = _rates(bench, replace(_stepping_job(1), epochs=2 * accumulate))
     mistakes = {
         "a schedule that advances with every micro-batch": plain[::accumulate],
@@ -433,26 +433,24 @@ def falsify_scale_after_a_cut(bench: Bench) -> None:
     judge(cases)
 
 
-def _scale_case(uninterrupted: Run, again: Run) -> Case:
+def _scale_case(uninterrupted: Run, resumed: Run) -> Case:
     """Check that the gradients of a resumed run have the scales of the uninterrupted run."""
     expected = [size for step in uninterrupted.steps for size in step.hidden_gradients]
-    actual = [size for step in again.steps for size in step.hidden_gradients]
+    actual = [size for step in resumed.steps for size in step.hidden_gradients]
     if not actual or actual == expected[-len(actual) :]:
-        return Case(again)
+        return Case(resumed)
     if len(actual) > len(expected):
-        return Case(
-            again, f"the resumed run has {len(actual)} gradients, all of the run that was not cut {len(expected)}"
-        )
+        return Case(resumed, f"the resumed run has {len(actual)} gradients, the uninterrupted run {len(expected)}")
     # Negative indices count from the end, where both runs have the same gradients.
     k = next(k for k, size in enumerate(actual) if size != expected[k - len(actual)])
     correct = expected[k - len(actual)]
     times = actual[k] / correct if correct else math.inf
-    fault = f"gradient {k + 1} of the resumed run is {times:.6g} times the gradient of the run that was not cut"
+    fault = f"gradient {k + 1} of the resumed run is {times:.6g} times the gradient of the uninterrupted run"
     if k:
         return Case(
-            again, fault, ("a count of good steps that is not restored, so that the scale grows at other steps",)
+            resumed, fault, ("a count of good steps that is not restored, so that the scale grows at other steps",)
         )
-    return Case(again, fault, ("the scale at the start of a run: it is not restored",) if times > 1 else ())
+    return Case(resumed, fault, ("the scale at the start of a run: it is not restored",) if times > 1 else ())
 
 
 def falsify_clipping_scales_the_window(bench: Bench) -> None:
