@@ -391,11 +391,9 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
             for optimizer, number in zip(sorted(process.windows), sorted(earlier.windows), strict=False):
                 steps, previous = process.windows[optimizer], earlier.windows[number]
                 restores = [e for e in process.of("restore") if e["n"] < steps[0].n and e["optimizer"] == optimizer]
-                state = steps[0].event.get("state_before") or {"parameters": 0}
+                has_state = (steps[0].event.get("state_before") or {"parameters": 0})["parameters"]
                 files = [e for e in earlier.of("load", "read_file", "restore") if e["n"] < previous[0].n]
-                if earlier.rank != process.rank or len(previous) < 2 or not restores or files:
-                    continue
-                if not state["parameters"]:
+                if earlier.rank != process.rank or len(previous) < 2 or not restores or files or not has_state:
                     continue
                 record.tried += 1
                 begin, initial = (_digest(w[0].event, "digest_before") for w in (steps, previous))
