@@ -145,7 +145,7 @@ def _attack_restart(subject: ModuleType, claim: str, plan: Plan, edit: Callable[
     before, after = _interrupt(uncut, saved, saved)
 
     def judge(events: Events) -> dict[str, Record]:
-        # The weights of the save, and a later start than that of the first process.
+        # The second process begins with the weights of the save, and starts later than the first process.
         of(events, "step")[0]["digest_before"] = float(saved)
         events[0]["time"] = 1.0
         records: dict[str, Record] = subject.judge(subject.run_of([before, events], complete=True), claim)
