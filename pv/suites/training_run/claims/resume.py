@@ -703,7 +703,7 @@ def _whole_epochs(c: Continuation, epoch_start: int) -> list[int]:
 
 
 def _steps_before_resumed_rest(c: Continuation) -> int:
-    """Return the number of steps of an epoch before the save if the continuation takes all other steps of it; else 0."""
+    """Return the number of steps of an epoch before the save if the continuation takes all its other steps; else 0."""
     epoch_start = _epoch_start(c.earlier_steps, c.saved_steps)
     lengths = set(_whole_epochs(c, epoch_start))
     if _epoch_has_ended(c, epoch_start) or len(lengths) != 1 or not c.steps[0].window.begins_pass:
