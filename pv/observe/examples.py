@@ -205,8 +205,7 @@ def sum_of(row: Any) -> float:
 def removed_columns(dataset: Any) -> dict[str, set[float]]:
     """Return the numeric columns that `transformers.Trainer` has removed from a data set of `datasets`.
 
-    The original data set is an attribute of the Trainer. The Trainer is found on the stack, where one of its methods
-    runs.
+    The original data set is an attribute of the Trainer, which is the `self` of a method on the stack.
 
     Returns:
         By column: the distinct numbers among its first 64 values.

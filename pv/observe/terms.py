@@ -122,7 +122,7 @@ class Terms:
 
         Args:
             observer: The observer of the process.
-            tensor: The tensor; only those of one element are recorded.
+            tensor: The tensor. It is recorded if it has one element.
             value: The number.
         """
         self.record_history(observer, tensor)
@@ -199,7 +199,7 @@ class Terms:
             self.with_gradient.add(key)
 
     def describe(self, roots: object) -> Optional[dict[str, object]]:
-        """Forget the recorded losses and numbers, and return those that may be terms without a gradient.
+        """Remove the recorded losses and numbers, and return the ones that may be terms without a gradient.
 
         Args:
             roots: The tensor, or the tensors, whose backward pass begins.

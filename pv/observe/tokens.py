@@ -270,13 +270,13 @@ def _facts(
     first = inputs[0]
     targets = [x for x in inputs if x.shape == first.shape and is_text(x) and not _contains_next(first, x)]
     tokens = next((x for x in (first, *targets) if _has_next_as_labels(x, labels, scored)), first)
-    others = [*(x for x in inputs if x is not tokens), *masks, *delivered]
+    candidates = [*(x for x in inputs if x is not tokens), *masks, *delivered]
     facts: Event = {
         "scored": int(scored.sum()),
         "kinds": int(labels[scored].unique().numel()),
         "shift": shifts(tokens, labels, scored) if is_text(tokens) else [],
         "embeddings_train": embeddings_train,
-        "delivered": any(_contains_next(tokens, tensor) for tensor in others),
+        "delivered": any(_contains_next(tokens, tensor) for tensor in candidates),
     }
     if labels.shape == tokens.shape:
         facts["masked"] = _most_frequent_input(tokens, labels, scored)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from pv.suites.training_run import attacks, claims
 from pv.suites.training_run.attacks.drawn import Plan, of
-from pv.suites.training_run.attacks.resume import compared
+from pv.suites.training_run.attacks.resume import comparable_trace
 
 FEW = settings(max_examples=3, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 ATTACKS = [
@@ -39,7 +39,7 @@ def test_every_claim_accepts_the_correct_runs_of_an_attack(attack: Callable[...,
 
 def test_ranks_with_different_numbers_of_optimizers_are_compared() -> None:
     plan = Plan(((((5,), (6,)),) * 3,) * 2, scale=1.0, clip=False, logits=False, stream=False)
-    first, second = compared(plan), compared(plan)
+    first, second = comparable_trace(plan), comparable_trace(plan)
     first.append({"event": "save", "n": len(first), "parts": ["model"], "step": 6, "at": "t.py:9"})
     second[0]["rank"] = 1
     for step in of(second, "step"):

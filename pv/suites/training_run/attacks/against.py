@@ -7,54 +7,64 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pv.suites.training_run.attacks.drawn import Events, Plan, missed, of, plans
-from pv.suites.training_run.attacks.resume import compared
+from pv.suites.training_run.attacks.resume import comparable_trace
 from pv.suites.training_run.claim import Record
 from pv.suites.training_run.run import Run
 
 
 def _attack(subject: ModuleType, claim: str, plan: Plan, edit: Callable[[Events], None], layers: int = 0) -> None:
-    def changed(change: Callable[[Events], None]) -> Run:
-        events = compared(plan)
+    """Assert that a claim accepts other orders of rows in a step, and detects an edit of the second command's trace.
+
+    Args:
+        subject: The module of the claims.
+        claim: The id of the claim.
+        plan: The drawn run.
+        edit: Changes the trace of the second command.
+        layers: Number of dropout and normalization layers in training mode.
+    """
+
+    def run_with(change: Callable[[Events], None]) -> Run:
+        events = comparable_trace(plan)
         for forward in of(events, "forward"):
             forward.update(training_layers=layers, eval_layers=2 - layers)
         change(events)
         run: Run = subject.run_of([events], complete=True)
         return run
 
-    def judge(other: Run) -> Record:
-        first, repeat = changed(lambda events: None), changed(lambda events: None)
-        comparison = subject.Comparison(kind="against", uncut=first, repeat=repeat, parts=(other,), status=0)
+    def judge(second: Run) -> Record:
+        first, repeat = run_with(lambda events: None), run_with(lambda events: None)
+        comparison = subject.Comparison(kind="against", uncut=first, repeat=repeat, parts=(second,), status=0)
         compared_run = subject.Run(processes=first.processes, complete=True, comparisons=(comparison,))
         record: Record = subject.judge(compared_run, claim)[claim]
         assert record.tried, record.not_reached
         return record
 
-    def reorder(events: Events) -> None:
+    def reverse_rows(events: Events) -> None:
         for forward in of(events, "forward"):
             for rows in forward.get("examples", []):
                 rows.reverse()
 
-    assert not judge(changed(reorder)).findings, "another order in a step is accused"
-    record = judge(changed(edit))
+    assert not judge(run_with(reverse_rows)).findings, "another order in a step is accused"
+    record = judge(run_with(edit))
     if not record.findings:
-        correct, edited = compared(plan), compared(plan)
+        correct, edited = comparable_trace(plan), comparable_trace(plan)
         edit(edited)
         raise AssertionError(missed(claim, record, correct, edited))
 
 
 @given(plans(), st.booleans())
 def falsify_steps_have_the_same_examples(subject: ModuleType, plan: Plan, fewer: bool) -> None:
-    def other(events: Events) -> None:
+    def change_rows(events: Events) -> None:
         forward = [event for event in of(events, "forward") if event["grad"]][-1]
         forward["examples"] = [forward["examples"][0][:-1]] if fewer else [[1, 2, 3, 999_999]]
 
-    _attack(subject, "TR-AGAINST-001", plan, other)
+    _attack(subject, "TR-AGAINST-001", plan, change_rows)
 
 
 @given(plans(), st.floats(0.2, 0.9))
 def falsify_steps_make_the_same_updates(subject: ModuleType, plan: Plan, factor: float) -> None:
-    def smaller(events: Events) -> None:
+    def shorten_gradients(events: Events) -> None:
         for step in of(events, "step"):
             step["norm"] *= factor
 
-    _attack(subject, "TR-AGAINST-002", plan, smaller)
+    _attack(subject, "TR-AGAINST-002", plan, shorten_gradients)

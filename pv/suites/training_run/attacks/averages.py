@@ -10,7 +10,7 @@ from pv.suites.training_run.attacks.drawn import AVERAGE, Events, Plan, attack, 
 
 @given(plans(), st.booleans())
 def falsify_averages_follow_the_step(subject: ModuleType, plan: Plan, never: bool) -> None:
-    def lag(events: Events) -> None:
+    def update_before_step(events: Events) -> None:
         if never:
             events[:] = [event for event in events if event["event"] not in ("averaged_model", "average")]
             last = dict(of(events, "parameters")[-1])
@@ -18,7 +18,7 @@ def falsify_averages_follow_the_step(subject: ModuleType, plan: Plan, never: boo
         for event in of(events, "average"):
             event.update(since="backward", until="step")
 
-    attack(subject, "TR-AVG-001", plan, lag)
+    attack(subject, "TR-AVG-001", plan, update_before_step)
 
 
 @given(plans(), st.floats(0.81, 0.9999))
@@ -34,15 +34,15 @@ def falsify_averages_keep_the_past(subject: ModuleType, plan: Plan, share: float
 
 @given(plans())
 def falsify_averages_copy_statistics(subject: ModuleType, plan: Plan) -> None:
-    def leave_out(events: Events) -> None:
+    def leave_out_statistics(events: Events) -> None:
         next(event for event in of(events, "statistics") if event["model"] == AVERAGE)["initial"] = 2
 
-    attack(subject, "TR-AVG-003", plan, leave_out)
+    attack(subject, "TR-AVG-003", plan, leave_out_statistics)
 
 
 @given(plans())
 def falsify_averages_have_their_statistics(subject: ModuleType, plan: Plan) -> None:
-    def forget(events: Events) -> None:
+    def forget_update_bn(events: Events) -> None:
         events[:] = [event for event in events if event["event"] != "update_bn"]
 
-    attack(subject, "TR-AVG-002", plan, forget)
+    attack(subject, "TR-AVG-002", plan, forget_update_bn)

@@ -32,12 +32,12 @@ def move_clips(events: Events, place: Callable[[Events, int, int], int]) -> None
 def falsify_clipping_comes_last(subject: ModuleType, plan: Plan, after_step: bool) -> None:
     plan = replace(plan, epochs=tuple(epoch[:-1] for epoch in plan.epochs), scale=1.0, clip=True)
 
-    def move(events: Events) -> None:
+    def move_clipping(events: Events) -> None:
         move_clips(events, lambda _, backward, step: step + 1 if after_step else backward + 1)
         for event in of(events, "backward"):
             event["reached"]["1"]["onto_clipped"] = 8 * (event["reached"]["1"]["left_over"] > 0)
 
-    attack(subject, "TR-CLIP-001", plan, move)
+    attack(subject, "TR-CLIP-001", plan, move_clipping)
 
 
 @given(plans())
@@ -49,32 +49,33 @@ def falsify_clipped_gradient_is_unscaled(subject: ModuleType, plan: Plan) -> Non
     attack(subject, "TR-CLIP-002", replace(plan, scale=1024.0, clip=True), before_unscale)
 
 
-@given(plans(), st.integers(0, 2))
-def falsify_clipping_covers_parameters(subject: ModuleType, plan: Plan, kind: int) -> None:
+@given(plans(), st.sampled_from(["exhausted", "other model", "early"]))
+def falsify_clipping_covers_parameters(subject: ModuleType, plan: Plan, mistake: str) -> None:
     """Clip an exhausted generator, the parameters of another model, or before the backward pass."""
 
-    def empty(events: Events) -> None:
+    def clip_nothing(events: Events) -> None:
+        early = {"covers": {"1": [0, 0]}, "with_gradient": 0, "norm": 0.0}
+        exhausted = {"parameters": 0, "used_up": True, "covers": {"1": [0, 8]}}
         for event in of(events, "clip"):
-            none = {"covers": {"1": [0, 0]}, "with_gradient": 0, "norm": 0.0}
-            event.update([{"parameters": 0, "used_up": True, "covers": {"1": [0, 8]}}, none | {"held": 0}, none][kind])
+            event.update({"exhausted": exhausted, "other model": early | {"held": 0}, "early": early}[mistake])
 
-    attack(subject, "TR-CLIP-003", replace(plan, clip=True), empty)
+    attack(subject, "TR-CLIP-003", replace(plan, clip=True), clip_nothing)
 
 
 @given(plans(ranks=2))
 def falsify_shards_are_clipped_together(subject: ModuleType, plan: Plan) -> None:
-    def own_norm(events: Events) -> None:
+    def clip_by_own_norm(events: Events) -> None:
         for event in of(events, "clip"):
             event["norm"] *= 1.5
 
-    attack(subject, "TR-CLIP-004", replace(plan, clip=True), own_norm, ranks=2)
+    attack(subject, "TR-CLIP-004", replace(plan, clip=True), clip_by_own_norm, ranks=2)
 
 
 @given(plans())
 def falsify_applied_gradient_is_unscaled(subject: ModuleType, plan: Plan) -> None:
-    def bypass(events: Events) -> None:
+    def bypass_scaler(events: Events) -> None:
         events[:] = [event for event in events if event["event"] != "unscale"]
         for event in of(events, "step"):
             event["by_scaler"] = False
 
-    attack(subject, "TR-SCALE-001", replace(plan, scale=1024.0, clip=False), bypass)
+    attack(subject, "TR-SCALE-001", replace(plan, scale=1024.0, clip=False), bypass_scaler)

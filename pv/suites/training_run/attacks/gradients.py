@@ -11,7 +11,7 @@ from pv.suites.training_run.attacks.drawn import CRITIC, GENERATOR, Events, Plan
 
 @given(plans(), st.booleans())
 def falsify_gradients_are_cleared(subject: ModuleType, plan: Plan, masters: bool) -> None:
-    def keep(events: Events) -> None:
+    def keep_gradients(events: Events) -> None:
         if masters:  # the optimizer holds master weights, which no backward pass reaches
             for event in of(events, "backward"):
                 event.update(reached={}, copied={"1": 1.0})
@@ -21,7 +21,7 @@ def falsify_gradients_are_cleared(subject: ModuleType, plan: Plan, masters: bool
         second = of(events, "backward")[len(plan.epochs[0][0])]
         second["reached"]["1"].update(left_over=1.0, kept=1.0)
 
-    attack(subject, "TR-GRAD-001", plan, keep)
+    attack(subject, "TR-GRAD-001", plan, keep_gradients)
 
 
 @given(plans())
@@ -53,7 +53,9 @@ def falsify_gradients_arrive(subject: ModuleType, plan: Plan, elsewhere: bool) -
 
 @given(plans(), st.booleans())
 def falsify_gradients_are_used(subject: ModuleType, plan: Plan, divided: bool) -> None:
-    def clear_each(events: Events) -> None:
+    """Clear gradients before every backward pass. A loss that is `divided` by the micro-batches proves accumulation."""
+
+    def clear_before_every_pass(events: Events) -> None:
         for event in of(events, "backward"):
             if "1" in event["reached"]:
                 event["reached"]["1"]["left_over"] = 0.0
@@ -65,7 +67,7 @@ def falsify_gradients_are_used(subject: ModuleType, plan: Plan, divided: bool) -
                     event["losses"] = [loss]
 
     plan = replace(plan, logits=False, scale=1.0) if divided else plan
-    attack(subject, "TR-GRAD-004", plan, clear_each, hint=not divided)
+    attack(subject, "TR-GRAD-004", plan, clear_before_every_pass, hint=not divided)
 
 
 @given(plans(), st.booleans())
@@ -81,30 +83,30 @@ def falsify_gradients_are_finite(subject: ModuleType, plan: Plan, finite: bool) 
 
 @given(plans())
 def falsify_opponents_are_apart(subject: ModuleType, plan: Plan) -> None:
-    def join(events: Events) -> None:
-        of_game = [event for event in of(events, "backward") if str(CRITIC) in event["reached"]]
-        for critic, generator in zip(of_game[::2], of_game[1::2], strict=True):
+    def reach_generator(events: Events) -> None:
+        game_passes = [event for event in of(events, "backward") if str(CRITIC) in event["reached"]]
+        for critic, generator in zip(game_passes[::2], game_passes[1::2], strict=True):
             critic["reached"][str(GENERATOR)] = dict(critic["reached"][str(CRITIC)])
             generator["reached"][str(GENERATOR)].update(left_over=1.0, kept=1.0)
 
-    attack(subject, "TR-GRAD-005", plan, join, in_game=True)
+    attack(subject, "TR-GRAD-005", plan, reach_generator, in_game=True)
 
 
 @given(plans(), st.booleans())
 def falsify_samples_carry_gradients(subject: ModuleType, plan: Plan, trained: bool) -> None:
-    def forget(events: Events) -> None:
+    def forget_log_probs(events: Events) -> None:
         first(events, "distributions")["sources"][0].update(log_probs=0, arrived=9 * trained)
 
-    attack(subject, "TR-GRAD-006", plan, forget, hint=not trained)
+    attack(subject, "TR-GRAD-006", plan, forget_log_probs, hint=not trained)
 
 
 @given(plans(), st.integers(2, 4), st.booleans())
 def falsify_every_loss_is_used(subject: ModuleType, plan: Plan, count: int, shown: bool) -> None:
-    def overwrite(events: Events) -> None:
+    def drop_losses(events: Events) -> None:
         for number, event in enumerate(of(events, "backward")):
             rows = [
                 {"key": 5, "gone": k < count, "shown": shown, "input": 10 * number + k + 1} for k in range(count + 1)
             ]
             event["computed"] = rows
 
-    attack(subject, "TR-GRAD-007", replace(plan, logits=False), overwrite, hint=shown)
+    attack(subject, "TR-GRAD-007", replace(plan, logits=False), drop_losses, hint=shown)

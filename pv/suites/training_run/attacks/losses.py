@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of, plans
 
 
-def operands(function: str, **facts: object) -> Callable[[Events], None]:
+def set_operands(function: str, **facts: object) -> Callable[[Events], None]:
     """Return an edit that sets the facts about the arguments of a loss function."""
 
     def edit(events: Events) -> None:
@@ -29,21 +29,21 @@ NO_LOGITS = (
 @given(plans(), st.sampled_from(NO_LOGITS))
 def falsify_logits_are_logits(subject: ModuleType, plan: Plan, case: tuple[str, str]) -> None:
     function, node = case
-    attack(subject, "TR-LOSS-001", plan, operands(function, made_by=node))
+    attack(subject, "TR-LOSS-001", plan, set_operands(function, made_by=node))
 
 
 @given(plans(), st.booleans())
 def falsify_log_probabilities(subject: ModuleType, plan: Plan, target: bool) -> None:
-    scores = operands("nll_loss", made_by="AddmmBackward0", log_sum_exp=3.0, gradients_cancel=False)
-    negative = operands("kl_div", made_by="LogSoftmaxBackward0", log_sum_exp=0.0, lowest_target=-2.0)
+    scores = set_operands("nll_loss", made_by="AddmmBackward0", log_sum_exp=3.0, gradients_cancel=False)
+    negative = set_operands("kl_div", made_by="LogSoftmaxBackward0", log_sum_exp=0.0, lowest_target=-2.0)
     columns = {"made_by": "LogSoftmaxBackward0", "log_sum_exp": 2.0, "log_sum_exp_of_columns": 0.0}
     attack(subject, "TR-LOSS-002", plan, negative if target else scores)
-    attack(subject, "TR-LOSS-002", plan, operands("nll_loss" if target else "ctc_loss", **columns))
+    attack(subject, "TR-LOSS-002", plan, set_operands("nll_loss" if target else "ctc_loss", **columns))
 
 
 @given(plans())
 def falsify_operands_have_one_shape(subject: ModuleType, plan: Plan) -> None:
-    edit = operands("mse_loss", made_by="", shapes=[[8, 1], [8]], broadcast=64, pairs=False)
+    edit = set_operands("mse_loss", made_by="", shapes=[[8, 1], [8]], broadcast=64, pairs=False)
     attack(subject, "TR-LOSS-003", plan, edit)
 
 
@@ -52,7 +52,7 @@ def falsify_targets_are_in_range(subject: ModuleType, plan: Plan, values: tuple[
     low, high, zeros = values
     function = "soft_margin_loss" if high == 1 and low == 0 else "binary_cross_entropy_with_logits"
     targets = {"low": low, "high": high, "zeros": zeros}
-    edit = operands(function, made_by="", reduction="mean", targets=targets)
+    edit = set_operands(function, made_by="", reduction="mean", targets=targets)
     attack(subject, "TR-LOSS-004", plan, edit)
 
 
@@ -62,8 +62,8 @@ def falsify_flattened_in_one_order(subject: ModuleType, plan: Plan, batch: int, 
     flat: dict[str, object] = {"shapes": [[batch * length, 11], [batch * length]], "made_by": ""}
     moved = {**flat, "before_flattening": [[length, batch, 11], [batch, length]]}
     cut = {**flat, "before_flattening": [[batch, 11, length], [batch, length]]}
-    attack(subject, "TR-LOSS-005", plan, operands("cross_entropy", **moved))
-    attack(subject, "TR-LOSS-005", plan, operands("cross_entropy", **cut))
+    attack(subject, "TR-LOSS-005", plan, set_operands("cross_entropy", **moved))
+    attack(subject, "TR-LOSS-005", plan, set_operands("cross_entropy", **cut))
 
 
 @given(plans())
@@ -89,5 +89,5 @@ def falsify_terms_have_gradients(subject: ModuleType, plan: Plan, factor: float)
 
 @given(plans(), st.integers(1, 9))
 def falsify_targets_have_no_blank(subject: ModuleType, plan: Plan, blanks: int) -> None:
-    edit = operands("ctc_loss", made_by="LogSoftmaxBackward0", log_sum_exp=0.0, blanks=blanks, labels=20)
+    edit = set_operands("ctc_loss", made_by="LogSoftmaxBackward0", log_sum_exp=0.0, blanks=blanks, labels=20)
     attack(subject, "TR-LOSS-008", plan, edit)

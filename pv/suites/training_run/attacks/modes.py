@@ -12,7 +12,7 @@ from pv.suites.training_run.attacks.drawn import TEACHER, Events, Plan, attack, 
 def falsify_training_is_in_training_mode(subject: ModuleType, plan: Plan, new: bool) -> None:
     """Keep eval mode after the first evaluation, or from the first step with the statistics of new layers."""
 
-    def stay(events: Events) -> None:
+    def stay_in_eval_mode(events: Events) -> None:
         evaluated = new
         next(event for event in of(events, "statistics") if event["model"] == 2)["initial"] = 2 * new
         for event in of(events, "mode", "forward"):
@@ -21,7 +21,7 @@ def falsify_training_is_in_training_mode(subject: ModuleType, plan: Plan, new: b
             elif evaluated and event["grad"]:
                 event.update(training_layers=0, eval_layers=2, training=False)
 
-    attack(subject, "TR-MODE-001", plan, stay)
+    attack(subject, "TR-MODE-001", plan, stay_in_eval_mode)
 
 
 @given(plans())
@@ -47,14 +47,14 @@ def falsify_eval_mode_reaches_every_layer(subject: ModuleType, plan: Plan) -> No
 def falsify_frozen_statistics_stay(subject: ModuleType, plan: Plan, by_itself: bool) -> None:
     """Undo the eval mode of a frozen part by a call on its parent, or let no call reach the part."""
 
-    def move(events: Events) -> None:
+    def move_statistics(events: Events) -> None:
         for event in of(events, "frozen_part"):
             event.update(training=2, last={"at": "t.py:2", "forwards": 0, "training": True})
             if by_itself:
                 event.update(asked_eval=None, last=None)
         of(events, "frozen_statistics")[0]["moved"] = 0.4
 
-    attack(subject, "TR-MODE-004", plan, move)
+    attack(subject, "TR-MODE-004", plan, move_statistics)
 
 
 @given(plans())

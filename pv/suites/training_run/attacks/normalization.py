@@ -10,11 +10,11 @@ from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans
 
 @given(plans(), st.floats(2.5, 100))
 def falsify_layers_normalize_one_distribution(subject: ModuleType, plan: Plan, spread: float) -> None:
-    def share(events: Events) -> None:
+    def share_layer(events: Events) -> None:
         for event in of(events, "shared_norm"):
             event.update(layers=2, serial=True, apart={"shift": 0.2, "spread": spread})
 
-    attack(subject, "TR-NORM-001", plan, share)
+    attack(subject, "TR-NORM-001", plan, share_layer)
 
 
 @given(plans(), st.floats(-0.5, 0.5))
@@ -28,13 +28,13 @@ def falsify_spectral_norms_are_estimated(subject: ModuleType, plan: Plan, used: 
 
 @given(plans(), st.booleans())
 def falsify_batch_normalization_has_an_effect(subject: ModuleType, plan: Plan, wide: bool) -> None:
-    """An eps that is larger than the variance, or running statistics of the last batch."""
+    """Set an eps that is larger than the variance, or a momentum that keeps only the statistics of the last batch."""
 
-    def confuse(events: Events) -> None:
+    def set_unusual_option(events: Events) -> None:
         last = next(event for event in of(events, "statistics") if event["model"] == 2)
         layer = {"name": "norm", "kind": "BatchNorm1d", "variance": 0.5, "batches": 90}
         layer |= {"eps": 0.9, "momentum": 0.1} if wide else {"eps": 1e-5, "momentum": 0.99}
         last["unusual"] = [layer]
         events.insert(events.index(last), dict(last))
 
-    attack(subject, "TR-NORM-003", plan, confuse)
+    attack(subject, "TR-NORM-003", plan, set_unusual_option)

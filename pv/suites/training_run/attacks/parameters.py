@@ -12,7 +12,9 @@ from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of
 
 @given(plans(), st.sampled_from(["none", "same", "resized", "flat"]))
 def falsify_optimizer_holds_the_model(subject: ModuleType, plan: Plan, twin: str) -> None:
-    def replace(events: Events) -> None:
+    """Let the optimizer hold a parameter of no model, and leave out a parameter of the model (`twin`)."""
+
+    def hold_other_parameters(events: Events) -> None:
         first(events, "held").update(in_no_model=1, in_no_model_shapes=[[4, 3]])
         if twin != "none":
             shape = [4, 3] if twin == "same" else [9, 3]
@@ -24,40 +26,40 @@ def falsify_optimizer_holds_the_model(subject: ModuleType, plan: Plan, twin: str
             for event in of(events, "step"):
                 event.update(gradients=0, norm=None)
 
-    attack(subject, "TR-PARAM-001", plan, replace, hint=twin == "none")
+    attack(subject, "TR-PARAM-001", plan, hold_other_parameters, hint=twin == "none")
 
 
-def lacking(**facts: object) -> Callable[[Events], None]:
+def set_parameters(**facts: object) -> Callable[[Events], None]:
     """Return an edit that sets fields of the first `parameters` event."""
     return lambda events: first(events, "parameters").update(facts)
 
 
 @given(plans())
 def falsify_trainable_parameters_are_held(subject: ModuleType, plan: Plan) -> None:
-    edit = lacking(held=7, left_out=["head.weight"], left_out_shapes=[[4, 3]])
+    edit = set_parameters(held=7, left_out=["head.weight"], left_out_shapes=[[4, 3]])
     attack(subject, "TR-PARAM-002", plan, edit, hint=True)
 
 
 @given(plans(), st.booleans())
 def falsify_layers_belong_to_the_model(subject: ModuleType, plan: Plan, in_a_list: bool) -> None:
-    edit = lacking(outside=["Linear.weight"], listed=[2, 2, 2] if in_a_list else [0, 0, 0])
+    edit = set_parameters(outside=["Linear.weight"], listed=[2, 2, 2] if in_a_list else [0, 0, 0])
     attack(subject, "TR-PARAM-003", plan, edit, hint=not in_a_list)
 
 
 @given(plans(), st.sampled_from(["no_grad", "detached", "checkpoint"]), st.sampled_from(["", "drawn", "dropout"]))
 def falsify_no_part_is_cut_off(subject: ModuleType, plan: Plan, way: str, lacks: str) -> None:
-    """Cut off a part. Without random weights or without dropout it may be a fixed encoder, which is a hint."""
+    """Cut off a part. Without random weights or without dropout (`lacks`), it may be a fixed encoder: a hint."""
     kind = {"detached": "grad"}.get(way, way)
     part: dict[str, object] = {"how": kind, "names": ["encoder.weight"], "parameters": 1, "weights": 1, "drawn": 1}
     part |= {"changed": 0, "dropout": True, "training": True, "detached": way == "detached", "at": "t.py:3"}
-    sure = not lacks or way == "checkpoint"
+    is_certain = not lacks or way == "checkpoint"
     if lacks:
         part[lacks] = 0
-    edit = lacking(cut=[part], without_gradient=[] if sure else ["encoder.weight"])
-    attack(subject, "TR-PARAM-006", plan, edit, hint=not sure)
+    edit = set_parameters(cut=[part], without_gradient=[] if is_certain else ["encoder.weight"])
+    attack(subject, "TR-PARAM-006", plan, edit, hint=not is_certain)
 
 
-def moving(**facts: object) -> Callable[[Events], None]:
+def set_moved(**facts: object) -> Callable[[Events], None]:
     """Return an edit that sets facts about the parameters that steps change."""
 
     def edit(events: Events) -> None:
@@ -70,7 +72,7 @@ def moving(**facts: object) -> Callable[[Events], None]:
 
 @given(plans(), st.sampled_from(["copy", "rounded", "partly"]))
 def falsify_parameters_move(subject: ModuleType, plan: Plan, cause: str) -> None:
-    """A step leaves a parameter out, or its changes are rounded away: nearly all, or more than half."""
+    """Let steps leave a parameter out, or round its changes away: nearly all of them, or more than half."""
 
     def edit(events: Events) -> None:
         first(events, "optimizer").update(kind="AdamW", builtin=True)
@@ -79,45 +81,45 @@ def falsify_parameters_move(subject: ModuleType, plan: Plan, cause: str) -> None
             "rounded": {"halves": [90, 8]},
             "partly": {"halves": [90, 40]},
         }
-        moving(**facts[cause])(events)
+        set_moved(**facts[cause])(events)
 
     attack(subject, "TR-PARAM-004", plan, edit, hint=cause == "partly")
 
 
 @given(plans())
 def falsify_frozen_parameters_stay(subject: ModuleType, plan: Plan) -> None:
-    attack(subject, "TR-PARAM-005", plan, moving(moved_frozen=["encoder.weight"]))
+    attack(subject, "TR-PARAM-005", plan, set_moved(moved_frozen=["encoder.weight"]))
 
 
 @given(plans())
 def falsify_attributes_freeze(subject: ModuleType, plan: Plan) -> None:
-    attack(subject, "TR-PARAM-007", plan, moving(marked=[["stem.weight", "requires_grad", "t.py:2"]]))
+    attack(subject, "TR-PARAM-007", plan, set_moved(marked=[["stem.weight", "requires_grad", "t.py:2"]]))
 
 
 @given(plans(), st.integers(1, 6))
 def falsify_new_head_is_trained(subject: ModuleType, plan: Plan, frozen: int) -> None:
-    def freeze(events: Events) -> None:
+    def freeze_body(events: Events) -> None:
         last = of(events, "parameters")[-1]
         last["last_layer"] = last["last_layer"] | {"trained": False, "matrices": frozen + 1, "frozen": frozen}
 
-    attack(subject, "TR-PARAM-010", replace(plan, logits=False), freeze)
+    attack(subject, "TR-PARAM-010", replace(plan, logits=False), freeze_body)
 
 
 @given(plans(), st.integers(4, 64))
 def falsify_units_of_a_layer_differ(subject: ModuleType, plan: Plan, units: int) -> None:
     """Initialize a layer with a constant: its units are equal in the first steps, and at the end."""
 
-    def repeat(events: Events) -> None:
+    def equal_units(events: Events) -> None:
         last = of(events, "parameters")[-1]
         last["rows"] = [["body.weight", units, 0.0, 0.1]]
         events.insert(events.index(last), dict(last))
 
-    attack(subject, "TR-PARAM-011", plan, repeat)
+    attack(subject, "TR-PARAM-011", plan, equal_units)
 
 
 @given(plans(), st.booleans())
 def falsify_tied_parameters_are_one(subject: ModuleType, plan: Plan, copied: bool) -> None:
-    def split(events: Events) -> None:
+    def use_two_parameters(events: Events) -> None:
         last = of(events, "parameters")[-1]
         if copied:
             last["untied"] = [["embed.weight", "head.weight", True, 0.3, True]]
@@ -125,14 +127,14 @@ def falsify_tied_parameters_are_one(subject: ModuleType, plan: Plan, copied: boo
             first(events, "optimizer")["kind"] = "AdamW"
             last["one_storage"] = [["embed.weight", "head.weight"]]
 
-    attack(subject, "TR-PARAM-012", plan, split)
+    attack(subject, "TR-PARAM-012", plan, use_two_parameters)
 
 
 @given(plans())
 def falsify_moments_are_kept(subject: ModuleType, plan: Plan) -> None:
     """Take every step by a new optimizer of the same parameters."""
 
-    def anew(events: Events) -> None:
+    def use_new_optimizers(events: Events) -> None:
         optimizer, digest = first(events, "optimizer"), 0.0
         for number, event in enumerate(of(events, "step"), 100):
             place = events.index(event)
@@ -141,12 +143,12 @@ def falsify_moments_are_kept(subject: ModuleType, plan: Plan) -> None:
             events.insert(place, optimizer | {"optimizer": number, "at": "t.py:7"})
         optimizer["optimizer"] = 99
 
-    attack(subject, "TR-PARAM-009", plan, anew)
+    attack(subject, "TR-PARAM-009", plan, use_new_optimizers)
 
 
 @given(plans(), st.sampled_from(["rates", "bits", "copies", "zeros"]))
 def falsify_steps_change_weights(subject: ModuleType, plan: Plan, cause: str) -> None:
-    def stop(events: Events) -> None:
+    def stop_updates(events: Events) -> None:
         if cause == "copies":
             shapes = [[4, 3]] * 8
             facts = {"held": 0, "changed": 0, "left_out": ["a"] * 8, "left_out_shapes": shapes}
@@ -154,11 +156,11 @@ def falsify_steps_change_weights(subject: ModuleType, plan: Plan, cause: str) ->
             first(events, "held").update(outside=8, outside_shapes=shapes)
             return
         if cause == "zeros":
-            moving(zero_matrices=[["lora.a", [2, 5]], ["lora.b", [8, 2]]])(events)
+            set_moved(zero_matrices=[["lora.a", [2, 5]], ["lora.b", [8, 2]]])(events)
             return
-        moving(moved=0, unmoved=["a"] if cause == "bits" else [])(events)
+        set_moved(moved=0, unmoved=["a"] if cause == "bits" else [])(events)
         if cause == "rates":
             for event in of(events, "step"):
                 event["rates"] = [0.0]
 
-    attack(subject, "TR-PARAM-008", plan, stop)
+    attack(subject, "TR-PARAM-008", plan, stop_updates)

@@ -10,7 +10,10 @@ from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans
 
 @given(plans(ranks=2), st.sampled_from([True, False, None]))
 def falsify_ranks_have_the_same_weights(subject: ModuleType, plan: Plan, wrapped: bool | None) -> None:
-    """A reduction is missing, with or without DistributedDataParallel (`wrapped`); with None, ranks share a model."""
+    """Leave out a reduction, with or without DistributedDataParallel (`wrapped`).
+
+    If `wrapped` is None, the ranks share a model by tensor parallelism, and a normalization layer drifts apart.
+    """
     if wrapped is None:
         parallel = traces(plan, 2)
         for events in parallel:
@@ -24,13 +27,13 @@ def falsify_ranks_have_the_same_weights(subject: ModuleType, plan: Plan, wrapped
             assert record.tried and bool(record.findings) == (last > 8.25), "a normalization layer that drifts apart"
         return
 
-    def drift(events: Events) -> None:
+    def let_weights_drift(events: Events) -> None:
         for event in of(events, "step")[2:]:
             event["digest"] += 1e-3
         if not wrapped:
             events[:] = [event for event in events if event["event"] != "ddp"]
 
-    attack(subject, "TR-RANK-001", plan, drift, ranks=2)
+    attack(subject, "TR-RANK-001", plan, let_weights_drift, ranks=2)
 
 
 @given(plans(ranks=2))
@@ -52,8 +55,8 @@ def falsify_gradients_are_reduced_before_the_step(subject: ModuleType, plan: Pla
 def falsify_ranks_have_different_examples(subject: ModuleType, plan: Plan) -> None:
     inputs = [event["inputs"] for event in of(traces(plan, 2)[0], "forward")]
 
-    def same(events: Events) -> None:
+    def read_same_examples(events: Events) -> None:
         for event, values in zip(of(events, "forward"), inputs, strict=True):
             event["inputs"] = values
 
-    attack(subject, "TR-RANK-002", plan, same, ranks=2)
+    attack(subject, "TR-RANK-002", plan, read_same_examples, ranks=2)

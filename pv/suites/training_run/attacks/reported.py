@@ -19,7 +19,7 @@ from pv.suites.training_run.attacks.drawn import (
 )
 
 
-def reported(number: Callable[[list[float]], float]) -> Callable[[Events], None]:
+def report(number: Callable[[list[float]], float]) -> Callable[[Events], None]:
     """Return an edit that replaces the printed loss by `number` of the losses of the batches."""
 
     def edit(events: Events) -> None:
@@ -39,7 +39,7 @@ def falsify_reported_mean_is_over_elements(subject: ModuleType, plan: Plan, kind
         mean = sum(values) / len(values)
         return math.exp(mean) if kind == "perplexity" else mean
 
-    attack(subject, "TR-EVAL-001", plan, reported(number))
+    attack(subject, "TR-EVAL-001", plan, report(number))
 
 
 @given(plans(), st.booleans())
@@ -48,7 +48,7 @@ def falsify_reported_mean_is_over_batches(subject: ModuleType, plan: Plan, perpl
         subject,
         "TR-EVAL-002",
         plan,
-        reported(lambda values: math.exp(values[-1]) if perplexity else values[-1]),
+        report(lambda values: math.exp(values[-1]) if perplexity else values[-1]),
     )
 
 
@@ -95,7 +95,7 @@ def falsify_reported_mean_is_a_mean(subject: ModuleType, plan: Plan, total: bool
         subject,
         "TR-EVAL-003",
         plan,
-        reported(lambda values: sum(values) if total else sum(map(math.exp, values)) / len(values)),
+        report(lambda values: sum(values) if total else sum(map(math.exp, values)) / len(values)),
         hint=True,
     )
 
@@ -136,12 +136,12 @@ def falsify_reported_norm_is_before_clipping(subject: ModuleType, plan: Plan) ->
 @given(plans(), st.booleans())
 def falsify_reported_sum_is_divided_by_its_batches(subject: ModuleType, plan: Plan, by_examples: bool) -> None:
     divisor = sum(TEST_ROWS) if by_examples else sum(map(len, plan.epochs[0]))
-    attack(subject, "TR-EVAL-006", plan, reported(lambda values: sum(values) / divisor))
+    attack(subject, "TR-EVAL-006", plan, report(lambda values: sum(values) / divisor))
 
 
 @given(plans(), st.integers(10, 400))
 def falsify_sums_of_losses_have_no_graph(subject: ModuleType, plan: Plan, terms: int) -> None:
-    def keep(events: Events) -> None:
+    def keep_graph(events: Events) -> None:
         events.append({"event": "history", "terms": terms, "at": "t.py:10"})
 
-    attack(subject, "TR-LOG-003", plan, keep, hint=True)
+    attack(subject, "TR-LOG-003", plan, keep_graph, hint=True)

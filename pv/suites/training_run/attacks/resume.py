@@ -1,7 +1,8 @@
 """Attacks on the claims about runs that were interrupted and resumed.
 
-A drawn run has two uninterrupted runs, and one that is interrupted and continued: the continuation has the events of
-the same run from a save on. Or there is no uninterrupted run, and the continuation is a second process in the folder.
+An attack judges a continuation, which has the events of a drawn run from a save on, and then an edit of this
+continuation. `_attack` compares it with two uninterrupted runs, as `pv check --cut` does. `_attack_restart` has no
+uninterrupted run: the continuation is a second process in the folder of traces.
 """
 
 import pickle
@@ -15,8 +16,8 @@ from pv.suites.training_run.attacks.drawn import PLATEAU, TRAIN, Events, Plan, m
 from pv.suites.training_run.claim import Record
 
 
-def compared(plan: Plan) -> Events:
-    """Return the trace of a run for comparisons: it has sums over weights and state, and hashes of rows."""
+def comparable_trace(plan: Plan) -> Events:
+    """Return the trace of a run that is compared with others: it has sums over weights and states, and row hashes."""
     (events,) = traces(plan)
     for number, forward in enumerate(of(events, "forward")):
         if forward["grad"]:
@@ -33,8 +34,7 @@ def compared(plan: Plan) -> Events:
             state_before={"parameters": 8 * (number > 1), "sums": [float(number), 9.0]},
             rates=[0.1 / number],
         )
-        previous = events.index(step)
-        for event in reversed(events[:previous]):
+        for event in reversed(events[: events.index(step)]):  # the backward passes of this step
             if event["event"] == "step":
                 break
             if event["event"] == "backward" and event["scale"]:
@@ -47,47 +47,46 @@ def compared(plan: Plan) -> Events:
     return events
 
 
-def _copied(events: Events) -> Events:
+def _copy(events: Events) -> Events:
     """Return a deep copy of events, by pickle: `copy.deepcopy` takes ten times as long."""
-    copied: Events = pickle.loads(pickle.dumps(events))
-    return copied
+    copy: Events = pickle.loads(pickle.dumps(events))
+    return copy
 
 
-def _interrupted(events: Events, saved: int, killed: int) -> tuple[Events, Events]:
+def _interrupt(events: Events, saved: int, killed: int) -> tuple[Events, Events]:
     """Return the traces of a run that saves after a step and is killed after a later one, and of its continuation."""
-    ends = [
-        position
-        for position, event in enumerate(events)
-        if event.get("scheduler") == 3 and event["event"] == "schedule"
-    ]
-    place = {
+    # An advance of the schedule is the last event of a step.
+    ends = [i for i, event in enumerate(events) if event.get("scheduler") == 3 and event["event"] == "schedule"]
+    save = {
         "parts": ["model", "optimizer", "scaler", "scheduler"],
         "scale": None,
         "stateful": True,
         "last_epoch": saved,
         "at": "t.py:9",
     }
-    before = _copied(events[: ends[killed - 1] + 1])
-    before.insert(ends[saved - 1] + 1, {"event": "save", "n": 0, "step": saved, **place})
-    kinds = {"optimizer", "model", "scheduler", "loader"}
-    head = [e for e in events[: ends[saved - 1]] if e["event"] in {"start", *kinds}]
+    before = _copy(events[: ends[killed - 1] + 1])
+    before.insert(ends[saved - 1] + 1, {"event": "save", "n": 0, "step": saved, **save})
+    # The continuation constructs the same objects and restores their states. If the save was inside a pass over the
+    # training data, the continuation begins with a pass.
+    constructed = {"start", "optimizer", "model", "scheduler", "loader"}
+    head = [e for e in events[: ends[saved - 1]] if e["event"] in constructed]
     restored = [
         {"event": "restore", "n": 0, "kind": kind, "optimizer": 1, "step": 0, "at": "t.py:8"}
         for kind in ("optimizer", "scheduler", "scaler")
     ]
     passes = [e for e in events[: ends[saved - 1]] if e["event"] == "pass" and e["loader"] == TRAIN]
-    since = of(events[events.index(passes[-1]) : ends[saved]], "pass_end")
-    middle = [] if any(event["loader"] == TRAIN for event in since) else passes[-1:]
-    after = _copied([*head, *restored, *middle, *events[ends[saved - 1] + 1 :]])
+    pass_ends = of(events[events.index(passes[-1]) : ends[saved]], "pass_end")
+    first_pass = [] if any(event["loader"] == TRAIN for event in pass_ends) else passes[-1:]
+    after = _copy([*head, *restored, *first_pass, *events[ends[saved - 1] + 1 :]])
     for number, step in enumerate(of(after, "step"), 1):
         step["step"] = number
     return numbered(before), numbered(after)
 
 
-def _place(events: Events) -> int:
-    """Return the number of steps of a run up to the first step of its last epoch."""
-    last = events.index([event for event in of(events, "pass") if event["loader"] == TRAIN][-1])
-    return len(of(events[:last], "step")) + 1
+def _first_step_of_last_epoch(events: Events) -> int:
+    """Return the number of the first step of the last epoch of a run."""
+    last_pass = [event for event in of(events, "pass") if event["loader"] == TRAIN][-1]
+    return len(of(events[: events.index(last_pass)], "step")) + 1
 
 
 def _attack(
@@ -100,10 +99,20 @@ def _attack(
     kind: str = "cut",
     status: int = 0,
 ) -> None:
-    """Assert that a claim accepts a continuation and detects an edit of its trace."""
-    uncut = compared(plan)
-    saved = _place(uncut)
-    before, after = _interrupted(uncut, saved, saved + 1)
+    """Assert that a claim accepts a continuation and detects an edit of its trace.
+
+    Args:
+        subject: The module of the claims.
+        claim: The id of the claim.
+        plan: The drawn run.
+        edit: Changes the trace of the continuation.
+        hint: Whether the claim gives a hint instead of a falsification.
+        kind: The kind of the comparison.
+        status: The exit status of the edited continuation.
+    """
+    uncut = comparable_trace(plan)
+    saved = _first_step_of_last_epoch(uncut)
+    before, after = _interrupt(uncut, saved, saved + 1)
 
     run = subject.run_of([uncut], complete=True)
     killed = subject.run_of([before], complete=False)
@@ -125,17 +134,18 @@ def _attack(
     edit(after)
     record = judge(numbered(after), status)[claim]
     findings = [finding for finding in record.findings if finding.hint == hint]
-    assert findings, missed(claim, record, numbered(_interrupted(uncut, saved, saved + 1)[1]), after)
+    assert findings, missed(claim, record, numbered(_interrupt(uncut, saved, saved + 1)[1]), after)
 
 
 def _attack_restart(subject: ModuleType, claim: str, plan: Plan, edit: Callable[[Events], None]) -> None:
     """Assert that a claim accepts a restart without an uninterrupted run, and detects an edit of its trace."""
     # The schedule of a restart is judged only if the optimizer has one schedule.
-    uncut = [event for event in compared(plan) if event.get("scheduler") != PLATEAU]
-    saved = _place(uncut) + 1
-    before, after = _interrupted(uncut, saved, saved)
+    uncut = [event for event in comparable_trace(plan) if event.get("scheduler") != PLATEAU]
+    saved = _first_step_of_last_epoch(uncut) + 1
+    before, after = _interrupt(uncut, saved, saved)
 
     def judge(events: Events) -> dict[str, Record]:
+        # The second process begins with the weights of the save, and starts later than the first process.
         of(events, "step")[0]["digest_before"] = float(saved)
         events[0]["time"] = 1.0
         records: dict[str, Record] = subject.judge(subject.run_of([before, events], complete=True), claim)
@@ -147,7 +157,7 @@ def _attack_restart(subject: ModuleType, claim: str, plan: Plan, edit: Callable[
     assert records[claim].tried, f"{claim} has not tried a restart"
     edit(after)
     record = judge(numbered(after))[claim]
-    assert record.findings, missed(claim, record, numbered(_interrupted(uncut, saved, saved)[1]), after)
+    assert record.findings, missed(claim, record, numbered(_interrupt(uncut, saved, saved)[1]), after)
 
 
 def _forget(events: Events, kind: str) -> None:
@@ -156,110 +166,110 @@ def _forget(events: Events, kind: str) -> None:
 
 @given(plans())
 def falsify_resumed_run_starts_with_saved_weights(subject: ModuleType, plan: Plan) -> None:
-    def anew(events: Events) -> None:
+    def use_other_weights(events: Events) -> None:
         for step in of(events, "step"):
             step["weights_before"] = [step["step"] + 100.0, 9.0]
 
-    _attack(subject, "TR-RESUME-001", plan, anew)
+    _attack(subject, "TR-RESUME-001", plan, use_other_weights)
 
 
 @given(plans(), st.booleans())
-def falsify_resumed_run_goes_on_with_the_rates(subject: ModuleType, plan: Plan, anew: bool) -> None:
-    def rates(events: Events) -> None:
+def falsify_resumed_run_has_the_rates(subject: ModuleType, plan: Plan, is_new: bool) -> None:
+    def change_rates(events: Events) -> None:
         for step in of(events, "step"):
-            step["rates"] = [0.1 / step["step"]] if anew else [step["rates"][0] * 1.1]
+            step["rates"] = [0.1 / step["step"]] if is_new else [step["rates"][0] * 1.1]
 
-    def schedule(events: Events) -> None:
+    def restart_schedule(events: Events) -> None:
         _forget(events, "scheduler")
         for number, event in enumerate((e for e in of(events, "schedule") if e["scheduler"] == 3), 1):
             event["epoch"] = number
 
-    _attack(subject, "TR-RESUME-002", plan, rates)
-    _attack_restart(subject, "TR-RESUME-002", plan, schedule)
+    _attack(subject, "TR-RESUME-002", plan, change_rates)
+    _attack_restart(subject, "TR-RESUME-002", plan, restart_schedule)
 
 
 @given(plans(), st.booleans())
-def falsify_resumed_run_goes_on_with_the_next_examples(subject: ModuleType, plan: Plan, back: bool) -> None:
-    uncut = compared(plan)
-    saved = _place(uncut)
-    _, other = _interrupted(uncut, saved - 1 if back else saved + 1, saved + 1)
+def falsify_resumed_run_has_the_next_examples(subject: ModuleType, plan: Plan, earlier: bool) -> None:
+    uncut = comparable_trace(plan)
+    saved = _first_step_of_last_epoch(uncut)
+    _, shifted = _interrupt(uncut, saved - 1 if earlier else saved + 1, saved + 1)
 
-    def shifted(events: Events) -> None:
-        events[:] = other
+    def shift_examples(events: Events) -> None:
+        events[:] = shifted
         for number, step in enumerate(of(events, "step"), saved + 1):
             step.update(weights_before=[float(number - 1), 9.0], rates=[0.1 / number])
 
-    _, again = _interrupted(uncut, saved - 1, saved)
+    _, repeated = _interrupt(uncut, saved - 1, saved)
 
-    def begin_again(events: Events) -> None:
-        events[:] = again
+    def repeat_examples(events: Events) -> None:
+        events[:] = repeated
 
-    _attack(subject, "TR-RESUME-003", plan, shifted)
-    _attack_restart(subject, "TR-RESUME-003", plan, begin_again)
+    _attack(subject, "TR-RESUME-003", plan, shift_examples)
+    _attack_restart(subject, "TR-RESUME-003", plan, repeat_examples)
 
 
 @given(plans().filter(lambda plan: plan.scale > 1))
-def falsify_resumed_run_goes_on_with_the_scale(subject: ModuleType, plan: Plan) -> None:
-    def anew(events: Events) -> None:
+def falsify_resumed_run_has_the_scale(subject: ModuleType, plan: Plan) -> None:
+    def change_scale(events: Events) -> None:
         for event in of(events, "backward"):
             event["scale"] = plan.scale / 2
 
-    def forgotten(events: Events) -> None:
+    def forget_scaler(events: Events) -> None:
         _forget(events, "scaler")
         for event in of(events, "backward"):
             event["scale"] = plan.scale
 
-    _attack(subject, "TR-RESUME-004", plan, anew)
-    _attack_restart(subject, "TR-RESUME-004", plan, forgotten)
+    _attack(subject, "TR-RESUME-004", plan, change_scale)
+    _attack_restart(subject, "TR-RESUME-004", plan, forget_scaler)
 
 
 @given(plans(), st.booleans())
-def falsify_resumed_run_goes_on_with_the_optimizer(subject: ModuleType, plan: Plan, anew: bool) -> None:
-    def state(events: Events) -> None:
+def falsify_resumed_run_has_the_optimizer(subject: ModuleType, plan: Plan, is_new: bool) -> None:
+    def change_state(events: Events) -> None:
         first = of(events, "step")[0]
-        first["state_before"] = {"parameters": 0, "sums": None} if anew else {"parameters": 8, "sums": [0.0, 9.0]}
+        first["state_before"] = {"parameters": 0, "sums": None} if is_new else {"parameters": 8, "sums": [0.0, 9.0]}
 
-    def forgotten(events: Events) -> None:
+    def forget_optimizer(events: Events) -> None:
         _forget(events, "optimizer")
         of(events, "step")[0]["state_before"] = {"parameters": 0, "sums": None}
 
-    _attack(subject, "TR-RESUME-005", plan, state)
-    _attack_restart(subject, "TR-RESUME-005", plan, forgotten)
+    _attack(subject, "TR-RESUME-005", plan, change_state)
+    _attack_restart(subject, "TR-RESUME-005", plan, forget_optimizer)
 
 
 @given(plans().filter(lambda plan: not plan.logits))
 def falsify_resumed_run_has_the_losses(subject: ModuleType, plan: Plan) -> None:
-    def dropout(events: Events) -> None:
+    def change_losses(events: Events) -> None:
         for event in of(events, "backward"):
             for loss in event["losses"]:
                 loss["value"] *= 1.01
 
-    _attack(subject, "TR-RESUME-006", plan, dropout, hint=True)
+    _attack(subject, "TR-RESUME-006", plan, change_losses, hint=True)
 
 
 @given(plans(), st.booleans(), st.sampled_from(["cut", "extended"]))
 def falsify_resumed_run_takes_the_steps_that_were_left(
     subject: ModuleType, plan: Plan, is_longer: bool, kind: str
 ) -> None:
-    def count(events: Events) -> None:
+    def change_number_of_steps(events: Events) -> None:
         last = events.index(of(events, "step")[-1])
         if is_longer:
-            events[last + 1 : last + 1] = _copied(events[events.index(of(events, "zero")[-1]) : last + 1])
+            events[last + 1 : last + 1] = _copy(events[events.index(of(events, "zero")[-1]) : last + 1])
         else:
             del events[last]
 
-    _attack(subject, "TR-RESUME-007", plan, count, kind=kind)
+    _attack(subject, "TR-RESUME-007", plan, change_number_of_steps, kind=kind)
 
 
 @given(plans().filter(lambda plan: not plan.logits), st.booleans())
 def falsify_resumed_run_ends_with_the_weights(subject: ModuleType, plan: Plan, at_end: bool) -> None:
-    def other(events: Events) -> None:
+    def change_weights(events: Events) -> None:
         if at_end:
             of(events, "end")[0]["sum"] = 8.0
         else:
             of(events, "step")[-1]["weights"][0] += 0.5
 
-    _attack(subject, "TR-RESUME-008", plan, other)
+    _attack(subject, "TR-RESUME-008", plan, change_weights)
 
 
 @given(plans())

@@ -15,41 +15,41 @@ def _advances(events: Events) -> Events:
 
 @given(plans())
 def falsify_schedule_belongs_to_the_optimizer(subject: ModuleType, plan: Plan) -> None:
-    def another(events: Events) -> None:
+    def schedule_other_optimizer(events: Events) -> None:
         for event in of(events, "scheduler"):
             event["optimizers"] = [9]
         events.append({**first(events, "held"), "optimizer": 9, "steps": 0, "shares_with": [1]})
 
-    attack(subject, "TR-RATE-001", plan, another)
+    attack(subject, "TR-RATE-001", plan, schedule_other_optimizer)
 
 
 @given(plans())
 def falsify_schedule_advances(subject: ModuleType, plan: Plan) -> None:
-    def never(events: Events) -> None:
+    def never_advance(events: Events) -> None:
         events[:] = [event for event in events if event["event"] != "schedule"]
 
-    attack(subject, "TR-RATE-002", plan, never)
+    attack(subject, "TR-RATE-002", plan, never_advance)
 
 
 @given(plans())
 def falsify_schedule_follows_the_step(subject: ModuleType, plan: Plan) -> None:
-    def before(events: Events) -> None:
+    def advance_before_step(events: Events) -> None:
         for event, step in zip(_advances(events), of(events, "step"), strict=True):
             events.remove(event)
             events.insert(events.index(step), event)
 
-    attack(subject, "TR-RATE-003", plan, before)
+    attack(subject, "TR-RATE-003", plan, advance_before_step)
 
 
 @given(plans())
 def falsify_schedule_advances_once_a_step(subject: ModuleType, plan: Plan) -> None:
-    def per_micro_batch(events: Events) -> None:
+    def advance_per_micro_batch(events: Events) -> None:
         events[:] = [event for event in events if event["event"] != "schedule"]
         for event in of(events, "backward"):
             place = next(i for i, other in enumerate(events) if other is event)
             events.insert(place + 1, {"event": "schedule", "scheduler": 3, "explicit": False, "at": "t.py:5"})
 
-    attack(subject, "TR-RATE-004", plan, per_micro_batch)
+    attack(subject, "TR-RATE-004", plan, advance_per_micro_batch)
 
 
 @given(plans(), st.sampled_from(("once", "all_epochs", "in_epochs", "in_micro_batches")))
@@ -80,23 +80,23 @@ def falsify_schedule_ends_with_the_run(subject: ModuleType, plan: Plan, mistake:
 
 @given(plans())
 def falsify_plateaus_have_the_direction_of_the_metric(subject: ModuleType, plan: Plan) -> None:
-    def reversed_mode(events: Events) -> None:
+    def reverse_mode(events: Events) -> None:
         of(events, "scheduler")[1]["mode"] = "max"
 
-    attack(subject, "TR-RATE-006", plan, reversed_mode)
+    attack(subject, "TR-RATE-006", plan, reverse_mode)
 
 
 @given(plans(), st.booleans())
 def falsify_rates_of_all_groups_are_set(subject: ModuleType, plan: Plan, is_ignored: bool) -> None:
-    def alone(events: Events) -> None:
+    def set_one_rate(events: Events) -> None:
         events[:] = [event for event in events if event["event"] not in ("schedule", "scheduler")]
         first(events, "optimizer").update(rates=[0.2, 0.2], decays=[0.1, 0.0], alike=True)
         for event in of(events, "step"):
             event["rates"] = [0.2 / event["step"], 0.2]
 
-    def ignored(events: Events) -> None:
+    def ignore_a_rate(events: Events) -> None:
         first(events, "optimizer")["ignored_rates"] = {"0": ["learning_rate", 0.3, 0.2]}
         for event in of(events, "step"):
             event["rates"] = [0.2]
 
-    attack(subject, "TR-RATE-007", plan, ignored if is_ignored else alone)
+    attack(subject, "TR-RATE-007", plan, ignore_a_rate if is_ignored else set_one_rate)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans
 
 
-def probed(name: str, **facts: object) -> Callable[[Events], None]:
+def set_probe(name: str, **facts: object) -> Callable[[Events], None]:
     """Return an edit that sets facts of a probe."""
 
     def edit(events: Events) -> None:
@@ -20,7 +20,7 @@ def probed(name: str, **facts: object) -> Callable[[Events], None]:
     return edit
 
 
-def shifted(events: Events, offset: int) -> None:
+def shift_labels(events: Events, offset: int) -> None:
     """Change the counts of equal tokens so that all labels are the token at t + offset."""
     for event in of(events, "labels"):
         for shift in event["facts"]["shift"]:
@@ -31,10 +31,10 @@ def shifted(events: Events, offset: int) -> None:
 @given(plans(), st.sampled_from([0, 2]))
 def falsify_labels_are_the_next_tokens(subject: ModuleType, plan: Plan, offset: int) -> None:
     def edit(events: Events) -> None:
-        shifted(events, offset)
+        shift_labels(events, offset)
         for event in of(events, "labels"):
             event["facts"]["delivered"] = True
-        probed("future", offset=offset)(events)
+        set_probe("future", offset=offset)(events)
 
     attack(subject, "TR-SHIFT-001", plan, edit)
 
@@ -42,7 +42,7 @@ def falsify_labels_are_the_next_tokens(subject: ModuleType, plan: Plan, offset: 
 @given(plans(), st.integers(3, 50), st.booleans())
 def falsify_padding_is_not_scored(subject: ModuleType, plan: Plan, real: int, in_text: bool) -> None:
     def edit(events: Events) -> None:
-        shifted(events, 3)  # labels that are no tokens
+        shift_labels(events, 3)  # labels that are no tokens
         for event in of(events, "labels"):
             event["facts"]["padding"].update(scored=12, used=12, label=0, same_label_elsewhere=real)
 
@@ -67,9 +67,9 @@ def falsify_ends_are_scored(subject: ModuleType, plan: Plan, masked: bool) -> No
 @given(plans(), st.sampled_from(["unused", "reversed", "added"]))
 def falsify_mask_is_used(subject: ModuleType, plan: Plan, kind: str) -> None:
     edits = {
-        "unused": probed("padding", real=0.3, mask_used=False),
-        "reversed": probed("padding", real=0.3, other_tokens=0.0),
-        "added": probed("attention", masks_of_ones=2),
+        "unused": set_probe("padding", real=0.3, mask_used=False),
+        "reversed": set_probe("padding", real=0.3, other_tokens=0.0),
+        "added": set_probe("attention", masks_of_ones=2),
     }
     attack(subject, "TR-MASK-003", plan, edits[kind])
 
@@ -77,7 +77,7 @@ def falsify_mask_is_used(subject: ModuleType, plan: Plan, kind: str) -> None:
 @given(plans())
 def falsify_masked_tokens_are_predicted(subject: ModuleType, plan: Plan) -> None:
     def edit(events: Events) -> None:
-        shifted(events, 0)
+        shift_labels(events, 0)
         for event in of(events, "labels"):
             event["facts"]["masked"]["labels"] = 40
 
@@ -87,23 +87,23 @@ def falsify_masked_tokens_are_predicted(subject: ModuleType, plan: Plan) -> None
 @given(plans(), st.booleans())
 def falsify_no_token_sees_the_future(subject: ModuleType, plan: Plan, local: bool) -> None:
     kinds = {"causal": 1, "full": 1} if local else {"causal": 0, "full": 2}
-    edit = probed("future", early=0.5, own=0.5, local=local, attention=kinds, reach=2, clean=5 * local)
+    edit = set_probe("future", early=0.5, own=0.5, local=local, attention=kinds, reach=2, clean=5 * local)
     attack(subject, "TR-PROBE-001", plan, edit)
 
 
 @given(plans())
 def falsify_padding_changes_nothing(subject: ModuleType, plan: Plan) -> None:
-    attack(subject, "TR-PROBE-002", plan, probed("padding", real=0.3), hint=True)
+    attack(subject, "TR-PROBE-002", plan, set_probe("padding", real=0.3), hint=True)
 
 
 @given(plans(), st.booleans())
 def falsify_rows_do_not_mix(subject: ModuleType, plan: Plan, layer: bool) -> None:
-    mixed = probed("rows", others=0.2, changed_rows=5)
-    edit = probed("rows", language=False, others=0.2, changed_rows=3, rows_as_time="encoder (LSTM)")
+    mixed = set_probe("rows", others=0.2, changed_rows=5)
+    edit = set_probe("rows", language=False, others=0.2, changed_rows=3, rows_as_time="encoder (LSTM)")
     attack(subject, "TR-PROBE-003", plan, edit if layer else mixed)
 
 
 @given(plans(), st.booleans())
 def falsify_heads_are_parts_of_features(subject: ModuleType, plan: Plan, merged: bool) -> None:
     pair = [[6, 12, 32], [6, 4, 12, 8]]
-    attack(subject, "TR-PROBE-004", plan, probed("attention", mixed_heads=[pair[::-1] if merged else pair]))
+    attack(subject, "TR-PROBE-004", plan, set_probe("attention", mixed_heads=[pair[::-1] if merged else pair]))

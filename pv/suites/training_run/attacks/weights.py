@@ -15,7 +15,8 @@ def reweigh(events: Events, weight: Callable[[int, int, float], float]) -> None:
 
     Args:
         events: The trace.
-        weight: Returns the new weight from the micro-batches of the step, the scored elements, and the old weight.
+        weight: Returns the new weight. Gets the number of micro-batches of the step, the number of scored elements of
+            the loss, and the old weight.
     """
     waiting: Events = []
     for event in of(events, "backward", "step"):
@@ -34,9 +35,10 @@ def reweigh(events: Events, weight: Callable[[int, int, float], float]) -> None:
 
 @given(plans())
 def falsify_elements_weigh_alike(subject: ModuleType, plan: Plan) -> None:
-    def mean_of_means(events: Events) -> None:
+    def take_mean_of_means(events: Events) -> None:
         reweigh(events, lambda count, elements, _: plan.scale / count / elements)
 
+    # The scored elements of the micro-batches of every step. They must differ in at least half of the steps.
     windows = [[sum(sizes) for sizes in window] for epoch in plan.epochs for window in epoch if len(window) > 1]
     unequal = [window for window in windows if max(window) > 1.1 * min(window)]
     assume(2 * len(unequal) >= len(windows) and len(unequal) >= 2)
@@ -45,7 +47,7 @@ def falsify_elements_weigh_alike(subject: ModuleType, plan: Plan) -> None:
     longer = [window for window in unequal if len(window) > 2]
     assume(not longer or all(len({w.index(choose(w)) for w in longer}) > 1 for choose in (min, max)))
     assume(any(size % 4 for window in unequal for size in window))  # rows of different lengths
-    attack(subject, "TR-WEIGHT-001", plan, mean_of_means)
+    attack(subject, "TR-WEIGHT-001", plan, take_mean_of_means)
 
 
 @given(plans())
@@ -87,10 +89,10 @@ def falsify_total_weight_is_constant(subject: ModuleType, plan: Plan) -> None:
 
 @given(plans(ranks=2))
 def falsify_ranks_weigh_alike(subject: ModuleType, plan: Plan) -> None:
-    def own_mean(events: Events) -> None:
+    def weigh_more(events: Events) -> None:
         reweigh(events, lambda count, elements, weight: weight * 1.5)
 
-    attack(subject, "TR-WEIGHT-005", plan, own_mean, ranks=2, hint=True)
+    attack(subject, "TR-WEIGHT-005", plan, weigh_more, ranks=2, hint=True)
 
 
 @given(plans(ranks=2))

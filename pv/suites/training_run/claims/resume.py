@@ -391,11 +391,9 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
             for optimizer, number in zip(sorted(process.windows), sorted(earlier.windows), strict=False):
                 steps, previous = process.windows[optimizer], earlier.windows[number]
                 restores = [e for e in process.of("restore") if e["n"] < steps[0].n and e["optimizer"] == optimizer]
-                state = steps[0].event.get("state_before") or {"parameters": 0}
+                has_state = (steps[0].event.get("state_before") or {"parameters": 0})["parameters"]
                 files = [e for e in earlier.of("load", "read_file", "restore") if e["n"] < previous[0].n]
-                if earlier.rank != process.rank or len(previous) < 2 or not restores or files:
-                    continue
-                if not state["parameters"]:
+                if earlier.rank != process.rank or len(previous) < 2 or not restores or files or not has_state:
                     continue
                 record.tried += 1
                 begin, initial = (_digest(w[0].event, "digest_before") for w in (steps, previous))
@@ -467,7 +465,7 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
         count = min(len(c.steps), c.saved_steps)
         rates = [step.rates for step in c.earlier_steps]
         if count < REPEATED_STEPS or len({max(row, default=0.0) for row in rates[:REPEATED_STEPS]}) < REPEATED_STEPS:
-            return  # rates that repeat each other show no position
+            return  # equal rates do not show the position in the schedule
         record.tried += 1
         # If the first rates recur earlier in the run, as in a cycle, they may recur now.
         recurs = any(rates[i : i + REPEATED_STEPS] == rates[:REPEATED_STEPS] for i in range(1, c.saved_steps))
@@ -531,8 +529,8 @@ def _actual_start(c: Continuation, fact: Callable[[Step], object], length: int |
         length: Maximum number of steps that are compared; None for all.
 
     Returns:
-        Number of steps of the uncut run before those with the facts of the continuation. None if no part of the uncut
-        run has them, or if they are constant. At least three steps, or all steps of the continuation, must agree.
+        Number of steps of the uncut run before the steps with the same facts. None if there are no such steps, or if
+        the facts are constant. At least three steps, or all steps of the continuation, must agree.
     """
     facts = [fact(step) for step in c.steps[:length]]
     if len(facts) < 2 or all(alike(facts[0], value) for value in facts):
@@ -705,7 +703,7 @@ def _whole_epochs(c: Continuation, epoch_start: int) -> list[int]:
 
 
 def _steps_before_resumed_rest(c: Continuation) -> int:
-    """Return the number of steps of an epoch before the save if the continuation takes exactly the others; else 0."""
+    """Return the number of steps of an epoch before the save if the continuation takes all its other steps; else 0."""
     epoch_start = _epoch_start(c.earlier_steps, c.saved_steps)
     lengths = set(_whole_epochs(c, epoch_start))
     if _epoch_has_ended(c, epoch_start) or len(lengths) != 1 or not c.steps[0].window.begins_pass:
