@@ -138,7 +138,7 @@ def _factor(actual: Tensor, expected: Tensor, allowed: Tensor) -> str:
     by = float((actual * expected).sum() / expected.pow(2).sum())
     if ((actual - by * expected).abs() > allowed * max(1.0, abs(by))).any():
         return ""
-    if ((actual.abs() <= allowed).all()) or by == 0:
+    if (actual.abs() <= allowed).all():
         return "it is zero everywhere"
     return "it has the opposite sign everywhere" if abs(by + 1) < CLOSE else f"it is {by:.5g} times that everywhere"
 
