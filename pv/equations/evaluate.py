@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pv.equations.arrays import Tensor
 from pv.equations.domain import Kind, Variable, axis_bounds
 from pv.equations.examples import Example
-from pv.equations.interpret import Axes, Interpreter, Value, variable_value
+from pv.equations.interpret import Interpreter, Value, variable_value
 from pv.equations.language import Formula
 from pv.equations.parse import Definition
 from pv.equations.tensors import Tensors
@@ -53,7 +53,7 @@ def evaluate(
     tensors = Tensors(example.sizes, unit=unit, runs=RUNS if unit else 1)
     sizes = {**{axis: high for axis, (_, high) in axis_bounds(equation.variables).items()}, **example.sizes}
     values = Interpreter(equation.formula, environment, sizes, tensors, equation.callees).values()
-    ordered = (_in_declared_order(tensors, v, axes, example) for v, axes in zip(values, equation.results, strict=True))
+    ordered = (tensors.number(tensors.align(v, axes)) for v, axes in zip(values, equation.results, strict=True))
     return tuple(ordered), leaf
 
 
@@ -78,12 +78,6 @@ def _is_whole(node: ast.AST) -> bool:
             return name in _WHOLE_FUNCTIONS
         case _:
             return not isinstance(node, ast.Call | ast.Div)
-
-
-def _in_declared_order(tensors: Tensors, value: Value[Tensor], axes: Axes, example: Example) -> Tensor:
-    """Return the content of a value as numbers, with its axes in the declared order and in full size."""
-    content = tensors.number(tensors.align(value, axes))
-    return content.expand(content.shape[0], *(example.sizes[axis] for axis in axes))
 
 
 def admits(equation: Definition, example: Example) -> bool:
