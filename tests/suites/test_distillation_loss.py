@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from reference_trainer.distillation.losses import kd_loss
-from tests.suites.trying import Trying
+from tests.suites.trying import trying_of
 
-TRYING = Trying("distillation-loss")
+TRYING = trying_of("distillation-loss")
 MASK = {"DKL-MASK-001"}
 
 
@@ -61,8 +61,8 @@ def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 def made(rows: Of = kl, power: int = 2, divisor: float = 1.0, axis: int = -1) -> Callable[..., Tensor]:
     """Return a loss; what is not given is right."""
 
-    def loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-        log_q, log_p = (each.div(temperature).log_softmax(axis) for each in (student, teacher.detach()))
+    def loss(of_student: Tensor, wanted: Tensor, temperature: float) -> Tensor:
+        log_q, log_p = (each.div(temperature).log_softmax(axis) for each in (of_student, wanted.detach()))
         return rows(log_p, log_q).sum(-1).mean() * temperature**power / divisor
 
     return loss
