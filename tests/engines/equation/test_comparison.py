@@ -231,6 +231,8 @@ def test_code_that_works_in_place_is_compared_by_its_arguments_after_the_call_th
     wrong = tried(equations, "step", {"step": lambda *values: stepped(*values, after=False)})
     assert wrong["status"] == "refuted"
     assert "(1 of several)" in wrong["error"]
+    text = tried(IN_PLACE, "step", {"step": lambda *_: "ab"})
+    assert text["detail"] == "step returned an object of type str: select the 2 values with `returns`"
     record = tried(IN_PLACE, "step", {"step": stepped})
     assert record["status"] == "error"
     assert "step returned None: name the argument that it changes, such as `returns: p`" in record["detail"]
