@@ -73,6 +73,7 @@ def test_records_are_joined_from_parts_and_half_a_line_is_dropped(running: Runni
     reply = running.reply(tmp_path)
     assert [record["n"] for record in reply.records] == [1, 2]
     assert reply.last("end") == {"kind": "end", "n": 2} and reply.last("start") is None
+    assert "aa\n... 100 bytes left out ...\ncc" in reply.output.text
     assert reply.output == Output("a" * KEPT_BYTES, "c" * KEPT_BYTES, 2 * KEPT_BYTES + 100, 100)
 
 
