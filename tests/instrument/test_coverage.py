@@ -137,4 +137,5 @@ def test_traces_of_a_process_and_its_children_are_one(monkeypatch: pytest.Monkey
     alone = trace_of([own, {"id": "1"}])
     assert (alone.seen, alone.unsure) == (set(), "a process that it started was killed, or is not Python")
     assert trace_of([{**own, "started": 3}, {"id": "1"}, {"id": "2"}, *children]).unsure == alone.unsure
+    assert trace_of([{**own, "started": 1}, {"id": "1"}]).unsure == alone.unsure
     assert trace_of([end("", foreign="true")]).unsure == "it started true"

@@ -199,7 +199,7 @@ def found(**fields: Any) -> Trial:
 
 FRAMES = ("a.py:1 in f: x", "pv/suites/s.py:2 in g: y")
 EXAMPLE = {"arguments": {"n": 1, "m": [2]}, "exact": True, "error": "2 != 3", "frames": FRAMES, "call": "f(1, [2])"}
-UNDER_WAY = Counterexample(arguments={}, exact=True, error="")
+UNDER_WAY = Counterexample(arguments={"n": 3}, exact=True, error="")
 SEEN = """\
 refuted: r
   seen    2 != 3
@@ -222,7 +222,7 @@ RERUN = "  rerun   pv validate --only F"
             trial(
                 TrialStatus.CRASHED, detail="d", current_arguments=Counterexample(arguments={}, exact=True, error="")
             ),
-            f"crashed: r\n  seen    d\n{AUTHOR}{RERUN}",
+            f"crashed: r\n  seen    d\n  with    n = 3\n{AUTHOR}{RERUN}",
         ),
     ],
 )

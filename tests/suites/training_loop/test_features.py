@@ -128,6 +128,7 @@ def test_features_that_need_a_missing_one_are_missing_with_its_reason() -> None:
     assert implied_missing({"sequences": "s", "lengths": "l"}) == {
         **rest, "sequences": "s", "lengths": "l", "unequal": scored,
     }  # fmt: skip
+    assert implied_missing({"lengths": "l"}) == {"lengths": "l"}
     assert implied_missing({"masks": "m", "epochs": "e"}) == {
         "masks": "m", "epochs": "e", "short_windows": "there are no epochs (e)",
     }  # fmt: skip
