@@ -8,7 +8,7 @@ import ast
 from collections.abc import Mapping
 
 from pv.equations.arrays import Tensor
-from pv.equations.domain import Kind, Variable, axis_bounds
+from pv.equations.domain import Kind, Variable
 from pv.equations.examples import Example
 from pv.equations.interpret import Interpreter, Value, variable_value
 from pv.equations.language import Formula
@@ -51,7 +51,8 @@ def evaluate(
         leaf = environment[differentiable].content.clone().requires_grad_()
         environment[differentiable] = variable_value(equation.variables[differentiable], leaf)
     tensors = Tensors(example.sizes, unit=unit, runs=RUNS if unit else 1)
-    sizes = {**{axis: high for axis, (_, high) in axis_bounds(equation.variables).items()}, **example.sizes}
+    # The largest sizes, as in the type check: beyond the size of this example, a literal index selects NaN.
+    sizes = equation.callee.largest_sizes
     values = Interpreter(equation.formula, environment, sizes, tensors, equation.callees).values()
     ordered = (tensors.number(tensors.align(v, axes)) for v, axes in zip(values, equation.results, strict=True))
     return tuple(ordered), leaf
@@ -89,6 +90,7 @@ def values_of(equation: Definition, formula: Formula, example: Example, unit: fl
     """Return the values of a formula on an example, aligned to each other, each [runs, *axes]."""
     environment = environment_of(equation.variables, example)
     tensors = Tensors(example.sizes, unit=unit, runs=RUNS if unit else 1)
-    values = Interpreter(formula, environment, example.sizes, tensors, equation.callees).values()
+    sizes = equation.callee.largest_sizes
+    values = Interpreter(formula, environment, sizes, tensors, equation.callees).values()
     axes = tuple(dict.fromkeys(axis for value in values for axis in value.axes))
     return [tensors.align(value, axes) for value in values]

@@ -219,9 +219,7 @@ RERUN = "  rerun   pv validate --only F"
         (found(printed=" hello", explained=True), SEEN + RERUN),
         (trial(TrialStatus.ERROR, detail="broken"), f"error: r\n  seen    broken\n{AUTHOR}{RERUN}"),
         (
-            trial(
-                TrialStatus.CRASHED, detail="d", current_arguments=Counterexample(arguments={}, exact=True, error="")
-            ),
+            trial(TrialStatus.CRASHED, detail="d", current_arguments=UNDER_WAY),
             f"crashed: r\n  seen    d\n  with    n = 3\n{AUTHOR}{RERUN}",
         ),
     ],

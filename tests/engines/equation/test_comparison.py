@@ -77,6 +77,19 @@ def test_nan_inside_the_domain_is_an_error_of_the_contract(tried) -> None:
     assert tried({"entropy": whole}, "entropy", {"f": lambda p: torch.special.entr(p).sum()})["status"] == "held"
 
 
+@pytest.mark.parametrize(
+    ("keys", "status", "detail"),
+    [
+        ({"expression": "where(N > 1, x[1], x[0])"}, "held", ""),
+        ({"expression": "x[1]", "requires": "x[1] > -99"}, "held", ""),
+        ({"expression": "x[1]"}, "error", "e has no value (NaN) here, inside its domain"),
+    ],
+)
+def test_literal_index_beyond_a_drawn_size_selects_nothing(tried, keys, status, detail) -> None:
+    record = tried(doubled(result="real", **keys), "e", {"f": lambda x: x[:2][-1]})
+    assert (record["status"], record["detail"].partition(";")[0]) == (status, detail)
+
+
 def pair(call, **keys):
     domain = {"g": "real[N] 1..5", "h": "real[N] 1..5", "n": "int 2..3", "N": "size 1..3"}
     equation = {"domain": domain, "result": "real[N]", "expression": "g + h", "implemented_by": call}
