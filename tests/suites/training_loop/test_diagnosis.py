@@ -18,7 +18,8 @@ ANEW = "a schedule that starts over after the rate that the optimizer kept: its 
     ("rates", "done", "causes"),
     [
         ([4.0, 1.0, 0.0], 2, (NEW,)),
-        ([2.0, 3.0, 2.0], 2, ("the schedule of a run that has taken 0 steps (last_epoch 0)",)),
+        ([9.0, 3.0], 2, ("the schedule of a run that has taken 0 steps (last_epoch 0)",)),
+        ([9.0, 1.0, 0.0], 2, ("the schedule of a run that has taken 2 steps (last_epoch 2)",)),
         ([2.0, 1.0, 0.0, 0.0], 1, (TWICE,)),
         ([3.0, 2.0, 2.0, 1.0], 1, (ANEW,)),
         ([7.0, 7.0, 7.0], 2, ()),
