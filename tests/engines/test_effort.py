@@ -13,7 +13,8 @@ from tests.results.handmade import trial
     ("engine", "fields", "text"),
     [
         ("property", {"valid": 100, "asked": 100}, "100 valid examples, seed 7, 0.50 s"),
-        ("property", {"valid": 1, "asked": 9, "invalid": 3}, "1 valid example of 9 requested (3 rejected), seed 7, 0.50 s"),
+        ("property", {"valid": 1, "asked": 9, "invalid": 3},
+            "1 valid example of 9 requested (3 rejected), seed 7, 0.50 s"),
         ("property", {"status": TrialStatus.REFUTED, "valid": 3, "asked": 9}, "3 valid examples, seed 7, 0.50 s"),
         ("property", {"status": TrialStatus.TIMEOUT, "valid": 3}, "for 0.50 s, seed 7"),
         ("equation", {"valid": 2}, "2 valid examples, seed 7, 0.50 s"),
