@@ -138,7 +138,7 @@ def _factor(actual: Tensor, expected: Tensor, allowed: Tensor) -> str:
     factor = float((actual * expected).sum() / expected.pow(2).sum())
     if ((actual - factor * expected).abs() > allowed * max(1.0, abs(factor))).any():
         return ""
-    if (actual.abs() <= allowed).all() or factor == 0:
+    if (actual.abs() <= allowed).all():
         return "it is zero everywhere"
     opposite = abs(factor + 1) < CLOSE
     return "it has the opposite sign everywhere" if opposite else f"it is {factor:.5g} times that everywhere"

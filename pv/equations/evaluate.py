@@ -8,9 +8,9 @@ import ast
 from collections.abc import Mapping
 
 from pv.equations.arrays import Tensor
-from pv.equations.domain import Kind, Variable, axis_bounds
+from pv.equations.domain import Kind, Variable
 from pv.equations.examples import Example
-from pv.equations.interpret import Axes, Interpreter, Value, variable_value
+from pv.equations.interpret import Interpreter, Value, variable_value
 from pv.equations.language import Formula
 from pv.equations.parse import Definition
 from pv.equations.tensors import Tensors
@@ -54,9 +54,10 @@ def evaluate(
         leaf = environment[differentiable].content.clone().requires_grad_()
         environment[differentiable] = variable_value(equation.variables[differentiable], leaf)
     tensors = Tensors(example.sizes, unit=unit, runs=RUNS if unit else 1)
-    sizes = {**{axis: high for axis, (_, high) in axis_bounds(equation.variables).items()}, **example.sizes}
+    # The largest sizes, as in the type check: beyond the size of this example, a literal index selects NaN.
+    sizes = equation.callee.largest_sizes
     values = Interpreter(equation.formula, environment, sizes, tensors, equation.callees).values()
-    ordered = (_in_declared_order(tensors, v, axes, example) for v, axes in zip(values, equation.results, strict=True))
+    ordered = (tensors.number(tensors.align(v, axes)) for v, axes in zip(values, equation.results, strict=True))
     return tuple(ordered), leaf
 
 
@@ -83,12 +84,6 @@ def _keeps_whole(node: ast.AST) -> bool:
             return not isinstance(node, ast.Call | ast.Div)
 
 
-def _in_declared_order(tensors: Tensors, value: Value[Tensor], axes: Axes, example: Example) -> Tensor:
-    """Return the content of a value as numbers, with its axes in the declared order and in full size."""
-    content = tensors.number(tensors.align(value, axes))
-    return content.expand(content.shape[0], *(example.sizes[axis] for axis in axes))
-
-
 def admits(equation: Definition, example: Example) -> bool:
     """Return whether an example satisfies `requires`."""
     return equation.requires is None or bool(values_of(equation, equation.requires, example)[0].all())
@@ -98,6 +93,7 @@ def values_of(equation: Definition, formula: Formula, example: Example, unit: fl
     """Return the values of a formula on an example, aligned to each other, each [runs, *axes]."""
     environment = environment_of(equation.variables, example)
     tensors = Tensors(example.sizes, unit=unit, runs=RUNS if unit else 1)
-    values = Interpreter(formula, environment, example.sizes, tensors, equation.callees).values()
+    sizes = equation.callee.largest_sizes
+    values = Interpreter(formula, environment, sizes, tensors, equation.callees).values()
     axes = tuple(dict.fromkeys(axis for value in values for axis in value.axes))
     return [tensors.align(value, axes) for value in values]

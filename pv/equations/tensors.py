@@ -257,9 +257,8 @@ class Tensors:
     def _log_softmax(self, content: Tensor, dim: int) -> Tensor:
         """Return the log-softmax of a content, with every step rounded."""
         # As PyTorch computes it: x - max - log(sum(exp(x - max))). Round each step, since the logarithm of a sum near 1
-        # magnifies the rounding of the sum. If a whole row is -inf, do not subtract the maximum: -inf - -inf is NaN.
-        top = content.detach().amax(dim, keepdim=True)
-        shifted = self._perturb(content - torch.where(top.isinf(), 0.0, top))
+        # magnifies the rounding of the sum.
+        shifted = self._perturb(content - content.detach().amax(dim, keepdim=True))
         total = self._perturb(self._perturb(exp(shifted)).sum(dim, keepdim=True))
         return self._perturb(shifted - self._perturb(log(total)))
 

@@ -195,9 +195,7 @@ def _ignored_rates(optimizer: torch.optim.Optimizer) -> dict[int, list[object]]:
         number: [key, value, defaults["lr"]]
         for number, group in enumerate(optimizer.param_groups)
         for key, value in group.items()
-        if key not in defaults
-        and key.lower().replace("_", "") in IGNORED_RATES
-        and isinstance(value, float)
+        if key not in defaults and key.lower().replace("_", "") in IGNORED_RATES and isinstance(value, float)
     }
 
 

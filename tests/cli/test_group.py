@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,6 +37,14 @@ def test_full_disk_is_an_error_of_one_line(project: Project, command: str, unbuf
     [
         (["validate", "nowhere.yaml"], "pv: no such file or folder: nowhere.yaml; name a contract file or a folder"),
         (["validate", "--output", "json"], "invalid value 'json' for --output: expected FORMAT=FILE"),
+        (
+            ["validate", "--dry-run", "--record"],
+            "--dry-run takes --format text or json, and neither --output, --record",
+        ),
+        (["validate", "--dry-run", "--format", "junit"], "--dry-run takes --format text or json"),
+        (["new", "a", "--trainer", "b:C"], "--trainer takes neither a name nor --subject"),
+        (["new", "--trace", "traces"], "--trace has no effect without --trainer"),
+        (["schema", "report", "--format", "markdown"], "only the schema 'contract' has a reference in Markdown"),
         (["validate", "--subject", "counting"], "expected CONTRACT=module[:attribute]"),
         (["validate", "--replay", '{"limit": 1, "limit": 2}', "--only", "C-LIMIT"], "duplicate key 'limit'"),
     ],
@@ -82,3 +91,43 @@ def test_shell_completes_ids_and_paths(project: Project) -> None:
     project("small")
     done = processes.run(_PV_COMPLETE="bash_complete", COMP_WORDS="pv validate C-LI", COMP_CWORD="2")
     assert done.stdout.split() == ["file,C-LI", "plain,C-LIMIT"]
+
+
+def test_lint_counts_what_it_finds_and_exits_with_the_worst(project: Project) -> None:
+    folder = project("small")
+    contract = folder / "contracts/counting.yaml"
+    contract.write_text(contract.read_text().replace("::falsify_limit", "::falsify_limits"))
+    assert run("lint").returncode == 1
+    (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
+    found = run("lint")
+    assert found.stdout.endswith("1 contract: 1 invalid file, 1 error, 0 notices\n"), found.stdout
+    assert (found.returncode, run("list").returncode, run("show").returncode) == (3, 3, 3)
+    assert [each["severity"] for each in json.loads(run("lint", "--format", "json").stdout)] == ["refusal", "error"]
+    contract.unlink()
+    (folder / "contracts/broken.yaml").unlink()
+    assert [run(command).returncode for command in ("lint", "list", "show")] == [2, 2, 2]
+
+
+def test_show_prints_the_equations_of_the_named_claims_alone(project: Project) -> None:
+    project("kernels")
+    shown = run("show", "K-SILU").stdout
+    assert [line for line in shown.splitlines() if line.startswith("  ") and line[2] != " "] == ["  silu"], shown
+    project("small")
+    without = run("show")
+    says = "no executable equation; `pv explain C-LIMIT` shows a claim, `pv list -v` all of them\n"
+    assert (without.returncode, without.stdout, without.stderr) == (0, "", says)
+
+
+def test_why_lists_what_has_changed_since_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("A", True, "2026-11-20", ()), ("B", False, "2026-11-20", ("x.py", "y.py")), ("C", False, "", ("new",))]
+    answers = [SimpleNamespace(claim=c, reused=r, when=w, reasons=why) for c, r, w, why in rows]
+    monkeypatch.setattr("pv.commands.explain.why", lambda names: answers if names == ["A", "*"] else [])
+    assert run("why", "A", "*").stdout.splitlines() == [
+        "A: reused, nothing changed since its result of 2026-11-20",
+        "B: will run",
+        "  changed since its result of 2026-11-20:",
+        "  - x.py",
+        "  - y.py",
+        "C: will run",
+        "  - new",
+    ]

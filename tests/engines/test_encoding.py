@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -24,6 +24,11 @@ class Point:
     inside: "Point | None" = None
 
 
+@dataclass
+class Counted:
+    calls: int = field(default=0, init=False)
+
+
 def through_json(value: Any) -> tuple[Any, bool]:
     written, exact = encode(value)
     return json.loads(json.dumps(written, allow_nan=False)), exact
@@ -43,6 +48,11 @@ def test_exactly_encoded_values_are_decoded_unchanged(value: Any) -> None:
     written, exact = through_json(value)
     if exact:
         assert repr(decode(written)) == repr(value), "of another type or value"
+
+
+def test_integer_that_python_does_not_write_in_decimal_is_decoded() -> None:
+    written, exact = through_json(-(1 << 20_000))
+    assert (decode(written), exact) == (-(1 << 20_000), True)
 
 
 def edges(dtype: torch.dtype) -> torch.Tensor:
@@ -97,6 +107,10 @@ def cyclic() -> list[Any]:
         list(range(MAX_ITEMS + 1)),
         torch.zeros(MAX_ELEMENTS + 1),
         torch.zeros(2, requires_grad=True),
+        torch.zeros(2, dtype=torch.complex64),
+        torch.zeros(2).to_sparse(),
+        {"$float": "nan"},
+        Counted(),
         torch.zeros(2, device="meta"),
     ],
     ids=lambda value: type(value).__name__,
@@ -132,6 +146,9 @@ def test_values_that_are_not_exact_are_not_decoded(value: Any, says: str) -> Non
         (Point(1.0, Point(2.0)), "Point(x=1.0, inside=Point(x=2.0, inside=None))"),
         (torch.tensor([[0.0, math.nan]]), "tensor([[0.0, nan]], float32)"),
         (torch.zeros(5, 20), "tensor(shape [5, 20], float32)"),
+        (torch.tensor(2), "tensor(2, int64)"),
+        (torch.zeros(2, 0), "tensor([[], []], float32)"),
+        (1 << 60, "1152921504606846976"),
     ],
 )
 def test_a_value_is_shown_as_a_person_would_write_it(value: Any, shown: str) -> None:

@@ -16,6 +16,7 @@ from torch.testing import assert_close
 from pv.engines.equation.comparison import Refuted
 from pv.engines.failures import FailureClassifier, describe_error
 from pv.engines.trial import TrialStatus
+from pv.errors import BrokenMutant, MutantProblem, NotClaimed
 
 Blamed = tuple[SimpleNamespace, SimpleNamespace, FailureClassifier]
 SUBJECT = (
@@ -51,6 +52,13 @@ def test_exception_in_the_subject_counts_as_raised_by_it(blamed: Blamed) -> None
     assert failures.status(error) is TrialStatus.RAISED
     frames = [frame.partition(" in ")[2] for frame in failures.frames(error)]
     assert frames == ["attack: subject.divide(1, 0)", "divide: return a / b"]
+    deep = raised(lambda: falsifier.calls(falsifier.calls, subject.call, lambda: subject.divide(1, 0)))
+    assert [frame.partition(":")[2] for frame in failures.frames(deep)] == [
+        "8 in calls: return function(*arguments)",
+        "4 in call: return function()",
+        "2 in divide: return a / b",
+    ]
+    assert failures.relative_path("/elsewhere/library.py") == "/elsewhere/library.py"
 
 
 def test_innermost_frame_of_the_user_is_neither_of_pv_nor_installed(blamed: Blamed) -> None:
@@ -62,6 +70,7 @@ def test_innermost_frame_of_the_user_is_neither_of_pv_nor_installed(blamed: Blam
 
 # A function whose code belongs to a file outside the project.
 LIBRARY = types.FunctionType(compile("assert False", "/elsewhere/library.py", "exec"), {"__name__": "library"})
+GUARDED = BrokenMutant(MutantProblem.NOT_LOADED, "it may not")
 HERE = pytest.mark.skipif(torch.cuda.is_available(), reason="no device is missing where there is CUDA")
 
 
@@ -81,6 +90,9 @@ HERE = pytest.mark.skipif(torch.cuda.is_available(), reason="no device is missin
         pytest.param(lambda _, falsifier: falsifier.calls(torch.zeros(1).cuda), TrialStatus.ERROR, marks=HERE),
         pytest.param(lambda subject, _: subject.call(torch.zeros(1).cuda), TrialStatus.ERROR, marks=HERE),
         (lambda subject, falsifier: subject.lacks(), TrialStatus.ERROR),
+        (lambda subject, falsifier: subject.call(lambda: pytest.fail("no")), TrialStatus.REFUTED),
+        (lambda subject, _: subject.call(Mock(side_effect=NotClaimed("no"))), TrialStatus.NOT_CLAIMED),
+        (lambda subject, _: subject.call(Mock(side_effect=GUARDED)), TrialStatus.INVALID_MUTANT),
     ],
 )
 def test_status_depends_on_the_code_that_raised(

@@ -1,5 +1,6 @@
 """Evidence shows arguments as they were before the call, also of a call that never returns."""
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 import pv
+from pv.engines.stream import MAX_RECORD, SLOT_BYTES, Stream, current_arguments
 from pv.results.outcome import Outcome
 from pv.results.saved.report import load
 from pv.results.verdict import Report
@@ -56,3 +58,25 @@ def test_a_saved_report_keeps_the_arguments_under_way(report: Report, tmp_path: 
     (tmp_path / "report.json").write_text(pv.render(report, "json"))
     trial, again = (result(each, "HANG").trial for each in (report, load(tmp_path / "report.json")))
     assert trial.current_arguments == again.current_arguments is not None
+
+
+def test_arguments_are_kept_until_the_call_returns_and_left_out_if_they_are_too_long(tmp_path: Path) -> None:
+    slot = tmp_path / "slot"
+    stream = Stream(-1, slot)
+    assert current_arguments(slot) is current_arguments(tmp_path / "missing") is None
+    stream.begin_call({"x": "y" * SLOT_BYTES, "n": 1})
+    assert current_arguments(slot) == ({"x": {"$repr": "<too long>"}, "n": {"$repr": "<too long>"}}, False)
+    stream.begin_call({"n": 1}, exact=False)
+    assert current_arguments(slot) == ({"n": 1}, False)
+    stream.end_call()
+    assert current_arguments(slot) is None
+
+
+def test_record_that_is_too_long_has_no_arguments_and_short_texts(tmp_path: Path) -> None:
+    with (tmp_path / "records").open("wb") as file:
+        long = "e" * MAX_RECORD
+        Stream(file.fileno()).put("end", arguments={"x": 1}, frames=["f"], error=long, valid=3, exact=True)
+        Stream(file.fileno()).put("end", arguments={"x": 1}, exact=True)
+    first, second = map(json.loads, (tmp_path / "records").read_text().splitlines())
+    assert first == {"kind": "end", "error": "e" * 4096, "valid": 3, "exact": False}
+    assert second == {"kind": "end", "arguments": {"x": 1}, "exact": True}

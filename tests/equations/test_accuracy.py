@@ -6,6 +6,8 @@ import numpy
 import pytest
 import torch
 
+from pv.equations.tolerance import SLACK, allowed
+
 SOFTMAX = {"domain": {"x": "real[V] 0.3..0.7"}, "result": "real[V]", "expression": "exp(x) / sum(exp(x))"}
 NARROW = ["bfloat16", "float16"]
 
@@ -64,6 +66,17 @@ def test_fault_of_one_dtype_is_shown_and_replayed_in_that_dtype(dtype, tried) ->
     assert (again["status"], again["error"], again["arguments"]) == ("refuted", record["error"], record["arguments"])
 
 
+def test_allowed_error_has_a_part_of_the_spread_of_the_element_and_of_the_largest_one() -> None:
+    unit, inf = 2.0**-24, float("inf")
+    runs = torch.tensor([[2.0, 0.0, inf, 1.0], [2.0 + unit, 0.0, inf, torch.nan]], dtype=torch.float64)
+    value = torch.tensor([2.0, 0.0, inf, 1.0], dtype=torch.float64)
+    largest = 1e-3 * unit * 2.0
+    expected = [SLACK * (unit + 2.0 * unit + largest), SLACK * largest, SLACK * largest, inf]
+    assert allowed(runs, value, unit).tolist() == pytest.approx(expected, rel=1e-9)
+    assert allowed(runs[:, 1:2], value[1:2], unit).tolist() == [1e-37]
+    assert allowed(runs[:, :0], value[:0], unit).tolist() == []
+
+
 TOLERANCE = {"relative": 1e-3, "absolute": 0, "why": "a table of ten bits"}
 
 
@@ -79,7 +92,7 @@ def test_tolerance_replaces_the_measured_error(tried) -> None:
 
 
 def count(expression, **keys):
-    domain = {"steps": "int 50000..100000", "batch": "int 2048..4096", **keys}
+    domain = {"steps": "int 50000..100000", "batch": "int 2048..4096", "V": "size 2..4", **keys}
     return {"tokens": {"domain": domain, "expression": expression, "implemented_by": "tokens(steps, batch)"}}
 
 
@@ -95,7 +108,13 @@ def test_integers_of_an_equation_of_whole_numbers_are_exact(tried, form, express
 
 @pytest.mark.parametrize(
     ("expression", "returned"),
-    [("steps * batch", float), ("2.0 * steps * batch / 2", int), ("exp(log(steps) + log(batch))", int)],
+    [
+        ("steps * batch", float),
+        ("2.0 * steps * batch / 2", int),
+        ("exp(log(steps) + log(batch))", int),
+        ("steps * batch / 1", int),
+        ("steps * batch + 0 * pi", int),
+    ],
 )
 def test_results_that_may_be_rounded_keep_the_measured_error(tried, expression, returned) -> None:
     code = {"tokens": lambda steps, batch: returned(torch.tensor(steps, dtype=torch.float32) * batch)}

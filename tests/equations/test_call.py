@@ -1,5 +1,6 @@
 """`implemented_by` and `returns`: what is parsed, what is refused, and what is computed."""
 
+import functools
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-from pv.equations.call import evaluate_returns, parse_call, parse_returns
+from pv.equations.call import defined_at, evaluate_returns, parse_call, parse_returns
 from pv.equations.language import Refusal
 
 NAMES = frozenset({"s", "t", "tau", "V"})
@@ -33,23 +34,25 @@ class Recorder:
 
 
 def test_arguments_are_variables_literals_lists_and_pairs() -> None:
-    call = parse_call("losses.kd(s, -1, [s, 2.5], pairs=zip(s, t), size=V, flag=True, mask=None, by='name')", NAMES)
+    call = parse_call("losses.of.kd(s, -1, [s, 2.5], pairs=zip(s, t), size=V, flag=True, mask=None, by='name')", NAMES)
     s, t = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
     kd = Recorder()
-    call.evaluate(SimpleNamespace(losses=SimpleNamespace(kd=kd)), {"s": s, "t": t, "tau": 2.0, "V": 2})
+    call.evaluate(
+        SimpleNamespace(losses=SimpleNamespace(of=SimpleNamespace(kd=kd))), {"s": s, "t": t, "tau": 2.0, "V": 2}
+    )
     positional, named = kd.arguments
-    assert call.function == "losses.kd"
+    assert call.function == "losses.of.kd"
     assert positional[0] is s and positional[1] == -1 and positional[2][0] is s and positional[2][1] == 2.5
     assert named == {"pairs": [(1.0, 3.0), (2.0, 4.0)], "size": 2, "flag": True, "mask": None, "by": "name"}
 
 
 def test_arguments_are_arithmetic_tuples_and_dicts() -> None:
-    text = "f(2 * tau + 1, -tau, (tau, V // 2), batch={'tau': tau, 'sizes': [V, V % 2]}, k=V**2 - 1 / 2)"
+    text = "f(2 * tau + 1, -tau, (tau, V // 2), batch={'tau': tau, 'sizes': [V, V % 2]}, k=V**2 - 1 / 2, s=s)"
     call = parse_call(text, NAMES)
     f = Recorder()
-    call.evaluate(SimpleNamespace(f=f), {"tau": 3.0, "V": 4})
-    assert f.arguments == ((7.0, -3.0, (3.0, 2)), {"batch": {"tau": 3.0, "sizes": [4, 0]}, "k": 15.5})
-    assert call.names == {"tau", "V"}
+    call.evaluate(SimpleNamespace(f=f), {"tau": 3.0, "V": 4, "s": 1})
+    assert f.arguments == ((7.0, -3.0, (3.0, 2)), {"batch": {"tau": 3.0, "sizes": [4, 0]}, "k": 15.5, "s": 1})
+    assert call.names == {"tau", "V", "s"}
 
 
 class Scaler:
@@ -68,6 +71,20 @@ def test_method_of_a_constructed_object_is_called() -> None:
     assert call.evaluate(subject, {"tau": 2.0, "s": 5.0}) == 11.0
     assert call.format({"tau": 2.0, "s": 5.0}, repr) == "Scaler(2.0, shift=1).scale(5.0)"
     assert call.format({"tau": 2.0, "s": [5.0] * 99}, repr) == "Scaler(2.0, shift=1).scale(s)"
+
+
+def test_code_is_defined_at_its_constructor_or_below_its_decorator() -> None:
+    subject = SimpleNamespace(Scaler=Scaler, scale=functools.wraps(Scaler.scale)(lambda *_: 0.0))
+    places = [defined_at(subject, name) for name in ("Scaler", "scale", "Scaler.scale")]
+    assert (places[0] or ())[2:] == ("Scaler.__init__",)
+    assert places[1] == places[2] == (__file__, Scaler.scale.__code__.co_firstlineno, "Scaler.scale")
+    assert defined_at(subject, "absent") is defined_at(torch, "exp") is None
+
+
+class Output(dict):
+    """Has its items as attributes too, as the outputs of transformers."""
+
+    loss = 2.0
 
 
 RETURNS = {
@@ -104,3 +121,4 @@ def test_a_bare_name_of_an_array_is_the_argument_and_result_has_its_attributes()
     assert evaluate_returns(parse_returns("result.total, total", 2), result, {"total": 3.0}) == (10.0, 3.0)
     with pytest.raises(LookupError, match=r"the code returned a dict: write `result\['loss'\]` in `returns`"):
         evaluate_returns(parse_returns("loss", 1), {"loss": 1.0})
+    assert evaluate_returns(parse_returns("loss", 1), Output(loss=2.0)) == 2.0

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pv.equations.causes import cause, describe_difference, ratio
+from pv.equations.causes import cause, describe_difference, describe_largest_difference, difference, ratio
 
 X = torch.arange(1.0, 13.0, dtype=torch.float64).reshape(3, 4) ** 1.5
 HOLE, LAST = X.clone(), X.clone()
@@ -17,6 +17,7 @@ LAST[:, -1] = 0.0
         (2 * X, "it is 2 times that everywhere"),
         (-X, "it has the opposite sign everywhere"),
         (0 * X, "it is zero everywhere"),
+        (1e4 * (X + 5e-10 * X.sin()), "it is 10000 times that everywhere"),
         (X - 0.5, "it is smaller by 0.5 everywhere"),
         (X.flip(0), "it has the same values in another order along B: reversed"),
         (X.roll(1, 1), "it has the same values in another order along T: shifted by 1"),
@@ -33,6 +34,22 @@ def test_the_cause_of_a_difference(found: torch.Tensor, text: str) -> None:
 def test_an_array_with_one_axis_has_a_cause_too() -> None:
     assert cause(X[0].flip(0), X[0], torch.full_like(X[0], 1e-9), ("N",)).endswith("along N: reversed")
     assert cause(LAST[0], X[0], torch.full_like(X[0], 1e-9)) == "it differs only at axis 0 3, the last"
+    pairs = {
+        "along axis 0: reversed": ([2.0, 1.0], [1.0, 2.0]),
+        "it differs only at axis 0 2, the last": ([0.0, 0.0, 7.0], [0.0, 0.0, 5.0]),
+        "it differs only at axis 0 1, the last": ([torch.inf, 1.0], [torch.inf, 2.0]),
+        "at [1] it is nan, expected 2": ([1.0, torch.nan, 9.0], [1.0, 2.0, 3.0]),
+    }
+    for says, (found, wanted) in pairs.items():
+        describe = describe_largest_difference if says.startswith("at") else describe_difference
+        assert describe(torch.tensor(found), torch.tensor(wanted)).endswith(says)
+    nothing = [
+        describe_difference(torch.tensor([2.0, 9.0]), torch.tensor([1.0, 2.0])),
+        describe_largest_difference(X, X[0]),
+    ]
+    nothing += [of(torch.tensor(2.0), torch.tensor(1.0)) for of in (describe_difference, describe_largest_difference)]
+    nothing += [of(X.to(torch.complex64), X) for of in (describe_difference, describe_largest_difference)]
+    assert nothing == [""] * 6
 
 
 def test_named_arrays_say_which_differ_and_how_and_have_one_ratio() -> None:
@@ -41,6 +58,12 @@ def test_named_arrays_say_which_differ_and_how_and_have_one_ratio() -> None:
     says = "only in the first: extra; 2 of 3 differ: weight, bias: it is 3 times that everywhere"
     assert describe_difference(found, wanted) == says
     assert describe_difference(X, X[0]) == "shapes [3, 4] and [4]"
+    assert describe_difference({"a": X, "b": X + 0.5}, {"c": X, **wanted, "a": X, "b": X}).startswith(
+        "only in the second: c, weight, bias, scale; 1 of 2 differ: b: it is larger by 0.5 everywhere"
+    )
+    assert describe_difference({"a": 2 * X, "b": 3 * X, "c": 1}, {"a": X, "b": X, "c": X}) == "2 of 2 differ: a, b"
+    assert describe_difference({"a": X[:1]}, {"a": X[0]}) == "1 of 1 differ: a: shapes [1, 4] and [4]"
+    assert difference({"a": 3 * X, "b": None}, {"a": X, "b": 0 * X}) == pytest.approx(2 / 3)
     assert describe_difference(X, 1.0) == describe_difference(wanted, wanted) == ""
     wanted = {"weight": X, "bias": X[0]}
     assert ratio({"weight": -2 * X, "bias": -2 * X[0]}, wanted, 1e-6) == pytest.approx(-2)

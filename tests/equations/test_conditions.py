@@ -29,6 +29,10 @@ INVARIANTS = {
     "x >= 0.1 + 0.2": True,  # equal but for one rounding
     "x != 0.1 + 0.2": True,  # exactly
     "x == 0.3000001": False,
+    "x > 0.1 + 0.2": True,  # unless both sides are equal everywhere
+    "x <= 0.3 < 0.1": False,
+    "y = 0.1 + 0.2\nx >= y": True,
+    "x == (1e8 + 0.3) - 1e8": True,  # as far as the larger numbers are rounded
     "not x < 0.1 + 0.2": False,  # only a plain comparison holds within rounding
 }
 

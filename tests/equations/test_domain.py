@@ -9,7 +9,8 @@ from pv.equations.domain import InvalidVariable, Kind, Variable, axis_bounds, pa
 from pv.equations.parse import parse_equations
 from pv.equations.scalars import needs_torch
 
-REFUSED = yaml.safe_load((Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8"))["domains"]
+TABLES = yaml.safe_load((Path(__file__).parent / "refusals.yaml").read_text(encoding="utf-8"))
+REFUSED, NAMES = TABLES["domains"], TABLES["names_of_variables"]
 
 
 @pytest.mark.parametrize("text", REFUSED)
@@ -18,9 +19,15 @@ def test_invalid_variable_is_a_problem_of_its_key(text) -> None:
     assert [(problem.key, REFUSED[text] in str(problem)) for problem in problems] == [("domain/x", True)]
 
 
-def test_reserved_names_and_too_many_elements_are_refused() -> None:
-    with pytest.raises(InvalidVariable, match=r"^reserved name 'pi'; choose another name$"):
-        parse_domain({"pi": "real"})
+@pytest.mark.parametrize("says", NAMES)
+def test_variable_must_fit_the_earlier_ones(says) -> None:
+    name, text = NAMES[says]
+    with pytest.raises(InvalidVariable) as refused:
+        parse_domain({"array": "real[N]", "mask": "mask", "K": "size 1..3", name: text})
+    assert (refused.value.variable, str(refused.value)) == (name, says)
+
+
+def test_too_many_elements_are_refused() -> None:
     with pytest.raises(InvalidVariable, match="x may have more than 1048576 elements"):
         parse_domain({"A": "size 1..4096", "B": "size 1..4096", "x": "real[A,B]"})
 
@@ -51,6 +58,7 @@ LAYOUT = {"implemented_by": "f(x)", "checks": ["repeatable", "expanded_inputs"]}
         ({"domain": {"x": "real[B,V]"}, "expression": "sum(x, B, V)"}, "the array x[B,V]"),
         ({"expression": "x + sum(one_hot(i), V)"}, "the array one_hot(i)"),
         ({"expression": "x", "requires": "any(one_hot(i) > 0, V)"}, "the array one_hot(i)"),
+        ({"expression": "x", "invariants": ["any(one_hot(i) > 0, V)"]}, "the array one_hot(i)"),
         ({"expression": "x + hot(i)"}, "the array one_hot(j)"),
         ({"expression": "x", **LAYOUT}, "the check expanded_inputs"),
         ({"derivative_of": SQUARE, "expression": "2 * x"}, "the derivative of square"),

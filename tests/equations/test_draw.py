@@ -18,6 +18,7 @@ DOMAIN = {
     "tau": "real 0.25..20",
     "x": "real[N] n..V",
     "w": "real tau..30",
+    "eps": "real 1e-6..1",
 }
 
 
@@ -41,6 +42,7 @@ def test_every_value_is_inside_its_domain_and_representable(dtype) -> None:
             assert torch.equal(arrays[name], arrays[name].to(getattr(torch, dtype)).double()), name
         for name in ("tau", "w"):
             assert torch.equal(arrays[name], arrays[name].float().double()), name
+    assert any(float(each.arrays["tau"].bfloat16()) != float(each.arrays["tau"]) for each in drawn(dtype))
 
 
 def test_equal_seeds_give_equal_examples_and_others_do_not() -> None:
@@ -63,6 +65,7 @@ def test_typical_inputs_of_faults_occur() -> None:
     assert any(example.sizes["N"] == 1 for example in examples), "the smallest size"
     ends = {float(example.arrays["tau"]) for example in examples}
     assert {0.25, 20.0, 1.0} <= ends
+    assert sum(1e-6 < float(example.arrays["eps"]) < 1e-3 for example in examples) > 50, "every order of magnitude"
 
 
 def shrunk(domain, fails, seed=0):
@@ -102,6 +105,10 @@ def test_index_is_renumbered_when_slices_are_removed_and_a_size_without_array_be
     assert fails(smallest)
     assert smallest.sizes["V"] == 2
     assert sorted(smallest.arrays["s"].tolist()) == [0.0, 4.0]
+    ignored = {"s": "real[V]", "y": "index of V or -100", "p": "prob[V]", "q": "logprob[V]"}
+    smallest, _ = shrunk(ignored, lambda example: int(example.arrays["y"]) == -100)
+    assert (smallest.sizes["V"], int(smallest.arrays["y"])) == (2, -100)
+    assert [float(smallest.arrays["p"].sum()), float(smallest.arrays["q"].exp().sum())] == pytest.approx([1, 1])
     smallest, _ = shrunk({"K": "size 1..9", "x": "real[N]"}, lambda example: example.sizes["K"] > 2)
     assert (smallest.sizes, lists(smallest)) == ({"K": 3, "N": 1}, {"x": [0.0]})
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pv.equations.display import latex
+from pv.equations.display import latex, text
 from pv.equations.language import parse
 from pv.equations.mutants import mutants
 from pv.equations.parse import parse_equations
@@ -33,6 +33,30 @@ def test_different_equations_have_different_latex(formulas) -> None:
 @pytest.mark.parametrize(("expression", "expected"), yaml.safe_load((HERE / "latex.yaml").read_text()).items())
 def test_expression_has_the_brackets_it_needs(expression, expected) -> None:
     assert latex("e", parse(expression)) == f"\\begin{{aligned}}\ne &= {expected}\n\\end{{aligned}}"
+
+
+def test_every_key_of_an_equation_is_shown() -> None:
+    keys = {
+        "domain": {"x": "real[N]"},
+        "expression": "y = 2 * x\nsum(y), N",
+        "result": "real, real",
+        "invariants": ["N > 0", "all(x * x >= 0)"],
+        "requires": "any(x > 0)",
+        "implemented_by": "f(x)",
+    }
+    equations, problems = parse_equations({"e": keys})
+    assert problems == []
+    assert (
+        "\n".join(text(equations["e"], "nats"))
+        == """\
+  e  [nats]
+      y = 2 * x
+      e = sum(y), N
+      always N > 0
+      always all(x * x >= 0)
+      where any(x > 0)
+      code: f(x)"""
+    )
 
 
 def test_show_prints_the_parsed_equations_and_refuses_an_invalid_one_at_its_position(project) -> None:

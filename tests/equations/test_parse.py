@@ -58,6 +58,7 @@ def test_call_of_an_equation_is_checked_against_its_domain(expression, domain) -
         "f": {"domain": {"p": "real[V]", "i": "index of V", "w": "mask[V]"}, "expression": "p[i] + sum(p, V, where=w)"},
         "two": {"domain": {"p": "real[V]"}, "result": "real, real", "expression": "sum(p, V), max(p, V)"},
         "wrong": {"domain": {"p": "real[V]"}, "expression": "sum(p, V, V)"},
+        "leaky": {"domain": {"p": "real[V]"}, "expression": "sum(p, V) * tau"},
         "e": {"domain": domain, "expression": expression},
     }
     problems = {problem.equation: str(problem) for problem in parse_equations(equations)[1]}

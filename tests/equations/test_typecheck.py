@@ -24,6 +24,16 @@ def test_requires_must_be_a_condition(says, problem_of) -> None:
     assert (problem.key, str(problem)) == ("requires", says)
 
 
+@pytest.mark.parametrize("wrong", ["s", "tau > 0, tau > 1", "tau > 0 +"])
+def test_second_invariant_must_be_one_condition(wrong, problem_of) -> None:
+    assert problem_of(expression="sum(s)", invariants=["tau > 0", wrong]).key == "invariants/1"
+
+
+def test_brackets_side_by_side_are_not_nested() -> None:
+    equation = {"domain": {"x": "real"}, "expression": "+".join(["(x)"] * 40)}
+    assert parse_equations({"e": equation})[1] == []
+
+
 @pytest.mark.parametrize("says", TABLES["derivatives"])
 def test_derivative_must_fit_its_equation(says, domain) -> None:
     of, by, result = TABLES["derivatives"][says]
@@ -31,6 +41,7 @@ def test_derivative_must_fit_its_equation(says, domain) -> None:
     equations = {
         "loss": {"domain": domain, "expression": "sum(s * s, V) + s[y]"},
         "vector": {"domain": domain, "expression": "s * s", "result": "real[V]"},
+        "pair": {"domain": domain, "expression": "sum(s), sum(t)", "result": "real, real"},
         "e": {"derivative_of": {"equation": of, "with_respect_to": by}, "expression": expression, "result": result},
     }
     _, (problem,) = parse_equations(equations)

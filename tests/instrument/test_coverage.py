@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pv.instrument.import_hook import ImportHook, Plan
-from pv.instrument.process_trace import entries, trace_of
+from pv.instrument.process_trace import SETS, entries, trace_of
 from tests.instrument.programs import SUBJECT, edit, ran, swap, value
 
 
@@ -115,3 +115,27 @@ def test_modules_that_were_loaded_or_asked_for_are_named(folder: Path) -> None:
     found = trace_of(entries(plan.log))
     assert found.loaded == {"subject": str(folder / "subject.py")}
     assert found.asked == {"subject", "absent"}
+
+
+def end(id_: str, **fields: Any) -> dict[str, Any]:
+    usual = {"loaded": {}, "searched": {}, "applied": False, "broken": "", "started": 0, "foreign": ""}
+    return {"id": id_, **dict.fromkeys(SETS, ()), **usual, **fields}
+
+
+def test_traces_of_a_process_and_its_children_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pv.instrument.process_trace.at_import", {"m:at_import"})
+    own = end("", started=2, searched={"a": ["x"]}, files=["f"])
+    children = [
+        end("1", seen=["m:early"]),
+        end("1", seen=["m:f"], searched={"a": ["y"], "b": ["z"]}, loaded={"m": "m.py"}, broken="why"),
+        end("2", ran=["m:g"], applied=True, files=["h"]),
+    ]
+    trace = trace_of([own, {"id": "1"}, {"id": "2"}, *children])
+    assert (trace.seen, trace.ran, trace.files) == ({"m:f", "m:at_import"}, {"m:g", "m:at_import"}, {"f", "h"})
+    assert (trace.searched, trace.loaded) == ({"a": {"x", "y"}, "b": {"z"}}, {"m": "m.py"})
+    assert (trace.applied, trace.broken, trace.unsure) == (True, "why", "")
+    alone = trace_of([own, {"id": "1"}])
+    assert (alone.seen, alone.unsure) == (set(), "a process that it started was killed, or is not Python")
+    assert trace_of([{**own, "started": 3}, {"id": "1"}, {"id": "2"}, *children]).unsure == alone.unsure
+    assert trace_of([{**own, "started": 1}, {"id": "1"}]).unsure == alone.unsure
+    assert trace_of([end("", foreign="true")]).unsure == "it started true"

@@ -1,6 +1,7 @@
 """The recorded score and its gate; mutants accepted as equivalent, and mutants of packages and runs."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,6 +78,60 @@ def test_exit_code_follows_problems_then_empty_results() -> None:
     assert summary.exit_code([result(SURVIVED), result()]) == 2
     assert summary.exit_code([]) == 2
     assert summary.exit_code([result(), result(KILLED, unused=("c.yaml:1:1",))]) == 1
+
+
+TEXT = """\
+c by F: mutation score 66.6 % (4 of 6 killed, 1 of them by timeout, 1 of them by error, 1 cached, 1 without coverage, \
+1 equivalent, 1 invalid, a sample of 8 of 9)
+
+contract.yaml:3 tiny:double [constant] survived
+  -    return 2
+  +    return 3
+  tried by F
+  seen: why
+
+contract.yaml:3 tiny:double [constant] no coverage
+  -    return 2
+  +    return 3
+
+contract.yaml:3 tiny:double [constant] not equivalent
+  -    return 2
+  +    return 3
+  tried by F
+
+error: declared equivalent, but F kills it: tiny:double: 2 -> 3
+c by 2 falsifiers: nothing to judge: no subject
+
+1.5 s; exit 1
+"""
+
+
+def test_result_with_mutants_of_every_status_is_written_as_text_and_json() -> None:
+    sampled = result(*MutantStatus, total=9)
+    changes = {KILLED: {"cached": True}, SURVIVED: {"seen": "why"}, MutantStatus.NO_COVERAGE: {"tried": ()}}
+    judged = tuple(replace(each, **changes.get(each.status, {})) for each in sampled.judged)
+    results = [replace(sampled, judged=judged), result(elsewhere="no subject", falsifiers=("F", "G"))]
+    assert summary.text(results, 1.46) == TEXT
+    content = json.loads(summary.data(results, 1.46))
+    assert (content["format"], content["exit_code"], content["seconds"]) == ("pv-mutants-report/1", 1, 1.46)
+    first, second = content["contracts"]
+    counts = [first[name] for name in ("total", "sampled", "judged", "killed", "by_timeout", "by_error", "no_coverage")]
+    assert (counts, first["equivalent"], first["score"]) == ([9, 8, 6, 4, 1, 1, 1], 1, 4 / 6)
+    assert f"c by F: {first['summary']}" == TEXT.splitlines()[0]
+    assert first["problems"] == ["declared equivalent, but F kills it: tiny:double: 2 -> 3"]
+    assert (second["falsifiers"], second["score"], second["mutants"]) == (["F", "G"], None, [])
+    assert [mutant["status"] for mutant in first["mutants"]] == [status.value for status in MutantStatus]
+    assert first["mutants"][3] == {
+        "id": "tiny:double: 2 -> 3",
+        "operator": "constant",
+        "function": "tiny:double",
+        "path": "contract.yaml",
+        "line": 3,
+        "status": "survived",
+        "tried": ["F"],
+        "seen": "why",
+        "diff": "-    return 2\n+    return 3",
+    }
 
 
 def test_too_many_equivalents_fail_a_run_of_all_and_say_what_to_try(shop: Any) -> None:

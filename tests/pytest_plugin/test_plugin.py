@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from pv.contract.load import load
 from pv.engines.trial import TrialStatus
 from pv.pytest_plugin import claims
 from pv.pytest_plugin.claims import Workers
-from pv.results.trial import EquationMutants, Trial
+from pv.results.trial import Counterexample, EquationMutants, Trial
 from pv.source.project import find_project
 from tests.commands.small import edit
 from tests.results.handmade import falsifier, trial
@@ -190,6 +191,43 @@ def test_a_mutant_that_could_not_be_judged_fails_as_in_a_validation(folder: Path
 def test_claim_that_cannot_fail_does_not_pass(held: Trial, says: str) -> None:
     with pytest.raises(claims.ClaimFailed, match=f"^F is vacuous: {says}"):
         claims._must_hold(held, falsifier())
+
+
+def found(**fields: Any) -> Trial:
+    return trial(TrialStatus.REFUTED, counterexample=Counterexample(**EXAMPLE, **fields))
+
+
+FRAMES = ("a.py:1 in f: x", "pv/suites/s.py:2 in g: y")
+EXAMPLE = {"arguments": {"n": 1, "m": [2]}, "exact": True, "error": "2 != 3", "frames": FRAMES, "call": "f(1, [2])"}
+UNDER_WAY = Counterexample(arguments={"n": 3}, exact=True, error="")
+SEEN = """\
+refuted: r
+  seen    2 != 3
+  with    n = 1
+          m = [2]
+  call    f(1, [2])
+  at      a.py:1 in f: x
+  printed hello
+"""
+AUTHOR = "  author  if this fails: i\n"
+RERUN = "  rerun   pv validate --only F"
+
+
+@pytest.mark.parametrize(
+    ("ended", "text"),
+    [
+        (found(printed=" hello", explained=True), SEEN + RERUN),
+        (trial(TrialStatus.ERROR, detail="broken"), f"error: r\n  seen    broken\n{AUTHOR}{RERUN}"),
+        (
+            trial(TrialStatus.CRASHED, detail="d", current_arguments=UNDER_WAY),
+            f"crashed: r\n  seen    d\n  with    n = 3\n{AUTHOR}{RERUN}",
+        ),
+    ],
+)
+def test_failed_claim_is_reported_with_what_is_known(ended: Trial, text: str) -> None:
+    with pytest.raises(claims.ClaimFailed) as failed:
+        claims._must_hold(ended, falsifier())
+    assert str(failed.value) == text
 
 
 def test_failures_show_the_call_the_place_and_the_values_of_an_assert(folder: Path) -> None:

@@ -45,6 +45,7 @@ SAMPLER = "make(size, batch_size, seed, world_size"
     ("bench", "make", "why", "write"),
     [
         (MetricBench, dict, "it has none of compute", METRIC),
+        (MetricBench, list, "it has none of update, add", METRIC),
         (MetricBench, lambda size: TokenMean(), "missing 1 required positional argument: 'size'", METRIC),
         (MetricBench, Logs, "TypeError: float() argument must be", METRIC),
         (LossBench, lambda student: student, "it is not a function of two logits", LOSS),

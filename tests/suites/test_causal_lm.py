@@ -17,9 +17,9 @@ from pv.suites.causal_lm.model import CausalLM
 from pv.suites.causal_lm.suite import Bench
 from pv.suites.logits import difference_cause, relative_difference
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
-from tests.suites.trying import Trying
+from tests.suites.trying import trying_of
 
-TRYING = Trying("causal-lm")
+TRYING = trying_of("causal-lm")
 
 
 class Plain(CausalLM):
@@ -146,7 +146,7 @@ def late_in_the_cache(given: Any, mask: Tensor, past: int) -> Tensor:
             "documents of the packed row are seen",
         ),
         ("token_loss", lambda y, t: F.cross_entropy(y.mT, t), "CLM-LOSS-001", "labels that are not shifted"),
-        ("positions", late_in_the_cache, "CLM-CACHE-001", "off by one"),
+        ("positions", late_in_the_cache, "CLM-CACHE-001", "one by one, tokens [4, 5, 6, 7] of 7 have other logits"),
     ],
 )
 def test_cause_is_named(name: str, fault: Any, claim: str, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:

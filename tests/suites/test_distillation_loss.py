@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from reference_trainer.distillation.losses import kd_loss
-from tests.suites.trying import Trying
+from tests.suites.trying import trying_of
 
-TRYING = Trying("distillation-loss")
+TRYING = trying_of("distillation-loss")
 MASK = {"DKL-MASK-001"}
 
 
@@ -61,8 +61,8 @@ def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 def made(rows: Of = kl, power: int = 2, divisor: float = 1.0, axis: int = -1) -> Callable[..., Tensor]:
     """Return a loss; what is not given is right."""
 
-    def loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-        log_q, log_p = (each.div(temperature).log_softmax(axis) for each in (student, teacher.detach()))
+    def loss(of_student: Tensor, wanted: Tensor, temperature: float) -> Tensor:
+        log_q, log_p = (each.div(temperature).log_softmax(axis) for each in (of_student, wanted.detach()))
         return rows(log_p, log_q).sum(-1).mean() * temperature**power / divisor
 
     return loss
@@ -86,6 +86,9 @@ def attached(student: Tensor, teacher: Tensor) -> Tensor:
         (made(power=0), "DKL-VALUE-001", "it is 1/T\\^2 times that$"),
         (made(divisor=7), "DKL-VALUE-001", "it is 1/V times that or"),
         (made(lambda p, q: p.exp() * (p - q.exp())), "DKL-VALUE-001", "the student's softmax without a logarithm"),
+        (made(lambda p, q: kl(p, q.exp().log_softmax(-1))), "DKL-VALUE-001", "a softmax of the softmax in the student"),
+        (made(lambda p, q: kl(p.exp().log_softmax(-1), q)), "DKL-VALUE-001", "a softmax of the softmax in the teacher"),
+        (made(lambda p, q: kl(p.exp(), q)), "DKL-VALUE-001", "probabilities that are read as logarithms"),
         (made(axis=1), "DKL-VALUE-001", "the softmax over positions"),
         (made(lambda p, q: -p.exp() * q), "DKL-ZERO-001", "the cross-entropy, without the teacher's entropy"),
         (made(lambda p, q: p.exp() * (p.exp().log() - q.exp().log())), "DKL-LARGE-001", "the loss is nan"),

@@ -10,9 +10,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from pv.suites.lr_schedule.cosine import WarmupCosine
 from pv.suites.lr_schedule.suite import Bench
 from reference_trainer.plan.rates import learning_rate
-from tests.suites.trying import Trying
+from tests.suites.trying import trying_of
 
-TRYING = Trying("lr-schedule")
+TRYING = trying_of("lr-schedule")
 TESTS = TRYING.tests
 WARMUP, SCHEDULER = {"LRS-PEAK-001", "LRS-EDGE-001"}, {"LRS-STATE-001", "LRS-GROUP-001"}
 

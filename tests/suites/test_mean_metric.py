@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.suites.trying import Trying
+from tests.suites.trying import trying_of
 
-TRYING = Trying("mean-metric")
+TRYING = trying_of("mean-metric")
 MERGE, STATE = {"MTR-MERGE-001"}, {"MTR-STATE-001"}
 
 

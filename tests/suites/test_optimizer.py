@@ -12,9 +12,9 @@ from pv.suites.bench import CannotCall
 from pv.suites.optimizer.adamw import AdamW
 from pv.suites.optimizer.suite import Bench
 from reference_trainer.training.update import new_optimizer
-from tests.suites.trying import Trying
+from tests.suites.trying import trying_of
 
-TRYING = Trying("optimizer", examples=4)
+TRYING = trying_of("optimizer")
 FORMULA = {"OPT-STEP-001", "OPT-ORDER-001"}
 
 

@@ -9,9 +9,9 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Se
 
 from pv.suites.sampler import batches
 from reference_trainer.data.text import epoch_order
-from tests.suites.trying import Trying
+from tests.suites.trying import trying_of
 
-TRYING = Trying("sampler")
+TRYING = trying_of("sampler")
 RANKS, SEED = {"SMP-RANKS-001", "SMP-FEW-001"}, {"SMP-SEED-001", "SMP-GLOBAL-001"}
 STATE, SIZE, EPOCH = {"SMP-RESUME-001"}, {"SMP-SIZE-001"}, {"SMP-EPOCH-001"}
 

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
@@ -51,3 +52,9 @@ class Trying:
             except AssertionError as error:
                 found[id_] = str(error)
         return found
+
+
+@cache
+def trying_of(name: str) -> Trying:
+    """Return the claims of a suite; Hypothesis allows settings only once on a test."""
+    return Trying(name, 4 if name == "optimizer" else 8)

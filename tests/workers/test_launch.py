@@ -1,11 +1,9 @@
-"""The start of workers, with and without a fork server; the suites that they import, and their limits."""
+"""How workers are started: fork servers, systems without them, the suites that they import, and what they use."""
 
 import contextlib
-import os
-import selectors
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from pv.errors import WorkerLost
 from pv.workers import launch, tree, worker
 from pv.workers.launch import ForkLauncher, SpawnLauncher
 from pv.workers.pool import PoolCache
-from pv.workers.running_task import MAX_LINE, RunningTask, Task
+from pv.workers.running_task import Task
 from pv.workers.tasks import Body
 from pv.workers.tree import Usage
 from tests.support.processes import python
@@ -110,52 +108,6 @@ def test_suites_of_a_root_take_precedence_over_installed_suites(tmp_path: Path) 
     (folder / "mine.py").write_text("")
     ended = python("-c", SCRIPT.format(root=str(tmp_path)))
     assert ended.stdout.strip() == str(folder / "mine.py"), ended.stderr
-
-
-@pytest.fixture
-def running() -> Iterator[RunningTask]:
-    with selectors.DefaultSelector() as selector:
-        started = RunningTask(Task(key="k", body=None, limit_s=3.0, memory_mib=5), "t1", selector)
-        yield started
-        started.close()
-
-
-def test_endless_line_of_evidence_is_dropped(running: RunningTask) -> None:
-    for _ in range(MAX_LINE // (1 << 15) + 1):
-        os.write(running.evidence.write_fd, b"x" * (1 << 15))
-        running.read_evidence()
-    os.write(running.evidence.write_fd, b'\n{"kind": "end"}\n')
-    running.close_write_ends()
-    assert running.reply(Path()).records == ({"kind": "end"},)
-
-
-def stopped_by(running: RunningTask, *uses: tuple[float, bool]) -> str:
-    """Return the limit that stops a task; `uses` are its CPU time and activity at each measurement, one a second."""
-    for second, (cpu_s, active) in enumerate(uses, 1):
-        running.measure(Usage(private_bytes=0, cpu_s=cpu_s, active=active), running.start + second)
-    return running.stopped
-
-
-@pytest.mark.parametrize(
-    ("uses", "stopped"),
-    [
-        ([(0.01 * second, True) for second in range(100)], ""),  # it waits for a core most of the time
-        ([(1.0, True), (2.0, True), (3.0, True)], ""),
-        ([(1.0, True), (2.0, True), (3.1, True)], "time"),
-        ([(4.0, False)], "time"),  # of several processes, within one second
-        ([(0.0, False)] * 4, "idle"),
-        ([(0.5, False), *[(0.5, False), (0.5, True)] * 4], "idle"),
-    ],
-)
-def test_limit_counts_cpu_time_and_idle_time(
-    running: RunningTask, uses: list[tuple[float, bool]], stopped: str
-) -> None:
-    assert stopped_by(running, *uses) == stopped
-
-
-def test_memory_above_its_limit_stops_a_task(running: RunningTask) -> None:
-    running.measure(Usage(private_bytes=6 << 20, cpu_s=0.0, active=True), running.start)
-    assert running.stopped == "memory"
 
 
 def test_thread_that_computes_makes_a_waiting_process_active() -> None:

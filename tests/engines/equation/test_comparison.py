@@ -28,13 +28,17 @@ def test_code_that_writes_into_its_arguments_is_compared_at_the_original_values(
 
 def test_code_without_a_gradient_is_refuted(tried) -> None:
     equations = {
-        "square": {"domain": {"x": "real 1..2"}, "expression": "x**2", "implemented_by": "square(x)"},
-        "slope": {"derivative_of": {"equation": "square", "with_respect_to": "x"}, "expression": "2 * x"},
+        "square": {"domain": {"x": "real[N] 1..2"}, "expression": "sum(x**2)", "implemented_by": "square(x)"},
+        "slope": {
+            "derivative_of": {"equation": "square", "with_respect_to": "x"},
+            "result": "real[N]",
+            "expression": "2 * x",
+        },
     }
-    record = tried(equations, "slope", {"square": lambda x: x.detach() ** 2})
+    record = tried(equations, "slope", {"square": lambda x: (x.detach() ** 2).sum()})
     says = "the result of the code of square carries no gradient, so it cannot be differentiated by x"
-    assert record["error"] == says
-    assert tried(equations, "slope", {"square": lambda x: x**2})["status"] == "held"
+    assert (record["error"], record["exact"]) == (says, True)
+    assert tried(equations, "slope", {"square": lambda x: (x**2).sum()})["status"] == "held"
 
 
 def test_only_the_arrays_of_the_code_are_on_the_device(tried) -> None:
@@ -71,6 +75,19 @@ def test_nan_inside_the_domain_is_an_error_of_the_contract(tried) -> None:
     assert record["detail"].startswith("entropy has no value (NaN) here, inside its domain")
     whole = {**entropy, "expression": "-sum(p * log(p), V, where=p > 0)"}
     assert tried({"entropy": whole}, "entropy", {"f": lambda p: torch.special.entr(p).sum()})["status"] == "held"
+
+
+@pytest.mark.parametrize(
+    ("keys", "status", "detail"),
+    [
+        ({"expression": "where(N > 1, x[1], x[0])"}, "held", ""),
+        ({"expression": "x[1]", "requires": "x[1] > -99"}, "held", ""),
+        ({"expression": "x[1]"}, "error", "e has no value (NaN) here, inside its domain"),
+    ],
+)
+def test_literal_index_beyond_a_drawn_size_selects_nothing(tried, keys, status, detail) -> None:
+    record = tried(doubled(result="real", **keys), "e", {"f": lambda x: x[:2][-1]})
+    assert (record["status"], record["detail"].partition(";")[0]) == (status, detail)
 
 
 def pair(call, **keys):
@@ -124,6 +141,7 @@ def test_code_that_a_check_forbids_is_refuted_where_it_is_asked_for(tried, given
 
 def test_result_may_be_selected_and_have_another_dtype(tried) -> None:
     assert tried(doubled(returns="result['loss'] / 2"), "e", {"f": lambda x: {"loss": 4 * x}})["status"] == "held"
+    assert tried(doubled(expression="x > 0"), "e", {"f": lambda x: x > 0})["status"] == "held"
     code = {"f": lambda x: (x * 2).double()}
     assert tried(doubled(result_dtype="float64"), "e", code)["status"] == "held"
     assert tried(doubled(result_dtype="input", dtypes=["float64"]), "e", code)["status"] == "held"
@@ -226,6 +244,8 @@ def test_code_that_works_in_place_is_compared_by_its_arguments_after_the_call_th
     wrong = tried(equations, "step", {"step": lambda *values: stepped(*values, after=False)})
     assert wrong["status"] == "refuted"
     assert "(1 of several)" in wrong["error"]
+    text = tried(IN_PLACE, "step", {"step": lambda *_: "ab"})
+    assert text["detail"] == "step returned an object of type str: select the 2 values with `returns`"
     record = tried(IN_PLACE, "step", {"step": stepped})
     assert record["status"] == "error"
     assert "step returned None: name the argument that it changes, such as `returns: p`" in record["detail"]

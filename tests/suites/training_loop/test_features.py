@@ -14,8 +14,8 @@ from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.cases import SAVED, unequal
 from pv.suites.training_loop.claims.checks import due_checkpoints
-from pv.suites.training_loop.features import restrict_job
-from pv.suites.training_loop.job import IGNORED, Job, Report
+from pv.suites.training_loop.features import implied_missing, restrict_job
+from pv.suites.training_loop.job import IGNORED, Example, Job, Report
 from pv.suites.training_loop.loop import Loop, epoch_windows
 from tests.suites.training_loop.planting import attack, by_id, contract, planted
 
@@ -82,6 +82,56 @@ def test_tokens_that_are_not_scored_come_first_in_a_loop_without_gaps() -> None:
         given = old.labels[1:].count(IGNORED)
         assert each.labels[1:] == (IGNORED,) * given + each.tokens[1 + given :]
         assert each.scored == old.scored
+
+
+PLANNED = Job(train=unequal(6), batch=2, accumulate=2, warmup=3, max_steps=5, epochs=2, log_every=3, eval_batch=7)
+
+
+@pytest.mark.parametrize(
+    ("missing", "changes"),
+    [
+        ({"accumulate"}, {"batch": 4, "accumulate": 1}),
+        ({"max_steps"}, {"max_steps": None, "epochs": 3}),  # of two windows
+        ({"warmup", "log_every", "eval_batch"}, {"warmup": 0, "log_every": 1, "eval_batch": 2}),
+        ({"epochs"}, {}),
+    ],
+)
+def test_settings_that_a_loop_lacks_are_replaced(missing: set[str], changes: dict[str, Any]) -> None:
+    assert restrict_job(PLANNED, missing) == replace(PLANNED, **changes)
+
+
+def test_epochs_become_the_steps_of_all_ranks() -> None:
+    endless = replace(PLANNED, max_steps=None)
+    assert [restrict_job(endless, ["epochs"], ranks).max_steps for ranks in (1, 2)] == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("missing", "tokens", "labels"),
+    [
+        ({"masks"}, (2, 36, 44), (IGNORED, 36, 44)),
+        ({"lengths"}, (2, 36, 44, 36, 44), (IGNORED, IGNORED, 44, IGNORED, 44)),
+        ({"lengths", "gaps"}, (2, 36, 44, 36, 44), (IGNORED, IGNORED, IGNORED, 36, 44)),
+        ({"lengths", "masks"}, (2, 36, 44, 36, 44), (IGNORED, 36, 44, 36, 44)),
+        ({"sequences", "lengths"}, (2, 36), (IGNORED, 36)),
+    ],
+)
+def test_example_keeps_what_a_loop_can_use(missing: set[str], tokens: Any, labels: Any) -> None:
+    row = Example((2, 36, 44), (IGNORED, IGNORED, 44))
+    job = restrict_job(Job(train=(row,), evaluated=(row,)), missing)
+    assert job.train == job.evaluated == (Example(tokens, labels),)
+
+
+def test_features_that_need_a_missing_one_are_missing_with_its_reason() -> None:
+    one = "an example has one label (s)"
+    rest = dict.fromkeys(("masks", "gaps", "padding", "noise"), one)
+    scored = "every example has as many scored tokens (l)"
+    assert implied_missing({"sequences": "s", "lengths": "l"}) == {
+        **rest, "sequences": "s", "lengths": "l", "unequal": scored,
+    }  # fmt: skip
+    assert implied_missing({"lengths": "l"}) == {"lengths": "l"}
+    assert implied_missing({"masks": "m", "epochs": "e"}) == {
+        "masks": "m", "epochs": "e", "short_windows": "there are no epochs (e)",
+    }  # fmt: skip
 
 
 def test_features_of_a_class_add_to_those_of_its_base_class(tmp_path: Path) -> None:

@@ -109,7 +109,12 @@ def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]
     ("change", "both", "claim", "cause"),
     [
         (lambda run, k, step: replace(step, batches=((1,), (2,))), True, USED, r"the examples \[3, 4, 5, 6, 7\] of 7"),
-        (lambda run, k, step: replace(step, batches=((1,), (2,))), False, CLAIMS[0], "uses of the examples in an epoch"),
+        (
+            lambda run, k, step: replace(step, batches=((1,), (2,))),
+            False,
+            CLAIMS[0],
+            "uses of the examples in an epoch",
+        ),
         (lambda run, k, step: replace(step, weights=run.steps[0].weights), False, CLAIMS[1], "after step 2"),
         (scaled, True, CLAIMS[2], "counted twice, or a sum over two ranks"),
         (running_average, True, CLAIMS[2], "it is the mean of the ranks' means"),

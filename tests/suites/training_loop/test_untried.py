@@ -102,7 +102,11 @@ CALM = loop_of(lambda job: replace(job, rate=job.rate and 0.01))
         ),
         (loop_of(after=without_losses), "TL-RESUME-005", "the adapter reports no loss in its `logs`"),
         (loop_of(after=without_numbers), "TL-RESUME-006", "no number in its `logs` besides the loss"),
-        (loop_of(lambda job: replace(job, tied=False)), "TL-RESUME-012", "two parameters also at the end of the uninterrupted run"),
+        (
+            loop_of(lambda job: replace(job, tied=False)),
+            "TL-RESUME-012",
+            "two parameters also at the end of the uninterrupted run",
+        ),
         (loop_of(lambda job: replace(job, train=job.train[:3])), "TL-MASK-001", "without scored tokens is never used"),
     ],
 )
