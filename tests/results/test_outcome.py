@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from pv.contract.finding import Finding, Severity
-from pv.contract.model import Gate
-from pv.results.outcome import Outcome, Selection
-from pv.results.trial import EquationMutants, Trial, TrialStatus
+from pv.contract.model import Binding, Gate, Harness
+from pv.engines.engine import ENDED_EARLY
+from pv.results.outcome import Outcome, Selection, corrected_by_replay, must_replay
+from pv.results.trial import PROOFS, EquationMutants, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, Status, decide
 from tests.report.handmade import of_equation
 from tests.results.handmade import FOUND, HELD, HERE, contract, decided, evidence, falsifier, judged, recorded, trial
@@ -55,6 +56,8 @@ BROKEN = (Status.FAIL, Outcome.ERROR)
         (judged(TrialStatus.RAISED), SURVIVED),
         (judged(TrialStatus.HELD, mutant_reached=True), (*VACUOUS, f"{OUTLIVED} (its code was reached)")),
         (judged(TrialStatus.HELD), (*VACUOUS, f"{OUTLIVED} (its code was never reached)")),
+        (judged(TrialStatus.TIMEOUT, counterexample=FOUND), SURVIVED),
+        (judged(TrialStatus.TIMEOUT, detail="d"), (*BROKEN, "the mutant 'm' could not be judged: d")),
         (judged(TrialStatus.CANCELLED, detail="stopped"), (*UNDECIDED, "stopped")),
         (judged(TrialStatus.ERROR, detail="d"), (*BROKEN, "the mutant 'm' could not be judged: d")),
     ],
@@ -83,6 +86,73 @@ def test_a_falsifier_without_kills_is_judged_by_generated_mutants(
     assert said(decide(contract(falsifier(kills=())), known, Selection())) == expected
 
 
+PROOF = Harness(id="F", rule="r", if_fails="i", location=HERE, test=Binding("f.py", "p"), bounds={"n": "0..9"})
+ON_H200 = "recorded on NVIDIA H200, 2026-11-20"
+
+
+@pytest.mark.parametrize(
+    ("one", "record", "expected"),
+    [
+        (trial(detail="10 cases"), None, (Status.PASS, Outcome.PROVED, "10 cases")),
+        (trial(TrialStatus.NO_EXAMPLES, detail="empty"), None, (*VACUOUS, "empty")),
+        (trial(TrialStatus.TIMEOUT, detail="60 s"), None, (*UNDECIDED, "60 s")),
+        (trial(TrialStatus.CRASHED, detail="d"), {"detail": "10 cases"}, (*BROKEN, "d")),
+        (
+            trial(TrialStatus.TIMEOUT, detail="60 s", counterexample=FOUND),
+            {"detail": "10 cases"},
+            (Status.FAIL, Outcome.FALSIFIED, "not shrunk: 60 s"),
+        ),
+        (
+            trial(TrialStatus.TIMEOUT, detail="60 s"),
+            {"detail": "10 cases"},
+            (Status.PASS, Outcome.PROVED, f"{ON_H200}: 10 cases; now 60 s"),
+        ),
+        (
+            trial(TrialStatus.TIMEOUT, detail="60 s"),
+            {"changed": ("a.py", "b.py")},
+            (*UNDECIDED, "60 s; the recorded proof is stale, changed: a.py, b.py"),
+        ),
+    ],
+)
+def test_a_proof_that_timed_out_is_replaced_by_its_record(
+    one: Trial, record: dict[str, Any] | None, expected: tuple[Status, Outcome, str]
+) -> None:
+    records = {("F", PROOFS): recorded(**record)} if record is not None else {}
+    known = replace(evidence(one, judged(mutant="auto")), automatic={"F": 1}, recorded=records)
+    assert said(decide(replace(contract(), harnesses=(PROOF,)), known, Selection())) == expected
+
+
+SEARCH = trial(TrialStatus.REFUTED, counterexample=replace(FOUND, shrunk=True), valid=7)
+
+
+@pytest.mark.parametrize(
+    ("replay", "status", "detail"),
+    [
+        (
+            trial(),
+            TrialStatus.ERROR,
+            "its counterexample does not reproduce: in a fresh process the claim holds there",
+        ),
+        (
+            trial(TrialStatus.TIMEOUT, detail="60 s"),
+            TrialStatus.TIMEOUT,
+            "its counterexample could not be replayed: 60 s",
+        ),
+        (trial(TrialStatus.RAISED, detail="d", counterexample=replace(FOUND, error="E")), TrialStatus.RAISED, "d"),
+    ],
+    ids=["holds", "timeout", "raises"],
+)
+def test_a_refutation_counts_only_if_a_fresh_worker_confirms_it(
+    replay: Trial, status: TrialStatus, detail: str
+) -> None:
+    shown = SEARCH.counterexample if replay.counterexample is None else replace(replay.counterexample, shrunk=True)
+    assert corrected_by_replay(SEARCH, replay) == replace(SEARCH, status=status, detail=detail, counterexample=shown)
+    ends = [trial(status, counterexample=found) for status in TrialStatus for found in (None, FOUND)]
+    replayed = {end.status for end in ends if must_replay(end)}
+    assert replayed == {*ENDED_EARLY, TrialStatus.REFUTED, TrialStatus.RAISED}
+    assert not any(must_replay(end) for end in ends if end.counterexample is None)
+
+
 @pytest.mark.parametrize("others", [("m", "n"), ("n", "m")])
 def test_surviving_mutant_decides_before_cancelled_ones(others: tuple[str, str]) -> None:
     tried = judged(TrialStatus.HELD), judged(TrialStatus.CANCELLED, mutant="n", detail="stopped")
@@ -106,6 +176,15 @@ def test_nothing_measured_is_not_a_pass() -> None:
     assert said(decided()) == (*UNDECIDED, "nothing was measured")
     assert decided(claims=()).status is Status.UNDECIDED
     assert said(decided(trial(TrialStatus.NOT_CLAIMED, detail="d"))) == (Status.UNDECIDED, Outcome.NOT_CLAIMED, "d")
+    excused = decided(not_claimed={"F": "why"})
+    assert (said(excused), excused.claimed) == ((Status.UNDECIDED, Outcome.NOT_CLAIMED, "why"), frozenset())
+    assert said(decided(*HELD, claims=(falsifier(test=None),))) == (*UNDECIDED, "not bound: its test is prose")
+    (lost,) = decided(gate=Gate(falsifiers=frozenset())).results
+    assert (lost.required, lost.outcome) == (False, Outcome.UNDECIDED)
+    (replayed,) = decided(trial(), gate=Gate(falsifiers=frozenset()), replay=True).results
+    assert (replayed.required, replayed.reason) == (True, "the replayed example holds now; no other was tried")
+    (early,) = decided(trial(TrialStatus.TIMEOUT, current_arguments=FOUND)).results
+    assert (early.counterexample, early.example) == (None, FOUND)
     untried = decided(*HELD, claims=(falsifier(kills=("m", "n")),))
     assert said(untried) == (*UNDECIDED, "the mutant 'n' was not judged")
 
@@ -132,7 +211,6 @@ def test_an_attack_whose_equation_has_no_mutant_needs_an_automatic_one(killed: i
 
 
 CUDA = falsifier(devices=("cpu", "cuda"))
-ON_H200 = "recorded on NVIDIA H200, 2026-11-20"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def full() -> Report:
     box = Harness(id="H", rule="r", if_fails="i", location=HERE, bounds={"n": "0..3"}, requires="n > 0", engine="both")
     scope = MutationScope(modules=(Name(text="tiny", location=HERE),), judges=(Name(text="d", location=HERE),))
     required: dict[str, Any] = {"mutation_score": 0.9, "equivalents": 0.1, "fresh": frozenset({"cuda"})}
-    gate = Gate(id="G", name="g", falsifiers=frozenset({"F-HELD"}), **required)
+    gate = Gate(id="G", name="g", falsifiers=frozenset({"F-HELD"}), location=replace(HERE, column=1), **required)
     score = MutationScore(total=9, judged=8, killed=7, sampled=9, scope=("tiny",), judges=("d",), when="2026-11-20")
     finding = Finding(code="PV101", severity=Severity.ERROR, location=HERE, message="m", hint="h")
     contract = replace(verdict.contract, harnesses=(box,), gate=gate, mutation_scope=scope)
@@ -47,6 +47,7 @@ SAVED = {
     **REPORTS,
     "full": full(),
     "changed": replace(PLAIN, commit="1+", edits="12", files={"own.py": "1"}),
+    "survivor": of_equation(EquationMutants(killed=1, total=2, survivors=(MISSED,))),
     "equation": of_equation(EquationMutants(killed=1, total=2, survivors=(MISSED,)), tolerance=TOLERANCE),
 }
 
@@ -58,6 +59,8 @@ def test_every_format_of_a_read_report_is_that_of_the_report(name: str, tmp_path
         assert render(again, form, verbose=True) == render(SAVED[name], form, verbose=True), form
     assert (again.exit_code, again.edits) == (SAVED[name].exit_code, SAVED[name].edits)
     assert again.files == SAVED[name].files
+    for read, verdict in zip(again.contracts, SAVED[name].contracts, strict=True):
+        assert (read.contract.gate, read.contract.claims) == (verdict.contract.gate, verdict.contract.claims)
 
 
 def of_another_claim(content: Any) -> Any:
