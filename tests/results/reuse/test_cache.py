@@ -105,6 +105,58 @@ def test_state_of_a_report_that_is_used_again_stays(folder: Path, begin: Begin) 
     assert lookup(begin()) == FOUND
 
 
+STEPPED = replace(
+    READS,
+    listed=frozenset({"listed"}),
+    metadata=frozenset({"site"}),
+    searched={"searched": frozenset({"mod"})},
+    looked=frozenset({"probed.txt", "data/probed"}),
+)
+UNSURE = replace(READS, unsure="it was killed")
+EDITS = [
+    (READS, "code.py", CODE.replace("# a comment", "# another"), True),
+    (READS, "code.py", CODE.replace("return 2", "return 3"), True),
+    (READS, "code.py", CODE.replace("return NUMBER", "return -NUMBER"), False),
+    (READS, "code.py", CODE.replace("NUMBER = 1", "NUMBER = 2"), False),
+    (replace(READS, texts=frozenset({"code.py"})), "code.py", CODE.replace("# a", "# b"), False),
+    (READS, "code/__init__.py", CODE, False),
+    (READS, "data.txt", "2\n", False),
+    (READS, "other.txt", "2\n", True),
+    (STEPPED, "listed/new.txt", "", False),
+    (STEPPED, "listed/new.pyc", "", True),
+    (STEPPED, "listed/.cache/new.txt", "", True),
+    (STEPPED, "site/tiny.dist-info", "", False),
+    (STEPPED, "site/tiny.py", "", True),
+    (STEPPED, "searched/mod.py", "", False),
+    (STEPPED, "searched/mod/__init__.py", "", False),
+    (STEPPED, "searched/mod/data.txt", "", False),
+    (STEPPED, "searched/other.py", "", True),
+    (STEPPED, "searched/other/__init__.py", "", True),
+    (STEPPED, "probed.txt", "longer", False),
+    (STEPPED, "data/probed", "", False),
+    (UNSURE, "other.txt", "2\n", False),
+    (UNSURE, "empty/new.pyc", "", False),
+    (UNSURE, "__pycache__/new.pyc", "", True),
+    (UNSURE, ".cache/new.txt", "", True),
+    (UNSURE, "evidence/c.cuda.json", "", True),
+    (None, "other.txt", "2\n", False),
+]
+
+
+@pytest.mark.parametrize(("reads", "name", "text", "is_found"), EDITS, ids=[f"{name} {t}" for _, name, t, _ in EDITS])
+def test_a_result_is_found_while_what_its_worker_used_is_the_same(
+    folder: Path, begin: Begin, reads: Reads | None, name: str, text: str, is_found: bool
+) -> None:
+    files = dict.fromkeys(("listed/a", "site/a", "searched/a", "data/a", "empty/a", "evidence/a", "other.txt"), "1\n")
+    write(folder, files | {"probed.txt": "short", ".cache/.gitignore": "*\n", "__pycache__/a.pyc": ""})
+    time.sleep(0.01)
+    with closing(begin()) as first:
+        first.store(first.key(TASK), "F", FOUND, Source(trials=(replace(FOUND, reads=reads),)))
+    assert lookup(begin()) == FOUND
+    write(folder, {name: text})
+    assert (lookup(begin()) == FOUND) == is_found
+
+
 def test_result_that_is_not_accepted_is_not_found(begin: Begin) -> None:
     cache = stored(begin)
     assert cache.lookup(cache.key(TASK), lambda trial: trial.status is TrialStatus.HELD) is None
