@@ -1,6 +1,7 @@
 """Recorded evidence is read back while its clause and files are unchanged; the changes of a tree have one digest."""
 
 import json
+import re
 import resource
 import shutil
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from pv.contract.load import load
 from pv.contract.model import Binding, Contract, Harness, Run, Target
 from pv.results import store
 from pv.results.trial import DeviceInfo
-from pv.results.worktree import edits
+from pv.results.worktree import commit_of, edits
 from pv.source.project import Project, find_project
 from tests.results.handmade import HERE, falsifier, trial
 from tests.results.handmade import contract as handmade
@@ -70,6 +71,13 @@ def test_file_that_is_not_evidence_is_a_finding(project: Project, contract: Cont
     prints = {claim.id: store.fingerprint(project, contract, claim, Target("tiny"))}
     found, (problem,) = store.read(project, contract, "cuda", lambda: prints)
     assert (found, problem.code, problem.location.path) == ({}, "PV170", path)
+    other = store.write(project, contract, "mps", H200, {claim.id: trial(id_=claim.id, device="mps")}, prints)
+    assert json.loads(other.read_text())["renew"] == f"pv validate --contract {contract.id} --device mps --record"
+    found, problems = store.read(project, contract, "mps", lambda: prints)
+    assert ([*found], problems) == ([(claim.id, "mps")], [])
+    other.rename(path)
+    found, (problem,) = store.read(project, contract, "cuda", lambda: prints)
+    assert found == {} and problem.message.endswith(f"it is evidence of {contract.id} on mps")
 
 
 def test_write_that_fails_names_the_file_and_leaves_none(tmp_path: Path) -> None:
@@ -108,6 +116,9 @@ def test_a_record_that_names_a_report_of_pv_is_not_stale_because_of_it() -> None
     now = store.Fingerprint("clause", {})
     then = {"clause": "clause", "files": {"pv/report/text.py": "old", "pv/engines/property.py": "old"}}
     assert store.changed_files(project, then, now) == ["pv/engines/property.py"]
+    then = {"clause": "c", "files": {"a.py": "1", "gone.py": "1", "same.py": "1"}}
+    now = store.Fingerprint("clause", {"a.py": "2", "same.py": "1", "new.py": "1"})
+    assert store.changed_files(project, then, now) == ["the contract's clause", "a.py", "gone.py", "new.py"]
     digests = store.digests_of(project, ["pv/report/text.py", "pv/errors.py", "pyproject.toml"])
     assert list(digests) == ["pyproject.toml"]
 
@@ -125,9 +136,11 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 def test_each_change_but_reports_and_evidence_has_a_digest_of_its_own(tmp_path: Path) -> None:
     tree, files = tmp_path, dict.fromkeys(("own.py", "data.txt", "evidence/c.cuda.json"), "1\n")
     write(tree, {**files, "pyproject.toml": "[tool.pv]\n"})
+    assert (commit_of(tree), edits(find_project(tree))) == ("", None)
     for words in ("init -q", "add .", "commit -qm m"):
         git(*words.split(), cwd=tree)
     assert edits(find_project(tree)) == ""
+    assert re.fullmatch("[0-9a-f]{40}", commit_of(tree))
     (tree / "results.json").write_text("{}")
     (tree / "evidence/c.cuda.json").write_text("2\n")
     assert edits(find_project(tree)) == ""
@@ -135,6 +148,7 @@ def test_each_change_but_reports_and_evidence_has_a_digest_of_its_own(tmp_path: 
     for change in CHANGES.values():
         change(tree)
         digests.append(edits(find_project(tree)))
+        assert re.fullmatch("[0-9a-f]{40}[+]", commit_of(tree))
         git("reset", "-q", "--hard", cwd=tree)
         git("clean", "-qfd", cwd=tree)
     assert edits(find_project(tree)) == ""
