@@ -13,7 +13,9 @@ def test_a_long_series_of_losses_keeps_its_first_and_its_last_one() -> None:
 def test_a_trace_counts_events_in_a_row_and_keeps_finite_losses() -> None:
     odd = [float("nan"), float("inf"), True, "0.5", None, 10**400]
     events = [{"event": "step", "step": n, "loss": loss} for n, loss in enumerate([0.5, *odd, 2])]
-    trace = trace_of("run", "cpu", 1.5, [*events, {"event": "save"}, {"event": "save"}, {"step": 1, "loss": 1}, events[0]])
+    trace = trace_of(
+        "run", "cpu", 1.5, [*events, {"event": "save"}, {"event": "save"}, {"step": 1, "loss": 1}, events[0]]
+    )
     counts = (("step", 8), ("save", 2), ("step", 1))
     losses = ((0.0, 0.5), (7.0, 2.0), (0.0, 0.5))
     assert trace == RunTrace(run="run", device="cpu", seconds=1.5, events=counts, losses=losses)

@@ -85,7 +85,10 @@ def test_a_verdict_that_changed_without_a_result_is_listed_with_its_reason() -> 
     assert (change.kind, change.text) == (ChangeKind.UNDECIDED, text)
     low = replace(gated, status=Status.FAIL, score=MutationScore(total=9, judged=9, killed=0, sampled=9))
     (change,) = find_differences(report(GOOD), report(low))
-    assert (change.kind, change.text) == (ChangeKind.FAILING, text.replace("none is recorded", "the recorded one is 0 %"))
+    assert (change.kind, change.text) == (
+        ChangeKind.FAILING,
+        text.replace("none is recorded", "the recorded one is 0 %"),
+    )
     failing = decided(trial(TrialStatus.ERROR, detail="d"))
     assert [change.kind for change in find_differences(report(GOOD), report(failing))] == [ChangeKind.FAILING]
 

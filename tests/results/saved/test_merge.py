@@ -111,10 +111,29 @@ def test_reports_of_different_trees_are_refused(one: dict[str, str], other: dict
 
 def test_the_whole_report_has_what_any_of_its_parts_has() -> None:
     finding = Finding(code="PV201", severity=Severity.NOTICE, location=HERE, message="m")
-    parts = [{"started": "2", "seconds": 1.0, "devices": {"cpu": DeviceInfo(name="Zen", torch="2.1")}, "files": {"a.py": "1"}}]
-    parts += [{"started": "1", "seconds": 2.0, "devices": {"cpu": DeviceInfo(name="M4", torch="2.1"), "cuda": DeviceInfo(name="H200")}}]
+    parts = [
+        {
+            "started": "2",
+            "seconds": 1.0,
+            "devices": {"cpu": DeviceInfo(name="Zen", torch="2.1")},
+            "files": {"a.py": "1"},
+        }
+    ]
+    parts += [
+        {
+            "started": "1",
+            "seconds": 2.0,
+            "devices": {"cpu": DeviceInfo(name="M4", torch="2.1"), "cuda": DeviceInfo(name="H200")},
+        }
+    ]
     parts[0] |= {"findings": (finding,), "shards": (Shard(3, 3),), "notes": ("n",), "unmatched": ("x",)}
-    parts[1] |= {"findings": (finding,), "shards": (Shard(1, 3),), "notes": ("n",), "version": "9", "files": {"b.py": "2"}}
+    parts[1] |= {
+        "findings": (finding,),
+        "shards": (Shard(1, 3),),
+        "notes": ("n",),
+        "version": "9",
+        "files": {"b.py": "2"},
+    }
     whole = merge({str(n): report(passing(id_), **part) for n, (id_, part) in enumerate(zip("cd", parts, strict=True))})
     assert (whole.started, whole.seconds, whole.findings, whole.unmatched) == ("1", 3.0, (finding,), ("x",))
     assert whole.devices == {"cpu": DeviceInfo(name="Zen and M4", torch="2.1"), "cuda": DeviceInfo(name="H200")}
@@ -176,7 +195,10 @@ def test_a_result_that_was_not_tried_hides_no_record() -> None:
 def test_a_claim_that_no_report_selected_is_listed_once_on_its_first_device() -> None:
     claims = (falsifier(), falsifier("G", devices=("cuda", "mps")))
     part = decided(trial(), judged(), claims=claims, falsifiers=frozenset({"F"}))
-    assert [(r.falsifier.id, r.device) for r in with_missing_claims(part, "lost").results] == [("F", "cpu"), ("G", "cuda")]
+    assert [(r.falsifier.id, r.device) for r in with_missing_claims(part, "lost").results] == [
+        ("F", "cpu"),
+        ("G", "cuda"),
+    ]
 
 
 def test_a_mutant_is_killed_only_if_every_report_that_claims_it_killed_it() -> None:

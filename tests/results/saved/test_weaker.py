@@ -5,7 +5,19 @@ from typing import Any
 
 import pytest
 
-from pv.contract.model import Binding, Contract, Edit, Equation, Falsifier, Gate, Harness, MutationScope, Name, Swap, Target
+from pv.contract.model import (
+    Binding,
+    Contract,
+    Edit,
+    Equation,
+    Falsifier,
+    Gate,
+    Harness,
+    MutationScope,
+    Name,
+    Swap,
+    Target,
+)
 from pv.results.outcome import Selection
 from pv.results.saved.changes import find_rewordings, find_smaller_measurements, find_weakenings
 from pv.results.trial import MutationScore, Trial, TrialStatus
@@ -44,7 +56,11 @@ CHANGES = [
     (with_claim(examples=50), "F", "fewer examples asked for: 50, was 100"),
     (with_claim(test=OTHER_TEST), "F", "tried by f.py::g, was falsifiers/falsify_tiny.py::falsify_double"),
     (with_claim(run="r"), "F", "tried by {0} on run r, was {0}".format("falsifiers/falsify_tiny.py::falsify_double")),
-    (replace(BASE, falsifiers=(CLAIM, falsifier("H", kills=(), test=OTHER_TEST)), harnesses=()), "H", "tried by f.py::g, was f.py::p"),
+    (
+        replace(BASE, falsifiers=(CLAIM, falsifier("H", kills=(), test=OTHER_TEST)), harnesses=()),
+        "H",
+        "tried by f.py::g, was f.py::p",
+    ),
     (replace(BASE, mutants=(BASE.mutants[0], SWAPPED)), "n", "mutant changed: f"),
     (replace(BASE, gate=Gate(mutants=frozenset({"m"}))), "n", "mutant no longer required by the gate"),
     (
@@ -235,6 +251,8 @@ def test_a_wider_tolerance_is_weaker() -> None:
     assert said(one, wider) == [("", "the absolute tolerance of e is 10, was 0")]
     assert said(one, tolerant()) == []
     # A report of an older version has the tolerances, but no definitions.
-    older = [[c.text for c in find_weakenings(verdict(old, definitions=None), verdict(ten))] for old in (one, tolerant())]
+    older = [
+        [c.text for c in find_weakenings(verdict(old, definitions=None), verdict(ten))] for old in (one, tolerant())
+    ]
     measured = "the tolerance of e is set to relative 10, it was measured"
     assert older == [["the relative tolerance of e is 10, was 1"], [measured]]
