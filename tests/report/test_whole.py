@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from pv.contract.finding import Finding, Location, Severity
-from pv.contract.model import Binding, Equation, Gate, Harness, Target
+from pv.contract.finding import Finding, Severity
+from pv.contract.model import Binding, Equation, Gate, Harness
 from pv.report import render
 from pv.results.outcome import Selection
 from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn
 from pv.results.steps import ObservedStep
 from pv.results.trial import PROOFS, Code, DeviceInfo, EquationMutants, MutationScore, Output, RunTrace, TrialStatus
-from pv.results.verdict import Report, Shard, Status, decide
+from pv.results.verdict import Report, Shard, decide
 from tests.report.handmade import FILE, MISSED, claim, ended, found, mutant
-from tests.results.handmade import contract, evidence, falsifier, recorded
+from tests.results.handmade import contract, evidence, recorded
 
 EXPECTED = Path(__file__).parent / "expected"
 ERRORS = tuple(
