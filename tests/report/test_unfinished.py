@@ -72,6 +72,8 @@ def test_json_and_the_verbose_text_have_every_contract(how: str) -> None:
     report = ended(how, PARTS)
     assert [each["id"] for each in json.loads(render(report, "json"))["contracts"]] == list(PARTS)
     assert len(rows(report, "text", verbose=True)) == 2 * len(PARTS) and "-v" in render(report, "text")
+    lost = [line.strip() for line in render(report, "text", verbose=True).splitlines() if line.startswith(" " * 12)]
+    assert "c-first: F on cpu, G on cpu" in lost and "c-first: F on cpu, G on cpu" not in render(report, "text")
     again = saved.parse(render(report, "json"), "report.json")
     assert rows(again, "text") == rows(report, "text")
 

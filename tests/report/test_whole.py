@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from pv.contract.finding import Finding, Severity
+from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Binding, Equation, Gate, Harness
 from pv.report import render
 from pv.results.outcome import Selection
 from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn
 from pv.results.steps import ObservedStep
 from pv.results.trial import PROOFS, Code, DeviceInfo, EquationMutants, MutationScore, Output, RunTrace, TrialStatus
-from pv.results.verdict import Report, Shard, decide
+from pv.results.verdict import ContractVerdict, Report, Shard, Status, decide
 from tests.report.handmade import FILE, MISSED, claim, ended, found, mutant
 from tests.results.handmade import contract, evidence, recorded
 
@@ -52,7 +52,7 @@ def validated() -> Report:
     boxes = tuple(Harness(id=id_, location=replace(at, line=40 + n), **box) for n, id_ in enumerate(ids))
     raised = {"counterexample": replace(found("e"), error="KeyError: 'x'", blob="", frames=("tiny.py:3 in double",))}
     refuted = replace(found("2 == 3"), call="double(1)", right="2 * n", code=(Code("tiny.py", 4, 4, "double"),))
-    under_way = replace(found(""), error="", arguments={"n": 7})
+    under_way = replace(found(""), error="", arguments={"n": 7}, exact=False, blob="", frames=("tiny.py:3 in double",))
     survivors = EquationMutants(killed=0, total=2, survivors=(MISSED,))
     held, killed = TrialStatus.HELD, TrialStatus.REFUTED
     trials = [
@@ -104,12 +104,16 @@ def validated() -> Report:
     )
     linted = contract(claim("F-LINTED", "linted", 1), location=FILE, id="linted")
     prose = contract(*(claim(id_, "prose", 1, test=None) for id_ in ("F-ONE", "F-TWO")), location=FILE, id="prose")
-    cuda = contract(claim("F-CUDA", "cuda", 1, devices=("cpu", "cuda")), location=FILE, id="recorded")
-    fine = evidence(ended("F-CUDA", held, valid=5, asked=5), recorded=(recorded(id_="F-CUDA"),))
+    both = {"devices": ("cpu", "cuda"), "kills": ()}
+    cuda = contract(*(claim(id_, "cuda", 1, **both) for id_ in ("F-CUDA", "F-STALE")), location=FILE, id="recorded")
+    kept = (recorded(id_="F-CUDA"), recorded(id_="F-STALE", changed=("tiny.py",)))
+    fine = evidence(*(ended(id_, held, valid=5, asked=5) for id_ in ("F-CUDA", "F-STALE")), recorded=kept)
+    absent = ContractVerdict(contract=contract(id="absent"), status=Status.UNDECIDED, results=(), absent="in no report")
     verdicts = (
         decide(given, known, Selection(devices=("cpu", "cuda"))),
         decide(linted, evidence(), Selection(), ERRORS),
         decide(prose, evidence(), Selection()),
+        absent,
         replace(decide(cuda, fine, Selection(mutants=False, examples=5)), subject="theirs:Loss"),
     )
     return Report(
@@ -143,7 +147,9 @@ def compared() -> BaseComparison:
 def observed() -> Report:
     """Return a report of a run of a script: a wrong claim, one that held, one that was not reached, and its steps."""
     names = ("TR-WRONG", "TR-HELD", "TR-UNREACHED")
-    claims = [replace(claim(id_, "run", 5, kills=()), test=None, options={"observed": id_}) for id_ in names]
+    place = Location(Path("lib/pv/suites/training_run/training-run.yaml"), 5, 3)
+    own: dict[str, Any] = {"test": None, "location": place}
+    claims = [replace(claim(id_, "run", 5, kills=()), options={"observed": id_}, **own) for id_ in names]
     code = (Code("train.py", 4, 4, "main"), Code("data.py", 2, 9, "load"))
     wrong = replace(found("seen"), error="the loss is 2.0", right="divide by 2", blob="", arguments={}, code=code)
     trials = [
@@ -166,6 +172,8 @@ BRIEF = ("F-REFUTED", "F-RAISED", "F-RAISED-TOO", "F-EQUATION", "F-SKIPPED", "F-
 
 
 def shown(name: str, form: str) -> str:
+    if form == "color":
+        return render(observed(), "text", width=44, color=True, verbose=True).replace("\x1b", "ESC")
     if name == "observed":
         return lines(render(observed(), form, width=300))
     report = validated()
@@ -185,6 +193,7 @@ def lines(text: str) -> str:
 
 
 CASES = [(name, form) for name in ("validated", "observed") for form in ("text", "markdown", "github", "html")]
+CASES += [("observed", "color"), ("observed", "junit")]
 
 
 @pytest.mark.parametrize(("name", "form"), CASES)
@@ -196,7 +205,7 @@ def test_less_is_shown_without_verbose() -> None:
     terse, verbose = (render(validated(), "text", width=300, verbose=flag).splitlines() for flag in (False, True))
     assert [line for line in terse if line not in verbose] == []
     assert [line.split(":")[0].strip() for line in verbose if line not in terse] == [
-        *("c 1.0.0", "linted 1.0.0", "prose 1.0.0", "recorded 1.0.0 on theirs"),
+        *("c 1.0.0", "linted 1.0.0", "prose 1.0.0", "absent 1.0.0", "recorded 1.0.0 on theirs"),
         *("PROVED     H-PROVED on cpu", "NOT CLAIMED F-UNCLAIMED on cpu", "note"),
     ]
 
