@@ -2,7 +2,7 @@
 
 import pytest
 
-from pv.contract.bounds import Bound, bound, box
+from pv.contract.bounds import Bound, bound, box, engines
 
 
 @pytest.mark.parametrize(
@@ -10,6 +10,7 @@ from pv.contract.bounds import Bound, bound, box
     [
         ("0..3", [0, 1, 2, 3]),
         ("2..4", [2, 3, 4]),
+        ("3..3", [3]),
         ("-2..3", [0, 1, -1, 2, -2, 3]),
         ("5..4", []),
         ("bool", [False, True]),
@@ -19,6 +20,7 @@ from pv.contract.bounds import Bound, bound, box
 def test_values_of_a_bound_start_nearest_to_zero_and_match_its_size(text: str, values: list[object]) -> None:
     assert list(bound(text).values()) == values
     assert bound(text).size == len(values)
+    assert bound(text).empty == (values == [])
     assert all(bound(text).contains(value) for value in values)
 
 
@@ -63,3 +65,13 @@ def test_a_precondition_compares_bounds_and_does_nothing_else(requires: str) -> 
     refused = r"unknown bound|unsupported syntax|unknown function|invalid condition|too long"
     with pytest.raises(ValueError, match=refused):
         box({"a": "0..9"}, requires)
+
+
+def test_a_small_box_is_enumerated_and_both_engines_run_if_asked() -> None:
+    small, large = (box({"n": text}, "") for text in ("0..9", f"0..{1 << 40}"))
+    assert [engines(asked, small) for asked in ("", "symbolic", "both")] == [
+        ("exhaustive",),
+        ("symbolic",),
+        ("exhaustive", "symbolic"),
+    ]
+    assert engines("", large) == ("symbolic",)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract, Waiver
 from pv.results.outcome import Selection
 from pv.results.saved.changes import (
@@ -24,6 +25,8 @@ from tests.support.projects import write
 
 BASE = contract(falsifier(), falsifier("G", kills=("n",)))
 WITHOUT = replace(BASE, falsifiers=BASE.falsifiers[:1])
+REFUSED = Finding(code="PV002", severity=Severity.REFUSAL, location=HERE, message="first")
+LINTED = replace(REFUSED, severity=Severity.ERROR, location=replace(HERE, path=Path("d.yaml")))
 DAY = date(2026, 11, 26)
 
 
@@ -58,6 +61,11 @@ def test_a_waiver_makes_its_weakening_a_note_until_its_last_day() -> None:
     }
     assert len(against(waiver(removed="H")).failing) == 1
     assert len(against(waiver(weaker="G")).failing) == 1
+    assert [change.name for change in against(waiver("2026-11-25", weaker="F")).failing] == ["G", "F"]
+    base = replace(report(BASE), findings=(REFUSED, replace(REFUSED, message="second"), LINTED))
+    assert compare(base, report(BASE), fail_on=FailOn.WEAKER, today=DAY).notes == (
+        "the base's contract.yaml is not compared: first",
+    )
 
 
 def test_fewer_examples_and_other_words_do_not_fail() -> None:

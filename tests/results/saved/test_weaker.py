@@ -73,6 +73,11 @@ CHANGES = [
         "H",
         f"proved over n 0..9; l list of int 0..9, at most 1, was n 0..9; {LIST}",
     ),
+    (
+        replace(BASE, harnesses=(replace(BOX, requires="n > 0"),)),
+        "H",
+        f"proved over n 0..9; {LIST}, where n > 0, was n 0..9; {LIST}",
+    ),
     (replace(BASE, mutants=BASE.mutants[:1]), "n", "mutant removed: f"),
     (replace(BASE, gate=Gate(falsifiers=frozenset())), "F", "no longer required by the gate"),
 ]
