@@ -44,7 +44,7 @@ harnesses:
 - {id: H, rule: r, if_fails: i, predicate: "t.py::h", bounds: {n: 0..9}, requires: n > 1, engine: both}
 runs:
 - {name: whole, callable: "t.py::run", arguments: {n: 9}, small: {n: 1}, limit: 3}
-- {name: script, command: [python, a.py], arguments: {n: 9, m: 2}, small: {n: 1}, environment: {A: b}, claims: [TR-GRAD-001]}
+- {name: script, command: [sh, a], arguments: {n: 9, m: 2}, small: {n: 1}, environment: {A: b}, claims: [TR-GRAD-001]}
 mutants:
 - {id: m, fault: f, edit: {function: "tiny:f", find: a, replace: b}, seen_in: real code}
 - {id: n, fault: f, swap: {object: "tiny:f", with: "faults:f"}}
@@ -77,7 +77,7 @@ def test_every_section_of_a_file_is_read(tmp_path: Path) -> None:
                   engine="both", location=at(path, 15))  # fmt: skip
     executable = {"domain": {"x": "real"}, "expression": "x", "tolerance": {"relative": 1, "why": "w"}}
     whole = {"callable": Binding("t.py", "run"), "limit_s": 3, "small": {"n": 1}}
-    script = {"command": ("python", "a.py"), "environment": {"A": "b"}, "small": {"n": 1, "m": 2}}
+    script = {"command": ("sh", "a"), "environment": {"A": "b"}, "small": {"n": 1, "m": 2}}
     not_claimed = NotClaimed(falsifiers=("F",), why="w", reference="r", places=(at(path, 24, 90),))
     expected = Contract(
         id="c", version="1.0.0", description="d", location=at(path, 1, 1), strict=True, references=("r",),
@@ -90,7 +90,7 @@ def test_every_section_of_a_file_is_read(tmp_path: Path) -> None:
         runs=(
             Run(name="whole", location=at(path, 17), arguments={"n": 9}, **whole),
             Run(name="script", location=at(path, 18), arguments={"n": 9, "m": 2}, **script,
-                claims=(Name(text="TR-GRAD-001", location=at(path, 18, 113)),)),
+                claims=(Name(text="TR-GRAD-001", location=at(path, 18, 106)),)),
         ),
         mutants=(
             Mutant(id="m", fault="f", change=edit, seen_in="real code", location=at(path, 20)),
@@ -103,7 +103,8 @@ def test_every_section_of_a_file_is_read(tmp_path: Path) -> None:
                          not_claimed=(not_claimed,), location=at(path, 24)),
         ),
         mutation_scope=MutationScope(
-            modules=(Name(text="tiny", location=at(path, 25, 28)), Name(text="pkg.__init__", location=at(path, 25, 34))),
+            modules=(Name(text="tiny", location=at(path, 25, 28)),
+                     Name(text="pkg.__init__", location=at(path, 25, 34))),
             judges=(Name(text="base", location=at(path, 25, 58)),),
         ),
         gate=Gate(id="G-1", name="g", falsifiers=frozenset("F"), fresh=frozenset({"cuda"}), mutation_score=0.9,

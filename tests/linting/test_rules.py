@@ -25,6 +25,14 @@ def test_claim_on_two_devices_needs_the_parameter_device(tmp_path: Path) -> None
     assert findings(tmp_path, "def attack(subject, device): assert True\n", contract) == []
 
 
+def test_fresh_cuda_evidence_needs_one_claim_on_cuda(tmp_path: Path) -> None:
+    gate = "qa_gate: {id: G, name: g, require: {cuda: fresh}}\n"
+    second = CLAIM.replace("id: F", "id: G").replace('attack"', 'both", devices: [cpu, cuda]')
+    code = "def attack(subject): assert True\ndef both(subject, device): assert True\n"
+    assert findings(tmp_path, code, f"{CONTRACT}{second}\n{gate}") == []
+    assert [code for code, _ in findings(tmp_path, code, CONTRACT + gate)] == ["PV151"]
+
+
 def findings_of_subjects(folder: Path, subjects: str) -> list[tuple[str, str]]:
     contract = folder / "c.yaml"
     contract.write_text(f"{(BAD / 'good.yaml').read_text()}subjects:\n{subjects}")
