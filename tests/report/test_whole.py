@@ -12,7 +12,8 @@ import pytest
 
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Binding, Equation, Gate, Harness
-from pv.report import render
+from pv.report import matrix, render
+from pv.results.comparison import Column, Comparison
 from pv.results.outcome import Selection
 from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn
 from pv.results.steps import ObservedStep
@@ -162,10 +163,33 @@ def observed() -> Report:
     known = {"examples": 8, "scored": 6.0, "loss": 0.5, "weight": 1.0, "lowest_weight": 0.125, "highest_weight": 0.25}
     known |= {"norm": 1.5, "rate": 0.001, "limit": 1.0, "scale": 1024.0}
     steps = [ObservedStep(**{**unknown, **first, **known}), ObservedStep(**{**unknown, **first, "step": 2})]
+    steps += [replace(steps[0], step=3, loss=0.25), replace(steps[0], step=5, loss=0.125, norm=None)]
     verdict = decide(contract(*claims, mutants=(), id="training-run"), evidence(*trials), Selection())
     verdict = replace(verdict, repeat=("pv check", "-- python train.py"))
     steps.append(replace(steps[0], optimizer=2, lowest_weight=0.25))
-    return Report(contracts=(verdict,), steps=tuple(steps), closing="1 wrong of 3 claims", hypothesis="6.0", python="3")
+    versions = {"version": "0.1.0", "python": "3.11.7", "hypothesis": "6.0"}
+    return Report(contracts=(verdict,), steps=tuple(steps), closing="1 wrong of 3 claims", **versions)
+
+
+def several() -> Comparison:
+    """Return a comparison of a contract on five subjects."""
+    ends = {
+        "own": (TrialStatus.HELD, TrialStatus.HELD),
+        "wrong": (TrialStatus.REFUTED, TrialStatus.ERROR),
+        "modest": (TrialStatus.HELD, TrialStatus.NOT_CLAIMED),
+        "untried": (TrialStatus.SKIPPED, TrialStatus.SKIPPED),
+    }
+    given = contract(*(claim(id_, "stated", 5, kills=()) for id_ in ("F-FIRST", "F-SECOND")), location=FILE)
+    columns = []
+    for name, statuses in ends.items():
+        trials = [ended(f.id, status, detail="why") for f, status in zip(given.falsifiers, statuses, strict=True)]
+        trials = [replace(t, counterexample=found("2 == 3")) if t.status is TrialStatus.REFUTED else t for t in trials]
+        verdict = decide(given, evidence(*trials), Selection(mutants=False))
+        verdict = replace(verdict, repeat=("pv validate", f"--subject c={name}"))
+        report = replace(validated(), contracts=(verdict,), findings=())
+        columns.append(Column(name=name, target=f"{name}s:Loss", own=name == "own", package="p 1.0", report=report))
+    columns.append(Column(name="gone", target="gone", package="p", missing="p is not installed"))
+    return Comparison(contract=given, columns=tuple(columns))
 
 
 BRIEF = ("F-REFUTED", "F-RAISED", "F-RAISED-TOO", "F-EQUATION", "F-SKIPPED", "F-WAIVED", "H-PROVED")
@@ -174,6 +198,8 @@ BRIEF = ("F-REFUTED", "F-RAISED", "F-RAISED-TOO", "F-EQUATION", "F-SKIPPED", "F-
 def shown(name: str, form: str) -> str:
     if form == "color":
         return render(observed(), "text", width=44, color=True, verbose=True).replace("\x1b", "ESC")
+    if name == "compared":
+        return matrix.render(several(), form, width=60)
     if name == "observed":
         return lines(render(observed(), form, width=300))
     report = validated()
@@ -193,7 +219,8 @@ def lines(text: str) -> str:
 
 
 CASES = [(name, form) for name in ("validated", "observed") for form in ("text", "markdown", "github", "html")]
-CASES += [("observed", "color"), ("observed", "junit")]
+CASES += [("observed", "color"), ("observed", "junit"), ("observed", "sarif")]
+CASES += [("compared", "text"), ("compared", "markdown")]
 
 
 @pytest.mark.parametrize(("name", "form"), CASES)
