@@ -77,6 +77,7 @@ def test_a_falsifier_is_judged_by_its_mutants(mutant: Trial, expected: tuple[Sta
         ),
         (1, (judged(TrialStatus.ERROR, detail="d"),), (*BROKEN, "none of 1 generated mutants could be judged: d")),
         (2, (judged(TrialStatus.HELD),), (*UNDECIDED, "no generated mutant was judged")),
+        (0, (), (*VACUOUS, "it kills no mutant: the code it reaches has nothing to mutate; declare one")),
     ],
 )
 def test_a_falsifier_without_kills_is_judged_by_generated_mutants(
@@ -208,6 +209,8 @@ def test_an_attack_whose_equation_has_no_mutant_needs_an_automatic_one(killed: i
     """One that kills one of several needs no other."""
     (verdict,) = of_equation(None if killed is None else EquationMutants(killed=killed, total=3 * killed)).contracts
     assert said(verdict) == (SURVIVED if killed else (*UNDECIDED, "no generated mutant was judged"))
+    (verdict,) = of_equation(EquationMutants(killed=0, total=1)).contracts
+    assert said(verdict) == (*VACUOUS, "it kills none of 1 mutants of its equation")
 
 
 CUDA = falsifier(devices=("cpu", "cuda"))

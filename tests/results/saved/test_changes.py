@@ -74,7 +74,10 @@ def test_a_removed_contract_is_weaker_and_one_that_was_not_selected_is_no_change
     (change,) = find_differences(base, report(GOOD, project=("c",)))
     assert (change.kind, change.contract, change.text) == (ChangeKind.WEAKER, "d", "contract removed, with 1 claims")
     assert find_differences(base, report(GOOD, project=("c", "d"))) == ()
-    assert find_differences(report(replace(GOOD, results=(), absent="in none of the reports")), report(GOOD)) == ()
+    lost = replace(GOOD, contract=contract(), results=(), status=Status.UNDECIDED, absent="in none of the reports")
+    assert [change.kind for change in find_differences(report(lost), report(GOOD))] == [ChangeKind.ADDED]
+    (change,) = find_differences(report(GOOD), report(lost))
+    assert (change.kind, change.text) == (ChangeKind.UNDECIDED, "in none of the reports")
 
 
 def test_a_verdict_that_changed_without_a_result_is_listed_with_its_reason() -> None:

@@ -3,10 +3,11 @@
 import subprocess
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 from pv.contract.finding import Finding, Severity
-from pv.contract.model import Contract, Waiver
+from pv.contract.model import Contract, Target, Waiver
 from pv.results.outcome import Selection
 from pv.results.saved.changes import (
     BaseComparison,
@@ -76,6 +77,15 @@ def test_fewer_examples_and_other_words_do_not_fail() -> None:
     assert compared.failing == ()
     reworded = replace(BASE, falsifiers=tuple(replace(claim, rule="said anew") for claim in BASE.falsifiers))
     assert {change.kind for change in against(reworded).changes} == {ChangeKind.REWORDED}
+
+
+def test_a_renaming_of_code_that_is_gone_is_only_reworded() -> None:
+    moved = replace(BASE.mutants[0].change, function=Target("tiny", "twice"))
+    now = report(replace(BASE, mutants=(replace(BASE.mutants[0], change=moved), *BASE.mutants[1:])))
+    for gone, kind, end in (("double", ChangeKind.REWORDED, "; tiny:double renamed"), ("twice", ChangeKind.WEAKER, "")):
+        is_gone = partial(Target.__eq__, Target("tiny", gone))
+        compared = compare(report(BASE), now, fail_on=FailOn.WEAKER, today=DAY, is_gone=is_gone)
+        assert [(change.kind, change.text) for change in compared.changes] == [(kind, f"mutant changed: f{end}")]
 
 
 def test_a_contract_that_is_gone_is_waived_by_any_other() -> None:

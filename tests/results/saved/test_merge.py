@@ -88,6 +88,7 @@ def test_a_failure_in_one_report_is_not_hidden_by_a_pass_in_another() -> None:
         ({"commit": "aaaa+", "edits": "12"}, {"commit": "aaaa+"}, ""),
         ({"commit": "aaaa"}, {"commit": "aaaa+"}, DIFFERENT),
         ({"commit": "aaaa"}, {"commit": "aaaa+", "edits": "12"}, DIFFERENT),
+        ({"commit": "aaaa+", "edits": "13"}, {"commit": "aaaa+", "edits": "12"}, DIFFERENT),
         ({"commit": ""}, {"commit": "aaaa+", "edits": "12"}, ""),
         ({"files": {"a.py": "1", "b.py": "1"}}, {"files": {"a.py": "1", "c.py": "2"}}, ""),
         ({"files": {"a.py": "1"}}, {"files": {"a.py": "2"}}, "one.json and other.json are of different files: a.py"),
@@ -154,7 +155,7 @@ def test_the_whole_contract_has_what_any_of_its_parts_has() -> None:
     parts[1] = replace(parts[1], score=score, findings=(finding,), unclaimed=("cuda",))
     for whole in map(merge_verdicts, itertools.permutations(parts)):
         assert (whole.score, whole.findings, whole.unclaimed) == (score, (finding,), ("cuda", "mps"))
-        assert (whole.partial, whole.status) == (False, Status.FAIL)
+        assert (whole.partial, whole.status, whole.untried) == (False, Status.FAIL, 1)
 
 
 def test_different_versions_of_a_contract_are_refused_by_name() -> None:

@@ -96,6 +96,9 @@ def test_a_changed_definition_is_weaker_unless_a_report_does_not_hold_it() -> No
     moved = replace(BASE, subject=Target("worse"))
     assert said(replace(BASE, subject=Target("tiny")), moved) == [("", "subject changed: 'worse', was 'tiny'")]
     assert list(find_weakenings(verdict(BASE, definitions=None), verdict(moved))) == []
+    places = [{"subject": replace(HERE, line=line)} for line in (7, 8)]
+    old, new = (replace(BASE, subject=Target(name), places=at) for name, at in zip("ab", places, strict=True))
+    assert [change.place for change in find_weakenings(verdict(old), verdict(new))] == ["contract.yaml:8"]
     (removed,) = find_weakenings(verdict(tolerant(relative=1)), verdict(replace(tolerant(), equations=())))
     assert (removed.name, removed.text, removed.place) == ("e", "equation e removed", "contract.yaml:3 in the base")
 
@@ -150,7 +153,13 @@ def test_a_renamed_function_is_named_while_its_mutants_are_killed() -> None:
     killed = (*HELD, judged(mutant="n"))
     assert renamed(old, new, *killed) == {"tiny:f"} and renamed(BASE, moved, *killed) == {"tiny:double"}
     assert renamed(old, new, *HELD) == {"tiny:f", ""}
-    assert renamed(old, edited(find="g(y)", replace="x"), *killed) == {""}
+    for words in ({"find": "g(y)", "replace": "x"}, {"find": "g(y)", "replace": "y"}):
+        assert renamed(old, edited(**words), *killed) == {""}
+    swap, moved, other = (
+        replace(BASE, mutants=(replace(BASE.mutants[0], change=Swap(object=Target(name), replacement=Target(wrong))),))
+        for name, wrong in (("tiny", "faults"), ("small", "faults"), ("small", "others"))
+    )
+    assert (renamed(swap, moved, *killed), renamed(swap, other, *killed)) == ({"tiny"}, {""})
 
 
 BOTH = (replace(CLAIM, subject=None), falsifier("G"))
@@ -197,6 +206,7 @@ def test_another_function_of_an_equation_is_a_renaming_if_its_arguments_stay(
     old, new = (
         contract(
             claim,
+            falsifier("G"),
             subject=Target("tiny", "Rate"),
             equations=(Equation(name="e", location=HERE, executable={"implemented_by": call}),),
         )
