@@ -55,6 +55,7 @@ CHANGES = [
     (without(requires="a > 1"), "requires of equation scaled changed: 'a > 1', was 'a > 0'"),
     (without(expression="x" * 200), f"expression of equation scaled changed: {'x' * 117 + '...'!r}, was 'x * a'"),
     (replace(BASE, subjects=(WORSE,)), "target of subject peer changed: 'worse', was 'peers:tiny'"),
+    (replace(BASE, runs=(replace(RUN, small={"n": 1}),)), "small of run whole changed: 'n 1', was none"),
     (replace(BASE, runs=(SHORT,)), "arguments of run whole changed: 'steps 1', was 'steps 5'"),
 ]
 

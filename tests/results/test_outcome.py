@@ -77,6 +77,11 @@ def test_a_falsifier_is_judged_by_its_mutants(mutant: Trial, expected: tuple[Sta
         ),
         (1, (judged(TrialStatus.ERROR, detail="d"),), (*BROKEN, "none of 1 generated mutants could be judged: d")),
         (2, (judged(TrialStatus.HELD),), (*UNDECIDED, "no generated mutant was judged")),
+        (
+            2,
+            (judged(TrialStatus.HELD), judged(TrialStatus.ERROR, mutant="n")),
+            (*VACUOUS, "it kills no mutant: 2 generated ones in the code it reaches survived"),
+        ),
         (0, (), (*VACUOUS, "it kills no mutant: the code it reaches has nothing to mutate; declare one")),
     ],
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pv.engines.engine import Depends
 from pv.engines.trial import Counterexample, Output, Reads, Trial, TrialStatus
 from pv.results.reuse import opened_files
 from pv.results.reuse.cache import FILE, MAX_STATES, ResultCache
@@ -155,6 +156,17 @@ def test_a_result_is_found_while_what_its_worker_used_is_the_same(
     assert lookup(begin()) == FOUND
     write(folder, {name: text})
     assert (lookup(begin()) == FOUND) == is_found
+
+
+@pytest.mark.parametrize("depends_on", Depends)
+def test_an_engine_that_depends_on_whole_modules_is_asked_again_after_a_change_of_any_function(
+    folder: Path, begin: Begin, depends_on: Depends
+) -> None:
+    with closing(begin()) as first:
+        source = Source(trials=(replace(FOUND, reads=READS),), depends_on=depends_on)
+        first.store(first.key(TASK), "F", FOUND, source)
+    write(folder, {"code.py": CODE.replace("return 2", "return 3")})
+    assert (lookup(begin()) is None) == (depends_on is Depends.MODULES)
 
 
 def test_result_that_is_not_accepted_is_not_found(begin: Begin) -> None:

@@ -235,6 +235,11 @@ def test_required_device_that_is_untried_is_undecided(gate: Gate, devices: tuple
     assert whole.status is (Status.UNDECIDED if missing else Status.PASS)
 
 
+def test_a_claim_that_the_subject_does_not_make_is_missing_on_no_device() -> None:
+    part = verdict(not_claimed={"F": "why"}, devices=("cpu",), gate=Gate(fresh=frozenset({"cuda"})))
+    assert [(r.device, r.outcome) for r in with_missing_claims(part, "lost").results] == [("cpu", Outcome.NOT_CLAIMED)]
+
+
 def test_a_claim_on_fewer_examples_is_undecided_unless_another_report_tried_all() -> None:
     few, all_ = verdict(trial(asked=5), judged(), examples=5), verdict(trial(asked=100), judged())
     whole = with_missing_claims(few, "lost")

@@ -99,6 +99,9 @@ def test_a_changed_definition_is_weaker_unless_a_report_does_not_hold_it() -> No
     places = [{"subject": replace(HERE, line=line)} for line in (7, 8)]
     old, new = (replace(BASE, subject=Target(name), places=at) for name, at in zip("ab", places, strict=True))
     assert [change.place for change in find_weakenings(verdict(old), verdict(new))] == ["contract.yaml:8"]
+    equations = [Equation(name="e", location=HERE, executable={"expression": text}) for text in "ab"]
+    (changed,) = find_weakenings(*(verdict(replace(BASE, equations=(equation,))) for equation in equations))
+    assert (changed.name, changed.removed, changed.place) == ("e", False, "contract.yaml:3")
     (removed,) = find_weakenings(verdict(tolerant(relative=1)), verdict(replace(tolerant(), equations=())))
     assert (removed.name, removed.text, removed.place) == ("e", "equation e removed", "contract.yaml:3 in the base")
 
