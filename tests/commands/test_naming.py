@@ -9,6 +9,7 @@ import pv
 from pv.commands.explain import why
 from pv.commands.naming import resolve_names
 from pv.commands.plan import Request, check, plan_validation
+from pv.contract.finding import Severity
 from pv.errors import UsageError
 from pv.results.outcome import Selection
 from pv.results.verdict import Shard
@@ -175,3 +176,29 @@ def test_the_options_of_a_request_reach_every_selection(folder: Path) -> None:
     assert plan.selections == {"counting": expected}
     plan = plan_validation(find_project(folder), Request(only=["C-LIMIT"], replay="{}"))
     assert plan.selections == {"counting": Selection(falsifiers=frozenset({"C-LIMIT"}), mutants=False, replay=True)}
+
+
+def test_a_faulty_file_fails_only_a_request_that_includes_it(folder: Path) -> None:
+    def planned(**request: Any) -> tuple[list[str], list[bool], tuple[str, ...]]:
+        plan = plan_validation(find_project(folder), Request(**request))
+        codes = [finding.code for finding in plan.findings if finding.severity is not Severity.NOTICE]
+        return codes, [plan.runnable(contract) for contract in plan.contracts], plan.unmatched
+
+    assert planned() == (["PV110"], [True, False], ())  # the predicate of `second` does not exist
+    assert planned(contracts=["counting"]) == ([], [True], ())
+    (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
+    assert planned(contracts=["counting"]) == (["PV014"], [True], ())
+    assert planned(contracts=["broken"]) == (["PV014"], [], ())
+    assert planned(paths=["contracts/counting.yaml"]) == ([], [True], ())
+
+
+def test_claims_that_a_requested_subject_does_not_make_are_known(project: Project) -> None:
+    root = find_project(project("compared"))
+    reason = "it raises StatisticsError (docs.python.org, statistics.fmean)"
+    for subject, not_claimed in {"modest": {"M-NOTHING": reason}, "defective": {}}.items():
+        plan = plan_validation(root, Request(subjects={"mean": subject}))
+        assert plan.selections["mean"].not_claimed == not_claimed
+        assert str(plan.subjects["mean"]) == f"peers.{subject}"
+    assert plan_validation(root, Request()).subjects == {}
+    with pytest.raises(UsageError, match=r"subject modets: .*; did you mean 'modest'\?"):
+        plan_validation(root, Request(subjects={"mean": "modets"}))
