@@ -94,3 +94,55 @@ def test_function_that_could_not_be_called_or_checks_nothing_has_a_finding(tmp_p
 @pytest.mark.parametrize("test", FUNCTIONS["right"])
 def test_function_that_can_be_called_and_may_fail_has_no_finding(tmp_path: Path, test: str) -> None:
     assert findings(tmp_path, test) == []
+
+
+MANY = """\
+subject: tiny
+obligations: [{id: USED, statement: s}, {id: LEFT, statement: s}, {id: ALSO, statement: s}]
+falsifiers:
+- {id: F, obligation: USED, rule: r, prediction: p, if_fails: f, test: "t.py::attack", kills: [m, mm, nn]}
+- {id: G, obligation: USD, rule: r, prediction: p, if_fails: f, test: "t.py::attack", run: whol, kills: [n]}
+- {id: I, rule: r, prediction: p, if_fails: f, equation: ee}
+- {id: J, rule: r, prediction: p, if_fails: f, test: "t.py::predicate", run: large}
+- {id: F, rule: r, prediction: p, if_fails: f, test: "t.py::attack", kills: [m]}
+runs:
+- {name: whole, callable: "t.py::run", small: {}}
+- {name: large, callable: "t.py::run"}
+equations: {e: {domain: {x: real}, expression: x, implemented_by: double(x)}}
+mutants:
+- {id: m, fault: f, edit: {function: "tiny:double", find: "2", replace: "3"}}
+- {id: n, fault: f, edit: {function: "tiny:double", find: "2", replace: "4"}}
+- {id: o, fault: f, edit: {function: "tiny:double", find: "2", replace: "5"}}
+- {id: G, fault: f, edit: {function: "tiny:double", find: "2", replace: "6"}}
+qa_gate: {id: Q, name: g, require: {falsifiers: [F, X, A], mutants: [m, q], harnesses: [H]}}
+"""
+
+PROBLEMS = """\
+10:3 PV101 duplicate id 'F' (first defined at line 6); rename one
+12:3 PV144 no falsifier reads the run 'whole'; give a falsifier `run: whole`
+13:3 PV145 the run 'large' has no `small` arguments; mutants are run with these
+14:13 PV185 no falsifier checks the equation 'e'; add a falsifier with `equation: e` and no `test`
+18:3 PV131 no falsifier claims to kill 'o'; list it in the `kills` of one
+19:3 PV101 duplicate id 'G' (first defined at line 7); rename one
+19:3 PV131 no falsifier claims to kill 'G'; list it in the `kills` of one
+20:10 PV150 unknown falsifier 'A' in the gate; known: F, F, G, I, J
+20:10 PV150 unknown falsifier 'X' in the gate; known: F, F, G, I, J
+20:10 PV150 unknown harness 'H' in the gate; none is declared
+20:10 PV150 unknown mutant 'q' in the gate; known: G, m, n, o
+4:41 PV141 no falsifier checks the obligation 'LEFT'; give a falsifier `obligation: LEFT`
+4:67 PV141 no falsifier checks the obligation 'ALSO'; give a falsifier `obligation: ALSO`
+6:103 PV130 F: unknown mutant 'nn'; did you mean 'n'?
+6:99 PV130 F: unknown mutant 'mm'; did you mean 'm'?
+7:23 PV140 G: unknown obligation 'USD'; did you mean 'USED'?
+7:71 PV112 G: t.py::attack accepts subject; add the parameter `run`
+7:92 PV143 G: unknown run 'whol'; did you mean 'whole'?
+8:58 PV142 I: unknown equation 'ee'; did you mean 'e'?
+"""
+
+
+def test_every_problem_of_a_contract_is_listed_at_its_place(tmp_path: Path) -> None:
+    code = "def double(number):\n    return 2 * number\n"
+    test = "def attack(subject): assert subject\ndef predicate(run): assert run\ndef run(subject, device, directory, trace): ...\n"
+    found = linted(tmp_path, {"tiny.py": code, "t.py": test, "c.yaml": HEAD + MANY})
+    shown = [f"{f.location.line}:{f.location.column} {f.code} {f.message}; {f.hint}" for f in found]
+    assert sorted(shown) == PROBLEMS.splitlines()
