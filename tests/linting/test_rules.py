@@ -142,7 +142,8 @@ PROBLEMS = """\
 
 def test_every_problem_of_a_contract_is_listed_at_its_place(tmp_path: Path) -> None:
     code = "def double(number):\n    return 2 * number\n"
-    test = "def attack(subject): assert subject\ndef predicate(run): assert run\ndef run(subject, device, directory, trace): ...\n"
+    test = "def attack(subject): assert subject\ndef predicate(run): assert run\n"
+    test += "def run(subject, device, directory, trace): ...\n"
     found = linted(tmp_path, {"tiny.py": code, "t.py": test, "c.yaml": HEAD + MANY})
     shown = [f"{f.location.line}:{f.location.column} {f.code} {f.message}; {f.hint}" for f in found]
     assert sorted(shown) == PROBLEMS.splitlines()
