@@ -111,6 +111,11 @@ def test_every_section_of_a_file_is_read(tmp_path: Path) -> None:
                   devices=("cpu",), location=at(path, 26, 10)),
         waivers=(Waiver(owner="ann", reason="why", expires="2026-11-26", weaker="F", location=at(path, 27, 11)),),
     )  # fmt: skip
+    functions = ("tiny:f", "tiny.sub:f", "pkg:f", "pkg.sub:f", "tinyish:f")
+    assert [read.mutation_scope.holds(function) for function in functions] == [True, True, True, False, False]
+    judge = replace(read, id="base")
+    assert replace(read, known={"base": judge}).judges == (judge,)
+    assert replace(read, known={"c": read}).judges == replace(judge, known={"base": judge}).judges == ()
     observed, *own = read.falsifiers
     assert (observed.id, observed.run, observed.options["observed"]) == (
         "c.script.TR-GRAD-001",

@@ -1,5 +1,6 @@
 """The plan of a validation, without workers: which attempts follow from which results, and what is kept of them."""
 
+import json
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -11,11 +12,14 @@ import pytest
 from pv.contract.finding import Location
 from pv.contract.load import load
 from pv.contract.model import Contract, Target
+from pv.engines.trial import Reads
 from pv.execution.attempt import Attempt, Attempts
-from pv.execution.consumers import Progress
+from pv.execution.consumers import EvidenceWriter, Journal, Progress
 from pv.execution.plan import Cancelled, Finished, Queued, Result, Started
-from pv.execution.validation import Validation
+from pv.execution.validation import Validation, supports
+from pv.results import store
 from pv.results.outcome import Selection
+from pv.results.reuse.dependencies import Source
 from pv.results.trial import STOPPED, DeviceInfo, Trial, TrialStatus
 from pv.source.project import find_project
 from tests.results.handmade import FOUND, trial
@@ -204,3 +208,57 @@ def test_a_claim_on_a_run_has_the_coverage_times_and_files_of_the_run(folder: Pa
     both = replace(read, seconds=3.0, cpu_s=2.0, files=frozenset("ab"), reached=frozenset("r"))
     assert Finished(attempt, read, run=run).combined_trial == both
     assert Finished(attempt, read).combined_trial == read
+
+
+class Kept:
+    """A cache that lists what is stored in it: the name, and since when opened files count."""
+
+    def __init__(self) -> None:
+        self.stored: list[tuple[str, int]] = []
+        self.outcomes: list[tuple[str, bool]] = []
+
+    def end(self, _: object) -> int:
+        return 5
+
+    def key(self, _: object) -> str:
+        return ""
+
+    def store(self, _: str, name: str, kept: Trial, source: Source, since: int) -> None:
+        assert kept.reads is None and source.trials
+        self.stored.append((name, since))
+
+    def record_outcome(self, claim: str, *, failed: bool) -> None:
+        self.outcomes.append((claim, failed))
+
+
+def test_a_trial_is_kept_under_its_name_if_it_was_measured_on_the_clean_code(folder: Path, contract: Contract) -> None:
+    cache, attempts = Kept(), Attempts(find_project(folder))
+    journal = Journal(cache, supports)  # type: ignore[arg-type]
+    limit, run = contract.claims[0], contract.claims[3]
+    clean, reading = attempts.clean(contract, limit), attempts.clean(contract, run)
+    mutated = attempts.mutated(contract, limit, contract.mutant("limit-ignored"))
+    held, refuted = trial(reads=Reads()), trial(TrialStatus.REFUTED, reads=Reads())
+    for attempt, kept, measured_run in (
+        *((clean, held, None), (reading, held, held), (mutated, refuted, None)),
+        *((clean, refuted, None), (mutated, held, None)),  # these do not support the claim
+        *((reading.run, held, None), (attempts.clean(contract, contract.claims[1], "cuda"), held, None)),
+    ):
+        journal(Finished(attempt, kept, run=measured_run))
+    journal(Finished(clean, held, reused=True))
+    assert cache.stored == [("C-LIMIT", 5), ("C-RUN", 0), ("", 5)]
+    for attempt in (clean, mutated, reading.run):
+        journal(Result(attempt, held, failed=attempt is clean))
+    assert cache.outcomes == [("C-LIMIT", True)]
+
+
+def test_results_of_other_devices_are_written_as_evidence(folder: Path, contract: Contract) -> None:
+    project, attempts = find_project(folder), Attempts(find_project(folder))
+    write, claim = EvidenceWriter(project, BOTH), contract.claims[1]
+    path = store.record_path(project, contract, "cuda")
+    write(Result(attempts.clean(contract, claim), trial(id_=claim.id), failed=False))
+    write(Finished(attempts.clean(contract, claim, "cuda"), trial(id_=claim.id, device="cuda")))
+    assert not project.evidence.exists()
+    write(Result(attempts.clean(contract, claim, "cuda"), trial(id_=claim.id, device="cuda"), failed=False))
+    assert [file.name for file in project.evidence.iterdir()] == [path.name]
+    content = json.loads(path.read_text())
+    assert (content["hardware"], [result["falsifier"] for result in content["results"]]) == ("NVIDIA H200", [claim.id])
