@@ -9,9 +9,10 @@ import pytest
 
 from pv.commands.counterexamples import locate_code, write_replays
 from pv.contract.load import load
+from pv.contract.model import Equation
 from pv.results.trial import Counterexample, TrialStatus
 from pv.source.project import find_project
-from tests.results.handmade import FOUND, evidence, trial
+from tests.results.handmade import FOUND, HERE, evidence, falsifier, trial
 from tests.support.projects import Project
 
 REACHED = frozenset({"counting:count", "counting:total", "counting:total@9", "counting:gone"})
@@ -40,6 +41,10 @@ def test_the_line_that_raised_comes_first_then_the_functions_that_the_test_calls
     spans = located[claim, "cpu"].counterexample.code
     assert [(span.path, span.line, span.end, span.name) for span in spans] == code
     assert located["C-WHOLE", "cpu"] == trial(id_="C-WHOLE")
+    equation = Equation(name="e", location=HERE, executable={"implemented_by": "total(n, 2)"})
+    of_equation = replace(contract, falsifiers=(falsifier(claim, test=None, equation="e"),), equations=(equation,))
+    again = locate_code(find_project(folder), of_equation, evidence(replace(found, counterexample=FOUND))).trials
+    assert [span.name for span in again[claim, "cpu"].counterexample.code] == ["total", "count"]
 
 
 LONG = Counterexample(arguments={"n": "x" * 100_000}, exact=True, error="")

@@ -68,6 +68,12 @@ def test_the_tasks_are_those_of_the_request_in_their_order(project: Project) -> 
     assert [str(task) for task in without.tasks["counting"]] == ["C-LIMIT on cpu"]
 
 
+def test_no_task_of_a_contract_with_an_error_is_built(project: Project) -> None:
+    edit(project("small") / "contracts/counting.yaml", "::falsify_limit", "::falsify_limits")
+    result = dry_run()
+    assert (result.exit_code, result.tasks, [f.code for f in result.findings]) == (1, {}, ["PV111"])
+
+
 def test_a_claim_that_the_subject_does_not_make_is_no_task(project: Project) -> None:
     project("compared")
     result = dry_run(subjects={"mean": "modest"})

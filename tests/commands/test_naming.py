@@ -188,6 +188,7 @@ def test_a_faulty_file_fails_only_a_request_that_includes_it(folder: Path) -> No
     assert planned(contracts=["counting"]) == ([], [True], ())
     (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
     assert planned(contracts=["counting"]) == (["PV014"], [True], ())
+    assert planned(only=["C-LIMIT", "X"]) == (["PV014"], [True], ("--only X",))
     assert planned(contracts=["broken"]) == (["PV014"], [], ())
     assert planned(paths=["contracts/counting.yaml"]) == ([], [True], ())
 

@@ -51,7 +51,7 @@ proof_obligations:
 - {statement: s, requires: P, applies_to: all}
 - {property: q, lean: {status: not-applicable}}
 falsification_tests:
-- {name: r, expected: e, fails_if: i}
+- {name: " r ", expected: " e ", fails_if: " i "}
 - {id: T, rule: r}
 kani_harnesses:
 - {property: p, obligation: softmax}
