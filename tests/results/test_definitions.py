@@ -89,6 +89,8 @@ def test_texts_that_the_code_gets_are_compared_with_their_layout() -> None:
 
 def test_changed_subject_and_keys_are_reported_with_the_claim() -> None:
     elsewhere = replace(BASE, falsifiers=(falsifier(subject=Target("worse"), options={"depth": 2}),))
+    least = (replace(BASE, falsifiers=(falsifier(options={"least": number}),)) for number in (1, float("nan")))
+    assert said(*least) == [("F", "least changed: 'nan', was '1'")]
     assert said(BASE, elsewhere) == [("F", "subject changed: 'worse', was none"), ("F", "depth changed: '2', was none")]
 
 

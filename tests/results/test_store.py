@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from pv.contract.check import schema
 from pv.contract.load import load
-from pv.contract.model import Binding, Contract, Harness, Run, Target
+from pv.contract.model import Binding, Contract, Equation, Harness, Run, Target
 from pv.results import store
 from pv.results.trial import DeviceInfo
 from pv.results.worktree import commit_of, edits
@@ -108,7 +108,11 @@ def test_every_key_that_decides_a_result_makes_a_record_stale() -> None:
     clauses = [store.clause(handmade(CLAIM, runs=(run,)), CLAIM, Target("tiny")) for run in runs]
     clauses += [store.clause(handmade(claim, runs=(RUN,)), claim, Target("tiny")) for claim in (*claims[1:], *boxes)]
     clauses.append(store.clause(handmade(CLAIM, runs=(RUN,)), CLAIM, Target("other")))
-    assert len({*clauses}) == len(clauses) == 16
+    computed = falsifier(test=None, equation="e")
+    for text in ("x", "2 * x"):
+        equation = Equation(name="e", location=HERE, executable={"expression": text})
+        clauses.append(store.clause(handmade(computed, equations=(equation,)), computed, Target("tiny")))
+    assert len({*clauses}) == len(clauses) == 18
 
 
 def test_a_record_that_names_a_report_of_pv_is_not_stale_because_of_it() -> None:

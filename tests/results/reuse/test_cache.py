@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -109,9 +110,9 @@ def test_state_of_a_report_that_is_used_again_stays(folder: Path, begin: Begin) 
 STEPPED = replace(
     READS,
     listed=frozenset({"listed"}),
-    metadata=frozenset({"site"}),
+    metadata=frozenset({"site", "new"}),
     searched={"searched": frozenset({"mod"})},
-    looked=frozenset({"probed.txt", "data/probed"}),
+    looked=frozenset({"probed.txt", "data/probed", "data", "code.py"}),
 )
 UNSURE = replace(READS, unsure="it was killed")
 EDITS = [
@@ -135,6 +136,10 @@ EDITS = [
     (STEPPED, "searched/other/__init__.py", "", True),
     (STEPPED, "probed.txt", "longer", False),
     (STEPPED, "data/probed", "", False),
+    (STEPPED, "data/other", "", True),
+    (STEPPED, "code.py", CODE.replace("# a comment", "# a longer comment"), True),
+    (STEPPED, "new/tiny.dist-info", "", False),
+    (STEPPED, f"searched/mod{EXTENSION_SUFFIXES[0]}", "", False),
     (UNSURE, "other.txt", "2\n", False),
     (UNSURE, "empty/new.pyc", "", False),
     (UNSURE, "__pycache__/new.pyc", "", True),

@@ -45,6 +45,7 @@ KINDS = {
 def test_the_outcome_decides_the_kind(old: Outcome, new: Outcome) -> None:
     text = f"{new.value} on cpu, was {old.value}: why"
     assert between(result(old), result(new, reason="why")) == [(KINDS[old, new], text)]
+    assert between(result(old), result(new)) == [(KINDS[old, new], text.removesuffix(": why"))]
 
 
 def test_a_vacuous_claim_is_not_fixed_by_leaving_out_its_mutants() -> None:

@@ -105,6 +105,6 @@ def test_changed_and_removed_lines_are_those_of_git_diff(tmp_path: Path) -> None
     words = ["git", "diff", "--no-index", "--unified=0", "--no-prefix", "old", "new"]
     hunks = parse_diff(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True).stdout)
     assert hunks["new"] == (Hunk(old=2, removed=1, new=2, added=2), Hunk(old=4, removed=1, new=4, added=0))
-    assert list(changed_lines(hunks, "new", 3, 4)) == [3, 4]
+    assert [list(changed_lines(hunks, "new", first, 4)) for first in (3, 4)] == [[3, 4], [4]]
     assert list(changed_lines(hunks, "new", 1, 1)) == list(changed_lines(hunks, "other", 1, 9)) == []
     assert [line_now(hunks, "new", line) for line in (1, 2, 3, 4)] == [None, 2, None, 4]

@@ -148,6 +148,11 @@ def test_the_whole_report_has_what_any_of_its_parts_has() -> None:
         merge({})
 
 
+def test_a_cancelled_mutant_is_untried() -> None:
+    part = decided(trial(), judged(TrialStatus.CANCELLED))
+    assert merge_verdicts([part, part]).untried == 1
+
+
 def test_the_whole_contract_has_what_any_of_its_parts_has() -> None:
     score = MutationScore(total=9, judged=9, killed=9, sampled=9)
     parts = [decided(claims=BOTH, falsifiers=frozenset({id_}), require=frozenset({"mps"})) for id_ in "FG"]

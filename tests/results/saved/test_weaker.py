@@ -18,7 +18,7 @@ from pv.contract.model import (
     Swap,
     Target,
 )
-from pv.results.outcome import Selection
+from pv.results.outcome import Outcome, Selection
 from pv.results.saved.changes import find_rewordings, find_smaller_measurements, find_weakenings
 from pv.results.trial import MutationScore, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, decide
@@ -49,6 +49,7 @@ def with_claim(**fields: Any) -> Contract:
 
 
 OTHER_TEST = Binding("f.py", "g")
+OTHER_FAULT = replace(BASE.mutants[1], change=replace(BASE.mutants[1].change, replace="4"))
 SWAPPED = replace(BASE.mutants[1], change=Swap(object=OTHER, replacement=Target("faults", "twice")))
 CHANGES = [
     (with_claim(kills=("m",)), "F", "mutant no longer named: n"),
@@ -61,6 +62,7 @@ CHANGES = [
         "H",
         "tried by f.py::g, was f.py::p",
     ),
+    (replace(BASE, mutants=(BASE.mutants[0], OTHER_FAULT)), "n", "mutant changed: f"),
     (replace(BASE, mutants=(BASE.mutants[0], SWAPPED)), "n", "mutant changed: f"),
     (replace(BASE, gate=Gate(mutants=frozenset({"m"}))), "n", "mutant no longer required by the gate"),
     (
@@ -158,6 +160,8 @@ def test_a_renamed_function_is_named_while_its_mutants_are_killed() -> None:
     assert renamed(old, new, *HELD) == {"tiny:f", ""}
     for words in ({"find": "g(y)", "replace": "x"}, {"find": "g(y)", "replace": "y"}):
         assert renamed(old, edited(**words), *killed) == {""}
+    both, one = (edited(find=find, replace="f(x) + 1") for find in ("f(x)", "g(x)"))
+    assert renamed(both, one, *killed) == {""}, "a renaming changes the name everywhere"
     swap, moved, other = (
         replace(BASE, mutants=(replace(BASE.mutants[0], change=Swap(object=Target(name), replacement=Target(wrong))),))
         for name, wrong in (("tiny", "faults"), ("small", "faults"), ("small", "others"))
@@ -224,6 +228,8 @@ def test_fewer_valid_examples_and_mutants_that_are_no_longer_tried_are_less_meas
     many, few = (decided(trial(valid=n), judged()) for n in (100, 40))
     assert list(find_smaller_measurements(many, few)) == [("F", "fewer valid examples: 40, was 100")]
     assert list(find_smaller_measurements(few, many)) == []
+    proved = replace(many, results=(replace(many.results[0], outcome=Outcome.PROVED),))
+    assert list(find_smaller_measurements(proved, few)) == []
     tried, untried = decided(*HELD), decided(trial(), mutants=False)
     assert list(find_smaller_measurements(tried, untried)) == [("F", "no longer tried on mutants")]
     assert list(find_smaller_measurements(untried, tried)) == list(find_smaller_measurements(untried, untried)) == []
@@ -272,5 +278,7 @@ def test_a_wider_tolerance_is_weaker() -> None:
     older = [
         [c.text for c in find_weakenings(verdict(old, definitions=None), verdict(ten))] for old in (one, tolerant())
     ]
+    unrun = find_weakenings(verdict(tolerant(), results=()), verdict(ten))
     measured = "the tolerance of e is set to relative 10, it was measured"
     assert older == [["the relative tolerance of e is 10, was 1"], [measured]]
+    assert [change.text for change in unrun] == [measured]
