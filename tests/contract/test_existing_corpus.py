@@ -61,7 +61,7 @@ enforcement:
   two: {check: contract_tests::U}
 verification_summary: {total_obligations: 4, l2_property_tested: 4, l3_kani_proved: 1, l4_lean_proved: x,
   l4_sorry_count: 1, l4_not_applicable: 1}
-qa_gate: {id: G, pass_criteria: "3 falsification tests, 2 Kani harnesses"}
+qa_gate: {id: G, name: g, pass_criteria: "3 falsification tests, 2 Kani harnesses"}
 """
 NOTICES = """\
 4:24 PV206 'depends_on' names 'missing', which is not a contract beside this file
@@ -73,14 +73,15 @@ NOTICES = """\
 22:66 PV205 'l2_property_tested' is 4; the file has at most 3
 22:104 PV205 'l4_lean_proved' is 'x'; expected a number
 23:19 PV205 'l4_sorry_count' is 1; the file has 0
-24:33 PV205 'pass_criteria' counts 3 falsification_tests; the file has 2
+24:42 PV205 'pass_criteria' counts 3 falsification_tests; the file has 2
 """
 
 
 def test_a_contract_in_prose_gets_names_and_a_notice_for_each_contradiction(tmp_path: Path) -> None:
     write(tmp_path, {"prose.yaml": PROSE, "beside.yaml": "", "pyproject.toml": "[tool.pv]\n"})
     (contract,) = load([tmp_path / "prose.yaml"]).contracts
-    assert (contract.id, contract.version, contract.gate.id, contract.strict) == ("prose", "1.0", "G", False)
+    assert (contract.id, contract.version, contract.strict) == ("prose", "1.0", False)
+    assert (contract.gate.id, contract.gate.name) == ("G", "g")
     assert [(each.name, each.formula) for each in contract.equations] == [("softmax", "x"), ("equation_1", "y")]
     assert [(each.id, each.statement) for each in contract.obligations] == [
         *(("O", "p"), ("obligation-2", "s"), ("obligation-3", "q"))

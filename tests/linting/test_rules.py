@@ -33,6 +33,11 @@ def test_fresh_cuda_evidence_needs_one_claim_on_cuda(tmp_path: Path) -> None:
     assert [code for code, _ in findings(tmp_path, code, CONTRACT + gate)] == ["PV151"]
 
 
+def test_a_contract_is_no_judge_of_its_own_scope(tmp_path: Path) -> None:
+    scope = "mutation_scope: {modules: [tiny], judges: [c]}\n"
+    assert findings(tmp_path, "def attack(subject): assert True\n", CONTRACT + scope) == [("PV138", "none is declared")]
+
+
 def findings_of_subjects(folder: Path, subjects: str) -> list[tuple[str, str]]:
     contract = folder / "c.yaml"
     contract.write_text(f"{(BAD / 'good.yaml').read_text()}subjects:\n{subjects}")
@@ -105,6 +110,7 @@ falsifiers:
 - {id: I, rule: r, prediction: p, if_fails: f, equation: ee}
 - {id: J, rule: r, prediction: p, if_fails: f, test: "t.py::predicate", run: large}
 - {id: F, rule: r, prediction: p, if_fails: f, test: "t.py::attack", kills: [m]}
+- {id: K, rule: r, prediction: p, if_fails: f, test: "t.py::fixture"}
 runs:
 - {name: whole, callable: "t.py::run", small: {}}
 - {name: large, callable: "t.py::run"}
@@ -119,16 +125,17 @@ qa_gate: {id: Q, name: g, require: {falsifiers: [F, X, A], mutants: [m, q], harn
 
 PROBLEMS = """\
 10:3 PV101 duplicate id 'F' (first defined at line 6); rename one
-12:3 PV144 no falsifier reads the run 'whole'; give a falsifier `run: whole`
-13:3 PV145 the run 'large' has no `small` arguments; mutants are run with these
-14:13 PV185 no falsifier checks the equation 'e'; add a falsifier with `equation: e` and no `test`
-18:3 PV131 no falsifier claims to kill 'o'; list it in the `kills` of one
-19:3 PV101 duplicate id 'G' (first defined at line 7); rename one
-19:3 PV131 no falsifier claims to kill 'G'; list it in the `kills` of one
-20:10 PV150 unknown falsifier 'A' in the gate; known: F, F, G, I, J
-20:10 PV150 unknown falsifier 'X' in the gate; known: F, F, G, I, J
-20:10 PV150 unknown harness 'H' in the gate; none is declared
-20:10 PV150 unknown mutant 'q' in the gate; known: G, m, n, o
+11:54 PV114 K: t.py::fixture has the parameter `tmp_path`, which nothing supplies; falsifiers get no
+13:3 PV144 no falsifier reads the run 'whole'; give a falsifier `run: whole`
+14:3 PV145 the run 'large' has no `small` arguments; mutants are run with these
+15:13 PV185 no falsifier checks the equation 'e'; add a falsifier with `equation: e` and no `test`
+19:3 PV131 no falsifier claims to kill 'o'; list it in the `kills` of one
+20:3 PV101 duplicate id 'G' (first defined at line 7); rename one
+20:3 PV131 no falsifier claims to kill 'G'; list it in the `kills` of one
+21:10 PV150 unknown falsifier 'A' in the gate; known: F, F, G, I, J, K
+21:10 PV150 unknown falsifier 'X' in the gate; known: F, F, G, I, J, K
+21:10 PV150 unknown harness 'H' in the gate; none is declared
+21:10 PV150 unknown mutant 'q' in the gate; known: G, m, n, o
 4:41 PV141 no falsifier checks the obligation 'LEFT'; give a falsifier `obligation: LEFT`
 4:67 PV141 no falsifier checks the obligation 'ALSO'; give a falsifier `obligation: ALSO`
 6:103 PV130 F: unknown mutant 'nn'; did you mean 'n'?
@@ -143,7 +150,8 @@ PROBLEMS = """\
 def test_every_problem_of_a_contract_is_listed_at_its_place(tmp_path: Path) -> None:
     code = "def double(number):\n    return 2 * number\n"
     test = "def attack(subject): assert subject\ndef predicate(run): assert run\n"
+    test += "def fixture(subject, tmp_path): assert tmp_path\n"
     test += "def run(subject, device, directory, trace): ...\n"
     found = linted(tmp_path, {"tiny.py": code, "t.py": test, "c.yaml": HEAD + MANY})
-    shown = [f"{f.location.line}:{f.location.column} {f.code} {f.message}; {f.hint}" for f in found]
+    shown = [f"{f.location.line}:{f.location.column} {f.code} {f.message}; {f.hint}"[:100] for f in found]
     assert sorted(shown) == PROBLEMS.splitlines()

@@ -41,6 +41,15 @@ def test_unresolved_binding_names_the_missing_part(tree: Project) -> None:
         assert caught.value.kind == kind
 
 
+def test_a_subject_is_defined_or_imported_by_its_module(tree: Project) -> None:
+    (tree.root / "src/pkg/user.py").write_text("from pkg.code import first\nimport json as tool\n")
+    for name in ("first", "tool", ""):
+        assert resolve.target_file(tree, Target("pkg.user", name)) == tree.root / "src/pkg/user.py"
+    with pytest.raises(Unbound) as caught:
+        resolve.target_file(tree, Target("pkg.user", "second"))
+    assert caught.value.kind == "name"
+
+
 FILES = {
     "pkg/__init__.py": "import yaml.nodes",
     "pkg/a.py": "from .b import value\nfrom . import c\nfrom numpy import linalg as algebra",
