@@ -50,6 +50,9 @@ def test_a_mutant_outside_the_gate_may_survive() -> None:
     gated = decided(*held, claims=claims, gate=Gate(mutants=frozenset({"m"})))
     assert gated.status is Status.PASS
     assert (gated.killed, gated.claimed) == (frozenset({"m"}), frozenset({"m", "n"}))
+    cancelled = judged(TrialStatus.CANCELLED, mutant="n")
+    assert decided(*HELD, cancelled, claims=claims, gate=Gate(mutants=frozenset({"m"}))).status is Status.PASS
+    assert decided(*HELD, claims=claims, mutants=False).claimed == frozenset()
     required = decided(*held, claims=claims)
     assert required.status is Status.FAIL
     assert [verdict.results[0].waived for verdict in (gated, required)] == [("n",), ()]
@@ -109,6 +112,10 @@ def test_a_score_below_the_gate_is_a_reason(score: MutationScore | None, status:
     assert gates.unmet_requirements(verdict) == (f"the gate requires a mutation score of 90 %, {reason}",)
     enough = decide(verdict.contract, replace(known, score=replace(SCORE, killed=9)), Selection())
     assert (enough.status, gates.unmet_requirements(enough)) == (Status.PASS, ())
+    refuted = replace(evidence(trial(TrialStatus.REFUTED)), score=replace(SCORE, killed=9))
+    assert gates.unmet_requirements(decide(verdict.contract, refuted, Selection())) == ("falsified: F on cpu",)
+    part = two(TrialStatus.REFUTED, TrialStatus.HELD, falsifiers=frozenset({"F"}), gate=Gate(mutation_score=0.9))
+    assert gates.unmet_requirements(part) == ("falsified: F on cpu",)
 
 
 def test_every_reason_is_listed_once_worst_first() -> None:

@@ -115,12 +115,15 @@ STEPPED = replace(
     looked=frozenset({"probed.txt", "data/probed", "data", "code.py"}),
 )
 UNSURE = replace(READS, unsure="it was killed")
+DOCUMENTED = CODE.replace("def g():\n", 'def g():\n    "what g is"\n')
 EDITS = [
     (READS, "code.py", CODE.replace("# a comment", "# another"), True),
     (READS, "code.py", CODE.replace("return 2", "return 3"), True),
     (READS, "code.py", CODE.replace("return NUMBER", "return -NUMBER"), False),
     (READS, "code.py", CODE.replace("NUMBER = 1", "NUMBER = 2"), False),
     (replace(READS, texts=frozenset({"code.py"})), "code.py", CODE.replace("# a", "# b"), False),
+    (READS, "code.py", DOCUMENTED, True),
+    (replace(READS, readers=frozenset({"click"})), "code.py", DOCUMENTED, False),
     (READS, "code/__init__.py", CODE, False),
     (READS, "data.txt", "2\n", False),
     (READS, "other.txt", "2\n", True),
@@ -188,11 +191,17 @@ def test_files_of_killed_mutants_of_older_versions_are_removed(folder: Path, beg
     assert not (folder / ".pv_cache/mutants").exists()
 
 
-def test_result_is_not_stored_if_a_file_changed_while_the_validation_ran(folder: Path, begin: Begin) -> None:
+@pytest.mark.parametrize(
+    ("name", "reads", "is_stored"),
+    [("code.py", READS, False), ("data.txt", READS, False), ("other.txt", READS, True), ("other.txt", UNSURE, False)],
+)
+def test_result_is_not_stored_if_a_file_changed_while_the_validation_ran(
+    folder: Path, begin: Begin, name: str, reads: Reads, is_stored: bool
+) -> None:
     first = begin()
-    (folder / "code.py").write_text("2\n")
-    store(first)
-    assert lookup(first) is None
+    (folder / name).write_text("2\n")
+    first.store(first.key(TASK), "F", FOUND, Source(trials=(replace(FOUND, reads=reads),)))
+    assert (lookup(first) == FOUND) == is_stored
 
 
 @pytest.mark.parametrize("variable", ["MY_OPTION", "OMP_NUM_THREADS"])
