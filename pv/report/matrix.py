@@ -108,7 +108,7 @@ def _title(comparison: Comparison) -> str:
     if not reports:
         return f"{contract.id} {contract.version}"
     first = reports[0]
-    torch = [f"torch {info.torch}" for info in first.devices.values() if info.torch]
+    torch = dict.fromkeys(f"torch {info.torch}" for info in first.devices.values() if info.torch)
     tools = ", ".join([f"Python {first.python}", f"Hypothesis {first.hypothesis}", *torch])
     return f"{contract.id} {contract.version} on {first.started[:10]}: {tools}"
 

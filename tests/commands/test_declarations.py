@@ -27,6 +27,9 @@ LESS = {
     ('"save": True', '"save": True, "accumulate": "none"'): "`accumulate` is missing by `features` now ('none')",
     ('"save": True', '"save": REASON'): "`save` is missing by `features` now (REASON)",
     ('("save", "evaluate")', '"save evaluate clip".split()'): "`clip` is missing by `features` now ('none')",
+    ('("save", "evaluate")', '("save", *("evaluate", "clip"))'): "`clip` is missing by `features` now ('none')",
+    ('{**Other.features, "save": True}', '{"save": True} | {"clip": WHY}'): "`clip` is missing by `features` now (WHY)",
+    ("tolerance = 1e-9", "tolerance: float = 1e-3"): "`tolerance` is 0.001, was 1e-09",
     ('{"loss": True, **', "{**"): "`features` does not set `loss` to True any more",
     ('{"TL-DATA-001":', '{"TL-CLIP-001": "never", "TL-DATA-001":'): "`not_claimed` names TL-CLIP-001 now",
     ("1e-9", "1e-3"): "`tolerance` is 0.001, was 1e-09",
@@ -51,6 +54,13 @@ def test_declaration_that_leaves_out_less_is_not_reported(old: str, new: str) ->
 @pytest.mark.parametrize("value", ["computed()", "{name: True}", "{**computed()}", "[each for each in names]"])
 def test_computed_declarations_are_not_whole(value: str) -> None:
     assert not read_declarations(f"class Adapter:\n    features = {value}\n", "Adapter").is_whole
+
+
+def test_the_first_base_class_and_the_class_itself_come_first() -> None:
+    source = (
+        "class A:\n    tolerance = 1\nclass B:\n    tolerance = 2\nclass C(A, B): ...\nclass D(A):\n    tolerance = 3\n"
+    )
+    assert [read_declarations(source, name).tolerance for name in "ABCD"] == [1, 2, 1, 3]
 
 
 def test_circular_base_classes_are_read() -> None:

@@ -1,11 +1,14 @@
 """`pv doctor` finds what keeps contracts from being validated, and imports no torch itself."""
 
+import resource
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pv.commands import doctor as module
 from pv.commands.doctor import Check, Level, Package, doctor
+from pv.workers import tasks
 from tests.commands.small import run
 from tests.support.projects import Project
 
@@ -76,3 +79,24 @@ def test_fork_server_that_cannot_start_is_a_problem(project: Project, monkeypatc
     monkeypatch.setattr("pv.workers.launch.START_LIMIT_S", 0.0)
     monkeypatch.setattr("pv.workers.launch.MEASURE_S", 0.0)
     assert [check.topic for check in problems()] == ["workers"]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("free", "disk", "processes", "levels"),
+    [
+        (tasks.MEMORY_MIB, module.MIN_FREE_MIB, resource.RLIM_INFINITY, "ok ok ok"),
+        (0, 1 << 20, 1 << 20, "ok ok ok"),  # the memory is unknown
+        (tasks.MEMORY_MIB - 1, module.MIN_FREE_MIB - 1, 1, "note problem note"),
+    ],
+)
+def test_limits_that_are_too_low_have_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, free: int, disk: int, processes: int, levels: str
+) -> None:
+    monkeypatch.setattr(module, "_free_memory_mib", lambda: free)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: SimpleNamespace(free=disk << 20))
+    monkeypatch.setattr(module.resource, "getrlimit", lambda _: (processes, 1 << 30))
+    checks = [check for check in doctor() if check.topic in ("memory", "disk", "processes")]
+    assert " ".join(check.level.value for check in checks) == levels
+    assert [bool(check.remedy) for check in checks] == [check.level is not Level.OK for check in checks]
+    assert checks[2].text == f"{'unlimited' if processes == resource.RLIM_INFINITY else processes} for this user"

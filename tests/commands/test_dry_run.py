@@ -48,3 +48,33 @@ def test_options_that_a_dry_run_does_not_take_are_refused(project: Project, opti
     project("small")
     done = run("validate", "--dry-run", *options)
     assert (done.returncode, "--dry-run takes --format text or json" in done.stderr) == (3, True)
+
+
+def test_the_tasks_are_those_of_the_request_in_their_order(project: Project) -> None:
+    project("small")
+    result = dry_run(["C-RUN", "C-LIMIT"], devices=["cpu", "cuda", "cpu"])
+    assert [f"{task.kind}: {task}" for task in result.tasks["counting"]] == [
+        "property: C-LIMIT on cpu",
+        "reference run: whole on cpu",
+        "run: C-RUN on cpu",
+        "reference run: whole on cuda",
+        "run: C-RUN on cuda",
+        "property: C-LIMIT on cpu / limit-ignored",
+        "property: C-LIMIT on cpu / limit-forgotten",
+        "run: C-RUN on cpu / last-step-lost",
+    ]
+    assert (result.devices, result.automatic) == (("cpu", "cuda"), {"counting": 0})
+    without = dry_run(["C-LIMIT"], mutants=False)
+    assert [str(task) for task in without.tasks["counting"]] == ["C-LIMIT on cpu"]
+
+
+def test_no_task_of_a_contract_with_an_error_is_built(project: Project) -> None:
+    edit(project("small") / "contracts/counting.yaml", "::falsify_limit", "::falsify_limits")
+    result = dry_run()
+    assert (result.exit_code, result.tasks, [f.code for f in result.findings]) == (1, {}, ["PV111"])
+
+
+def test_a_claim_that_the_subject_does_not_make_is_no_task(project: Project) -> None:
+    project("compared")
+    result = dry_run(subjects={"mean": "modest"})
+    assert [str(task) for task in result.tasks["mean"]] == ["M-PAIR on cpu", "M-PAIR on cpu / not-divided"]

@@ -1,6 +1,7 @@
 """Contracts and claims are named by path, id or pattern; a request that cannot be met is refused at once."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,10 @@ import pv
 from pv.commands.explain import why
 from pv.commands.naming import resolve_names
 from pv.commands.plan import Request, check, plan_validation
+from pv.contract.finding import Severity
 from pv.errors import UsageError
+from pv.results.outcome import Selection
+from pv.results.verdict import Shard
 from pv.source.project import find_project
 from tests.support.projects import HEAD, Project
 
@@ -91,3 +95,111 @@ def test_why_refuses_a_claim_that_does_not_exist(project: Project) -> None:
     project("small")
     with pytest.raises(UsageError, match=r"no claim matches 'C-LIMT' \(`pv list` shows all ids\)"):
         why(["C-LIMIT", "C-LIMT"])
+
+
+UNRECORDED = (
+    "--record needs the subject, the examples and the seed of the contract: omit --record, or --subject, --replay, "
+    "--examples and --seed"
+)
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"jobs": 0}, "invalid value 0 for 'jobs': expected a positive integer"),
+    ({"examples": -1}, "invalid value -1 for 'examples': expected a positive integer"),
+    ({"devices": ["cpu", "tpu"]}, "unknown device 'tpu' (choose from cpu, cuda)"),
+    ({"require": frozenset({"mps"})}, "unknown device 'mps' (choose from cpu, cuda)"),
+    ({"shard": Shard(1, 2), "replay": "{}"}, "--shard does not take --replay"),
+    (
+        {"replay": "{}", "only": ["C-L*", "C-W*"]},
+        "a replay needs exactly one falsifier, not 2: name it with --only",
+    ),
+    (
+        {"record": True, "contracts": ["counting"]},
+        "--record writes only proofs and results of devices other than the CPU: add --device cuda",
+    ),
+    *(
+        ({"record": True, "devices": ["cuda"], **weaker}, UNRECORDED)
+        for weaker in ({"examples": 5}, {"seed": 1}, {"subjects": {"counting": "counting"}}, {"replay": "{}"})
+    ),
+]
+
+
+@pytest.mark.parametrize(("request_", "message"), REFUSED)
+def test_a_request_that_contradicts_itself_is_refused(folder: Path, request_: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        plan_validation(find_project(folder), Request(**request_))
+    assert str(refused.value) == message
+
+
+ALL = ["C-COMMAND", "C-LIMIT", "C-RUN", "C-RUN-FIRST", "C-WHOLE"]
+LEFT_OUT = "left out, since they claim nothing on cuda: second"
+PLANNED: list[tuple[dict[str, Any], dict[str, list[str]], tuple[str, ...], tuple[str, ...]]] = [
+    ({}, {"counting": ALL, "second": ["H-SECOND"]}, (), ()),
+    ({"contracts": ["sec*"]}, {"second": ["H-SECOND"]}, (), ()),
+    ({"only": ["C-R*"]}, {"counting": ["C-RUN", "C-RUN-FIRST"]}, (), ()),
+    ({"only": ["C-L*", "X"]}, {"counting": ["C-LIMIT"]}, ("--only X matches nothing",), ("--only X",)),
+    (
+        {"contracts": ["second", "x"]},
+        {"second": ["H-SECOND"]},
+        ("--contract x matches nothing",),
+        ("--contract x",),
+    ),
+    (
+        {"only": ["C-LIMIT"], "contracts": ["second"]},
+        {},
+        ("no claim matches 'C-LIMIT' (`pv list` shows all ids)",),
+        ("--only C-LIMIT with --contract second",),
+    ),
+    ({"devices": ["cuda"]}, {"counting": ALL}, (LEFT_OUT,), ()),
+    ({"devices": ["cuda"], "require": frozenset({"cuda"})}, {"counting": ALL, "second": ["H-SECOND"]}, (), ()),
+    ({"record": True}, {"counting": ALL, "second": ["H-SECOND"]}, (), ()),
+    (
+        {"devices": ["cuda"], "only": ["C-LIMIT"]},
+        {},
+        ("nothing was measured: no claim is for cuda",),
+        ("--only C-LIMIT",),
+    ),
+]
+
+
+@pytest.mark.parametrize(("request_", "selected", "notes", "unmatched"), PLANNED, ids=[str(row[0]) for row in PLANNED])
+def test_a_request_selects_claims_and_says_what_it_leaves_out(
+    folder: Path, request_: dict[str, Any], selected: dict[str, list[str]], notes: Any, unmatched: Any
+) -> None:
+    plan = plan_validation(find_project(folder), Request(**request_))
+    shown = {c.id: sorted(f.id for f in c.claims if plan.selections[c.id].selects(f)) for c in plan.contracts}
+    assert (shown, plan.notes, plan.unmatched) == (selected, notes, unmatched)
+
+
+def test_the_options_of_a_request_reach_every_selection(folder: Path) -> None:
+    given = {"devices": ["cuda", "cpu", "cuda"], "require": frozenset({"cuda"}), "examples": 5}
+    plan = plan_validation(find_project(folder), Request(contracts=["counting"], **given))
+    expected = Selection(devices=("cuda", "cpu"), require=frozenset({"cuda"}), examples=5)
+    assert plan.selections == {"counting": expected}
+    plan = plan_validation(find_project(folder), Request(only=["C-LIMIT"], replay="{}"))
+    assert plan.selections == {"counting": Selection(falsifiers=frozenset({"C-LIMIT"}), mutants=False, replay=True)}
+
+
+def test_a_faulty_file_fails_only_a_request_that_includes_it(folder: Path) -> None:
+    def planned(**request: Any) -> tuple[list[str], list[bool], tuple[str, ...]]:
+        plan = plan_validation(find_project(folder), Request(**request))
+        codes = [finding.code for finding in plan.findings if finding.severity is not Severity.NOTICE]
+        return codes, [plan.runnable(contract) for contract in plan.contracts], plan.unmatched
+
+    assert planned() == (["PV110"], [True, False], ())  # the predicate of `second` does not exist
+    assert planned(contracts=["counting"]) == ([], [True], ())
+    (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
+    assert planned(contracts=["counting"]) == (["PV014"], [True], ())
+    assert planned(only=["C-LIMIT", "X"]) == (["PV014"], [True], ("--only X",))
+    assert planned(contracts=["broken"]) == (["PV014"], [], ())
+    assert planned(paths=["contracts/counting.yaml"]) == ([], [True], ())
+
+
+def test_claims_that_a_requested_subject_does_not_make_are_known(project: Project) -> None:
+    root = find_project(project("compared"))
+    reason = "it raises StatisticsError (docs.python.org, statistics.fmean)"
+    for subject, not_claimed in {"modest": {"M-NOTHING": reason}, "defective": {}}.items():
+        plan = plan_validation(root, Request(subjects={"mean": subject}))
+        assert plan.selections["mean"].not_claimed == not_claimed
+        assert str(plan.subjects["mean"]) == f"peers.{subject}"
+    assert plan_validation(root, Request()).subjects == {}
+    with pytest.raises(UsageError, match=r"subject modets: .*; did you mean 'modest'\?"):
+        plan_validation(root, Request(subjects={"mean": "modets"}))

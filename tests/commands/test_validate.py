@@ -26,6 +26,7 @@ def test_a_sound_project_passes_with_its_denominators(project: Project) -> None:
     assert blank == "" and last.startswith("0 fail, 0 undecided, 1 pass; ") and last.endswith("; seed 0; exit 0")
     figures = "5 of 5 falsifiers held, CUDA 0 of 2 (not measured on cuda), 5 of 5 mutants killed"
     assert f"counting 1.0.0: {figures}\n" in pv.render(report, verbose=True)
+    assert [(trace.run, trace.device) for trace in report.contracts[0].runs] == [("whole", "cpu")]
     log = (folder / "falsifiers/.executions.log").read_text().splitlines()
     assert log.count("5x7 on cpu") == 1, "the full run is shared by its predicates"
     assert log.count("2x2 on cpu") == 3, "once clean for both predicates, once for each mutant"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pv.contract.bounds import Bound, parse_bound, parse_box
+from pv.contract.bounds import Bound, engines, parse_bound, parse_box
 
 
 @pytest.mark.parametrize(
@@ -10,6 +10,9 @@ from pv.contract.bounds import Bound, parse_bound, parse_box
     [
         ("0..3", [0, 1, 2, 3]),
         ("2..4", [2, 3, 4]),
+        ("3..3", [3]),
+        ("-2..0", [0, -1, -2]),
+        ("-3..-2", [-2, -3]),
         ("-2..3", [0, 1, -1, 2, -2, 3]),
         ("5..4", []),
         ("bool", [False, True]),
@@ -19,6 +22,7 @@ from pv.contract.bounds import Bound, parse_bound, parse_box
 def test_values_of_a_bound_start_nearest_to_zero_and_match_its_size(text: str, values: list[object]) -> None:
     assert list(parse_bound(text).values()) == values
     assert parse_bound(text).size == len(values)
+    assert parse_bound(text).empty == (values == [])
     assert all(parse_bound(text).contains(value) for value in values)
 
 
@@ -63,3 +67,13 @@ def test_a_precondition_compares_bounds_and_does_nothing_else(requires: str) -> 
     refused = r"unknown bound|unsupported syntax|unknown function|invalid condition|too long"
     with pytest.raises(ValueError, match=refused):
         parse_box({"a": "0..9"}, requires)
+
+
+def test_a_small_box_is_enumerated_and_both_engines_run_if_asked() -> None:
+    small, large = (parse_box({"n": text}, "") for text in ("0..9", f"0..{1 << 40}"))
+    assert [engines(asked, small) for asked in ("", "symbolic", "both")] == [
+        ("exhaustive",),
+        ("symbolic",),
+        ("exhaustive", "symbolic"),
+    ]
+    assert engines("", large) == ("symbolic",)

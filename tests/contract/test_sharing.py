@@ -8,9 +8,9 @@ import pytest
 
 from pv.contract import sharing
 from pv.contract.load import load, load_file
-from pv.contract.model import Contract, NotClaimed, OtherSubject, Target
+from pv.contract.model import Contract, NotClaimed, OtherSubject, Run, Target
 from pv.contract.suites import adapter_suites, is_suite, join_suite, suites
-from tests.results.handmade import HERE, contract
+from tests.results.handmade import HERE, contract, falsifier
 from tests.support.projects import HEAD
 
 BASE = Path(__file__).with_name("shared.yaml").read_text()
@@ -82,3 +82,17 @@ def test_a_subject_that_claims_as_another_one_leaves_out_its_claims_too() -> Non
     x = OtherSubject(name="x", target=Target("x"), location=HERE, not_claimed=left_out["x"])
     y = OtherSubject(name="y", target=Target("y"), location=HERE, not_claimed=left_out["y"], claims_as="x")
     assert contract(subjects=(x, y)).not_claimed(Target("y")) == {"F-x": "w (r)", "F-y": "w (r)"}
+
+
+def test_the_subject_of_a_claim_is_its_own_or_that_of_its_run_or_of_the_contract() -> None:
+    runs = tuple(
+        Run(name=name, location=HERE, subject=subject) for name, subject in (("r", Target("run")), ("s", None))
+    )
+    given = contract(subject=Target("whole"), runs=runs)
+    own = Target("own")
+    cases = {"own": {"subject": own, "run": "r"}, "run": {"run": "r"}, "whole": {"run": "s"}}
+    assert [str(given.subject_of(falsifier(**how))) for how in cases.values()] == [*cases]
+    assert [str(given.subject_of(run)) for run in runs] == ["run", "whole"]
+    with pytest.raises(LookupError, match="no subject"):
+        contract().subject_of(falsifier())
+    assert not is_suite(given)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pv.contract.wording import MAX_NAMED, MAX_NAMES, cut, did_you_mean, listed
+from pv.contract.wording import MAX_NAMED, MAX_NAMES, count, cut, did_you_mean, listed
 
 
 def test_six_names_are_listed_and_the_remaining_ones_counted() -> None:
@@ -20,3 +20,7 @@ def test_long_lists_of_names_end_with_the_number_of_the_remaining_ones() -> None
 @pytest.mark.parametrize(("text", "short"), [("", ""), ("12345", "12345"), ("123456", "12...")])
 def test_a_long_text_is_cut_to_its_limit(text: str, short: str) -> None:
     assert cut(text, 5) == short
+
+
+def test_a_number_is_followed_by_its_plural() -> None:
+    assert [count(1, "claim"), count(2, "claim"), count(2, "process")] == ["1 claim", "2 claims", "2 processes"]

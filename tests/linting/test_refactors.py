@@ -50,3 +50,11 @@ def test_equivalent_that_a_rename_breaks_is_refused(tmp_path: Path) -> None:
     says = "`find` uses the local variable 'names' of code:scale"
     hint = "remove the entry: an equivalent that is not declared counts as a survivor"
     assert findings(tmp_path, TABLE["accepted"][0], f"equivalents:\n- {entry}\n") == [f"{says}; {hint}"]
+
+
+def test_an_equivalent_outside_of_the_scope_is_refused(tmp_path: Path) -> None:
+    entry = 'equivalents: [{function: "code:scale", find: "2", replace: "2 + 0", reason: adding zero}]\n'
+    files = {"code.py": TABLE["code"], "more.py": "import code\n", "falsify.py": "def falsify(subject):\n    pass\n"}
+    for scope, expected in (("code", []), ("more", ["code:scale is not in `mutation_scope`: remove the equivalent"])):
+        text = HEAD + TABLE["contract"].replace("CHANGE", TABLE["accepted"][0]) + entry + f"mutation_scope: [{scope}]\n"
+        assert [f.message for f in linted(tmp_path, {**files, "c.yaml": text}) if f.code == "PV137"] == expected

@@ -25,6 +25,19 @@ def test_claim_on_two_devices_needs_the_parameter_device(tmp_path: Path) -> None
     assert findings(tmp_path, "def attack(subject, device): assert True\n", contract) == []
 
 
+def test_fresh_cuda_evidence_needs_one_claim_on_cuda(tmp_path: Path) -> None:
+    gate = "qa_gate: {id: G, name: g, require: {cuda: fresh}}\n"
+    second = CLAIM.replace("id: F", "id: G").replace('attack"', 'both", devices: [cpu, cuda]')
+    code = "def attack(subject): assert True\ndef both(subject, device): assert True\n"
+    assert findings(tmp_path, code, f"{CONTRACT}{second}\n{gate}") == []
+    assert [code for code, _ in findings(tmp_path, code, CONTRACT + gate)] == ["PV151"]
+
+
+def test_a_contract_is_no_judge_of_its_own_scope(tmp_path: Path) -> None:
+    scope = "mutation_scope: {modules: [tiny], judges: [c]}\n"
+    assert findings(tmp_path, "def attack(subject): assert True\n", CONTRACT + scope) == [("PV138", "none is declared")]
+
+
 def findings_of_subjects(folder: Path, subjects: str) -> list[tuple[str, str]]:
     contract = folder / "c.yaml"
     contract.write_text(f"{(BAD / 'good.yaml').read_text()}subjects:\n{subjects}")
@@ -86,3 +99,59 @@ def test_function_that_could_not_be_called_or_checks_nothing_has_a_finding(tmp_p
 @pytest.mark.parametrize("test", FUNCTIONS["right"])
 def test_function_that_can_be_called_and_may_fail_has_no_finding(tmp_path: Path, test: str) -> None:
     assert findings(tmp_path, test) == []
+
+
+MANY = """\
+subject: tiny
+obligations: [{id: USED, statement: s}, {id: LEFT, statement: s}, {id: ALSO, statement: s}]
+falsifiers:
+- {id: F, obligation: USED, rule: r, prediction: p, if_fails: f, test: "t.py::attack", kills: [m, mm, nn]}
+- {id: G, obligation: USD, rule: r, prediction: p, if_fails: f, test: "t.py::attack", run: whol, kills: [n]}
+- {id: I, rule: r, prediction: p, if_fails: f, equation: ee}
+- {id: J, rule: r, prediction: p, if_fails: f, test: "t.py::predicate", run: large}
+- {id: F, rule: r, prediction: p, if_fails: f, test: "t.py::attack", kills: [m]}
+- {id: K, rule: r, prediction: p, if_fails: f, test: "t.py::fixture"}
+runs:
+- {name: whole, callable: "t.py::run", small: {}}
+- {name: large, callable: "t.py::run"}
+equations: {e: {domain: {x: real}, expression: x, implemented_by: double(x)}}
+mutants:
+- {id: m, fault: f, edit: {function: "tiny:double", find: "2", replace: "3"}}
+- {id: n, fault: f, edit: {function: "tiny:double", find: "2", replace: "4"}}
+- {id: o, fault: f, edit: {function: "tiny:double", find: "2", replace: "5"}}
+- {id: G, fault: f, edit: {function: "tiny:double", find: "2", replace: "6"}}
+qa_gate: {id: Q, name: g, require: {falsifiers: [F, X, A], mutants: [m, q], harnesses: [H]}}
+"""
+
+PROBLEMS = """\
+10:3 PV101 duplicate id 'F' (first defined at line 6); rename one
+11:54 PV114 K: t.py::fixture has the parameter `tmp_path`, which nothing supplies; falsifiers get no
+13:3 PV144 no falsifier reads the run 'whole'; give a falsifier `run: whole`
+14:3 PV145 the run 'large' has no `small` arguments; mutants are run with these
+15:13 PV185 no falsifier checks the equation 'e'; add a falsifier with `equation: e` and no `test`
+19:3 PV131 no falsifier claims to kill 'o'; list it in the `kills` of one
+20:3 PV101 duplicate id 'G' (first defined at line 7); rename one
+20:3 PV131 no falsifier claims to kill 'G'; list it in the `kills` of one
+21:10 PV150 unknown falsifier 'A' in the gate; known: F, F, G, I, J, K
+21:10 PV150 unknown falsifier 'X' in the gate; known: F, F, G, I, J, K
+21:10 PV150 unknown harness 'H' in the gate; none is declared
+21:10 PV150 unknown mutant 'q' in the gate; known: G, m, n, o
+4:41 PV141 no falsifier checks the obligation 'LEFT'; give a falsifier `obligation: LEFT`
+4:67 PV141 no falsifier checks the obligation 'ALSO'; give a falsifier `obligation: ALSO`
+6:103 PV130 F: unknown mutant 'nn'; did you mean 'n'?
+6:99 PV130 F: unknown mutant 'mm'; did you mean 'm'?
+7:23 PV140 G: unknown obligation 'USD'; did you mean 'USED'?
+7:71 PV112 G: t.py::attack accepts subject; add the parameter `run`
+7:92 PV143 G: unknown run 'whol'; did you mean 'whole'?
+8:58 PV142 I: unknown equation 'ee'; did you mean 'e'?
+"""
+
+
+def test_every_problem_of_a_contract_is_listed_at_its_place(tmp_path: Path) -> None:
+    code = "def double(number):\n    return 2 * number\n"
+    test = "def attack(subject): assert subject\ndef predicate(run): assert run\n"
+    test += "def fixture(subject, tmp_path): assert tmp_path\n"
+    test += "def run(subject, device, directory, trace): ...\n"
+    found = linted(tmp_path, {"tiny.py": code, "t.py": test, "c.yaml": HEAD + MANY})
+    shown = [f"{f.location.line}:{f.location.column} {f.code} {f.message}; {f.hint}"[:100] for f in found]
+    assert sorted(shown) == PROBLEMS.splitlines()

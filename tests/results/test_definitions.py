@@ -21,7 +21,7 @@ KEYS = {
     "requires": "a > 0",
     "expression": "x * a",
     "implemented_by": "scaled(x, a)",
-    "checks": ["repeatable"],
+    "checks": ["repeatable", "finite"],
     "invariants": ["scaled(x, a) >= 0"],
 }
 RUN = Run(name="whole", callable=Binding("f.py", "go"), location=HERE, arguments={"steps": 5})
@@ -49,10 +49,13 @@ NARROW = KEYS["domain"] | {"x": "int 0..1"}
 WORSE, SHORT = replace(PEER, target=Target("worse")), replace(RUN, arguments={"steps": 1})
 CHANGES = [
     (without(domain=NARROW), "domain of equation scaled changed: 'x int 0..1', was 'x real 0..2'"),
-    (without("checks"), "checks of equation scaled changed: none, was 'repeatable'"),
+    (without("checks"), "checks of equation scaled changed: none, was 'repeatable, finite'"),
+    (without(checks=["finite"]), "checks of equation scaled changed: 'finite', was 'repeatable, finite'"),
+    (without("domain"), "domain of equation scaled changed: none, was 'x real 0..2; a real 0..1'"),
     (without(requires="a > 1"), "requires of equation scaled changed: 'a > 1', was 'a > 0'"),
     (without(expression="x" * 200), f"expression of equation scaled changed: {'x' * 117 + '...'!r}, was 'x * a'"),
     (replace(BASE, subjects=(WORSE,)), "target of subject peer changed: 'worse', was 'peers:tiny'"),
+    (replace(BASE, runs=(replace(RUN, small={"n": 1}),)), "small of run whole changed: 'n 1', was none"),
     (replace(BASE, runs=(SHORT,)), "arguments of run whole changed: 'steps 1', was 'steps 5'"),
 ]
 
@@ -65,7 +68,8 @@ def test_changed_definition_is_reported_with_both_texts(new: Contract, text: str
 SAME = [
     without(domain={"a": "real 0..1", "x": "real  0..2"}),
     without(requires="( a>0 )", expression="x*a", implemented_by="scaled(x,  a)"),
-    without(checks=["repeatable", "other"]),
+    without(checks=["repeatable", "other", "finite"]),
+    without("requires", domain=KEYS["domain"] | {"x": "real 0..3"}),
     replace(BASE, constants={"scale": 0}, equations=without(requires="a > $scale").equations),
     replace(BASE, falsifiers=(falsifier(options={"faults": ("m", "n"), "least": float("nan")}),)),
 ]
@@ -85,6 +89,8 @@ def test_arguments_of_a_run_are_compared_with_their_layout() -> None:
 
 def test_changed_subject_and_keys_are_reported_with_the_claim() -> None:
     moved = replace(BASE, falsifiers=(falsifier(subject=Target("worse"), options={"depth": 2}),))
+    least = (replace(BASE, falsifiers=(falsifier(options={"least": number}),)) for number in (1, float("nan")))
+    assert changes(*least) == [("F", "least changed: 'nan', was '1'")]
     assert changes(BASE, moved) == [("F", "subject changed: 'worse', was none"), ("F", "depth changed: '2', was none")]
 
 

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from pv.contract.finding import Finding, Severity
-from pv.contract.model import Gate
-from pv.results.outcome import Outcome, Selection
-from pv.results.trial import EquationMutants, Trial, TrialStatus
+from pv.contract.model import Binding, Gate, Harness
+from pv.engines.engine import ENDED_EARLY
+from pv.results.outcome import Outcome, Selection, corrected_by_replay, must_replay
+from pv.results.trial import PROOFS, EquationMutants, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, Status, decide
 from tests.report.handmade import report_of_equation
 from tests.results.handmade import FOUND, HELD, HERE, contract, decided, evidence, falsifier, judged, recorded, trial
@@ -16,7 +17,7 @@ from tests.results.handmade import FOUND, HELD, HERE, contract, decided, evidenc
 PASSED, UNDECIDED = (Status.PASS, Outcome.HELD, ""), (Status.UNDECIDED, Outcome.UNDECIDED)
 
 
-def status_outcome_reason(verdict: ContractVerdict) -> tuple[Status, Outcome, str]:
+def judgement(verdict: ContractVerdict) -> tuple[Status, Outcome, str]:
     (result,) = verdict.results
     return verdict.status, result.outcome, result.reason
 
@@ -39,12 +40,12 @@ def status_outcome_reason(verdict: ContractVerdict) -> tuple[Status, Outcome, st
 def test_failed_trial_of_a_required_falsifier_fails_the_contract(
     failing_trial: Trial, outcome: Outcome, reason: str
 ) -> None:
-    assert status_outcome_reason(decided(failing_trial, judged())) == (Status.FAIL, outcome, reason)
+    assert judgement(decided(failing_trial, judged())) == (Status.FAIL, outcome, reason)
 
 
 @pytest.mark.parametrize("status", [TrialStatus.SKIPPED, TrialStatus.CANCELLED])
 def test_untried_claim_is_undecided(status: TrialStatus) -> None:
-    assert status_outcome_reason(decided(trial(status, detail="why"))) == (*UNDECIDED, "why")
+    assert judgement(decided(trial(status, detail="why"))) == (*UNDECIDED, "why")
 
 
 VACUOUS, SURVIVOR = (Status.FAIL, Outcome.VACUOUS), "the mutant 'm' survived it"
@@ -57,12 +58,14 @@ BROKEN = (Status.FAIL, Outcome.ERROR)
         (judged(TrialStatus.RAISED), PASSED),
         (judged(TrialStatus.HELD, mutant_reached=True), (*VACUOUS, f"{SURVIVOR} (its code was reached)")),
         (judged(TrialStatus.HELD), (*VACUOUS, f"{SURVIVOR} (its code was never reached)")),
+        (judged(TrialStatus.TIMEOUT, counterexample=FOUND), PASSED),
+        (judged(TrialStatus.TIMEOUT, detail="d"), (*BROKEN, "the mutant 'm' could not be judged: d")),
         (judged(TrialStatus.CANCELLED, detail="stopped"), (*UNDECIDED, "stopped")),
         (judged(TrialStatus.ERROR, detail="d"), (*BROKEN, "the mutant 'm' could not be judged: d")),
     ],
 )
 def test_a_falsifier_is_judged_by_its_mutants(mutant: Trial, expected: tuple[Status, Outcome, str]) -> None:
-    assert status_outcome_reason(decided(trial(), mutant)) == expected
+    assert judgement(decided(trial(), mutant)) == expected
 
 
 @pytest.mark.parametrize(
@@ -76,20 +79,94 @@ def test_a_falsifier_is_judged_by_its_mutants(mutant: Trial, expected: tuple[Sta
         ),
         (1, (judged(TrialStatus.ERROR, detail="d"),), (*BROKEN, "none of 1 generated mutants could be judged: d")),
         (2, (judged(TrialStatus.HELD),), (*UNDECIDED, "no generated mutant was judged")),
+        (
+            2,
+            (judged(TrialStatus.HELD), judged(TrialStatus.ERROR, mutant="n")),
+            (*VACUOUS, "it kills no mutant: 2 generated ones in the code it reaches survived"),
+        ),
+        (0, (), (*VACUOUS, "it kills no mutant: the code it reaches has nothing to mutate; declare one")),
     ],
 )
 def test_a_falsifier_without_kills_is_judged_by_generated_mutants(
     generated: int, mutants: tuple[Trial, ...], expected: tuple[Status, Outcome, str]
 ) -> None:
-    evidence_ = replace(evidence(trial(), *mutants), automatic={"F": generated})
-    assert status_outcome_reason(decide(contract(falsifier(kills=())), evidence_, Selection())) == expected
+    known = replace(evidence(trial(), *mutants), automatic={"F": generated})
+    verdict = decide(contract(falsifier(kills=())), known, Selection())
+    assert (judgement(verdict), verdict.results[0].waived) == (expected, ())
+
+
+PROOF = Harness(id="F", rule="r", if_fails="i", location=HERE, test=Binding("f.py", "p"), bounds={"n": "0..9"})
+ON_H200 = "recorded on NVIDIA H200, 2026-11-20"
+
+
+@pytest.mark.parametrize(
+    ("one", "record", "expected"),
+    [
+        (trial(detail="10 cases"), None, (Status.PASS, Outcome.PROVED, "10 cases")),
+        (trial(TrialStatus.NO_EXAMPLES, detail="empty"), None, (*VACUOUS, "empty")),
+        (trial(TrialStatus.TIMEOUT, detail="60 s"), None, (*UNDECIDED, "60 s")),
+        (trial(TrialStatus.CRASHED, detail="d"), {"detail": "10 cases"}, (*BROKEN, "d")),
+        (
+            trial(TrialStatus.TIMEOUT, detail="60 s", counterexample=FOUND),
+            {"detail": "10 cases"},
+            (Status.FAIL, Outcome.FALSIFIED, "not shrunk: 60 s"),
+        ),
+        (
+            trial(TrialStatus.TIMEOUT, detail="60 s"),
+            {"detail": "10 cases"},
+            (Status.PASS, Outcome.PROVED, f"{ON_H200}: 10 cases; now 60 s"),
+        ),
+        (
+            trial(TrialStatus.TIMEOUT, detail="60 s"),
+            {"changed": ("a.py", "b.py")},
+            (*UNDECIDED, "60 s; the recorded proof is stale, changed: a.py, b.py"),
+        ),
+    ],
+)
+def test_a_proof_that_timed_out_is_replaced_by_its_record(
+    one: Trial, record: dict[str, Any] | None, expected: tuple[Status, Outcome, str]
+) -> None:
+    records = {("F", PROOFS): recorded(**record)} if record is not None else {}
+    known = replace(evidence(one, judged(mutant="auto")), automatic={"F": 1}, recorded=records)
+    assert judgement(decide(replace(contract(), harnesses=(PROOF,)), known, Selection())) == expected
+
+
+SEARCH = trial(TrialStatus.REFUTED, counterexample=replace(FOUND, shrunk=True), valid=7)
+
+
+@pytest.mark.parametrize(
+    ("replay", "status", "detail"),
+    [
+        (
+            trial(),
+            TrialStatus.ERROR,
+            "its counterexample does not reproduce: in a fresh process the claim holds there",
+        ),
+        (
+            trial(TrialStatus.TIMEOUT, detail="60 s"),
+            TrialStatus.TIMEOUT,
+            "its counterexample could not be replayed: 60 s",
+        ),
+        (trial(TrialStatus.RAISED, detail="d", counterexample=replace(FOUND, error="E")), TrialStatus.RAISED, "d"),
+    ],
+    ids=["holds", "timeout", "raises"],
+)
+def test_a_refutation_counts_only_if_a_fresh_worker_confirms_it(
+    replay: Trial, status: TrialStatus, detail: str
+) -> None:
+    shown = SEARCH.counterexample if replay.counterexample is None else replace(replay.counterexample, shrunk=True)
+    assert corrected_by_replay(SEARCH, replay) == replace(SEARCH, status=status, detail=detail, counterexample=shown)
+    ends = [trial(status, counterexample=found) for status in TrialStatus for found in (None, FOUND)]
+    replayed = {end.status for end in ends if must_replay(end)}
+    assert replayed == {*ENDED_EARLY, TrialStatus.REFUTED, TrialStatus.RAISED}
+    assert not any(must_replay(end) for end in ends if end.counterexample is None)
 
 
 @pytest.mark.parametrize("kills", [("m", "n"), ("n", "m")])
 def test_surviving_mutant_decides_before_cancelled_ones(kills: tuple[str, str]) -> None:
     tried = judged(TrialStatus.HELD), judged(TrialStatus.CANCELLED, mutant="n", detail="stopped")
     verdict = decided(trial(), *tried, claims=(falsifier(kills=kills),))
-    assert status_outcome_reason(verdict) == (*VACUOUS, f"{SURVIVOR} (its code was never reached)")
+    assert judgement(verdict) == (*VACUOUS, f"{SURVIVOR} (its code was never reached)")
     assert verdict.untried == 1
 
 
@@ -105,22 +182,31 @@ def test_claim_on_fewer_examples_is_marked(examples: int | None, asked: int, sou
 
 
 def test_nothing_measured_is_not_a_pass() -> None:
-    assert status_outcome_reason(decided()) == (*UNDECIDED, "nothing was measured")
+    assert judgement(decided()) == (*UNDECIDED, "nothing was measured")
     assert decided(claims=()).status is Status.UNDECIDED
-    assert status_outcome_reason(decided(trial(TrialStatus.NOT_CLAIMED, detail="d"))) == (
+    assert judgement(decided(trial(TrialStatus.NOT_CLAIMED, detail="d"))) == (
         Status.UNDECIDED,
         Outcome.NOT_CLAIMED,
         "d",
     )
+    excused = decided(not_claimed={"F": "why"})
+    assert (judgement(excused), excused.claimed) == ((Status.UNDECIDED, Outcome.NOT_CLAIMED, "why"), frozenset())
+    assert judgement(decided(*HELD, claims=(falsifier(test=None),))) == (*UNDECIDED, "not bound: its test is prose")
+    (lost,) = decided(gate=Gate(falsifiers=frozenset())).results
+    assert (lost.required, lost.outcome) == (False, Outcome.UNDECIDED)
+    (replayed,) = decided(trial(), gate=Gate(falsifiers=frozenset()), replay=True).results
+    assert (replayed.required, replayed.reason) == (True, "the replayed example holds now; no other was tried")
+    (early,) = decided(trial(TrialStatus.TIMEOUT, current_arguments=FOUND)).results
+    assert (early.counterexample, early.example) == (None, FOUND)
     untried = decided(*HELD, claims=(falsifier(kills=("m", "n")),))
-    assert status_outcome_reason(untried) == (*UNDECIDED, "the mutant 'n' was not judged")
+    assert judgement(untried) == (*UNDECIDED, "the mutant 'n' was not judged")
 
 
 @pytest.mark.parametrize("kills", [("m",), ()])
 @pytest.mark.parametrize("trials", [(), (trial(),)])
 def test_interrupt_is_the_reason_for_missing_trials(trials: tuple[Trial, ...], kills: tuple[str, ...]) -> None:
     evidence_ = replace(evidence(*trials), interrupted=True)
-    assert status_outcome_reason(decide(contract(falsifier(kills=kills)), evidence_, Selection())) == (
+    assert judgement(decide(contract(falsifier(kills=kills)), evidence_, Selection())) == (
         *UNDECIDED,
         "not run: interrupted",
     )
@@ -134,15 +220,17 @@ def test_finding_fails_a_passing_contract_unless_it_is_a_notice(severity: Severi
 
 
 @pytest.mark.parametrize("killed", [None, 0, 1])
-def test_claim_that_kills_no_equation_mutant_needs_a_generated_mutant(killed: int | None) -> None:
+def test_an_attack_whose_equation_has_no_mutant_needs_an_automatic_one(killed: int | None) -> None:
+    """One that kills one of several needs no other."""
     (verdict,) = report_of_equation(
         None if killed is None else EquationMutants(killed=killed, total=3 * killed)
     ).contracts
-    assert status_outcome_reason(verdict) == (PASSED if killed else (*UNDECIDED, "no generated mutant was judged"))
+    assert judgement(verdict) == (PASSED if killed else (*UNDECIDED, "no generated mutant was judged"))
+    (verdict,) = report_of_equation(EquationMutants(killed=0, total=1)).contracts
+    assert judgement(verdict) == (*VACUOUS, "it kills none of 1 mutants of its equation")
 
 
 CUDA = falsifier(devices=("cpu", "cuda"))
-ON_H200 = "recorded on NVIDIA H200, 2026-11-20"
 
 
 @pytest.mark.parametrize(
@@ -181,11 +269,8 @@ def test_device_that_is_not_required_fails_only_if_a_valid_record_refutes(
 
 def test_record_of_a_requested_device_is_ignored() -> None:
     refuted = (recorded(TrialStatus.REFUTED),)
-    assert (
-        status_outcome_reason(decided(trial(device="cuda"), claims=(CUDA,), recorded=refuted, devices=("cuda",)))
-        == PASSED
-    )
+    assert judgement(decided(trial(device="cuda"), claims=(CUDA,), recorded=refuted, devices=("cuda",))) == PASSED
     evidence_ = evidence(recorded=(recorded(),), absent={"cuda": "torch sees no CUDA device"})
     verdict = decide(contract(CUDA), evidence_, Selection(devices=("cuda",)))
-    assert status_outcome_reason(verdict) == (*UNDECIDED, "torch sees no CUDA device")
+    assert judgement(verdict) == (*UNDECIDED, "torch sees no CUDA device")
     assert verdict.claimed == frozenset()

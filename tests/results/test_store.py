@@ -1,6 +1,7 @@
 """Recorded evidence is valid until its clause or files change; every change of a working tree has its own digest."""
 
 import json
+import re
 import resource
 import shutil
 from collections.abc import Callable
@@ -12,10 +13,10 @@ from jsonschema import Draft202012Validator
 
 from pv.contract.check import schema
 from pv.contract.load import load
-from pv.contract.model import Binding, Contract, Harness, Run, Target
+from pv.contract.model import Binding, Contract, Equation, Harness, Run, Target
 from pv.results import store
 from pv.results.trial import DeviceInfo
-from pv.results.worktree import edits
+from pv.results.worktree import commit_of, edits
 from pv.source.project import Project, find_project
 from tests.results.handmade import HERE, falsifier, trial
 from tests.results.handmade import contract as handmade
@@ -67,9 +68,16 @@ def test_file_that_is_not_evidence_is_a_finding(project: Project, contract: Cont
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     (claim,) = contract.claims
-    fingerprints = {claim.id: store.fingerprint(project, contract, claim, Target("tiny"))}
-    records, (problem,) = store.read(project, contract, "cuda", lambda: fingerprints)
-    assert (records, problem.code, problem.location.path) == ({}, "PV170", path)
+    prints = {claim.id: store.fingerprint(project, contract, claim, Target("tiny"))}
+    found, (problem,) = store.read(project, contract, "cuda", lambda: prints)
+    assert (found, problem.code, problem.location.path) == ({}, "PV170", path)
+    other = store.write(project, contract, "mps", H200, {claim.id: trial(id_=claim.id, device="mps")}, prints)
+    assert json.loads(other.read_text())["renew"] == f"pv validate --contract {contract.id} --device mps --record"
+    found, problems = store.read(project, contract, "mps", lambda: prints)
+    assert ([*found], problems) == ([(claim.id, "mps")], [])
+    other.rename(path)
+    found, (problem,) = store.read(project, contract, "cuda", lambda: prints)
+    assert found == {} and problem.message.endswith(f"it is evidence of {contract.id} on mps")
 
 
 def test_failed_write_names_the_file_and_leaves_no_file(tmp_path: Path) -> None:
@@ -97,10 +105,16 @@ def test_every_key_that_decides_a_result_makes_a_record_stale() -> None:
     claims = [CLAIM, *(replace(CLAIM, **{key: "x"}) for key in ("rule", "prediction")), replace(CLAIM, examples=7)]
     claims += [replace(CLAIM, test=TEST), OBSERVED, replace(OBSERVED, options={**OBSERVED.options, "must_reach": True})]
     boxes = [BOX, replace(BOX, bounds={"n": "0..5"}), replace(BOX, requires="n"), replace(BOX, engine="exhaustive")]
-    changed = [(CLAIM, run) for run in runs] + [(claim, RUN) for claim in (*claims[1:], *boxes)]
-    digests = [store.clause_digest(handmade(claim, runs=(run,)), claim, Target("tiny")) for claim, run in changed]
-    digests.append(store.clause_digest(handmade(CLAIM, runs=(RUN,)), CLAIM, Target("other")))
-    assert len({*digests}) == len(digests) == 16
+    clauses = [store.clause_digest(handmade(CLAIM, runs=(run,)), CLAIM, Target("tiny")) for run in runs]
+    clauses += [
+        store.clause_digest(handmade(claim, runs=(RUN,)), claim, Target("tiny")) for claim in (*claims[1:], *boxes)
+    ]
+    clauses.append(store.clause_digest(handmade(CLAIM, runs=(RUN,)), CLAIM, Target("other")))
+    computed = falsifier(test=None, equation="e")
+    for text in ("x", "2 * x"):
+        equation = Equation(name="e", location=HERE, executable={"expression": text})
+        clauses.append(store.clause_digest(handmade(computed, equations=(equation,)), computed, Target("tiny")))
+    assert len({*clauses}) == len(clauses) == 18
 
 
 def test_record_is_not_stale_if_a_report_module_of_pv_changed() -> None:
@@ -108,6 +122,9 @@ def test_record_is_not_stale_if_a_report_module_of_pv_changed() -> None:
     now = store.Fingerprint("clause", {})
     then = {"clause": "clause", "files": {"pv/report/text.py": "old", "pv/engines/property.py": "old"}}
     assert store.changed_files(project, then, now) == ["pv/engines/property.py"]
+    then = {"clause": "c", "files": {"a.py": "1", "gone.py": "1", "same.py": "1"}}
+    now = store.Fingerprint("clause", {"a.py": "2", "same.py": "1", "new.py": "1"})
+    assert store.changed_files(project, then, now) == ["the contract's clause", "a.py", "gone.py", "new.py"]
     digests = store.dependency_digests(project, ["pv/report/text.py", "pv/errors.py", "pyproject.toml"])
     assert list(digests) == ["pyproject.toml"]
 
@@ -125,9 +142,11 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 def test_every_change_except_reports_and_evidence_has_its_own_digest(tmp_path: Path) -> None:
     tree, files = tmp_path, dict.fromkeys(("own.py", "data.txt", "evidence/c.cuda.json"), "1\n")
     write(tree, {**files, "pyproject.toml": "[tool.pv]\n"})
+    assert (commit_of(tree), edits(find_project(tree))) == ("", None)
     for words in ("init -q", "add .", "commit -qm m"):
         git(*words.split(), cwd=tree)
     assert edits(find_project(tree)) == ""
+    assert re.fullmatch("[0-9a-f]{40}", commit_of(tree))
     (tree / "results.json").write_text("{}")
     (tree / "evidence/c.cuda.json").write_text("2\n")
     assert edits(find_project(tree)) == ""
@@ -135,6 +154,7 @@ def test_every_change_except_reports_and_evidence_has_its_own_digest(tmp_path: P
     for change in CHANGES.values():
         change(tree)
         digests.append(edits(find_project(tree)))
+        assert re.fullmatch("[0-9a-f]{40}[+]", commit_of(tree))
         git("reset", "-q", "--hard", cwd=tree)
         git("clean", "-qfd", cwd=tree)
     assert edits(find_project(tree)) == ""

@@ -1,6 +1,6 @@
 """The trace of a run is short enough for a report, and has the first and the last step of the run."""
 
-from pv.results.trial import MAX_POINTS, trace_of
+from pv.results.trial import MAX_POINTS, RunTrace, trace_of
 
 
 def test_long_series_of_losses_keeps_its_first_and_last_point() -> None:
@@ -8,3 +8,14 @@ def test_long_series_of_losses_keeps_its_first_and_last_point() -> None:
     losses = trace_of("run", "cpu", 1.0, events).losses
     assert len(losses) == MAX_POINTS
     assert [losses[0][0], losses[-1][0]] == [1, 4 * MAX_POINTS - 1]
+
+
+def test_a_trace_counts_events_in_a_row_and_keeps_finite_losses() -> None:
+    odd = [float("nan"), float("inf"), True, "0.5", None, 10**400]
+    events = [{"event": "step", "step": n, "loss": loss} for n, loss in enumerate([0.5, *odd, 2])]
+    trace = trace_of(
+        "run", "cpu", 1.5, [*events, {"event": "save"}, {"event": "save"}, {"step": 1, "loss": 1}, events[0]]
+    )
+    counts = (("step", 8), ("save", 2), ("step", 1))
+    losses = ((0.0, 0.5), (7.0, 2.0), (0.0, 0.5))
+    assert trace == RunTrace(run="run", device="cpu", seconds=1.5, events=counts, losses=losses)

@@ -50,6 +50,9 @@ def test_a_mutant_outside_the_gate_may_survive() -> None:
     gated = decided(*held, claims=claims, gate=Gate(mutants=frozenset({"m"})))
     assert gated.status is Status.PASS
     assert (gated.killed, gated.claimed) == (frozenset({"m"}), frozenset({"m", "n"}))
+    cancelled = judged(TrialStatus.CANCELLED, mutant="n")
+    assert decided(*HELD, cancelled, claims=claims, gate=Gate(mutants=frozenset({"m"}))).status is Status.PASS
+    assert decided(*HELD, claims=claims, mutants=False).claimed == frozenset()
     required = decided(*held, claims=claims)
     assert required.status is Status.FAIL
     assert [verdict.results[0].waived for verdict in (gated, required)] == [("n",), ()]
@@ -72,7 +75,12 @@ def test_a_mutant_counts_as_killed_if_every_falsifier_that_claims_it_kills_it() 
 def test_selection_is_partial_and_counts_only_selected_claims() -> None:
     verdict = two(TrialStatus.HELD, TrialStatus.REFUTED, falsifiers=frozenset({"F"}))
     assert (verdict.status, verdict.partial, verdict.total("cpu")) == (Status.PASS, True, 1)
-    assert verdict.count("cpu", Outcome.HELD, Outcome.PROVED) == 1
+    counts = [
+        verdict.count("cpu", Outcome.HELD),
+        verdict.count("cpu", Outcome.ERROR),
+        verdict.count("cuda", Outcome.HELD),
+    ]
+    assert counts == [1, 0, 0]
 
 
 @pytest.mark.parametrize("names", [None, "FG", "F"])
@@ -92,6 +100,7 @@ SCORE = MutationScore(total=10, judged=10, killed=10, sampled=10)
         (None, Status.UNDECIDED, "none is recorded"),
         (replace(SCORE, killed=5), Status.FAIL, "the recorded one is 50 %"),
         (replace(SCORE, killed=0), Status.FAIL, "the recorded one is 0 %"),
+        (replace(SCORE, judged=0, killed=0), Status.UNDECIDED, "none is recorded"),
         (replace(SCORE, changed=("a.py",)), Status.UNDECIDED, "the recorded one is stale"),
         (replace(SCORE, sampled=3), Status.UNDECIDED, "the recorded one is of a sample"),
     ],
@@ -101,6 +110,38 @@ def test_a_score_below_the_gate_is_a_reason(score: MutationScore | None, status:
     verdict = decide(contract(falsifier(), gate=Gate(mutation_score=0.9)), evidence_, Selection())
     assert verdict.status is status
     assert gates.unmet_requirements(verdict) == (f"the gate requires a mutation score of 90 %, {reason}",)
+    enough = decide(verdict.contract, replace(evidence_, score=replace(SCORE, killed=9)), Selection())
+    assert (enough.status, gates.unmet_requirements(enough)) == (Status.PASS, ())
+    refuted = replace(evidence(trial(TrialStatus.REFUTED)), score=replace(SCORE, killed=9))
+    assert gates.unmet_requirements(decide(verdict.contract, refuted, Selection())) == ("falsified: F on cpu",)
+    part = two(TrialStatus.REFUTED, TrialStatus.HELD, falsifiers=frozenset({"F"}), gate=Gate(mutation_score=0.9))
+    assert gates.unmet_requirements(part) == ("falsified: F on cpu",)
+
+
+def test_every_reason_is_listed_once_worst_first() -> None:
+    finding = Finding(code="PV101", severity=Severity.ERROR, location=HERE, message="m")
+    found = (finding, finding, replace(finding, severity=Severity.NOTICE))
+    ids = {"A": TrialStatus.SKIPPED, "B": TrialStatus.REFUTED, "C": TrialStatus.ERROR, "D": TrialStatus.REFUTED}
+    claims = [falsifier(id_, options={"observed": id_} if id_ == "D" else {}) for id_ in ids]
+    gate = Gate(falsifiers=frozenset("ABD"), mutation_score=0.9)
+    known = evidence(*(trial(status, id_) for id_, status in ids.items()))
+    verdict = decide(contract(*claims, gate=gate), known, Selection(require=frozenset({"mps", "cuda", "xpu"})), found)
+    of_contract = ("the gate requires a mutation score of 90 %, none is recorded",)
+    of_contract += tuple(f"nothing claimed on {device}" for device in ("cuda", "mps", "xpu"))
+    of_results = ("2 lint errors", "falsified: B on cpu, D", "undecided: A on cpu")
+    assert gates.unmet_requirements(verdict) == (*of_results, *of_contract)
+    assert (gates.unmet_by_contract(verdict), verdict.findings) == (of_contract, found)
+    nothing = decided(*HELD, gate=Gate(falsifiers=frozenset()))
+    assert gates.unmet_by_contract(nothing) == ("nothing that the gate requires was measured",)
+
+
+@pytest.mark.parametrize("names", ["F", "FG"])
+@pytest.mark.parametrize("divided", [True, False])
+def test_a_shard_without_a_required_claim_passes_because_another_one_tries_them(names: str, divided: bool) -> None:
+    held = (*HELD, trial(id_="G"), judged(id_="G"))
+    gate = Gate(falsifiers=frozenset({"H"}))
+    verdict = decided(*held, claims=BOTH, gate=gate, falsifiers=frozenset(names), divided=divided)
+    assert verdict.status is (Status.PASS if divided and names == "F" else Status.UNDECIDED)
 
 
 def test_a_required_device_without_a_claim_and_an_absent_contract_are_reasons() -> None:

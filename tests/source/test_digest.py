@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pv.source import digest
-from pv.source.digest import digest_source
+from pv.source.digest import digest_file, digest_source
 from pv.source.pieces import outermost, pieces
 
 TABLE = yaml.safe_load((Path(__file__).parent / "digests.yaml").read_text())
@@ -87,3 +87,45 @@ def test_definitions_of_one_name_are_one_piece_and_functions_belong_to_the_outer
     assert outermost("plain.inner", functions) == "plain"
     assert outermost("Base.method", functions) == "Base.method"
     assert outermost("kernel", functions) == ""
+
+
+DOCUMENTED = """
+class Box(Base[int]):
+    "box"
+
+    @staticmethod
+    def plain():
+        "plain"
+
+    @command
+    @staticmethod
+    def shown():
+        "shown"
+"""
+
+
+def test_docstrings_are_shown_where_a_decorator_or_base_class_may_read_them() -> None:
+    base = pieces(DOCUMENTED)
+    for word, is_shown in {"box": True, "plain": False, "shown": True}.items():
+        changed = pieces(DOCUMENTED.replace(f'"{word}"', f'"another {word}"'))
+        assert changed.docs != base.docs
+        assert (changed.shown_docs != base.shown_docs) == is_shown, word
+        assert (changed.at_import, changed.functions, changed.constants) == (
+            base.at_import,
+            base.functions,
+            base.constants,
+        )
+    spaced = '"""one\n    two"""'
+    assert pieces(spaced).docs != pieces(spaced.replace("    ", "  ")).docs
+    readers = ["inspect.getdoc(f)", "f.__doc__", "f.__name__"]
+    assert [pieces(reader).reads_docs for reader in readers] == [True, True, False]
+    assert pieces("x = 'a'").constants != pieces("x = 'b'").constants != pieces("x = b'b'").constants
+
+
+def test_only_python_is_digested_without_its_layout(tmp_path: Path) -> None:
+    digests = {}
+    for name in ("a.py", "b.py", "a.txt", "b.txt"):
+        (tmp_path / name).write_text("x = 1\n" if name[0] == "a" else "x = 1  # one\n")
+        digests[name] = digest_file(tmp_path / name)
+    assert digests["a.py"] == digests["b.py"]
+    assert len({*digests.values()}) == 3

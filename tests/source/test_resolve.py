@@ -1,5 +1,6 @@
 """Names in a contract are resolved to files without importing anything."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,15 @@ def test_unresolved_binding_names_the_missing_part(tree: Project) -> None:
         with pytest.raises(Unbound) as caught:
             resolve.function(tree, Binding(f"src/pkg/{file}.py", name))
         assert caught.value.kind == kind
+
+
+def test_a_subject_is_defined_or_imported_by_its_module(tree: Project) -> None:
+    (tree.root / "src/pkg/user.py").write_text("from pkg.code import first\nimport json as tool\n")
+    for name in ("first", "tool", ""):
+        assert resolve.target_file(tree, Target("pkg.user", name)) == tree.root / "src/pkg/user.py"
+    with pytest.raises(Unbound) as caught:
+        resolve.target_file(tree, Target("pkg.user", "second"))
+    assert caught.value.kind == "name"
 
 
 FILES = {
@@ -96,3 +106,77 @@ def test_names_with_an_underscore_are_not_imported_by_a_star(tmp_path: Path) -> 
     write(tmp_path, {"package/__init__.py": "from .inner import *\n", "package/inner.py": inner})
     homes = [follow_imports(find_project(tmp_path), Target("package", name)).module for name in ("shown", "_hidden")]
     assert homes == ["package.inner", "package"]
+
+
+CALLED = """
+def plain(a, /, b, *, c, d=1): ...
+def open_(*args, **more): ...
+@wraps(plain)
+def wrapped(): ...
+class Made:
+    def __init__(self, a, b=1): ...
+    @staticmethod
+    def static(a): ...
+    @classmethod
+    def of(cls, a): ...
+    def method(self, a): ...
+@dataclass
+class Added:
+    def __init__(self): ...
+class Inherits(Made): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "keywords", "problem"),
+    [
+        ("plain", 2, ["c"], ""),
+        ("plain", 1, ["c", "b", "d"], ""),
+        ("plain", 3, ["c"], "takes 2 positional arguments, got 3"),
+        ("plain", 2, ["c", "e"], "has no parameter 'e'"),
+        ("plain", 0, ["a", "b", "c"], "has no parameter 'a'"),
+        ("plain", 2, ["b", "c"], "gets multiple values for 'b'"),
+        ("plain", 1, [], "is missing 'b', 'c'"),
+        ("open_", 5, ["x"], ""),
+        ("Made", 1, [], ""),
+        ("Made", 0, ["b"], "is missing 'a'"),
+        ("Made", 3, [], "takes 2 positional arguments, got 3"),
+        *((f"Made.{name}", 1, [], "") for name in ("static", "of", "method")),
+        *((f"Made.{name}", 2, [], "takes 1 positional arguments, got 2") for name in ("static", "of", "method")),
+        *((name, 9, [], None) for name in ("wrapped", "Added", "Inherits", "missing")),
+    ],
+)
+def test_a_call_is_checked_where_the_source_shows_the_parameters(
+    tmp_path: Path, name: str, count: int, keywords: list[str], problem: str | None
+) -> None:
+    write(tmp_path, {"pyproject.toml": "[tool.pv]\n", "called.py": CALLED})
+    found = resolve.parameters(find_project(tmp_path), Target("called", name))
+    assert (found.problem(count, keywords) if found is not None else None) == problem
+
+
+NOTHING = {
+    "x()": True,
+    "return": True,
+    "return None": True,
+    "if a: return None\n    return": True,
+    "if a: return 1\n    return": False,
+    "pass": False,
+    "'a stub'": False,
+    "raise E": False,
+    "yield": False,
+}
+
+
+@pytest.mark.parametrize("body", NOTHING)
+def test_a_function_without_a_result_is_told_from_a_stub(body: str) -> None:
+    (function,) = ast.parse(f"def f():\n    {body}").body
+    assert resolve.returns_nothing(function) == NOTHING[body]
+    (decorated,) = ast.parse(f"@unknown\ndef f():\n    {body}").body
+    assert not resolve.returns_nothing(decorated)
+
+
+def test_a_file_has_the_name_by_which_it_is_imported(tree: Project) -> None:
+    names = ("src/pkg/__init__.py", "src/pkg/code.py", "more/other.py")
+    assert [resolve.module_name(tree, tree.root / name) for name in names] == ["pkg", "pkg.code", "other"]
+    with pytest.raises(Unbound, match="is outside the roots"):
+        resolve.module_name(tree, tree.root / "beside.py")

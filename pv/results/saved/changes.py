@@ -133,12 +133,17 @@ def _weaker_keys(old: Falsifier, new: Falsifier) -> Iterator[tuple[str, str]]:
     # The file of a test is not compared, because a test may move.
     tests = [claim.test.name if claim.test is not None else None for claim in (old, new)]
     if tests[0] != tests[1] or (old.equation, old.run) != (new.equation, new.run):
-        yield "test", f"tried by {new.test or new.equation or 'prose'}, was {old.test or old.equation or 'prose'}"
+        yield "test", f"tried by {_attack(new)}, was {_attack(old)}"
     if isinstance(old, Harness) and isinstance(new, Harness):
         # A further condition excludes cases of the old proof, even if the bounds are wider.
         is_narrowed = bool(new.requires) and not is_same_text(old.requires, new.requires)
         if is_narrowed or not is_wider(old.bounds, new.bounds):
             yield "bounds", f"proved over {new.box}, was {old.box}"
+
+
+def _attack(claim: Falsifier) -> str:
+    """Return the test or the equation by which a claim is tried, and its run."""
+    return f"{claim.test or claim.equation or 'prose'}{f' on run {claim.run}' if claim.run is not None else ''}"
 
 
 def find_rewordings(old: Contract, new: ContractVerdict) -> Iterator[tuple[str, str, Location]]:

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 
+from pv.engines.engine import Depends
 from pv.engines.trial import Counterexample, Output, Reads, Trial, TrialStatus
 from pv.results.reuse import opened_files
 from pv.results.reuse.cache import FILE, MAX_STATES, ResultCache
@@ -105,6 +107,76 @@ def test_reused_report_keeps_the_state_of_its_results(folder: Path, begin: Begin
     assert lookup(begin()) == TRIAL
 
 
+STEPPED = replace(
+    READS,
+    listed=frozenset({"listed"}),
+    metadata=frozenset({"site", "new"}),
+    searched={"searched": frozenset({"mod"})},
+    looked=frozenset({"probed.txt", "data/probed", "data", "code.py"}),
+)
+UNSURE = replace(READS, unsure="it was killed")
+DOCUMENTED = CODE.replace("def g():\n", 'def g():\n    "what g is"\n')
+EDITS = [
+    (READS, "code.py", CODE.replace("# a comment", "# another"), True),
+    (READS, "code.py", CODE.replace("return 2", "return 3"), True),
+    (READS, "code.py", CODE.replace("return NUMBER", "return -NUMBER"), False),
+    (READS, "code.py", CODE.replace("NUMBER = 1", "NUMBER = 2"), False),
+    (replace(READS, texts=frozenset({"code.py"})), "code.py", CODE.replace("# a", "# b"), False),
+    (READS, "code.py", DOCUMENTED, True),
+    (replace(READS, readers=frozenset({"click"})), "code.py", DOCUMENTED, False),
+    (READS, "code/__init__.py", CODE, False),
+    (READS, "data.txt", "2\n", False),
+    (READS, "other.txt", "2\n", True),
+    (STEPPED, "listed/new.txt", "", False),
+    (STEPPED, "listed/new.pyc", "", True),
+    (STEPPED, "listed/.cache/new.txt", "", True),
+    (STEPPED, "site/tiny.dist-info", "", False),
+    (STEPPED, "site/tiny.py", "", True),
+    (STEPPED, "searched/mod.py", "", False),
+    (STEPPED, "searched/mod/__init__.py", "", False),
+    (STEPPED, "searched/mod/data.txt", "", False),
+    (STEPPED, "searched/other.py", "", True),
+    (STEPPED, "searched/other/__init__.py", "", True),
+    (STEPPED, "probed.txt", "longer", False),
+    (STEPPED, "data/probed", "", False),
+    (STEPPED, "data/other", "", True),
+    (STEPPED, "code.py", CODE.replace("# a comment", "# a longer comment"), True),
+    (STEPPED, "new/tiny.dist-info", "", False),
+    (STEPPED, f"searched/mod{EXTENSION_SUFFIXES[0]}", "", False),
+    (UNSURE, "other.txt", "2\n", False),
+    (UNSURE, "empty/new.pyc", "", False),
+    (UNSURE, "__pycache__/new.pyc", "", True),
+    (UNSURE, ".cache/new.txt", "", True),
+    (UNSURE, "evidence/c.cuda.json", "", True),
+    (None, "other.txt", "2\n", False),
+]
+
+
+@pytest.mark.parametrize(("reads", "name", "text", "is_found"), EDITS, ids=[f"{name} {t}" for _, name, t, _ in EDITS])
+def test_a_result_is_found_while_what_its_worker_used_is_the_same(
+    folder: Path, begin: Begin, reads: Reads | None, name: str, text: str, is_found: bool
+) -> None:
+    files = dict.fromkeys(("listed/a", "site/a", "searched/a", "data/a", "empty/a", "evidence/a", "other.txt"), "1\n")
+    write(folder, files | {"probed.txt": "short", ".cache/.gitignore": "*\n", "__pycache__/a.pyc": ""})
+    time.sleep(0.01)
+    with closing(begin()) as first:
+        first.store(first.key(TASK), "F", TRIAL, Source(trials=(replace(TRIAL, reads=reads),)))
+    assert lookup(begin()) == TRIAL
+    write(folder, {name: text})
+    assert (lookup(begin()) == TRIAL) == is_found
+
+
+@pytest.mark.parametrize("depends_on", Depends)
+def test_an_engine_that_depends_on_whole_modules_is_asked_again_after_a_change_of_any_function(
+    folder: Path, begin: Begin, depends_on: Depends
+) -> None:
+    with closing(begin()) as first:
+        source = Source(trials=(replace(TRIAL, reads=READS),), depends_on=depends_on)
+        first.store(first.key(TASK), "F", TRIAL, source)
+    write(folder, {"code.py": CODE.replace("return 2", "return 3")})
+    assert (lookup(begin()) is None) == (depends_on is Depends.MODULES)
+
+
 def test_result_that_is_not_accepted_is_not_found(begin: Begin) -> None:
     cache = stored(begin)
     assert cache.lookup(cache.key(TASK), lambda trial: trial.status is TrialStatus.HELD) is None
@@ -119,11 +191,17 @@ def test_files_of_killed_mutants_of_older_versions_are_removed(folder: Path, beg
     assert not (folder / ".pv_cache/mutants").exists()
 
 
-def test_result_is_not_stored_if_a_file_changed_while_the_validation_ran(folder: Path, begin: Begin) -> None:
+@pytest.mark.parametrize(
+    ("name", "reads", "is_stored"),
+    [("code.py", READS, False), ("data.txt", READS, False), ("other.txt", READS, True), ("other.txt", UNSURE, False)],
+)
+def test_result_is_not_stored_if_a_file_changed_while_the_validation_ran(
+    folder: Path, begin: Begin, name: str, reads: Reads, is_stored: bool
+) -> None:
     first = begin()
-    (folder / "code.py").write_text("2\n")
-    store(first)
-    assert lookup(first) is None
+    (folder / name).write_text("2\n")
+    first.store(first.key(TASK), "F", TRIAL, Source(trials=(replace(TRIAL, reads=reads),)))
+    assert (lookup(first) == TRIAL) == is_stored
 
 
 @pytest.mark.parametrize("variable", ["MY_OPTION", "OMP_NUM_THREADS"])

@@ -8,11 +8,12 @@ import pytest
 
 from pv.contract.finding import Location
 from pv.contract.model import Gate
-from pv.results.outcome import Outcome, Result
+from pv.results.outcome import Outcome, Result, Selection
 from pv.results.saved.changes import ChangeKind, find_differences
-from pv.results.verdict import ContractVerdict, Report, Status
+from pv.results.trial import MutationScore, TrialStatus
+from pv.results.verdict import ContractVerdict, Report, Status, decide
 from tests.report.handmade import PLAIN
-from tests.results.handmade import HELD, decided, falsifier, recorded
+from tests.results.handmade import HELD, contract, decided, evidence, falsifier, judged, recorded, trial
 
 GOOD = decided(*HELD)
 
@@ -44,6 +45,7 @@ KINDS = {
 def test_outcomes_decide_the_kind_of_a_change(old: Outcome, new: Outcome) -> None:
     text = f"{new.value} on cpu, was {old.value}: why"
     assert between(result(old), result(new, reason="why")) == [(KINDS[old, new], text)]
+    assert between(result(old), result(new)) == [(KINDS[old, new], text.removesuffix(": why"))]
 
 
 def test_a_vacuous_claim_is_not_fixed_by_leaving_out_its_mutants() -> None:
@@ -73,6 +75,10 @@ def test_a_removed_contract_is_weaker_and_one_that_was_not_selected_is_no_change
     (change,) = find_differences(base, report(GOOD, project=("c",)))
     assert (change.kind, change.contract, change.text) == (ChangeKind.WEAKER, "d", "contract removed, with 1 claims")
     assert find_differences(base, report(GOOD, project=("c", "d"))) == ()
+    lost = replace(GOOD, contract=contract(), results=(), status=Status.UNDECIDED, absent="in none of the reports")
+    assert [change.kind for change in find_differences(report(lost), report(GOOD))] == [ChangeKind.ADDED]
+    (change,) = find_differences(report(GOOD), report(lost))
+    assert (change.kind, change.text) == (ChangeKind.UNDECIDED, "in none of the reports")
 
 
 def test_a_verdict_that_changed_without_a_result_is_listed_with_its_reason() -> None:
@@ -81,3 +87,57 @@ def test_a_verdict_that_changed_without_a_result_is_listed_with_its_reason() -> 
     (change,) = find_differences(report(GOOD), report(gated))
     text = "the gate requires a mutation score of 90 %, none is recorded"
     assert (change.kind, change.text) == (ChangeKind.UNDECIDED, text)
+    low = replace(gated, status=Status.FAIL, score=MutationScore(total=9, judged=9, killed=0, sampled=9))
+    (change,) = find_differences(report(GOOD), report(low))
+    assert (change.kind, change.text) == (
+        ChangeKind.FAILING,
+        text.replace("none is recorded", "the recorded one is 0 %"),
+    )
+    failing = decided(trial(TrialStatus.ERROR, detail="d"))
+    assert [change.kind for change in find_differences(report(GOOD), report(failing))] == [ChangeKind.FAILING]
+
+
+DIFFERENCES = [
+    "newly failing | c | I | I | c.yaml:17 | error on cpu, new: d",
+    "weaker | c | G | G | c.yaml:6 in the base | removed: r",
+    "weaker | c | H | H | c.yaml:18 | mutant no longer named: n",
+    "weaker | c | n | n | c.yaml:9 in the base | mutant removed: f",
+    "less measured | c | F |  |  | fewer valid examples: 40, was 100",
+    "less measured | c |  |  |  | no mutation score recorded, was 100 %",
+    "newly undecided | c | F |  |  | not measured on cuda, was held",
+    "newly undecided | c | H |  |  | not measured on cuda, was held",
+    "reworded | c | F |  | c.yaml:5 | rule changed: 's', was 'r'",
+    "added | c | I |  |  | claim",
+    "added | c | o |  |  | mutant",
+    "added | d |  |  |  | contract with 1 claims and 2 mutants",
+]
+
+
+def at(line: int) -> Location:
+    return Location(Path("c.yaml"), line, 3)
+
+
+def test_every_difference_names_its_contract_clause_and_place() -> None:
+    judging = {"kills": ("m",), "devices": ("cpu", "cuda"), "location": at(5)}
+    score = MutationScore(total=9, judged=9, killed=9, sampled=9)
+    mutants = contract().mutants
+    third = falsifier("H", kills=("m", "n"), devices=("cuda",))
+    claims = falsifier(**judging), falsifier("G", location=at(6)), third
+    old = contract(*claims, mutants=tuple(replace(mutant, location=at(9)) for mutant in mutants))
+    new = contract(
+        falsifier(**judging, rule="s"),
+        falsifier("I", location=at(17)),
+        replace(third, kills=("m",), location=at(18)),
+        mutants=(mutants[0], replace(mutants[1], id="o")),
+        location=at(1),
+    )
+    ends = [trial(id_=id_, device=device) for id_ in "FGH" for device in ("cpu", "cuda")]
+    ends += [judged(id_=id_, mutant=mutant) for id_ in "FGH" for mutant in "mn"]
+    base = decide(old, replace(evidence(*ends), score=score), Selection(devices=("cpu", "cuda")))
+    again = evidence(trial(valid=40), judged(), trial(TrialStatus.ERROR, "I", detail="d"))
+    now, part = (decide(new, again, Selection(devices=("cpu",), falsifiers=ids)) for ids in (None, frozenset({"F"})))
+    added = replace(GOOD, contract=replace(GOOD.contract, id="d"))
+    found = find_differences(report(base), report(now, added))
+    assert [" | ".join((c.kind.value, c.contract, c.claim, c.name, c.place, c.text)) for c in found] == DIFFERENCES
+    unmeasured = [change.claim for change in find_differences(report(base), report(part)) if "not meas" in change.text]
+    assert unmeasured == ["F"], "a claim that was not selected is no change"

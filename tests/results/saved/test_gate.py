@@ -3,9 +3,11 @@
 import subprocess
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 
-from pv.contract.model import Contract, Waiver
+from pv.contract.finding import Finding, Severity
+from pv.contract.model import Contract, Target, Waiver
 from pv.results.outcome import Selection
 from pv.results.saved.changes import (
     BaseComparison,
@@ -24,6 +26,8 @@ from tests.support.projects import write
 
 BASE = contract(falsifier(), falsifier("G", kills=("n",)))
 WITHOUT = replace(BASE, falsifiers=BASE.falsifiers[:1])
+REFUSED = Finding(code="PV002", severity=Severity.REFUSAL, location=HERE, message="first")
+LINTED = replace(REFUSED, severity=Severity.ERROR, location=replace(HERE, path=Path("d.yaml")))
 DAY = date(2026, 11, 26)
 
 
@@ -60,6 +64,11 @@ def test_waived_weakening_does_not_fail_until_the_waiver_expires() -> None:
     assert invalid in {change.text for change in against(waiver("2026-02-30", removed="G")).failing}
     assert len(against(waiver(removed="H")).failing) == 1
     assert len(against(waiver(weaker="G")).failing) == 1
+    assert [change.name for change in against(waiver("2026-11-25", weaker="F")).failing] == ["G", "F"]
+    base = replace(report(BASE), findings=(REFUSED, replace(REFUSED, message="second"), LINTED))
+    assert compare(base, report(BASE), fail_on=FailOn.WEAKER, today=DAY).notes == (
+        "the base's contract.yaml is not compared: first",
+    )
 
 
 def test_fewer_examples_and_rewordings_do_not_fail() -> None:
@@ -72,7 +81,16 @@ def test_fewer_examples_and_rewordings_do_not_fail() -> None:
     assert {change.kind for change in against(reworded).changes} == {ChangeKind.REWORDED}
 
 
-def test_removed_contract_can_be_waived_in_any_other_contract() -> None:
+def test_a_renaming_of_code_that_is_gone_is_only_reworded() -> None:
+    moved = replace(BASE.mutants[0].change, function=Target("tiny", "twice"))
+    now = report(replace(BASE, mutants=(replace(BASE.mutants[0], change=moved), *BASE.mutants[1:])))
+    for gone, kind, end in (("double", ChangeKind.REWORDED, "; tiny:double renamed"), ("twice", ChangeKind.WEAKER, "")):
+        is_gone = partial(Target.__eq__, Target("tiny", gone))
+        compared = compare(report(BASE), now, fail_on=FailOn.WEAKER, today=DAY, is_gone=is_gone)
+        assert [(change.kind, change.text) for change in compared.changes] == [(kind, f"mutant changed: f{end}")]
+
+
+def test_a_contract_that_is_gone_is_waived_by_any_other() -> None:
     other = replace(BASE, id="d")
     base = replace(report(BASE), contracts=(*report(BASE).contracts, *report(other).contracts))
     assert [change.name for change in compare(base, report(BASE), fail_on=FailOn.WEAKER, today=DAY).failing] == ["d"]
@@ -89,6 +107,6 @@ def test_changed_and_removed_lines_are_those_of_git_diff(tmp_path: Path) -> None
     words = ["git", "diff", "--no-index", "--unified=0", "--no-prefix", "old", "new"]
     hunks = parse_diff(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True).stdout)
     assert hunks["new"] == (Hunk(old=2, removed=1, new=2, added=2), Hunk(old=4, removed=1, new=4, added=0))
-    assert list(changed_lines(hunks, "new", 3, 4)) == [3, 4]
+    assert [list(changed_lines(hunks, "new", first, 4)) for first in (3, 4)] == [[3, 4], [4]]
     assert list(changed_lines(hunks, "new", 1, 1)) == list(changed_lines(hunks, "other", 1, 9)) == []
     assert [line_now(hunks, "new", line) for line in (1, 2, 3, 4)] == [None, 2, None, 4]

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from pv.contract.finding import Location
+from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Contract, Gate
 from pv.errors import UsageError
 from pv.report.summary import line_cells
 from pv.results.outcome import Outcome, Selection
-from pv.results.saved.merge import merge, merge_verdicts, with_missing_claims
-from pv.results.trial import TrialStatus
-from pv.results.verdict import ContractVerdict, Report, Status, decide
+from pv.results.saved.merge import NO_COMMIT, UNCOMPARED, merge, merge_verdicts, with_missing_claims
+from pv.results.trial import DeviceInfo, MutationScore, TrialStatus
+from pv.results.verdict import ContractVerdict, Report, Shard, Status, decide
 from tests.report.handmade import PLAIN
-from tests.results.handmade import BOTH, contract, decided, evidence, falsifier, judged, recorded, trial
+from tests.results.handmade import BOTH, HERE, contract, decided, evidence, falsifier, judged, recorded, trial
 
 DIFFERENT = "one.json and other.json have different changes to one commit"
 PROJECT = {"c": "c.yaml", "d": "d.yaml"}
@@ -32,7 +32,7 @@ def passing(id_: str, claim: str = "F") -> ContractVerdict:
 
 
 def report(*verdicts: ContractVerdict, **fields: Any) -> Report:
-    return replace(PLAIN, contracts=verdicts, findings=(), notes=(), project=PROJECT, **fields)
+    return replace(PLAIN, contracts=verdicts, **{"findings": (), "notes": (), "project": PROJECT, **fields})
 
 
 def test_reports_of_different_contracts_make_a_whole_project() -> None:
@@ -88,6 +88,17 @@ def test_a_failure_in_one_report_is_not_hidden_by_a_pass_in_another() -> None:
         ({"commit": "aaaa+", "edits": "12"}, {"commit": "aaaa+"}, ""),
         ({"commit": "aaaa"}, {"commit": "aaaa+"}, DIFFERENT),
         ({"commit": "aaaa"}, {"commit": "aaaa+", "edits": "12"}, DIFFERENT),
+        ({"commit": "aaaa+", "edits": "13"}, {"commit": "aaaa+", "edits": "12"}, DIFFERENT),
+        ({"commit": ""}, {"commit": "aaaa+", "edits": "12"}, ""),
+        ({"files": {"a.py": "1", "b.py": "1"}}, {"files": {"a.py": "1", "c.py": "2"}}, ""),
+        ({"files": {"a.py": "1"}}, {"files": {"a.py": "2"}}, "one.json and other.json are of different files: a.py"),
+        ({"shards": (Shard(1, 2),)}, {"shards": (Shard(2, 2),)}, ""),
+        ({"shards": (Shard(1, 2),)}, {"shards": (Shard(2, 3),)}, "one.json is shard 1/2 and other.json is shard 2/3"),
+        (
+            {"shards": (Shard(1, 2),)},
+            {"shards": (Shard(2, 2),), "seed": 5},
+            "shard 1/2 in one.json has seed 0 and shard 2/2 in other.json has 5",
+        ),
     ],
 )
 def test_reports_of_different_trees_are_refused(one: dict[str, str], other: dict[str, str], message: str) -> None:
@@ -97,6 +108,59 @@ def test_reports_of_different_trees_are_refused(one: dict[str, str], other: dict
             merge(reports)
     else:
         assert merge(reports).exit_code == 0
+
+
+def test_the_whole_report_has_what_any_of_its_parts_has() -> None:
+    finding = Finding(code="PV201", severity=Severity.NOTICE, location=HERE, message="m")
+    parts = [
+        {
+            "started": "2",
+            "seconds": 1.0,
+            "devices": {"cpu": DeviceInfo(name="Zen", torch="2.1")},
+            "files": {"a.py": "1"},
+        }
+    ]
+    parts += [
+        {
+            "started": "1",
+            "seconds": 2.0,
+            "devices": {"cpu": DeviceInfo(name="M4", torch="2.1"), "cuda": DeviceInfo(name="H200")},
+        }
+    ]
+    parts[0] |= {"findings": (finding,), "shards": (Shard(3, 3),), "notes": ("n",), "unmatched": ("x",)}
+    parts[1] |= {
+        "findings": (finding,),
+        "shards": (Shard(1, 3),),
+        "notes": ("n",),
+        "version": "9",
+        "files": {"b.py": "2"},
+    }
+    whole = merge({str(n): report(passing(id_), **part) for n, (id_, part) in enumerate(zip("cd", parts, strict=True))})
+    assert (whole.started, whole.seconds, whole.findings, whole.unmatched) == ("1", 3.0, (finding,), ("x",))
+    assert whole.devices == {"cpu": DeviceInfo(name="Zen and M4", torch="2.1"), "cuda": DeviceInfo(name="H200")}
+    assert (whole.files, whole.project) == ({"a.py": "1", "b.py": "2"}, PROJECT)
+    assert (whole.shards, whole.missing) == ((Shard(1, 3), Shard(3, 3)), (Shard(2, 3),))
+    assert whole.notes == ("the reports have different versions of pv: 0.1.0, 9", NO_COMMIT, "n")
+    changed = {name: report(passing(name), commit="1+") for name in "cd"}
+    assert merge(changed).notes == (UNCOMPARED,)
+    assert merge({"c": changed["c"]}, partial=True).notes == ()
+    with pytest.raises(UsageError, match="no report given"):
+        merge({})
+
+
+def test_a_cancelled_mutant_is_untried() -> None:
+    part = decided(trial(), judged(TrialStatus.CANCELLED))
+    assert merge_verdicts([part, part]).untried == 1
+
+
+def test_the_whole_contract_has_what_any_of_its_parts_has() -> None:
+    score = MutationScore(total=9, judged=9, killed=9, sampled=9)
+    parts = [decided(claims=BOTH, falsifiers=frozenset({id_}), require=frozenset({"mps"})) for id_ in "FG"]
+    finding = Finding(code="PV101", severity=Severity.ERROR, location=HERE, message="m")
+    parts[1] = replace(parts[1], score=score, findings=(finding,), unclaimed=("cuda",))
+    for whole in map(merge_verdicts, itertools.permutations(parts)):
+        assert (whole.score, whole.findings, whole.unclaimed) == (score, (finding,), ("cuda", "mps"))
+        assert (whole.partial, whole.status, whole.untried) == (False, Status.FAIL, 1)
 
 
 def test_different_versions_of_a_contract_are_refused_by_name() -> None:
@@ -126,6 +190,21 @@ def test_a_result_is_required_if_one_report_requires_it() -> None:
     held = partial(verdict, trial(), judged(), recorded=(recorded(),))
     for order in itertools.permutations((held(), held(require=frozenset({"cuda"})))):
         assert [result.required for result in merge_verdicts(order).results] == [True, True]
+
+
+def test_a_result_that_was_not_tried_hides_no_record() -> None:
+    skipped = verdict(trial(TrialStatus.SKIPPED, device="cuda"), devices=("cuda",))
+    for order in itertools.permutations((skipped, verdict(trial(), judged(), recorded=(recorded(),)))):
+        assert [result.outcome for result in merge_verdicts(order).results] == [Outcome.HELD, Outcome.HELD]
+
+
+def test_a_claim_that_no_report_selected_is_listed_once_on_its_first_device() -> None:
+    claims = (falsifier(), falsifier("G", devices=("cuda", "mps")))
+    part = decided(trial(), judged(), claims=claims, falsifiers=frozenset({"F"}))
+    assert [(r.falsifier.id, r.device) for r in with_missing_claims(part, "lost").results] == [
+        ("F", "cpu"),
+        ("G", "cuda"),
+    ]
 
 
 def test_a_mutant_is_killed_only_if_every_report_that_claims_it_killed_it() -> None:
@@ -159,6 +238,11 @@ def test_required_device_that_is_untried_is_undecided(gate: Gate, devices: tuple
     whole = with_missing_claims(part, "lost")
     assert [result.device for result in whole.results if result.reason == "lost"] == missing
     assert whole.status is (Status.UNDECIDED if missing else Status.PASS)
+
+
+def test_a_claim_that_the_subject_does_not_make_is_missing_on_no_device() -> None:
+    part = verdict(not_claimed={"F": "why"}, devices=("cpu",), gate=Gate(fresh=frozenset({"cuda"})))
+    assert [(r.device, r.outcome) for r in with_missing_claims(part, "lost").results] == [("cpu", Outcome.NOT_CLAIMED)]
 
 
 def test_a_claim_on_fewer_examples_is_undecided_unless_another_report_tried_all() -> None:

@@ -26,7 +26,7 @@ def full() -> Report:
     box = Harness(id="H", rule="r", if_fails="i", location=HERE, bounds={"n": "0..3"}, requires="n > 0", engine="both")
     scope = MutationScope(modules=(Name(text="tiny", location=HERE),), judges=(Name(text="d", location=HERE),))
     required: dict[str, Any] = {"mutation_score": 0.9, "equivalents": 0.1, "fresh": frozenset({"cuda"})}
-    gate = Gate(id="G", name="g", falsifiers=frozenset({"F-HELD"}), **required)
+    gate = Gate(id="G", name="g", falsifiers=frozenset({"F-HELD"}), location=replace(HERE, column=1), **required)
     score = MutationScore(total=9, judged=8, killed=7, sampled=9, scope=("tiny",), judges=("d",), when="2026-11-20")
     finding = Finding(code="PV101", severity=Severity.ERROR, location=HERE, message="m", hint="h")
     contract = replace(verdict.contract, harnesses=(box,), gate=gate, mutation_scope=scope)
@@ -47,17 +47,20 @@ SAVED = {
     **REPORTS,
     "full": full(),
     "changed": replace(PLAIN, commit="1+", edits="12", files={"own.py": "1"}),
+    "survivor": report_of_equation(EquationMutants(killed=1, total=2, survivors=(MISSED,))),
     "equation": report_of_equation(EquationMutants(killed=1, total=2, survivors=(MISSED,)), tolerance=TOLERANCE),
 }
 
 
 @pytest.mark.parametrize("name", SAVED)
 def test_report_that_is_read_back_is_formatted_as_the_original(name: str, tmp_path: Path) -> None:
-    read_report = saved.load(write_report(SAVED[name], tmp_path))
+    again = saved.load(write_report(SAVED[name], tmp_path))
     for form in ("json", "text", "markdown", "junit"):
-        assert render(read_report, form, verbose=True) == render(SAVED[name], form, verbose=True), form
-    assert (read_report.exit_code, read_report.edits) == (SAVED[name].exit_code, SAVED[name].edits)
-    assert read_report.files == SAVED[name].files
+        assert render(again, form, verbose=True) == render(SAVED[name], form, verbose=True), form
+    assert (again.exit_code, again.edits) == (SAVED[name].exit_code, SAVED[name].edits)
+    assert again.files == SAVED[name].files
+    for read, verdict in zip(again.contracts, SAVED[name].contracts, strict=True):
+        assert (read.contract.gate, read.contract.claims) == (verdict.contract.gate, verdict.contract.claims)
 
 
 def with_unknown_claim(content: Any) -> Any:

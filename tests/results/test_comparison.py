@@ -1,0 +1,56 @@
+"""The exit code of a comparison is that of the contract's own subject, unless a peer breaks or `--strict` is given."""
+
+from dataclasses import replace
+
+import pytest
+
+from pv.contract.finding import Finding, Severity
+from pv.results.comparison import Column, Comparison
+from pv.results.trial import TrialStatus
+from tests.report.handmade import PLAIN
+from tests.results.handmade import FOUND, HERE, contract, decided, falsifier, judged, trial
+
+STATUS = {
+    "held": TrialStatus.HELD,
+    "refuted": TrialStatus.REFUTED,
+    "broken": TrialStatus.ERROR,
+    "skipped": TrialStatus.SKIPPED,
+    "unclaimed": TrialStatus.NOT_CLAIMED,
+}
+LINTED = Finding(code="PV101", severity=Severity.ERROR, location=HERE, message="m")
+
+
+def column(how: str, *, own: bool = False) -> Column:
+    if how == "missing":
+        return Column(name=how, target=how, own=own, missing="not installed")
+    verdict = decided(trial(STATUS.get(how, TrialStatus.HELD), counterexample=FOUND, detail=how), judged())
+    verdict = replace(verdict, findings=(LINTED,) if how == "linted" else ())
+    return Column(name=how, target=how, own=own, report=replace(PLAIN, contracts=(verdict,), findings=()))
+
+
+@pytest.mark.parametrize(
+    ("own", "peer", "code"),
+    [
+        ("held", "held", 0),
+        ("held", "refuted", 0),
+        ("held", "skipped", 0),
+        ("held", "missing", 0),
+        ("held", "broken", 1),
+        ("held", "linted", 1),
+        ("refuted", "held", 1),
+        ("skipped", "held", 2),
+        ("missing", "held", 2),
+        ("unclaimed", "unclaimed", 2),
+    ],
+)
+def test_the_own_subject_and_a_broken_peer_decide_the_exit_code(own: str, peer: str, code: int) -> None:
+    columns = (column(own, own=True), column(peer))
+    compared = Comparison(contract=contract(falsifier()), columns=columns)
+    assert compared.exit_code == code
+    assert replace(compared, strict=True).exit_code == (1 if "refuted" in (own, peer) else code)
+    assert replace(compared, interrupted=True).exit_code == 130
+    shown = [result.outcome.value for _, result in compared.refuted()]
+    assert len(shown) == sum(how in ("refuted", "broken") for how in (own, peer))
+    assert [(c.name, why, ids) for c, why, ids in compared.unclaimed()] == [
+        (how, how, ["F"]) for how in (own, peer) if how == "unclaimed"
+    ]
