@@ -19,7 +19,7 @@ from pv.errors import UsageError
 from pv.source import syntax
 from pv.source.project import Project, find_project
 from pv.source.resolve import Unbound, definition, follow_imports, module_file, module_name, parse
-from pv.suites.training_loop.names import MODEL, NUMBERS, ROLES, VALUES, divides_by_warmup, setting_of, value_of
+from pv.suites.training_loop.usual_names import MODEL, NUMBERS, ROLES, VALUES, divides_by_warmup, setting_of, value_of
 
 PARAMETER = re.compile(r"(\w+_)?(config|cfg|conf|settings|args|arguments|options|opts|hparams)")
 CLASS = re.compile(r"\w*(Config|Cfg|Conf|Settings|Args|Arguments|Options|Opts|HParams)")

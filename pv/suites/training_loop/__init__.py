@@ -2,7 +2,7 @@
 
 job          the interface of an adapter: the job, the report, the features
 adapters     adapters of trainers that exist, chosen by the class of a subject
-names        patterns of usual names of methods and settings
+usual_names  patterns of usual names of methods and settings
 features     the declared features of an adapter, and the jobs that they allow
 
 bench        runs jobs for the claims, and caches the runs

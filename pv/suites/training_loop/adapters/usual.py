@@ -26,8 +26,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 from pv.suites.training_loop.job import IGNORED, Example, Job
-from pv.suites.training_loop.names import COLUMNS, NUMBERS, ROLES, divides_by_warmup, setting_of, value_of
 from pv.suites.training_loop.probe import Probe
+from pv.suites.training_loop.usual_names import COLUMNS, NUMBERS, ROLES, divides_by_warmup, setting_of, value_of
 
 Result = TypeVar("Result")
 
