@@ -47,7 +47,7 @@ def find_makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
         if isinstance(function, ast.FunctionDef)
         and (MAKER.fullmatch(function.name) or _returns_parsed_arguments(function))
         and any(default_fields(function))
-        # No required argument, except that of a class method.
+        # No required argument, except the class of a class method.
         and {argument.arg for argument, value in with_defaults(function) if value is None} <= {"cls"}
     }
 

@@ -689,7 +689,7 @@ class Observer:
             visible = (
                 torch.where(is_visible, size, torch.zeros_like(size)).amax() if p.dtype == torch.float32 else 0 * moved
             )
-            # In half precision, count the elements that have a gradient and are not 0, and those of them that change.
+            # In half precision, count the elements that have a gradient and are not 0, and how many of these change.
             counted = (size > 0) & (before != 0) & (p.dtype in HALVES)
             changed = (counted & (sample(p) != before)).sum()
             rows.append(torch.stack([moved.double(), visible.double(), size.amax(), zero, counted.sum(), changed]))

@@ -41,7 +41,7 @@ def is_as_before(p: Tensor, versions: dict[int, tuple[weakref.ref[Tensor], int]]
 
 
 def is_shard(tensor: Tensor) -> bool:
-    """Return whether a tensor is a DTensor of which every rank holds other elements."""
+    """Return whether a tensor is a DTensor whose elements are divided among the ranks."""
     return any(placement.is_shard() for placement in getattr(tensor, "placements", ()))
 
 

@@ -27,7 +27,7 @@ class Annotation:
     location: Location | None = None
 
     def line(self, folder: str) -> str:
-        """Return the workflow command. Its path starts at the root of the repository, of which `folder` is a folder."""
+        """Return the workflow command. Its path starts at the root of the repository, which contains `folder`."""
         at, file = self.location, ""
         if at is not None:
             path = (PurePath(folder) / at.path).as_posix()

@@ -153,7 +153,7 @@ def _result(project: Project, trial: Trial, fingerprint: Fingerprint) -> dict[st
 
 
 def dependency_digests(project: Project, names: Iterable[str]) -> dict[str, str]:
-    """Return the digests of those of the named files that exist and that a result can depend on, by path."""
+    """Return the digests of the named files that exist and that a result can depend on, by path."""
     dependencies = sorted(name for name in names if is_dependency(project.root / name))
     return {name: digest for name in dependencies if (digest := _digest(project, name))}
 

@@ -57,7 +57,7 @@ def edits(project: Project) -> str | None:
 
 
 def digests(project: Project, names: Iterable[str]) -> dict[str, str]:
-    """Return the digests of those of the named files that exist, by path below the root.
+    """Return the digests of the named files that exist, by path below the root.
 
     Evidence is left out, and so are installed packages, which may have different paths on two machines.
     """

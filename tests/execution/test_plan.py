@@ -233,7 +233,7 @@ class Kept:
 
 def test_a_trial_is_kept_under_its_name_if_it_was_measured_on_the_clean_code(folder: Path, contract: Contract) -> None:
     cache, attempts = Kept(), Attempts(find_project(folder))
-    journal = Journal(cache, supports)  # type: ignore[arg-type]
+    journal = Journal(cache, supports)
     limit, run = contract.claims[0], contract.claims[3]
     clean, reading = attempts.clean(contract, limit), attempts.clean(contract, run)
     mutated = attempts.mutated(contract, limit, contract.mutant("limit-ignored"))

@@ -1,4 +1,4 @@
-"""The exit code of a comparison is that of the contract's own subject, unless a peer breaks or `--strict` is given."""
+"""A comparison has the exit code of the contract's own subject, unless a peer breaks or `--strict` is given."""
 
 from dataclasses import replace
 
