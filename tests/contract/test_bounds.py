@@ -1,8 +1,12 @@
 """The box of a harness: its size is the number of its points, and a precondition is no program."""
 
+from dataclasses import replace
+
 import pytest
 
 from pv.contract.bounds import Bound, engines, parse_bound, parse_box
+from pv.contract.model import Harness
+from tests.results.handmade import HERE
 
 
 @pytest.mark.parametrize(
@@ -77,3 +81,5 @@ def test_a_small_box_is_enumerated_and_both_engines_run_if_asked() -> None:
         ("exhaustive", "symbolic"),
     ]
     assert engines("", large) == ("symbolic",)
+    harness = Harness(id="H", rule="", if_fails="", location=HERE, limit_s=9)
+    assert [replace(harness, engine=name).whole_limit_s for name in ("symbolic", "both")] == [9, 18]

@@ -50,6 +50,14 @@ def test_subject_that_claims_as_an_earlier_one_has_no_finding(tmp_path: Path) ->
     assert findings_of_subjects(tmp_path, text) == []
 
 
+def test_a_waiver_names_a_clause_of_any_kind_that_exists_or_is_removed(tmp_path: Path) -> None:
+    subject = "- {name: twin, target: faults}\nwaivers:\n"
+    for key, problems in (("weaker", []), ("removed", [("PV152", "use `weaker` for a clause that asks for less")])):
+        for name in ("twin", "F-GOOD"):
+            waiver = f"- {{{key}: {name}, owner: ann, reason: slow, expires: 2026-12-31}}\n"
+            assert findings_of_subjects(tmp_path, subject + waiver) == problems, (key, name)
+
+
 @pytest.mark.parametrize("subject", ["fautls", "faults, claims_as: b", "faults, claims_as: a"])
 def test_unknown_name_is_an_error(tmp_path: Path, subject: str) -> None:
     expected = ("PV196", "none is declared") if "," in subject else ("PV120", "did you mean 'faults'?")
