@@ -101,7 +101,8 @@ def _operands(
 ) -> Optional[tuple[Tensor, Tensor, Optional[Tensor], Optional[Tensor]]]:
     """Return hidden states, the weight [V, H] of the head, its bias and the labels; None if this is not a fused loss.
 
-    The result of a fused loss has at most one number per token; ordinary layers return more.
+    The result of a fused loss has at most one number per token; ordinary layers return more. A
+    `DTensor`, which has `_spec`, is not examined.
     """
     floats = [t for t in tensors if t.is_floating_point() and t.layout == torch.strided and not hasattr(t, "_spec")]
     for weight in floats:

@@ -34,8 +34,8 @@ class Task:
         key: An object by which the caller recognises the task.
         body: The message to the worker.
         limit_s: Limit in seconds of the CPU time, and separately of the idle time. A task is idle while none of its
-            threads runs or is ready to run. Wall time is not limited, because other processes that use the cores make
-            it longer.
+            threads runs, is ready to run, or waits for a disk. Wall time is not limited, because other processes that
+            use the cores make it longer.
         memory_mib: Limit in MiB of the private memory of the task and its child processes.
     """
 
@@ -159,7 +159,7 @@ class RunningTask:
             usage: The current usage of the process tree.
             now: The current time by `time.monotonic`.
         """
-        # A task that is ready to run and waits for a core is not idle.
+        # A task that waits for a core or a disk is not idle.
         if usage.cpu_s > self.cpu_s or usage.active:
             self.pause_s = 0.0
         else:

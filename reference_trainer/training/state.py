@@ -193,7 +193,7 @@ class UpdateOptions:
     """Numerical settings of the optimizer steps.
 
     Attributes:
-        clip: Largest norm of the gradient: it is multiplied by min(1, clip / (norm + 1e-6)). None does not clip.
+        clip: Largest norm of a gradient. The gradient is multiplied by min(1, clip / (norm + 1e-6)); None for no limit.
         seed: Seed of the random numbers of every micro-batch; the default generators are restored after the run. None
             does not seed the generators.
         deferred: Whether a step with invalid values skips its update and raises when its sums are read, instead of at

@@ -37,7 +37,7 @@ def needs_master(parameter: Tensor) -> bool:
 
 
 class MasterAdamW(torch.optim.AdamW):
-    """`AdamW` that updates a float32 copy (the master) of each low-precision parameter, and then rounds the copy.
+    """`AdamW` that updates a float32 copy (master) of each low-precision parameter; the parameter is the rounded copy.
 
     Source: Micikevicius et al. 2018, arXiv:1710.03740, section 3.1.
     """

@@ -26,7 +26,7 @@ MISSING = "missing"
 LARGE = 64 << 20
 """Files of at least this size, in bytes, are compared by size and times, without reading them."""
 SETTLED_NS = 100_000_000
-"""The smallest age of a modification time, in nanoseconds, at which an equal time later shows that a file is unchanged.
+"""A modification time of at least this age, in nanoseconds, is trusted: while it stays the same, so does the file.
 
 File systems round times, so two changes within a short time may get the same modification time.
 """

@@ -38,8 +38,8 @@ def falsify_elements_weigh_alike(subject: ModuleType, plan: Plan) -> None:
     def take_mean_of_means(events: Events) -> None:
         reweigh(events, lambda count, elements, _: plan.scale / count / elements)
 
-    # The numbers of scored elements of the micro-batches of each step with several of them. They must differ in at
-    # least half of these steps.
+    # For each step with several micro-batches, their numbers of scored elements. These numbers must differ in at least
+    # half of the steps.
     windows = [[sum(sizes) for sizes in window] for epoch in plan.epochs for window in epoch if len(window) > 1]
     unequal = [window for window in windows if max(window) > 1.1 * min(window)]
     assume(2 * len(unequal) >= len(windows) and len(unequal) >= 2)
