@@ -1,4 +1,4 @@
-"""The model of a contract, as read from YAML: targets in code, mutants, claims, gate, waivers, and the contract."""
+"""The classes of a contract and its parts, as read from YAML: targets in code, mutants, claims, gate, waivers."""
 
 import operator
 import shlex
@@ -15,7 +15,7 @@ class UnknownName(LookupError):
 
 
 def hyphen_hint(name: str) -> str:
-    """Return a hint for the name of code that cannot be imported because of a hyphen; "" for any other name."""
+    """Return a hint for the name of code with a hyphen, which Python cannot import; "" without a hyphen."""
     return f"Python names have no '-': rename it, such as to {name.replace('-', '_')!r}" if "-" in name else ""
 
 
@@ -45,7 +45,7 @@ class Target:
         return f"{self.module}:{self.attribute}" if self.attribute else self.module
 
     def inside(self, module: object) -> Any:
-        """Return the object of this target in the imported `module`. Raise AttributeError."""
+        """Return the object of this target in the imported `module`. Raise AttributeError if there is none."""
         return operator.attrgetter(self.attribute)(module) if self.attribute else module
 
     @classmethod
@@ -83,7 +83,7 @@ class Mutant:
 
     Attributes:
         seen_in: Where the fault occurred in real code, "" if unknown.
-        killed_by: Claims that must detect it too, by their ids in the contract's suite.
+        killed_by: Ids of claims of the contract's suite that must detect the fault too.
     """
 
     id: str
@@ -101,7 +101,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equivalent:
-    """A generated mutant that the author declares equivalent, with the reason. It is counted separately."""
+    """A generated mutant that the author declares equivalent, with the reason. Such mutants are counted separately."""
 
     change: Edit
     reason: str
@@ -132,7 +132,7 @@ class MutationScope:
     """The modules and packages whose generated mutants make up a contract's mutation score.
 
     Attributes:
-        judges: Ids of other contracts, whose falsifiers judge these mutants too.
+        judges: Ids of other contracts whose falsifiers are tried on these mutants too.
     """
 
     modules: tuple[Name, ...] = ()
@@ -163,8 +163,8 @@ class Equation:
 
     Attributes:
         executable: The keys that `pv` evaluates (`expression`, `domain`, ...), as read.
-        texts: Functions that map a line and column of a text, counted from 1, to a location in the file; by path of the
-            key in `executable`.
+        texts: By path of a key in `executable`: a function that maps a line and column of the text of this key, counted
+            from 1, to a location in the file.
     """
 
     name: str
@@ -188,14 +188,14 @@ class Obligation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Falsifier:
-    """A claim and the attack on it. Its engine (`pv.engines.registry`) decides how it is tried.
+    """A claim and the attack on it. The engine (`pv.engines.registry`) decides how the claim is tried.
 
     Attributes:
         test: The function that attacks the claim, None for claims of other engines.
         kills: The ids of the mutants that the attack must detect.
-        run: The name of the run whose record it reads.
+        run: The name of the run whose record the claim reads; None for none.
         limit_s: The time limit in seconds.
-        places: The locations of its keys and items.
+        places: The locations of the keys and items of the clause.
     """
 
     id: str
@@ -223,7 +223,7 @@ class Falsifier:
 
     @property
     def is_of_script(self) -> bool:
-        """Return whether the claim is about a script that `pv check -- COMMAND` runs, and is in no user's contract."""
+        """Return whether the claim judges the script of `pv check -- COMMAND`, without a run of a contract."""
         return "observed" in self.options and self.run is None
 
     def at(self, key: str) -> Location:
@@ -233,11 +233,12 @@ class Falsifier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Harness(Falsifier):
-    """A predicate over a bounded box, to be proved.
+    """A claim that a predicate holds for all values in a bounded box, to be proved.
 
     Attributes:
         test: The predicate.
-        bounds, requires: The box, in the syntax of `pv.contract.bounds`.
+        bounds: The bounds of each argument, in the syntax of `pv.contract.bounds`.
+        requires: A condition on the arguments, which restricts the box further; "" for none.
         engine: `exhaustive`, `symbolic` or `both`; "" for the engine that fits the size of the box.
     """
 
@@ -253,7 +254,7 @@ class Harness(Falsifier):
 
     @property
     def box(self) -> str:
-        """Return the box as reports show it."""
+        """Return the bounds and the condition as reports show them."""
         bounds = "; ".join(f"{name} {bound}" for name, bound in self.bounds.items())
         return f"{bounds}, where {self.requires}" if self.requires else bounds
 
@@ -264,10 +265,10 @@ class Run:
 
     Attributes:
         callable: The function that executes the run; None for a run with a `command`.
-        environment: The variables that the command gets besides the worker's.
+        environment: Environment variables of the command, in addition to those of the worker.
         claims: The claims of `training-run` about the observed command, or the single name `all`.
         arguments: The arguments of the function or command.
-        small: The arguments that replace `arguments` on mutants, None if the run has none.
+        small: The arguments that replace `arguments` on mutants; None to keep `arguments`.
     """
 
     name: str
@@ -310,8 +311,8 @@ class OtherSubject:
     """Code that can replace the subject.
 
     Attributes:
-        package: The distribution that it needs, "" for none.
-        claims_as: A subject declared before it that makes the same claims, "" for none.
+        package: The distribution that the code needs, "" for none.
+        claims_as: The name of an earlier subject in the contract that makes the same claims, "" for none.
     """
 
     name: str
@@ -437,7 +438,7 @@ class Contract:
         raise UnknownName(f"{self.location}: unknown run {name!r}")
 
     def not_claimed(self, target: Target) -> dict[str, str]:
-        """Return the reasons, with their references, why falsifiers are not tried on another subject, by id.
+        """Return the ids of falsifiers that are not tried on another subject, with the reasons and their references.
 
         All falsifiers are tried on a target that is not declared in `subjects`.
         """
@@ -451,7 +452,7 @@ class Contract:
         return {id_: f"{entry.why} ({entry.reference})" for entry in exceptions for id_ in entry.falsifiers}
 
     def subject_of(self, claim: Falsifier | Run) -> Target:
-        """Return the subject of a claim or run: its own, else the subject of the claim's run, else the contract's.
+        """Return the subject of a claim or run: its own, else that of the run of the claim, else that of the contract.
 
         Raises:
             UnknownName: The run does not exist.

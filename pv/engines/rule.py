@@ -1,6 +1,6 @@
 """Lint rules: a rule is a check of one contract, with the codes of the findings that it can yield.
 
-An engine has the rules about its own claims; `pv.linting` has all other rules, and collects both.
+An engine defines the rules about its own claims. `pv.linting` defines all other rules, and collects all rules.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ class Context:
         contract: The contract to check.
         contracts: All contracts, in the order of files.
         imports: The imports of the files of the project.
-        subject: The subject that replaces the contract's own; None to keep it.
+        subject: The subject that replaces the subject of the contract; None to keep the latter.
     """
 
     project: Project
@@ -44,8 +44,9 @@ class Rule:
 
     Attributes:
         check: The check.
-        codes: The codes that the check can give, without codes that another rule declares.
-        existing: Whether the rule is for contracts in the existing format of the field.
+        codes: The codes of findings of the check, without codes that another rule declares.
+        existing: Whether the rule checks contracts without `schema`, whose falsifiers are prose; False for all other
+            contracts.
     """
 
     check: Check
@@ -67,10 +68,10 @@ def unbound_finding(codes: dict[str, str], location: Location, problem: Unbound,
     """Return the finding for a name that cannot be resolved.
 
     Args:
-        codes: The code of the finding by kind of problem; the code of `name` is for all other kinds.
+        codes: The code of the finding by kind of problem; `codes["name"]` is the code for all other kinds.
         location: The location of the name.
         problem: The problem.
-        name: The name, for a suggestion.
+        name: The name, for which the hint suggests a similar name.
     """
     hint = did_you_mean(name, problem.known) if problem.known else ""
     return error(codes.get(problem.kind, codes["name"]), location, str(problem), hint)

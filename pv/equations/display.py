@@ -17,7 +17,7 @@ def text(equation: Definition, unit: str) -> Iterator[str]:
 
     Args:
         equation: The equation.
-        unit: The unit of its value, or "".
+        unit: The unit of the value of the equation; "" for none.
     """
     yield f"  {equation.name}" + (f"  [{unit}]" if unit else "")
     for line in equation.formula.lines:
@@ -34,7 +34,7 @@ def text(equation: Definition, unit: str) -> Iterator[str]:
 
 
 OR, AND, NOT, COMPARISON, SUM, PRODUCT, POWER, ATOM = range(8)
-"""Binding strengths; an expression that binds less than its position requires is written in brackets."""
+"""Binding strengths; an expression that binds less strongly than its position requires is written in brackets."""
 GREEK = frozenset(
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi "
     "omega".split()
@@ -45,7 +45,7 @@ _SIGNS: Mapping[type, tuple[int, str]] = {
 _COMPARISONS: Mapping[type, str] = {
     ast.Lt: "<", ast.LtE: r"\le", ast.Gt: ">", ast.GtE: r"\ge", ast.Eq: "=", ast.NotEq: r"\ne",
 }  # fmt: skip
-# Functions that are written as brackets, as an upright LaTeX command, and as a large operator.
+# Functions that are written as brackets, as an upright LaTeX command, or as a large operator.
 _DELIMITERS = {"abs": (r"\lvert", r"\rvert"), "floor": (r"\lfloor", r"\rfloor")}
 _PLAIN = frozenset({"exp", "log", "sin", "cos", "tanh"})
 _BIG = {"sum": r"\sum", "prod": r"\prod"}
@@ -58,12 +58,12 @@ def latex(name: str, formula: Formula) -> str:
 
 
 def _with_commas(node: ast.expr) -> str:
-    """Return the parts of a tuple, or the single expression."""
+    """Return the LaTeX of the parts of a tuple, with commas, or of a single expression."""
     return r",\; ".join(_tex(part) for part in node.elts) if isinstance(node, ast.Tuple) else _tex(node)
 
 
 def _tex(node: ast.expr, least: int = OR) -> str:
-    """Return one expression, in brackets if it binds less than `least`."""
+    """Return the LaTeX of an expression, in brackets if the expression binds less than `least`."""
     write: Callable[[ast.expr], tuple[int, str]] = _WRITERS[type(node)]
     level, text = write(node)
     return text if level >= least else rf"\left({text}\right)"
@@ -97,7 +97,7 @@ def _letter(name: str) -> str | None:
         return rf"\{name}"
     if len(name) != 1:
         return None
-    # A Greek letter typed as one: its Unicode name ends with the name of the letter.
+    # For a Greek character, such as U+03B1 (alpha), the last word of the Unicode name is the name of the letter.
     *_, last = unicodedata.name(name, "").lower().split()
     return rf"\{last}" if name.islower() and last in GREEK else name
 

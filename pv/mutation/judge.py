@@ -1,4 +1,4 @@
-"""The status of a generated mutant, as it follows from its trials, and the result of a mutation run."""
+"""Derive the status of a generated mutant from its trials; the result of a mutation run."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -27,7 +27,7 @@ class MutantStatus(Enum):
     KILLED = "killed"
     TIMEOUT = "timeout"
     ERROR = "error"
-    """The falsifier raised, crashed, produced no result, or ran out of memory."""
+    """The last trial was flaky, had no example, crashed, ran out of memory, gave no result, or its falsifier raised."""
     SURVIVED = "survived"
     NO_COVERAGE = "no coverage"
     EQUIVALENT = "equivalent"
@@ -49,9 +49,9 @@ class Judged:
     Attributes:
         mutant: The mutant.
         status: Its status.
-        tried: Ids of the falsifiers that were tried, in order.
-        seen: The error of the last of these trials; "" if the claim held.
-        cached: Whether the status comes from a trial of an earlier run.
+        tried: Ids of the falsifiers that were tried on the mutant, in order.
+        seen: The error of the last trial; "" if the claim held.
+        cached: Whether the status comes from a cached trial of an earlier run.
     """
 
     mutant: GeneratedMutant
@@ -69,7 +69,7 @@ class MutationResult:
         contract: The contract whose code was mutated.
         falsifiers: Ids of the falsifiers that judged the mutants.
         total: The number of generated mutants.
-        judged: The mutants that were tried.
+        judged: The mutants that were judged: all, or a sample.
         unfit: Trials of falsifiers that do not hold on the clean code and were therefore not used.
         unused: Declared equivalents that match no generated mutant.
         idle: Modules in `mutation_scope` whose code no falsifier executes.
@@ -77,7 +77,7 @@ class MutationResult:
         files: The project files that were read.
         restricted: Whether the falsifiers or modules were selected, so that the result is not the contract's score.
         unrecorded: Whether the score was not recorded because of its problems.
-        elsewhere: The reason why no module is mutated; "" if modules are mutated.
+        elsewhere: The reason why no module is mutated, such as a selection without a matching module; "" otherwise.
     """
 
     contract: Contract
@@ -109,7 +109,7 @@ def limit_on_mutant(clean: Trial) -> float:
     Args:
         clean: The trial of the falsifier on the clean code.
     """
-    # The larger of two times: several processes use more CPU time than wall time, a falsifier that waits uses less.
+    # Take the larger time: several processes use more CPU time than wall time, and a waiting falsifier uses less.
     return max(MIN_LIMIT_S, LIMIT_FACTOR * max(clean.seconds, clean.cpu_s))
 
 
@@ -134,10 +134,10 @@ def status(trial: Trial) -> MutantStatus | None:
 
 
 def final_status(last: MutantStatus | None, *, equivalent: bool) -> MutantStatus:
-    """Return the status of a mutant that no further falsifier is tried on.
+    """Return the status of a mutant after its last trial.
 
     Args:
-        last: The status by the last trial; None if the claim held.
+        last: The status that the last trial gives, or the status of a mutant without trials; None if the claim held.
         equivalent: Whether the contract declares the mutant equivalent.
     """
     if last in DETECTED and equivalent:
@@ -148,6 +148,6 @@ def final_status(last: MutantStatus | None, *, equivalent: bool) -> MutantStatus
 
 
 def error_line(trial: Trial) -> str:
-    """Return the error of a trial, in one line."""
+    """Return the first line of the error of a trial, at most 200 characters; the trial status if there is no text."""
     text = trial.counterexample.error if trial.counterexample is not None else trial.detail
     return text.splitlines()[0][:200] if text else trial.status.value

@@ -33,7 +33,7 @@ BLOCK = 8192
 MIN_CLASSES = 4
 """Smallest number of classes of a head."""
 MIN_WIDTH, MIN_WIDTH_HALF = 8, 32
-"""Smallest size of hidden states in float32 and in half precision. With less, another loss might fit by chance."""
+"""Smallest size of hidden states in float32 and in half precision. Smaller states might fit another loss by chance."""
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -50,15 +50,15 @@ def install(observer: Callable[[], Observer]) -> None:
             before = observer().fused_calls
             out = original(*args, **kwargs)
             active = observer()
-            # A nested fused call has registered a hook itself, and a repetition in a backward pass needs none.
-            alone = active.fused_calls == before and active.backward is None
-            if alone and active.is_sampled and isinstance(out, (Tensor, tuple)) and torch.is_grad_enabled():
+            # A nested fused call has registered a hook itself, and a recomputation in a backward pass needs no hook.
+            needs_hook = active.fused_calls == before and active.backward is None
+            if needs_hook and active.is_sampled and isinstance(out, (Tensor, tuple)) and torch.is_grad_enabled():
                 _watch(active, args, kwargs, out)
             return out
 
         return call
 
-    # From `vars`, since the class method has no `__func__` if it is written in C, as since torch 2.14.
+    # Read from `vars`, because the class method is written in C since torch 2.14, and then has no `__func__`.
     stored = vars(torch.autograd.Function)["apply"]
 
     def apply(function: type, *args: object, **kwargs: object) -> object:
@@ -72,7 +72,7 @@ def install(observer: Callable[[], Observer]) -> None:
 
 
 def record_layer(observer: Observer, outputs: object) -> None:
-    """Store the last linear layer of a model that returns a single number: it may be the head of a handwritten loss."""
+    """Store the last linear layer of a model that returns one number: it may be the head of a handwritten loss."""
     layer, observer.last_layer = observer.last_layer, None
     if layer is None or layer.out_features < MIN_CLASSES:
         return
@@ -101,7 +101,8 @@ def _operands(
 ) -> Optional[tuple[Tensor, Tensor, Optional[Tensor], Optional[Tensor]]]:
     """Return hidden states, the weight [V, H] of the head, its bias and the labels; None if this is not a fused loss.
 
-    The result of a fused loss has at most one number per token. This rules out layers.
+    The result of a fused loss has at most one number per token; ordinary layers return more. A
+    `DTensor`, which has `_spec`, is not examined.
     """
     floats = [t for t in tensors if t.is_floating_point() and t.layout == torch.strided and not hasattr(t, "_spec")]
     for weight in floats:
@@ -137,14 +138,14 @@ def _register_hook(
 ) -> None:
     """Register a hook that computes token weights from the gradient of the hidden states.
 
-    A sample of the hidden states is copied, since the loss may not keep them.
+    A sample of the hidden states is copied, since the loss may overwrite or free the hidden states.
     """
     at, key = observer.sites.find(3)
     width = hidden.shape[-1]
     rows = hidden.detach().reshape(-1, width)
-    if labels is not None and hidden.dim() == 2:  # all these losses ignore negative labels
+    if labels is not None and hidden.dim() == 2:  # every fused loss ignores negative labels
         tokens.record_labels(observer, at, key, labels.detach().reshape(-1), labels.detach().reshape(-1) >= 0, hidden)
-    # `topk` chooses labelled rows without waiting for the device; the factor spreads them over the batch.
+    # `topk` chooses labelled rows without waiting for the device; the factor spreads these rows over the batch.
     labelled = torch.ones(len(rows), device=rows.device) if labels is None else (labels.reshape(-1) >= 0).float()
     order = labelled * (1 + torch.arange(len(rows), device=rows.device) * 7919 % 997)
     chosen = order.topk(min(MAX_TOKENS, len(rows))).indices
@@ -189,9 +190,9 @@ def head_weights(
 
         g = w (1 - e) (W^T p - W_y) + w e (W^T p - mean of the rows of W).
 
-    The two factors are fitted by least squares for all y together, from products of W with g and with W^T p. The label
-    is the y with the smallest residual. A large residual shows that the loss is of another kind, such as with soft
-    targets or capped logits.
+    For every candidate y, the factors w (1 - e) and w e are fitted by least squares; this takes only products of W with
+    g and with W^T p. The label is the y with the smallest residual. A large residual shows that the loss is of another
+    kind, such as with soft targets or capped logits.
 
     Args:
         hidden_NH: Hidden states, the input of the head.
@@ -202,7 +203,8 @@ def head_weights(
 
     Returns:
         Three tensors [N]: the weight; the residual relative to the gradient; the largest residual that rounding
-        explains, 0 if rounding may exceed the gradient itself. A larger residual means that no cross-entropy fits.
+        explains. If the third is positive, a larger residual means that no cross-entropy fits. If it is 0, the gradient
+        may consist of rounding errors only, and the token cannot be judged.
     """
     # A float64 copy of all V rows of W would be too large, so products with W are computed block by block.
     h, g = hidden_NH.double(), gradient_NH.double()
@@ -243,7 +245,8 @@ def head_weights(
     allowed = torch.full_like(residual, 1e-4 + 2 * precision)
     visible = aa.gather(1, label) > (64 * precision) ** 2 * size[label]
     allowed = torch.where(visible, allowed, torch.zeros_like(allowed))
-    # Two factors always fit better than one, so smoothing is assumed only if it reduces the residual to a third.
+    # Two factors always fit better than one. So smoothing is assumed only if a plain cross-entropy does not fit, or if
+    # smoothing reduces the residual to less than a third.
     is_plain = (residual <= allowed) & (residual <= 3 * residual_smoothed + tiny)
     weight = torch.where(is_plain, weight, weight_smoothed)
     residual = torch.where(is_plain, residual, residual_smoothed)
@@ -260,17 +263,18 @@ def head_weights(
 def _fitting_weights(
     precision: float, scored: list[float], weights: list[float], residuals: list[float], allowed: list[float]
 ) -> object:
-    """Return the range of the weights of the sampled tokens that fit a cross-entropy, and the numbers of tokens.
+    """Return the range of the positive weights of sampled tokens that fit a cross-entropy, and the numbers of tokens.
 
-    Tokens whose gradient may consist of rounding errors only do not count.
+    Tokens whose gradient may consist of rounding errors only do not count. If more than a tenth of the others have
+    negative weights, no token counts as fitting: this is a loss of preferences or advantages.
     """
     rows = [row for row in zip(scored, weights, residuals, allowed) if row[0] and row[3]]
     fitting = [weight for _, weight, residual, limit in rows if residual <= limit]
-    if 10 * sum(weight < 0 for weight in fitting) > len(rows):  # such as a loss of preferences or of advantages
+    if 10 * sum(weight < 0 for weight in fitting) > len(rows):
         fitting = []
     fitting = [weight for weight in fitting if weight > 0]
     low, high = min(fitting, default=0.0), max(fitting, default=0.0)
-    if precision > 1e-4 and high <= SPREAD_HALF * low:  # only rounding of half precision
+    if fitting and precision > 1e-4 and high <= SPREAD_HALF * low:  # the weights differ only by rounding
         low = high = sum(fitting) / len(fitting)
     return {"sampled": len(rows), "fitting": len(fitting), "low": low, "high": high}
 

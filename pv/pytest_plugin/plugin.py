@@ -1,10 +1,10 @@
-"""Run the claims of contracts under pytest, so that an author can debug one in an editor. The gate is `pv validate`.
+"""Run the claims of contracts under pytest, so that an author can debug a claim. The gate is `pv validate`.
 
 The plugin is active in a project with contracts or a `[tool.pv]` table. It collects contracts, the functions that they
 bind, and the functions `falsify_*` in files `falsify_*.py`; other tests and their fixtures are not affected.
 
-A falsifier is parametrized with the subject and the device of every clause that binds it. Subject and device are no
-fixtures, since Hypothesis rejects fixtures that are created once for all examples.
+A falsifier is parametrized with the subject and the device of every clause that binds it. Subject and device are
+not fixtures, since Hypothesis rejects fixtures that are created once for all examples.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ def _project(config: pytest.Config) -> "Project":
 
     try:
         project = find_project(config.rootpath)
-        # Without a configuration file, the root is the common folder of the arguments.
+        # Without a configuration file, `rootpath` is the common folder of the arguments.
         return project if project.declared else find_project(config.invocation_params.dir)
     except ProjectError as error:
         raise pytest.UsageError(str(error)) from None
@@ -81,8 +81,8 @@ class FalsifierPlugin:
         clauses: The claims that bind test functions.
         bound_files: The files of these functions.
         contracts: The contracts by path.
-        uncollected: The report of claims that become no item.
-        imports: The change of the import system, until the end of the session.
+        uncollected: The report of claims without a pytest item.
+        imports: The changes of the import system; undone at the end of the session.
         workers: The workers of claims without a function, and of mutants.
         rows: The parameters of bound functions.
     """
@@ -114,7 +114,7 @@ class FalsifierPlugin:
         self.rows = Rows(self.project, self.workers)
 
     def _modules(self) -> list[str]:
-        """Return the names of the modules that define falsifiers, if their files exist."""
+        """Return the names of the modules of those bound files that exist."""
         from pv.source.resolve import Unbound, module_name
 
         names = set[str]()
@@ -158,7 +158,7 @@ class FalsifierPlugin:
         return holds_falsifiers(path, self.bound_files, parent.session)
 
     def _contract_file(self, path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-        """Return the collector of a file; None if it has no contract, or one whose falsifiers are prose."""
+        """Return the collector of a file; None if it has no contract, or a contract whose falsifiers are prose."""
         contract = self.contracts.get(path.resolve())
         refusal = "\n".join(text for refused, text in self.refusals if refused == path.resolve())
         if not refusal and (contract is None or not contract.strict):
@@ -167,7 +167,7 @@ class FalsifierPlugin:
         return file
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Refuse claims under a Python that removes assertions; other tests run."""
+        """Fail every claim if Python removes assertions (`python -O`); other tests run."""
         from pv.errors import UsageError
         from pv.workers.pool import refuse_optimized
 
@@ -184,7 +184,7 @@ class FalsifierPlugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
-        """Import falsifiers under the profile that `pv validate` uses; other tests keep their own."""
+        """Import falsifiers under the profile that `pv validate` uses; other tests keep their own profile."""
         if not isinstance(collector, FalsifierModule):
             return (yield)
         from hypothesis import settings
@@ -216,9 +216,9 @@ class FalsifierPlugin:
             metafunc.parametrize(wanted, [skipped_row(wanted, reason, "unbound")])
 
     def _binding(self, metafunc: pytest.Metafunc) -> list[Clause]:
-        """Return the clauses that bind a test function; [] for a method."""
+        """Return the clauses that bind a test function; an empty list for a method."""
         path, name = Path(str(metafunc.module.__file__)).resolve(), metafunc.function.__name__
-        # Names first: a comparison of paths takes longer, and pytest calls this for every test.
+        # Compare names first: comparing paths takes longer, and pytest calls this for every test.
         return [c for c in self.clauses if c.name == name and c.file == path and metafunc.cls is None]
 
 
@@ -236,7 +236,7 @@ class FalsifierModule(pytest.Module):
 
 
 def holds_falsifiers(path: Path, bound: Iterable[Path], session: pytest.Session) -> bool:
-    """Return whether a file has falsifiers: `falsify_*.py`, or `prove_*.py` if bound or an argument of pytest."""
+    """Return whether a file has falsifiers: `falsify_*.py`, or `prove_*.py` if in `bound` or an argument of pytest."""
     if path.suffix != ".py" or not path.name.startswith(PREFIXES):
         return False
     return path.name.startswith("falsify_") or path.resolve() in bound or session.isinitpath(path)
@@ -256,7 +256,7 @@ class Imports:
     """Makes modules importable from the roots of a project until `close`.
 
     The roots are added to the end of `sys.path`, so that other tests import the same modules as without the plugin.
-    Only the top-level packages of `modules`, which have falsifiers, are imported from the roots first.
+    Only the top-level packages of `modules` (modules of falsifiers) are imported from the roots first.
     """
 
     def __init__(self, modules: Iterable[str], roots: Iterable[Path]) -> None:
@@ -278,7 +278,7 @@ class Imports:
 
 def rewrite_assertions(modules: Iterable[str]) -> None:
     """Let pytest rewrite the assertions of these modules; modules that are already imported are left out."""
-    # pytest imports a file under its last name if its folder is no package.
+    # If the folder of a file is not a package, pytest imports the file under the last part of its module name.
     last_names = {name.rpartition(".")[2] for name in modules}
     names = {*modules, *(name for name in last_names if name.startswith(PREFIXES))}
     pytest.register_assert_rewrite(*sorted(names - sys.modules.keys()))

@@ -1,4 +1,4 @@
-"""A running task: its limits, its pipes, the output that it sends, and the reply that is built when it ends."""
+"""Tasks that run in workers: their limits, pipes and output, and the reply that is built at the end of a task."""
 
 import json
 import os
@@ -15,15 +15,15 @@ from pv.workers import tree
 from pv.workers.tasks import Body
 
 WAITS_S = 0.5
-"""Seconds without CPU time after which a task counts as waiting, so that another task may run beside it."""
+"""Seconds of idle time after which a task counts as waiting, so that another task may run beside it."""
 KEPT_BYTES = 32 << 10
-"""Bytes kept of the start of the output, and of its end."""
+"""Number of bytes that are kept at the start of the output, and the same number at its end."""
 MAX_LINE = 4 << 20
 """Bytes of the longest record; a longer line is dropped."""
 CHUNK = 1 << 16
 """Bytes of one read from a pipe."""
 MAX_CHUNKS = 256
-"""Reads in a row: a worker that never stops printing must not block the parent."""
+"""Largest number of reads in a row, so that a worker that never stops printing does not block the parent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +31,11 @@ class Task:
     """A task for a worker, and its limits.
 
     Attributes:
-        key: An object of the caller, by which it recognises the task.
+        key: An object by which the caller recognises the task.
         body: The message to the worker.
-        limit_s: Limit in seconds of the CPU time, and also of the idle time, in which no thread of the task runs or is
-            ready to run. Wall time has no limit, since it is longer while other processes use the cores.
+        limit_s: Limit in seconds of the CPU time, and separately of the idle time. A task is idle while none of its
+            threads runs, is ready to run, or waits for a disk. Wall time is not limited, because other processes that
+            use the cores make it longer.
         memory_mib: Limit in MiB of the private memory of the task and its child processes.
     """
 
@@ -50,15 +51,15 @@ class Reply:
 
     Attributes:
         records: The JSON objects that the worker sent.
-        status: The exit status in the encoding of `os.wait`; None if it was never reported.
+        status: The exit status in the encoding of `os.wait`; None if the status was never reported.
         stopped: The limit that ended the task (`time`, `idle` or `memory`); "" for none.
         seconds: Wall time in seconds.
         cpu_s: CPU time of the task and its child processes, in seconds.
         peak_mib: Largest private memory of the task and its child processes, in MiB.
         output: The start and the end of the output.
-        limit_s: The limit of the task in seconds.
-        memory_mib: The limit of its memory in MiB.
-        current_arguments: The arguments of the call in which the worker ended, and whether they are exact.
+        limit_s: `Task.limit_s` of the task.
+        memory_mib: `Task.memory_mib` of the task.
+        current_arguments: The arguments of the call during which the worker ended, and whether they are exact.
     """
 
     records: tuple[Record, ...]
@@ -82,7 +83,7 @@ class Pipe:
 
     Args:
         selector: The selector.
-        on_readable: The data of the registered descriptor, which the pool calls when there is something to read.
+        on_readable: Called by the pool when the pipe has data to read; registered as the data of the descriptor.
     """
 
     def __init__(self, selector: selectors.BaseSelector, on_readable: Callable[[], None]) -> None:
@@ -92,7 +93,7 @@ class Pipe:
         selector.register(self.fd, selectors.EVENT_READ, on_readable)
 
     def read(self) -> Iterator[bytes]:
-        """Yield the bytes that can be read now, at most 16 MiB; close the pipe at its end."""
+        """Yield the bytes that can be read now, at most 16 MiB. Close the reading end at the end of the data."""
         for _ in range(MAX_CHUNKS):
             if self.fd < 0:
                 return
@@ -106,7 +107,7 @@ class Pipe:
             yield data
 
     def close(self) -> None:
-        """Close the reading end. Later calls do nothing, since a new pipe may have the same descriptor."""
+        """Close the reading end. A second call does nothing, because a new pipe may already use the same descriptor."""
         if self.fd >= 0:
             self.selector.unregister(self.fd)
             os.close(self.fd)
@@ -114,15 +115,15 @@ class Pipe:
 
 
 class RunningTask:
-    """A task whose process was started. Of its output, the first and the last `KEPT_BYTES` are kept."""
+    """A task whose process was started. The first and the last `KEPT_BYTES` of the output are kept."""
 
     def __init__(self, task: Task, id_: str, selector: selectors.BaseSelector) -> None:
         self.task, self.id = task, id_
         self.evidence = Pipe(selector, self.read_evidence)
         self.output = Pipe(selector, self.read_output)
         self.start = self.measured = time.monotonic()
-        # Idle time is counted twice: `idle_s` in total, for the limit; `rest_s` since the last CPU time, for `waits`.
-        self.cpu_s = self.idle_s = self.rest_s = 0.0
+        # Idle time is counted twice: `idle_s` in total, for the limit; `pause_s` since the last activity, for `waits`.
+        self.cpu_s = self.idle_s = self.pause_s = 0.0
         self.pid = self.peak_mib = 0
         self.stopped = ""
         self.status: int | None = None
@@ -158,14 +159,14 @@ class RunningTask:
             usage: The current usage of the process tree.
             now: The current time by `time.monotonic`.
         """
-        # A task that is ready to run waits for a core, which is no idle time.
+        # A task that waits for a core or a disk is not idle.
         if usage.cpu_s > self.cpu_s or usage.active:
-            self.rest_s = 0.0
+            self.pause_s = 0.0
         else:
-            self.rest_s += now - self.measured
+            self.pause_s += now - self.measured
             self.idle_s += now - self.measured
         self.measured = now
-        # `usage.cpu_s` falls when a child ends whose time the kernel has not yet added to its parent.
+        # `usage.cpu_s` falls if a child has ended and the kernel has not yet added the time of the child to its parent.
         self.cpu_s = max(self.cpu_s, usage.cpu_s)
         self.peak_mib = max(self.peak_mib, usage.private_bytes >> 20)
         exceeded = {
@@ -177,11 +178,11 @@ class RunningTask:
 
     @property
     def waits(self) -> bool:
-        """Return whether the task has used no CPU time for the last `WAITS_S` seconds."""
-        return self.rest_s >= WAITS_S
+        """Return whether the task has been idle for the last `WAITS_S` seconds."""
+        return self.pause_s >= WAITS_S
 
     def close_write_ends(self) -> None:
-        """Close the writing ends in this process, after the worker has got them."""
+        """Close the writing ends in this process, after the worker has inherited them."""
         for pipe in (self.evidence, self.output):
             os.close(pipe.write_fd)
 
@@ -194,9 +195,9 @@ class RunningTask:
         """Read the remaining records and output of a task that has ended, and return its reply.
 
         Args:
-            scratch: The folder of the task.
+            scratch: The scratch folder of the task.
         """
-        # Read only the available bytes, not to the end of the pipes, which a grandchild may hold open.
+        # Read only the available bytes, not to the end of the pipes: a grandchild may keep the pipes open.
         self.read_evidence()
         self.read_output()
         return Reply(
@@ -219,7 +220,7 @@ class RunningTask:
 
 
 def _record(line: bytes) -> Record | None:
-    """Return the record of a line; None if the line is no JSON object, such as the half line of a killed worker."""
+    """Return the record of a line; None if the line is no JSON object, such as the cut line of a killed worker."""
     try:
         record = json.loads(line)
     except ValueError:

@@ -1,7 +1,7 @@
 """A rank of a supervised run: `python -m reference_trainer.cli.rank SUPERVISOR DIRECTORY ARGUMENT...`.
 
-The rank ends with its supervisor, however the supervisor ends. It writes its heartbeat, and the error that ends it,
-into DIRECTORY. Apart from that, it is the command `reference-trainer` with these arguments.
+The rank runs the command `reference-trainer ARGUMENT...`. In addition, it writes its heartbeat, and the error that ends
+it, into DIRECTORY. On Linux, the rank is killed when its supervisor, the process with the id SUPERVISOR, ends.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ INPUT_ERRORS = (SettingError, DataError, ModelFileError, ShapeError, LabelError,
 """Errors of settings, data, models, callbacks and packages, which another attempt would raise again."""
 
 
-def end_with(parent: int) -> None:
+def exit_with_parent(parent: int) -> None:
     """Let the kernel kill this process when `parent` ends, on Linux; exit now if `parent` has ended already."""
-    # The parent may end before the call of prctl, so its id is compared after it.
+    # The parent may end before the call of prctl, so the id of the parent is compared after the call.
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -49,10 +49,10 @@ def end_with(parent: int) -> None:
 
 def main() -> None:
     """Run one rank."""
-    # Signals and the parent first, because the imports below take a while.
+    # Handle signals and the end of the parent first, because the imports below take a while.
     interrupts.exit_at_once()
     parent, directory, *arguments = sys.argv[1:]
-    end_with(int(parent))
+    exit_with_parent(int(parent))
     heart = Heart(Path(directory) / f"rank-{os.environ.get('RANK', '0')}.json")
 
     def distil(settings: Settings, *, lines: Lines) -> DistillResult:
@@ -66,7 +66,7 @@ def main() -> None:
 
         try:
             return distill(settings, callbacks=[HeartbeatCallback()], lines=lines)
-        except (StopRequestedError, LostRankError):  # no error of this rank
+        except (StopRequestedError, LostRankError):  # not an error of this rank
             raise
         except Exception as error:
             heart.fail(

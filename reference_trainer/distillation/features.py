@@ -2,17 +2,19 @@
 
     L = sum over scored positions of the mean over pairs (i, j) of  distance(P_i(h_i), g_j)
 
-h_i: the student's hidden state after layer i, g_j: the teacher's after layer j, P_i: a projection onto the teacher's
-width, by default none. With x^ = x / max(|x|, 1e-4), the distance of vectors h and g of width W is
+h_i: the student's hidden state after layer i, g_j: the teacher's hidden state after layer j, P_i: an optional
+projection onto the teacher's width. With x^ = x / max(|x|, 1e-4), the distance of vectors h and g of width W is
 
     cosine   |h^ - g^|^2 / 2, which is 1 - cos(h, g) for norms of at least 1e-4
     l2       |h - g|^2 / W
 
-Both are 0 exactly where h equals g, also for zero vectors, and nonnegative. The floor under the norm bounds the
-gradient of `cosine` by 2e4, which float16 can represent; a zero vector is at distance 1/2 from every direction.
+Both are nonnegative, and exactly 0 if h equals g, also for zero vectors. The floor under the norm bounds the gradient
+of `cosine` by 2e4, which float16 can represent. A zero vector has the cosine distance 1/2 from every vector whose norm
+is at least the floor.
 
 Sources: Romero et al. 2015, arXiv:1412.6550, section 2.2, for hidden states as targets and for the projection;
-google/maxtext, `CombinedDistillationStrategy`, for the two distances. There two zero vectors have cosine distance 1.
+google/maxtext, `CombinedDistillationStrategy`, for the two distances. In maxtext, two zero vectors have the cosine
+distance 1.
 
     >>> import torch
     >>> student = [torch.tensor([[[3.0, 4.0], [9.0, 9.0]]])]  # one layer, [B=1, T=2, W=2]
@@ -28,9 +30,9 @@ Domain:
   shifted here. Unscored states, even NaN, have no influence, and their gradient is exactly 0. NaN in scored states
   gives NaN.
 * With no scored position (also B = 0 or T = 0), sum and count are 0 and the sum is still differentiable.
-* float16, bfloat16 and float32 states are computed in float32, float64 states in float64; of two models the wider
-  dtype is used. Sums over features, positions and layers are float64; counts are int64. Autograd adds the gradients of
-  a layer that is in several pairs in the dtype of that layer.
+* Distances of float16, bfloat16 and float32 states are computed in float32; if one of the two states is float64, in
+  float64. Distances are summed over features, positions and layers in float64; counts are int64. If a layer is in
+  several pairs, autograd adds its gradients in the dtype of its states.
 
 Shape letters: B batch, T position, S width of the student, W width of the teacher, N scored positions.
 """
@@ -71,15 +73,15 @@ def feature_loss(
         student: The states of all layers, floating [B, T, S].
         teacher: The states of all layers, floating [B, T, W].
         scored_BT: Whether a position is scored, bool.
-        layers: Pairs of a student's and a teacher's layer, as indices of the two sequences; -1 is the last layer.
+        layers: Pairs (i, j), of the states `student[i]` and `teacher[j]`; -1 is the last layer.
         distance: A key of `DISTANCES`.
         projections: One module per pair, such as `torch.nn.Linear(S, W)`, called with the scored states of the
             student's layer, [N, S] in float32 or float64. Required if S differs from W.
 
     Raises:
         ShapeError: If shapes, dtypes, devices or widths do not match.
-        SettingError: If the distance is unknown, there is no pair, a layer does not exist, or there are not as many
-            projections as pairs.
+        SettingError: If the distance is unknown, there is no pair, a layer does not exist, or the number of
+            projections is not the number of pairs.
     """
     check_pairs(distance, layers, len(student), len(teacher))
     if projections is not None and len(projections) != len(layers):
@@ -99,7 +101,8 @@ def feature_loss(
 def cosine_distance(student_NW: Tensor, teacher_NW: Tensor) -> Tensor:
     """Return half the squared distance of the two directions of every row, from 0 to 2: float64 [N].
 
-    It equals 1 - cos, which would lose all digits to cancellation for nearly equal directions in float32.
+    For norms of at least `SMALLEST_NORM` this is 1 - cos. The form 1 - cos would lose all digits to cancellation for
+    nearly equal directions in float32.
     """
     return (_direction(student_NW) - _direction(teacher_NW)).square().sum(1, dtype=torch.float64) / 2
 
@@ -114,13 +117,13 @@ DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cosine": cosine_dis
 
 def _direction(rows_NW: Tensor) -> Tensor:
     """Return x / max(|x|, SMALLEST_NORM) for every row x."""
-    # Not the square root of a sum of squares: at a zero vector its derivative is 0 * inf.
+    # `sqrt` of a sum of squares would not do: its derivative at a zero vector is inf * 0, which is NaN.
     norm_N1: Tensor = torch.linalg.vector_norm(rows_NW, dim=1, keepdim=True)
     return rows_NW / norm_N1.clamp_min(SMALLEST_NORM)
 
 
 def _rows(student_NS: Tensor, teacher_NW: Tensor, projection: Projection | None) -> tuple[Tensor, Tensor]:
-    """Return the student's rows, projected, and the teacher's, both [N, W] in the dtype of the arithmetic."""
+    """Return the projected rows of the student and the rows of the teacher: [N, W], in the dtype of the distance."""
     dtype = torch.float64 if torch.float64 in (student_NS.dtype, teacher_NW.dtype) else torch.float32
     rows = student_NS.to(dtype)
     if projection is not None:
@@ -135,7 +138,7 @@ def _rows(student_NS: Tensor, teacher_NW: Tensor, projection: Projection | None)
 
 
 def check_pairs(distance: str, layers: Sequence[tuple[int, int]], student_count: int, teacher_count: int) -> None:
-    """Raise `SettingError` for an unknown distance, no pair, or a layer beyond the number of layers of a model."""
+    """Raise `SettingError` for an unknown distance, an empty `layers`, or a layer that a model does not have."""
     if distance not in DISTANCES:
         raise SettingError(f"unknown distance {distance!r} (choose from {', '.join(DISTANCES)})")
     if not layers:
@@ -193,15 +196,15 @@ class FeatureMatching:
     def differentiate(
         self, student: Sequence[Tensor], teacher: Sequence[Tensor], scored_BT: Tensor, scale: float | Tensor
     ) -> tuple[Tensor, list[Tensor | None]]:
-        """Return the distance summed over scored positions, and `scale` times its gradient by every student state.
+        """Return the distance summed over scored positions, and its gradient for every student state, times `scale`.
 
-        `scale` times the gradient of the projections is accumulated in their parameters. The gradient of a state that
-        is in no pair is None. Raise as `feature_loss`.
+        The gradient of the parameters of the projections, times `scale`, is accumulated in these parameters. The
+        gradient of a state that is in no pair is None. Raise the errors of `feature_loss`.
 
         Args:
-            student: Detached states [B, T, S] on the device of the projections.
+            student: States [B, T, S] on the device of the projections.
             teacher: States [B, T, W], on any device.
-            scored_BT: Which positions are scored, bool, on the student's device.
+            scored_BT: Whether a position is scored, bool, on the student's device.
             scale: The factor of the gradients.
         """
         states = [state.detach().requires_grad_() for state in student]
@@ -221,10 +224,11 @@ class FeatureMatching:
 def new_matching(
     student: Sequence[Tensor], teacher: Sequence[Tensor], *, layers: Sequence[tuple[int, int]], distance: str, seed: int
 ) -> FeatureMatching:
-    """Return the matching of models with hidden states of these shapes, with new projections if any widths differ.
+    """Return the matching for models with such hidden states, with new projections if the widths of any pair differ.
 
-    The projections are linear layers from S to W on the student's device, drawn with `seed`, in float64 if either state
-    is; states of equal widths are not projected. The global random generators are not changed. Raise as `check_pairs`.
+    The projections are linear layers from S to W on the student's device, initialised with `seed`, in float64 if one of
+    the two states is float64, else in float32. States of equal widths are not projected. The global random generators
+    are not changed. Raise the errors of `check_pairs`.
     """
     check_pairs(distance, layers, len(student), len(teacher))
     pairs = [(student[i], teacher[j]) for i, j in layers]

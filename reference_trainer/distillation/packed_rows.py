@@ -26,7 +26,7 @@ BLOCK = 128
 class PackedRows:
     """The lengths of the documents of packed rows. Padding at the end of a row counts as a document.
 
-    The tensors on a device are cached: all layers share them, also when activations are computed again.
+    The tensors on a device are cached, so that all layers share them, also when activations are recomputed.
 
     Args:
         lengths: For each row, the lengths of its documents in order, in tokens. All rows have the same sum.
@@ -64,7 +64,7 @@ class PackedRows:
         """Return the `BlockMask` of causal attention within documents.
 
         Args:
-            device: Where the mask is used.
+            device: The device on which the mask is used.
             window: The number of positions that a query sees, including itself; None for its whole document.
         """
         key = (device, window)
@@ -126,7 +126,7 @@ class PackedRows:
 
 
 def packed_rows(segments_BT: Tensor) -> PackedRows:
-    """Return the lengths of documents, by the numbers of the document at each position.
+    """Return the lengths of the documents in rows that have the number of the document at each position.
 
     The result is stored as an attribute of the tensor. A tensor on a device without this attribute is copied to the
     host, which waits for the device once.
@@ -134,7 +134,7 @@ def packed_rows(segments_BT: Tensor) -> PackedRows:
     Args:
         segments_BT: Integers [B, T]; a document is a run of equal numbers in a row.
     """
-    tensor: Any = segments_BT  # a tensor takes attributes that its type does not declare
+    tensor: Any = segments_BT  # a tensor accepts attributes that its type does not declare
     rows: PackedRows | None = getattr(tensor, "packed_rows", None)
     if rows is None:
         rows = tensor.packed_rows = PackedRows(
@@ -144,7 +144,7 @@ def packed_rows(segments_BT: Tensor) -> PackedRows:
 
 
 def placed_segments(segments_BT: Tensor, device: torch.device) -> Tensor:
-    """Return segments on a device, with `PackedRows` as an attribute if the host knows the lengths without a wait."""
+    """Return segments on a device, with `PackedRows` as an attribute if the lengths are known without a wait."""
     placed_BT = queued_copy(segments_BT, device)
     if segments_BT.device.type == "cpu" or hasattr(segments_BT, "packed_rows"):
         tensor: Any = placed_BT  # as in `packed_rows`
@@ -153,7 +153,7 @@ def placed_segments(segments_BT: Tensor, device: torch.device) -> Tensor:
 
 
 def queued_copy(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device; the same object if it is there. A copy from the CPU to CUDA is only queued."""
+    """Return a tensor on a device; the same object if already there. A copy from the CPU to CUDA is only queued."""
     # PyTorch waits for a copy from pageable memory, so the tensor is pinned first. The allocator of pinned memory does
     # not reuse the memory before the copy has run.
     if device.type == "cuda" and tensor.device.type == "cpu":

@@ -1,7 +1,7 @@
-"""Predict memory of a rank by part, steps, tokens and time of a run, without reading weights or training.
+"""Predict the memory of a rank (by part) and the steps, tokens and time of a run, without weights or training.
 
 Models are created on PyTorch's meta device from their configurations. Weights, gradients and states of the optimizer
-are exact; the other parts are estimates, to which the CUDA context and fragmentation are added (1 to 3 GiB).
+are exact; the other parts are estimates. The CUDA context and fragmentation take 1 to 3 GiB more, not included here.
 
 Shape letters: B rows of a batch, T positions, V vocabulary, W width, H heads, L layers, R ranks.
 """
@@ -36,7 +36,7 @@ from reference_trainer.storage.export import has_weights, weight_files
 from reference_trainer.training.update import layers_of
 
 COUNTED_BATCHES = 1000
-"""Largest number of batches of an epoch whose predicted tokens are counted; they are evenly spaced."""
+"""Tokens are counted in every N-th batch of an epoch; N is the number of batches divided by this number, at least 1."""
 UNKNOWN_STATE = 2
 """Assumed number of state values per weight, as for AdamW, if the state of an optimizer cannot be created."""
 GIB = 2**30
@@ -56,12 +56,12 @@ class Plan:
     """The predicted needs of a run.
 
     Attributes:
-        memory: Bytes of a rank, by part.
+        memory: Predicted bytes on a rank, by part.
         ranks: Number of ranks.
         parameters: Numbers of all and of trained parameters of the student.
         steps: Number of optimizer steps; None without readable data.
-        predicted_tokens: Number of tokens with a loss in all steps; None without readable data.
-        largest_step: Largest number of tokens of a step, with padding.
+        predicted_tokens: Number of tokens with a loss, summed over all steps; None without readable data.
+        largest_step: Largest number of tokens of a step of all ranks, with padding.
         notes: Lines about values that could not be read or counted.
     """
 
@@ -75,7 +75,7 @@ class Plan:
 
 
 def plan(settings: Settings, *, ranks: int = 1) -> Plan:
-    """Return the predicted needs of a run. Chats are tokenised, and the tokens are cached as by the run.
+    """Return the predicted needs of a run. Chats are tokenised and cached, as by the run itself.
 
     Args:
         settings: The settings of the run.
@@ -83,12 +83,12 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
 
     Raises:
         ModelFileError: If the configuration of a model cannot be read.
-        SettingError: If the run would refuse the settings, and for a student of custom parts.
+        SettingError: If the run would refuse the settings, or custom parts make the student.
     """
     variables = {} if ranks == 1 else {"RANK": "0", "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0"}
     settings = resumed_settings(settings)
     is_eager = settings.run.attn_implementation == "eager"
-    # Plan without the attention, whose package may be missing on this machine.
+    # Plan without the attention implementation, whose package may be missing on this machine.
     settings = settings.replace(attn_implementation=None)
     with create_run(settings, Distillation, lines=SilentLines(), environment=variables) as run:
         # 1. Models and optimizer, on the meta device.
@@ -98,9 +98,9 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
         run.features = FeatureMatching()
         if settings.objective.feature_weight or settings.objective.feature_weight_end:
             notes.append("memory: projections of hidden states are not counted")
-        divided = ranks if run.is_student_sharded else 1
+        sharing_ranks = ranks if run.is_student_sharded else 1
         trained, optimizer_notes = trained_bytes(
-            student, partial(run.make_optimizer, list(student.parameters())), ranks=divided
+            student, partial(run.make_optimizer, list(student.parameters())), ranks=sharing_ranks
         )
         vocabulary = _config_of(student)["vocabulary"]
         teacher = _teacher_bytes(run)
@@ -109,7 +109,7 @@ def plan(settings: Settings, *, ranks: int = 1) -> Plan:
         place = settings.student.model
         if place is not None and place.is_dir() and not has_weights(place):
             notes.append(f"student: {place} has no weights; a run would begin with random ones")
-        # 2. The data. They do not depend on the adapter, which would be refused for a student without weights.
+        # 2. The data, without the LoRA adapter: data do not depend on it, and a student without weights cannot have it.
         run.settings = settings.replace(lora=None)
         try:
             batches = run.make_batches()
@@ -133,7 +133,7 @@ def plan_lines(needs: Plan, *, tokens_per_s: float | None = None) -> list[str]:
     total, trained = needs.parameters
     lines = [f"student: {total:,} parameters, {trained:,} trained", f"ranks: {needs.ranks}"]
     lines += [f"memory: {_size(size)} {part}" for part, size in needs.memory.items() if size]
-    lines.append(f"memory: {_size(sum(needs.memory.values()))} of a rank in all, besides 1 to 3 GiB of CUDA itself")
+    lines.append(f"memory: {_size(sum(needs.memory.values()))} per rank in total, plus 1 to 3 GiB for CUDA itself")
     lines.append(f"tokens of a step: at most {needs.largest_step:,}, with padding")
     if needs.steps is not None:
         lines.append(f"steps: {needs.steps:,}")
@@ -174,7 +174,7 @@ def trained_bytes(
         optimizer.param_groups = [group]
         try:
             optimizer.step()
-        except Exception:  # raised by a step that reads values; most optimizers have created their state before
+        except Exception:  # a step that reads values raises; most optimizers have created their state before
             missing = [parameter for parameter in group["params"] if not optimizer.state.get(parameter)]
             assumed += UNKNOWN_STATE * sum(_bytes(parameter, ranks) for parameter in missing)
     optimizer.param_groups = groups
@@ -267,13 +267,13 @@ def _config_of(module: nn.Module) -> dict[str, int]:
 def _pass_bytes(
     settings: Settings, student: nn.Module, vocabulary: int, *, has_teacher: bool, is_eager: bool, ranks: int
 ) -> dict[str, int]:
-    """Return estimates of the bytes of a forward and a backward, without weights, gradients and states, by part.
+    """Return estimates of the bytes of a forward and a backward pass, without weights, gradients and states, by part.
 
     The activations of a layer, in 16-bit numbers, take
 
         34 B T W + 5 B H T^2   bytes with `eager` attention, which stores its scores
         34 B T W               bytes with another attention
-        2 B T W                bytes if activations are recomputed; in addition, one layer as above
+        2 B T W                bytes if activations are recomputed; plus, once, one layer as in the lines above
 
     32-bit numbers take twice as much, 64-bit numbers four times. Source: Korthikanti et al. 2022, arXiv:2205.05198,
     section 4.1, equation 2, and section 5.
@@ -287,7 +287,7 @@ def _pass_bytes(
     recomputed = settings.student.checkpoint_activations
     activations = 2 * states * shape["layers"] + layer if recomputed else layer * shape["layers"]
 
-    # Logits, of all rows or of a chunk.
+    # Logits: of all positions, or of one chunk if the vocabulary is large.
     item = {"bfloat16": 2, "float32": 4, "float64": 8}[settings.run.dtype]
     rows = positions
     logits = "logits"
@@ -312,13 +312,13 @@ def _pass_bytes(
 
 
 def _gathered_bytes(module: nn.Module) -> int:
-    """Return the bytes that FSDP2 gathers at a time: all weights outside of the layers, one layer, and the next one."""
+    """Return the bytes that FSDP2 gathers at a time: weights outside of layers, the current and the next layer."""
     layers = [sum(_bytes(parameter, 1) for parameter in layer.parameters()) for layer in layers_of(module)]
     return sum(_bytes(parameter, 1) for parameter in module.parameters()) - sum(layers) + 2 * max(layers, default=0)
 
 
 def _schedule(settings: Settings, batches: Batches) -> Schedule:
-    """Return the schedule of a run, as far as it decides the number of steps."""
+    """Return a schedule with only those settings of a run that decide the number of steps."""
     return Schedule(
         epochs=settings.schedule.epochs,
         steps_per_epoch=count_steps(batches.batches, settings.optimizer.accumulate),
@@ -329,7 +329,8 @@ def _schedule(settings: Settings, batches: Batches) -> Schedule:
 def _predicted_tokens(batches: Batches, schedule: Schedule) -> int | None:
     """Return the number of tokens with a loss in all steps of all ranks; None unless the batches are `ShuffledBatches`.
 
-    The number is an estimate if an epoch has more than `COUNTED_BATCHES` batches, or the last epoch is not complete.
+    The number is an estimate if not all batches of an epoch are counted (see `COUNTED_BATCHES`), or the last epoch
+    is not complete.
     """
     if not isinstance(batches, ShuffledBatches):
         return None

@@ -1,4 +1,4 @@
-"""Run one function at a time in a background thread, such as a write during training."""
+"""Run one function at a time in a background thread, such as the writing of a checkpoint during training."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Background:
     """Run work in another thread while the caller continues. Exiting the `with` block waits for the work.
 
     An exception of the work is raised once, in the caller's thread, by the next `start`, `check` or `wait`, or at the
-    end of the block. If another exception ends the block, the exception of the work becomes a note on it; it replaces a
-    `StopRequestedError`, which would say that the work is done. The thread is not a daemon: a process that exits
-    finishes the work first.
+    end of the block. If another exception ends the block, the exception of the work is added to it as a note. Only a
+    `StopRequestedError` is replaced by the exception of the work, because a `StopRequestedError` states that the work
+    is done. The thread is not a daemon: a process that exits finishes the work first.
     """
 
     def __init__(self) -> None:
@@ -29,19 +29,19 @@ class Background:
         return self._error is not None
 
     def start(self, work: Callable[[], object], name: str) -> None:
-        """Wait for the previous work, then start `work` in a thread of that name."""
+        """Wait for the previous work, then start `work` in a thread with the name `name`."""
         self.wait()
         self._thread = Thread(target=self._do, args=(work,), name=name)
         self._thread.start()
 
     def check(self) -> None:
-        """Raise the exception of the work if it has ended with one. Do not wait."""
+        """Raise the exception of the work if the work has failed. Do not wait for the work."""
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def wait(self) -> None:
-        """Wait until the work has ended, and raise its exception if it has one."""
+        """Wait until the work has ended, and raise its exception if the work has failed."""
         if self._thread is not None:
             self._thread.join()
         self.check()

@@ -1,4 +1,4 @@
-"""Copy the tensors of modules and optimizer between two steps, and restore them after a check.
+"""Copy the tensors of modules and optimizer between two steps; check and restore such copies.
 
 The state of the optimizer is created from the saved tensors, without a dummy step; a run saved before its first step
 has no such state. Random numbers need no state, since every micro-batch is seeded.
@@ -19,11 +19,11 @@ from reference_trainer.models.loading import NamedTensors, StoredTensor
 from reference_trainer.storage.retention import differences
 
 COUNTER = "step"
-"""Name of the optimizer state that is a number. Most other state of PyTorch's optimizers has the shape and dtype of its
-parameter, or is float32 for a parameter of fewer bits."""
+"""Name of the step counter in the optimizer state, a scalar. Most other state of PyTorch's optimizers has the shape and
+dtype of its parameter, or is float32 for a parameter of fewer bits: such state, and the counter, are called regular."""
 STATE = "state"
-"""Key of all optimizer state by name, if some state is neither a step counter nor like its parameter. A Python number
-is stored by value, a tensor by dtype, shape and kind of device, which a restored tensor must have."""
+"""Key of a mapping that describes all optimizer state by name, if some state is not regular: a number by its value, a
+tensor by dtype, shape and device type. A restored tensor must have this dtype and shape."""
 VOLATILE = ("params", "lr")
 """Keys of a parameter group that are not compared. The loop sets the learning rate before every step."""
 
@@ -34,7 +34,8 @@ class Snapshot:
 
     Attributes:
         tensors: Copies on the CPU by name; for a divided tensor, the shard of this rank.
-        optimizer: The class, and parameters and options of every group, as JSON; with irregular state also `STATE`.
+        optimizer: The class, and parameters and options of every group, as JSON; also all state under `STATE` if some
+            state is not regular.
     """
 
     tensors: dict[str, Tensor]
@@ -49,8 +50,8 @@ def snapshot(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer 
         optimizer: The optimizer; None without one.
 
     Raises:
-        CheckpointError: A parameter belongs to another module, a state is neither a number nor a tensor, or a parameter
-            is divided among ranks and a state tensor is unlike it.
+        CheckpointError: A parameter of the optimizer is in none of the modules, a state is neither a number nor a
+            tensor, or the state of a parameter that is divided among ranks is not regular.
     """
     # Names of tensors: `MODULE.NAME` of weights and buffers, `optimizer.MODULE.NAME.STATE` of optimizer state. State is
     # listed under `STATE` only if `restore` could not derive its kind from the parameters.
@@ -75,9 +76,9 @@ def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.
     """Load the result of `snapshot`, bit for bit.
 
     Raise `CheckpointError`, before anything is changed, for a tensor that is missing, unknown or of another shape or
-    dtype, and for other parameters or options of the optimizer.
+    dtype, and if the class, parameters or options of the optimizer differ.
     """
-    # 1. Check everything. `_restored_states` is a generator that checks too, so `dict` runs it to its end here.
+    # 1. Check everything. `_restored_states` is a generator with checks, so `dict` runs all of them before any change.
     described = {name: value for name, value in saved.optimizer.items() if name != STATE}
     if changed := differences(described, _describe_optimizer(modules, optimizer)):
         raise CheckpointError(f"the optimizer differs: {'; '.join(changed)}")
@@ -188,7 +189,7 @@ def _restored_states(
         name, _, state_name = key.rpartition(".")
         states.setdefault(name, {})[state_name] = value
     _check_names("optimizer state", states.keys() - parameters.keys(), ())
-    # 2. Check and place them, group by group.
+    # 2. Check these states and copy them to their devices, group by group.
     names = {parameter: name for name, parameter in parameters.items()}
     for group in [] if optimizer is None else optimizer.param_groups:
         with_state = {names[parameter]: parameter for parameter in group["params"] if names[parameter] in states}
@@ -206,7 +207,7 @@ def _restored_states(
 def _place_state(
     name: str, value: object, parameter: nn.Parameter, group: Mapping[str, object], description: object
 ) -> object:
-    """Return a state on the device on which the optimizer creates it. Raise `CheckpointError` if it is invalid.
+    """Return a state on the device on which the optimizer would create it. Raise `CheckpointError` if it is invalid.
 
     A step counter is on the CPU unless the kernels of the optimizer read it.
 
@@ -228,7 +229,7 @@ def _place_state(
     _check_state(name, value, _local(parameter))
     if name.endswith(f".{COUNTER}"):
         return value.to(parameter.device if group.get("fused") or group.get("capturable") else "cpu", copy=True)
-    # Like the parameter, so that the state of a divided parameter is divided too.
+    # `zeros_like` divides the state of a divided parameter too.
     state = torch.zeros_like(parameter, dtype=value.dtype, requires_grad=False)
     _local(state).copy_(value)
     return state
@@ -287,7 +288,7 @@ def _kind(tensor: Tensor | StoredTensor) -> str:
 
 
 def _check_names(subject: str, actual: Iterable[str], expected: Iterable[str]) -> None:
-    """Raise `CheckpointError` unless the names are equal. subject: the named things, for the message."""
+    """Raise `CheckpointError` unless the names are equal. subject: what the names belong to, for the message."""
     present, wanted = {*actual}, {*expected}
     missing, unknown = sorted(wanted - present), sorted(present - wanted)
     if missing or unknown:

@@ -41,7 +41,7 @@ from reference_trainer.plan.schedule import (
 from reference_trainer.ranks.parallel import ONE_PROCESS, Agreement, Parallel
 from reference_trainer.training.record import Record
 from reference_trainer.training.state import (
-    NOTHING,
+    NO_SUM,
     ResumePoint,
     RunIdentity,
     RunServices,
@@ -245,7 +245,7 @@ class _Run:
         record, step = self.record, self.state.position.step
         match event:
             case Event.EPOCH_BEGIN:
-                self.state.epoch = NOTHING
+                self.state.epoch = NO_SUM
             case Event.STEP_BEGIN:
                 record.begin_step()
             case Event.OPTIMIZER_STEP:

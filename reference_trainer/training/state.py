@@ -15,7 +15,7 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.plan.schedule import START, Position
 
-NOTHING = MetricSum(0.0, 0)
+NO_SUM = MetricSum(0.0, 0)
 _JSON = ConfigDict(ser_json_inf_nan="strings", extra="forbid")
 
 
@@ -25,22 +25,22 @@ class TrainState:
     """The state of a run after an event. Losses are means over the tokens of one step, before its update, in nats.
 
     Attributes:
-        position: The last event.
+        position: Position of the last event.
         steps: Number of steps whose sums have been read.
         sequences: Number of sequences in these steps, of all ranks.
         tokens: Number of scored tokens in these steps, of all ranks.
-        initial_loss: Loss of the first step with a scored token; None before.
-        final_loss: Loss of the last step with a scored token; None before.
-        best_loss: The smallest finite loss; None before.
+        initial_loss: Loss of the first step with a scored token; None before such a step.
+        final_loss: Loss of the last step with a scored token; None before such a step.
+        best_loss: The smallest finite loss; None before a finite loss.
         loss: Loss of the last step; None if it scored no token.
         finite: Whether every loss was finite.
         elapsed_s: Seconds from the start of the run to its last event.
         epoch: Sum of the loss since the start of the epoch, and its number of tokens.
         interval: Sums since the last logged step, by name.
         metrics: Metrics of the last logged step.
-        logged_step: Last logged step; 0 before.
+        logged_step: Last logged step; 0 before the first.
         validation: Metrics of the last evaluation.
-        evaluated_step: Step of the last evaluation; 0 before.
+        evaluated_step: Step of the last evaluation; 0 before the first.
         callbacks: States of callbacks as JSON, by name.
     """
 
@@ -70,7 +70,7 @@ class TrainState:
             sequences: The number of sequences with a scored token, over all ranks.
         """
         for name, total in sums.items():
-            self.interval[name] = self.interval.get(name, NOTHING) + total
+            self.interval[name] = self.interval.get(name, NO_SUM) + total
         loss = sums["loss"]
         self.steps += 1
         self.sequences += sequences
@@ -102,7 +102,7 @@ def initial_state() -> TrainState:
         loss=None,
         finite=True,
         elapsed_s=0.0,
-        epoch=NOTHING,
+        epoch=NO_SUM,
         interval={},
         metrics={},
         logged_step=0,
@@ -135,7 +135,7 @@ def _canonical(text: str) -> str:
 
 @cache
 def _adapter() -> TypeAdapter[TrainState]:
-    """Return the pydantic adapter. It is built by the first save, since it takes longer than to import this module."""
+    """Return the pydantic adapter. It is built at the first use, since this takes longer than the module's import."""
     return TypeAdapter(TrainState)
 
 
@@ -193,7 +193,7 @@ class UpdateOptions:
     """Numerical settings of the optimizer steps.
 
     Attributes:
-        clip: Largest norm of the gradient, which is multiplied by min(1, clip / (norm + 1e-6)); None does not clip.
+        clip: Largest norm of a gradient. The gradient is multiplied by min(1, clip / (norm + 1e-6)); None for no limit.
         seed: Seed of the random numbers of every micro-batch; the default generators are restored after the run. None
             does not seed the generators.
         deferred: Whether a step with invalid values skips its update and raises when its sums are read, instead of at
@@ -214,12 +214,12 @@ class RunServices:
         evaluate: Returns the metrics of an evaluation; called in the steps that the schedule evaluates.
         save: Writes a checkpoint; returns its path, or None if none was written. Called in each step that is evaluated
             or whose checkpoint is due, and before `on_train_end` if callbacks have ended the run after another step.
-        stop_requested: Polled once a step, before its `on_step_end`, or before the step on several ranks. If any rank
-            returns True, the run saves the step and raises `StopRequestedError`. A run of one process polls it after
-            an error too, and saves the last complete step if no update has begun since.
+        stop_requested: Polled once a step: on one rank before `on_step_end`, on several ranks before the step. If any
+            rank returns True, the run saves the step and raises `StopRequestedError`. A run of one process polls it
+            after an error too, and saves the last complete step if no update has begun since.
         step_flops: Returns the floating-point operations of a whole step, for the metric flops_per_s, or None to leave
             the metric out; called once, at the first logged step.
-        clock: Returns a time in seconds, which never decreases.
+        clock: Returns a time in seconds; the time never decreases.
     """
 
     evaluate: Callable[[], Mapping[str, float]] | None = None
@@ -233,7 +233,7 @@ class RunServices:
 class ResumePoint:
     """State to continue from; the caller has restored student and optimizer.
 
-    The run calls `on_train_begin`, `on_save` if `checkpoint` is not None, and the `on_step_end` of the saved step,
+    The run calls `on_train_begin`, then `on_save` if `checkpoint` is not None, then the `on_step_end` of the saved step
     unless the saved run had ended.
 
     Attributes:

@@ -1,7 +1,7 @@
 """The optimizer, and one step of it in phases: fetch the window, accumulate its gradient, clip, update.
 
-`MasterAdamW` updates float32 copies of low-precision weights, in which small updates would be lost by rounding. Every
-micro-batch has its own seed, so that a resumed run needs no saved generator.
+`MasterAdamW` updates float32 copies of low-precision weights, because rounding to low precision loses small updates.
+Every micro-batch has its own seed, so that a resumed run needs no saved state of random generators.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def needs_master(parameter: Tensor) -> bool:
 
 
 class MasterAdamW(torch.optim.AdamW):
-    """`AdamW` that updates a float32 copy (the master) of each low-precision parameter, and rounds it to the parameter.
+    """`AdamW` that updates a float32 copy (master) of each low-precision parameter; the parameter is the rounded copy.
 
     Source: Micikevicius et al. 2018, arXiv:1710.03740, section 3.1.
     """
@@ -136,7 +136,7 @@ def new_optimizer(
 ) -> torch.optim.Optimizer:
     """Return the optimizer of a run, by default AdamW. Source: Loshchilov and Hutter 2019, arXiv:1711.05101, alg. 2.
 
-    AdamW is fused on CUDA unless the options set `fused`: one kernel, which can skip an update without a wait for the
+    On CUDA, AdamW is fused unless the options set `fused`: a fused kernel can skip an update without a wait for the
     device. Parameters are grouped by weight decay (yes or no), float32 copy (yes or no) and factor of the learning
     rate. No group is empty.
 
@@ -146,8 +146,8 @@ def new_optimizer(
         undecayed: The parameters whose group has a weight decay of 0.
         masters: Update low-precision parameters in float32; only for AdamW.
         kind: The class of the optimizer.
-        options: Its arguments besides parameters and rate. AdamW has a `weight_decay` of 0.01 by default.
-        scales: Factors of the learning rate by parameter, 1 by default; `lr_scale` of a group is its factor.
+        options: Further arguments of the class. AdamW has a `weight_decay` of 0.01 by default.
+        scales: Factors of the learning rate by parameter, 1 by default. They become `lr_scale` of the groups.
 
     Raises:
         SettingError: `kind` is not an optimizer or rejects the options, or low-precision weights are combined with an
@@ -173,10 +173,10 @@ def new_optimizer(
         kind = MasterAdamW if masters else kind
     elif has_masters:
         raise SettingError(
-            f"conflicting settings: 'weights' is bfloat16 and 'optimizer' is {kind.__name__}; expected adamw, which "
-            "alone updates float32 copies of such weights"
+            f"conflicting settings: 'weights' is bfloat16 and 'optimizer' is {kind.__name__}; expected adamw, the "
+            "only optimizer that updates float32 copies of such weights"
         )
-    # Sorted, because the state_dict of an optimizer numbers parameters in the order of the groups.
+    # Sort the groups, because the state_dict of an optimizer numbers parameters in the order of the groups.
     groups: list[dict[str, Any]] = []
     for key in sorted(members, reverse=True):
         decays, _, scale = key
@@ -187,7 +187,7 @@ def new_optimizer(
             groups[-1]["lr_scale"] = scale
     try:
         optimizer = kind(groups, lr=rate, **chosen)
-    except Exception as error:  # a custom optimizer may raise any class; PyTorch's raise TypeError for unknown options
+    except Exception as error:  # PyTorch's optimizers raise TypeError for unknown options, others any class
         message = f"optimizer: cannot create {kind.__name__}: {first_line(error)}; see --optimizer-options"
         raise SettingError(message) from error
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -203,14 +203,14 @@ def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def layers_of(module: nn.Module) -> list[nn.Module]:
-    """Return the layers of a model in order: the elements of the longest `nn.ModuleList` that is in no other."""
+    """Return the layers of a model in order: the elements of the longest `nn.ModuleList` that is not in another one."""
     if isinstance(module, nn.ModuleList):
         return list(module)
     return max(map(layers_of, module.children()), key=len, default=[])
 
 
 def layer_scales(module: nn.Module, decay: float) -> dict[nn.Parameter, float]:
-    """Return a factor of the learning rate for each parameter: decay^(L - i), L one more than the number of layers.
+    """Return a factor of the learning rate for each parameter: decay^(L - i), where L is the number of layers + 1.
 
     i is 0 for embeddings (also if tied to the output layer), the number of the layer, from 1, for parameters of layers,
     and L for all others, such as the last norm and the output layer. Source: Clark et al. 2020, ELECTRA,
@@ -221,7 +221,7 @@ def layer_scales(module: nn.Module, decay: float) -> dict[nn.Parameter, float]:
     """
     layers = layers_of(module)
     if not layers:
-        raise SettingError(f"layer_decay: {type(module).__name__} has no nn.ModuleList of layers; expected 1")
+        raise SettingError(f"layer_decay: {type(module).__name__} has no nn.ModuleList of layers; set layer_decay to 1")
     last = len(layers) + 1
     numbers: dict[nn.Parameter, int] = {}
     for number, layer in enumerate(layers, start=1):
@@ -255,7 +255,7 @@ class StepHooks(Protocol):
 
     @property
     def after_backward(self) -> Callable[[int, Mapping[str, Tensor], Tensor], None] | None:
-        """Called with the sums of the rows of a micro-batch and their count."""
+        """Called with the number of a micro-batch, its sums by name, and its count of scored tokens."""
         ...
 
     def before_update(self, gradient_norm: Tensor | None) -> None:
@@ -290,9 +290,9 @@ class Update:
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
         deferred = self.device.type != "cpu" if self.options.deferred is None else self.options.deferred
-        # A fault is deferred only if the optimizer reads `found_inf`; `GradScaler` tests for it by the same attribute.
-        # The public `defaults["fused"]` is no such test: an optimizer of another library may have it and ignore
-        # `found_inf`, so that a step with infinite gradients would be taken.
+        # A fault is deferred only if the optimizer reads `found_inf`. `GradScaler` tests the same private attribute for
+        # this. The public `defaults["fused"]` is no such test: an optimizer of another library may have this key and
+        # ignore `found_inf`, so that a step with infinite gradients would be taken.
         deferred = deferred and getattr(self.optimizer, "_step_supports_amp_scaling", False)
 
         # 2. Accumulate the gradient.
@@ -348,8 +348,8 @@ class Update:
         return gather_tensor(nn.utils.get_total_norm([parameter.grad for parameter in parameters]))
 
     def _fetch(self, position: Position, number: int) -> Batch:
-        """Return a micro-batch of the epoch. Data may draw random numbers, from their own seed."""
-        # Negative numbers, so that no seed of data is the seed of a forward.
+        """Return a micro-batch of the epoch. Data may draw random numbers, for which the generators are seeded."""
+        # Data have negative numbers, so that no seed of data is also the seed of a forward.
         self._set_seed(position, -number)
         return self.batch_at(position.epoch, number)
 
@@ -366,7 +366,7 @@ class Update:
         seed_generators(seed, self.device)
 
     def random_state(self) -> AbstractContextManager[None]:
-        """Return a context for the run. At its end it restores the generators that the steps have seeded."""
+        """Return a context for the run that, at its end, restores the generators which the steps have seeded."""
         return nullcontext() if self.options.seed is None else preserve_generators(self.device)
 
     @property

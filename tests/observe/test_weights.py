@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pv.observe.heads import head_weights
+from pv.observe.heads import _fitting_weights, head_weights
 from pv.observe.losses import cross_entropy_weights
 
 CASES = list(
@@ -114,3 +114,8 @@ def test_a_fused_head_with_another_loss_has_no_weight(target: str, cap: float) -
     *operands, gradient = head_gradient(torch.float32, 50, 3, target, cap=cap)
     _, residual, allowed = head_weights(*operands, gradient, torch.finfo(torch.float32).eps)
     assert int((residual <= allowed)[gradient.abs().amax(-1) > 0].sum()) == 0
+
+
+def test_a_fused_head_in_half_precision_without_a_fitting_token_has_no_weight() -> None:
+    counts = _fitting_weights(torch.finfo(torch.bfloat16).eps, [1.0], [1.0], [1.0], [0.1])
+    assert counts == {"sampled": 1, "fitting": 0, "low": 0.0, "high": 0.0}

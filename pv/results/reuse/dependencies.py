@@ -1,4 +1,4 @@
-"""The dependencies of a result: what its worker imported, ran and read, with their digests in the current project."""
+"""The dependencies of a result: the code and files that its worker used, with their digests in the current project."""
 
 import hashlib
 import json
@@ -26,12 +26,12 @@ MISSING = "missing"
 LARGE = 64 << 20
 """Files of at least this size, in bytes, are compared by size and times, without reading them."""
 SETTLED_NS = 100_000_000
-"""The age in nanoseconds from which an unchanged modification time shows that a file is unchanged.
+"""A modification time of at least this age, in nanoseconds, is trusted: while it stays the same, so does the file.
 
 File systems round times, so two changes within a short time may get the same modification time.
 """
 METADATA = (".dist-info", ".egg", "egg-info")
-"""The endings of the names of package metadata, in lower case."""
+"""The endings of the names of files and folders with package metadata, in lower case."""
 PiecesCache = Callable[[str, Callable[[], Pieces]], Pieces]
 """Takes the digest of a source and a function that parses the source; returns the stored or parsed pieces."""
 
@@ -96,12 +96,12 @@ class Tree:
         return self._pieces[name]
 
     def evidence(self) -> str:
-        """Return the digest of the recorded evidence. Reports depend on it, trials do not."""
+        """Return the digest of the recorded evidence. Reports depend on the evidence, trials do not."""
         names = (os.path.relpath(path, self._project.root) for path in sorted(self._project.evidence.glob("*")))
         return digest_data({name: self._file(name) for name in names})
 
     def newest(self) -> int:
-        """Return when a file of the project was changed last, in nanoseconds since the epoch."""
+        """Return the time of the latest change of a project file, in nanoseconds since the epoch; 0 without files."""
         return max((_time_of_change(os.lstat(path)) for path in self._walk()), default=0)
 
     def _read(self, path: Path) -> Pieces | None:
@@ -112,7 +112,7 @@ class Tree:
         return None
 
     def _piece(self, name: str, choose: Callable[[Pieces], str]) -> str:
-        """Return one digest of the pieces of a Python file."""
+        """Return the digest that `choose` reads from the pieces of a Python file; `MISSING` without pieces."""
         module = self.pieces(name)
         return MISSING if module is None else choose(module)
 
@@ -123,8 +123,8 @@ class Tree:
     def _file(self, name: str) -> str:
         """Return the digest of a file.
 
-        A file is read again only after a change. Every read appears in the log of opened files, which does not record
-        whether a claim or this method has read the file.
+        A file is read again only after a change, because every read appears in the log of opened files, and this log
+        does not tell a read by this method from a read by a claim.
         """
         try:
             path = self._project.root / name
@@ -260,8 +260,8 @@ class Source:
 def dependencies(tree: Tree, source: Source, opened: Iterable[str]) -> set[str]:
     """Return the dependencies of a result, as `Tree` names them.
 
-    If the record of a worker is incomplete, because it was killed or started a program that is not Python, the result
-    depends on every file of the project.
+    If the record of a worker is incomplete, because the worker was killed or started a program that is not Python, the
+    result depends on every file of the project.
 
     Args:
         tree: The current state of the project.
@@ -271,7 +271,7 @@ def dependencies(tree: Tree, source: Source, opened: Iterable[str]) -> set[str]:
     names = {f"constants {file}" for file in source.constants}
     for trial in source.trials:
         if trial.reads is None or trial.reads.unsure:
-            files = (name for each in source.trials for name in _file_dependencies(each.files, each.reads or Reads()))
+            files = (name for t in source.trials for name in _file_dependencies(t.files, t.reads or Reads()))
             return {EVERYTHING, *files}
         reads = replace(trial.reads, functions=trial.reads.functions | frozenset(source.functions))
         if source.depends_on is Depends.MODULES:
@@ -283,7 +283,7 @@ def dependencies(tree: Tree, source: Source, opened: Iterable[str]) -> set[str]:
 
 
 def changed_since(tree: Tree, names: Iterable[str], moment_ns: int) -> bool:
-    """Return whether a dependency changed after `moment_ns`, so that a worker may have read its old content."""
+    """Return whether a dependency changed at `moment_ns` or later, so that a worker may have read its old content."""
     names = {*names}
     if EVERYTHING in names and tree.newest() >= moment_ns:
         return True
@@ -307,7 +307,7 @@ def _file_dependencies(files: Iterable[str], reads: Reads) -> Iterator[str]:
 
 
 def _trial_dependencies(tree: Tree, files: Iterable[str], reads: Reads) -> Iterator[str]:
-    """Yield the dependencies of a trial that read some project files.
+    """Yield the dependencies of a trial, from its `files` and the record of its reads.
 
     A result depends on a module in pieces: on the code that runs at import, the functions that ran, and the docstrings.
     If the source of the module was read as text, the result depends on the whole file.
@@ -322,7 +322,7 @@ def _trial_dependencies(tree: Tree, files: Iterable[str], reads: Reads) -> Itera
 
 
 def _functions(tree: Tree, reads: Reads, in_pieces: set[str]) -> Iterator[str]:
-    """Yield the functions that ran; for a nested function, the outermost function around it."""
+    """Yield the dependencies on functions that ran; for a nested function, the outermost function around it."""
     for name in reads.functions:
         module, _, function = name.partition(":")
         file = reads.loaded.get(module, "")
@@ -332,7 +332,7 @@ def _functions(tree: Tree, reads: Reads, in_pieces: set[str]) -> Iterator[str]:
 
 
 def _docs(tree: Tree, files: Iterable[str], reads: Reads, in_pieces: set[str]) -> Iterator[str]:
-    """Yield the docstrings: all of them if code may read docstrings while it runs, otherwise `Pieces.shown_docs`."""
+    """Yield the dependencies on docstrings: on all if code may read them at runtime, else on `Pieces.shown_docs`."""
     sources = (name for name in {*in_pieces, *reads.loaded.values(), *files} if name.endswith(".py"))
     modules = [pieces for name in sources if (pieces := tree.pieces(name)) is not None]
     reads_docs = reads.readers or any(pieces.reads_docs for pieces in modules)
@@ -351,7 +351,7 @@ def _file_of(tree: Tree, dependency: str) -> str:
 
 
 def _changed_at(path: Path) -> int:
-    """Return when a file, or a symbolic link to it, changed, in nanoseconds since the epoch; 0 for no file."""
+    """Return when a file or the link at its path last changed, in nanoseconds since the epoch; 0 without a file."""
     with suppress(OSError):
         stats = (path.stat(), path.lstat())
         return max((_time_of_change(stat) for stat in stats if not S_ISDIR(stat.st_mode)), default=0)

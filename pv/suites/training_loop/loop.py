@@ -163,15 +163,15 @@ def checkpoints(directory: Path) -> dict[int, Path]:
 
 
 def refuse_later_checkpoints(directory: Path, step: int) -> None:
-    """Raise FileExistsError if a directory has checkpoints of steps after `step`, the step count at which a run starts.
+    """Raise FileExistsError if a directory has checkpoints of steps after `step`, the step count at the start of a run.
 
-    Such checkpoints belong to another run: rotation would keep them instead of the new ones, and `newest` would return
-    them.
+    Such checkpoints belong to another run. Rotation would keep these checkpoints instead of new ones, and `newest`
+    would return one of them.
     """
     if later := sorted(saved for saved in checkpoints(directory) if saved > step):
         raise FileExistsError(
-            f"{directory} holds checkpoints of the steps {', '.join(map(str, later))} of another run: this one "
-            f"begins after step {step}; choose another directory, or remove them"
+            f"{directory} holds checkpoints of the steps {', '.join(map(str, later))} of another run: this run "
+            f"begins after step {step}; choose another directory, or remove these checkpoints"
         )
 
 
@@ -231,8 +231,8 @@ def restore(training: Training, saved: Saved) -> None:
 
 
 def rotate(job: Job, best: tuple[float, int] | None) -> None:
-    """Remove the checkpoints that are not to be kept."""
-    # This runs after the new checkpoint is complete: a kill in between leaves too many checkpoints, never too few.
+    """Remove all checkpoints except those that `checkpoints_to_keep` returns."""
+    # Rotation follows the complete save: a kill between the two leaves too many checkpoints, never too few.
     saved = checkpoints(job.directory)
     for step in saved.keys() - checkpoints_to_keep(saved, job.keep, best[1] if job.best and best else None):
         shutil.rmtree(saved[step])
@@ -256,7 +256,7 @@ def best_model(training: Training) -> nn.Module | None:
 
 
 def load_windows(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Batch]]:
-    """Yield the batches of each window of an epoch, whose row numbers are given by window and micro-batch.
+    """Yield the batches of each window of an epoch. `epoch` has the row numbers by window and micro-batch.
 
     The loader has its own generator: without one, it would draw a seed from the default generator, and dropout would
     draw other numbers after a resume.
@@ -288,9 +288,9 @@ def decay_of(parameter: Tensor, decay: float) -> float:
 def groups(job: Job, model: nn.Module) -> list[dict[str, object]]:
     """Return the parameter groups of the optimizer.
 
-    There is one group; with `job.groups`, a second one for the head; with `job.decay`, one per parameter.
+    There is one group; with `job.groups`, a second group for the head; with `job.decay`, one group per parameter.
     """
-    # By identity: a tied head shares its parameter with the embedding.
+    # Compare by identity: a tied head shares its parameter with the embedding.
     head = {id(parameter) for parameter in probe_of(model).head.parameters()} if job.groups else set()
     parameters = trained_parameters(model)
     head_rate = {"lr": job.rate * HEAD_FACTOR}
@@ -356,14 +356,14 @@ def backward(training: Training, window: Sequence[Batch]) -> list[Sums]:
 
 
 def refuse_not_finite(window: Sequence[Sums], step: int) -> None:
-    """Raise FloatingPointError if the loss of a micro-batch is NaN or infinite: its step would spoil every weight."""
+    """Raise FloatingPointError if the loss of a micro-batch is NaN or infinite: the step would damage all weights."""
     for number, (nats, _) in enumerate(window, 1):
         if not math.isfinite(nats):
             raise FloatingPointError(f"the loss of micro-batch {number} of step {step} is {nats}")
 
 
 def clip(parameters: Iterable[Tensor], limit: float | None) -> float:
-    """Scale the gradient to a norm of at most `limit`, and return its norm before the scaling; None is no limit."""
+    """Scale the gradient to a norm of at most `limit`, and return its norm before. None scales nothing."""
     return float(clip_grad_norm_(parameters, math.inf if limit is None else limit))
 
 
@@ -386,7 +386,7 @@ def is_skipped(scale: float, scaler: GradScaler) -> bool:
 
 @torch.no_grad()
 def update_average(average: nn.Module, model: nn.Module, decay: float | None) -> None:
-    """Update the running average of the weights of a model. None is a decay of 0: the average equals the weights."""
+    """Update the running average of the weights of a model. With the decay None, the average equals the weights."""
     for parameter, new in zip(average.parameters(), model.parameters(), strict=True):
         parameter.copy_(moving_average(parameter, new, decay or 0.0))
 
@@ -403,7 +403,7 @@ def train_step(training: Training, window: Sequence[Batch]) -> None:
     # The order matters: backward, check, unscale, clip, step, schedule, then logs, evaluation and checkpoint.
     state.unlogged.append(backward(training, window))
     refuse_not_finite(state.unlogged[-1], state.step + 1)
-    # Clipping needs true gradients: divide by the scale first.
+    # Clipping needs the unscaled gradient: divide it by the loss scale first.
     if job.scaler:
         training.scaler.unscale_(training.optimizer)
     norm = clip(trained_parameters(training.model), job.clip)
@@ -551,7 +551,7 @@ def begin(job: Job) -> Training:
     )
     if job.resume:
         restore(training, read(job.resume))
-    # After the restore, which sets the number of steps.
+    # Check after the restore, which sets the number of steps.
     refuse_later_checkpoints(job.directory, training.state.step)
     return training
 

@@ -24,16 +24,16 @@ from pv.suites.training_loop.job import Example, Job, Report
 from pv.suites.training_loop.probe import VOCABULARY, Probe, token_loss
 
 EXACT_TOLERANCE, CAST_TOLERANCE = 1e-6, 3e-5
-"""Tolerances of gradients: for Trainer itself, where the model computes the loss, and for losses cast to float32."""
+"""Tolerances of gradients: for Trainer itself, which uses the loss of the model, and for losses cast to float32."""
 _USER = "it is left to the code of the user"
 MISSING = {
     "groups": "rates by group are left to the code of the user, which passes an optimizer",
     **dict.fromkeys(("average", "network"), _USER),
-    "finite": "its documentation of losses that are not finite is about logs only",
+    "finite": "its documentation mentions losses that are not finite only for logs",
     "decay": "the parameters without decay are found by the names of known layers",
     "scaler": "there is no gradient scaler on the CPU",
 }
-"""By feature that Trainer does not have: the reason."""
+"""The features that Trainer does not have, with the reasons."""
 
 
 class ProbeConfig(PreTrainedConfig):
@@ -47,7 +47,7 @@ class ProbeForCausalLM(PreTrainedModel):
 
     The loss is the mean over the scored tokens; if Trainer passes `num_items_in_batch`, the sum divided by this number.
 
-    The name must end with `ForCausalLM`: otherwise Trainer also counts the first label of each row.
+    The name of the class must end with `ForCausalLM`: otherwise Trainer also counts the first label of each row.
     """
 
     config_class = ProbeConfig
@@ -88,7 +88,7 @@ class ProbeForSequenceClassification(ProbeForCausalLM):
 
 
 def tied_names(probe: Probe, path: str) -> dict[str, str]:
-    """Return the tied weights that a model must declare for a probe at `path` in it; {} if the probe has none."""
+    """Return the tied weights that a model declares for a probe at the attribute `path`; {} if no weights are tied."""
     return {f"{path}.head.weight": f"{path}.embed.weight"} if probe.head.weight is probe.embed.weight else {}
 
 
@@ -98,7 +98,7 @@ class Transformers:
     Args:
         trainer: Class or function that is called with the arguments of Trainer.
         settings: TrainingArguments that override the settings of the job.
-        callbacks: Functions or classes without arguments; each run calls them for new callbacks.
+        callbacks: Functions or classes without arguments; each run calls them to create its callbacks.
         collator: A collator of rows with `input_ids`, `attention_mask` and `labels`; None for the collator of the job.
         features: Features that differ from Trainer, as in the attribute `features`. Without `sequences`, the model is a
             classifier of rows of one token, whose `labels` is one number.
@@ -126,11 +126,11 @@ class Transformers:
         self.trainer, self.settings = trainer, dict(settings or {})
         self.callbacks, self.collator = tuple(callbacks), collator
         self.tolerance = EXACT_TOLERANCE if trainer is Trainer else CAST_TOLERANCE
-        replaced = dict.fromkeys(("noise", "padding"), "the collator is under attack itself") if collator else {}
+        replaced = dict.fromkeys(("noise", "padding"), "the collator itself is under attack") if collator else {}
         self.features = {**type(self).features, **replaced, **dict.fromkeys(without, False), **(features or {})}
         if without:
             parts = ", ".join(f'"{name}": False' for name in without)
-            text = f"the argument `without` goes in version 0.5; write `features={{{parts}}}`"
+            text = f"the argument `without` will be removed in version 0.5; write `features={{{parts}}}`"
             warnings.warn(text, FutureWarning, stacklevel=2)
 
     @property
@@ -174,7 +174,7 @@ class Transformers:
         return [row_of(example) | {"attention_mask": [1] * len(example.tokens)} for example in examples] or None
 
     def extra(self, job: Job) -> dict[str, object]:
-        """Return the settings of this trainer that `TrainingArguments` does not have. Override it in a subclass."""
+        """Return the settings of this trainer that `TrainingArguments` does not have, for subclasses to override."""
         return {}
 
 
@@ -253,7 +253,7 @@ def _recorder_of(event: str) -> Callable[..., None]:
     return lambda self, *_, **__: self.report.events.append(event)
 
 
-# The other events are only recorded, by methods that are equal up to the name of the event.
+# The other events are only recorded, by methods that differ only in the name of the event.
 for _event in ("train_begin", "epoch_begin", "step_begin", "log", "evaluate", "save", "epoch_end", "train_end"):
     setattr(Watch, f"on_{_event}", _recorder_of(_event))
 

@@ -28,7 +28,7 @@ class Backbone(nn.Module):
 class HeadForCausalLM(PreTrainedModel, GenerationMixin):
     """The probe as a backbone and a head, which SFTTrainer may call separately.
 
-    The name must end with `ForCausalLM`: otherwise Trainer also counts the first label of each row.
+    The name of the class must end with `ForCausalLM`: otherwise Trainer also counts the first label of each row.
     """
 
     config_class = ProbeConfig
@@ -92,7 +92,7 @@ class TRL(Transformers):
 
 
 def _tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer, which SFTTrainer requires: the dataset is tokenized, so only its special tokens matter."""
+    """Return a tokenizer, which SFTTrainer requires. The dataset is tokenized, so only the special tokens matter."""
     words = {"<pad>": PAD} | {f"t{i}": i for i in range(1, VOCABULARY)}
     model = models.WordLevel(words, "t1")
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), pad_token="<pad>", eos_token=f"t{VOCABULARY - 1}")

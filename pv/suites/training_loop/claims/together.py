@@ -42,7 +42,7 @@ def both_ranks(bench: Bench, dropout: float = 0.0) -> tuple[Run, Run]:
 
     Raises:
         AssertionError: The ranks take different numbers of steps.
-        SkipTest: They take no step.
+        SkipTest: Neither rank takes a step.
     """
     saves = "save" not in bench.lacks
     job = Job(train=unequal(10), batch=1, accumulate=2, save_every=int(saves), dropout=dropout)
@@ -57,7 +57,7 @@ def both_ranks(bench: Bench, dropout: float = 0.0) -> tuple[Run, Run]:
 
 def falsify_examples_of_two_ranks(bench: Bench) -> None:
     first, second = both_ranks(bench)
-    # A loop that fills up windows from the next epoch uses examples of the next epoch in the last step: leave it out.
+    # A loop that fills up windows from the next epoch uses examples of that epoch in the last step: leave the step out.
     limit = len(first.job.train) // (2 * first.job.accumulate) if "short_windows" in bench.lacks else None
     times = Counter(name for run in (first, second) for step in run.order[:limit] for name in step)
     # No example may be used twice; without a limit, every example must be used.
@@ -72,7 +72,7 @@ def falsify_weights_of_two_ranks(bench: Bench) -> None:
         if differing := differing_tensors(b.weights, a.weights):
             refute(f"after step {k} the weights of the ranks differ: {differing}", first)
     if first.order == second.order:
-        raise SkipTest("both ranks have the same examples: their weights are the same also if nothing is reduced")
+        raise SkipTest("both ranks have the same examples, so their weights are equal even if no gradient is reduced")
 
 
 def falsify_gradient_of_two_ranks(bench: Bench) -> None:
@@ -97,8 +97,8 @@ def falsify_resume_of_two_ranks(bench: Bench) -> None:
     claims_dropout = not bench.missing("TL-RESUME-004", ())
     uninterrupted = [*both_ranks(bench, dropout=0.3 if claims_dropout else 0.0)]
     if 1 not in uninterrupted[0].checkpoints:
-        if why := bench.lacks.get("cadence"):
-            raise SkipTest(f"one epoch has no checkpoint but its last: no cadence: {why}")
+        if reason := bench.lacks.get("cadence"):
+            raise SkipTest(f"the only checkpoint of an epoch is its last one: no cadence: {reason}")
         refute("two processes leave no checkpoint of step 1", uninterrupted[0])
     resumed_ranks = bench.resume_ranks(uninterrupted, 1)
     for rank, (run, resumed) in enumerate(zip(uninterrupted, resumed_ranks, strict=True)):
@@ -111,7 +111,7 @@ def falsify_resume_of_two_ranks(bench: Bench) -> None:
 
 
 def _causes_of_order(uninterrupted: Sequence[Run], resumed: Sequence[Run], rank: int) -> tuple[str, ...]:
-    """Return the known mistakes that give a rank, resumed after step 1, exactly its examples."""
+    """Return the known mistakes that explain the examples which a rank uses after a resume at step 1."""
     actual, expected = [run.order for run in resumed], [run.order[1:] for run in uninterrupted]
     mistakes = {
         "the order of the first step and those after it: the data start again": starts_again(
@@ -146,7 +146,7 @@ def _evaluation_case(runs: tuple[Run, Run], rank: int, k: int, loss: float) -> C
 
 
 def falsify_no_example_is_never_used(bench: Bench) -> None:
-    # Two ranks cannot share seven examples evenly: each epoch leaves out or repeats one, but not always the same one.
+    # Two ranks cannot share seven examples evenly. An epoch may leave out one, but not every epoch the same one.
     runs = bench.ranks(Job(train=unequal(7), batch=1, epochs=8), 2)
     used = {name for run in runs for step in run.order for name in step}
     if never := [example.name for example in runs[0].job.train if example.name not in used]:
@@ -156,8 +156,8 @@ def falsify_no_example_is_never_used(bench: Bench) -> None:
 def _causes_of_gradient(bench: Bench, runs: tuple[Run, Run], k: int) -> tuple[str, ...]:
     """Return the known mistakes in combining the ranks' gradients that give the gradient of the step at index k."""
     a, b = (run.sums(k) for run in runs)
-    # By mistake: the factor and the divisor of the summed gradient of each rank, as (factor a, factor b, divisor a,
-    # divisor b). The two gradients are then added.
+    # For each mistake: (factor a, factor b, divisor a, divisor b). The summed gradient of each rank is multiplied by
+    # its factor and divided by its divisor, then the two results are added.
     mistakes = {
         "the mean of the ranks' means": (0.5, 0.5, a.tokens, b.tokens),
         "the sum of the ranks' means: each divides by its own tokens": (1.0, 1.0, a.tokens, b.tokens),
@@ -183,7 +183,7 @@ GRADIENT_TOLERANCE = 1e-4
 
 
 def covering_sets(features: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return sets of features that cover every combination of two: both, either without the other, and neither.
+    """Return sets of features. For every two features, there are sets with both, with either alone, and with neither.
 
     The first set has all features.
     """
@@ -228,7 +228,7 @@ def _judge(cases: Mapping[tuple[str, ...], Case]) -> None:
     candidates = [*combinations(common, 1), *combinations(common, 2)]
     culprits = next((names for names in candidates if not any({*names} <= features for features in passed)), ())
     causes = (f"what `{'` and `'.join(culprits)}` do{'' if culprits[1:] else 'es'}",) if culprits else ()
-    judge({" with ".join(features) or "none of them": replace(case, causes=causes) for features, case in cases.items()})
+    judge({" with ".join(features) or "no feature": replace(case, causes=causes) for features, case in cases.items()})
 
 
 def _runs(bench: Bench) -> dict[tuple[str, ...], Run]:
@@ -284,7 +284,7 @@ def _average_fault(bench: Bench, run: Run) -> str:
 
 def _evaluation_fault(bench: Bench, run: Run) -> str:
     """Return the fault of the last evaluation; "" if there is none."""
-    # TL-EVAL-001 is about the earlier evaluations, and about evaluations under wrong steps.
+    # TL-EVAL-001 judges the earlier evaluations, and evaluations that are reported for a wrong step.
     if not run.evaluations or run.evaluations[-1][0] > len(run.steps):
         return ""
     k, loss = run.evaluations[-1]
@@ -308,13 +308,13 @@ def falsify_features_together_after_a_cut(bench: Bench) -> None:
 
 
 def _describe_end(uninterrupted: Run, resumed: Run, k: int) -> str:
-    """Describe how the weights or the average at the end of a run that was resumed after step k differ."""
+    """Describe how the weights or the average at the end of a run that was resumed after step k differ; "" if equal."""
     average = end_difference(resumed, uninterrupted, k, "average") if uninterrupted.job.average is not None else ""
     return end_fault(uninterrupted, resumed, k) or (f"average at the end: {average}" if average else "")
 
 
 def featured_ranks(bench: Bench) -> tuple[Run, Run]:
-    """Run a job with all features of the loop but evaluations in two ranks, and return both runs."""
+    """Run a job with all features of the loop except evaluations in two ranks, and return both runs."""
     features = [name for name in _features(bench) if name != "evaluate"]
     first, second = bench.ranks(_job(bench, features, batch=1), 2)
     if len(first.steps) != len(second.steps):
@@ -338,7 +338,7 @@ def falsify_features_in_two_ranks_after_a_cut(bench: Bench) -> None:
     uninterrupted = [*featured_ranks(bench)]
     steps = [k for k in sorted(uninterrupted[0].checkpoints) if k < len(uninterrupted[0].steps)]
     if not steps:
-        raise SkipTest("the run has no checkpoint but its last")
+        raise SkipTest("the only checkpoint of the run is its last one")
     cases: Cases = {}
     for rank, resumed in enumerate(bench.resume_ranks(uninterrupted, steps[-1])):
         run = uninterrupted[rank]

@@ -1,8 +1,9 @@
 """Attacks on the claims about runs that were interrupted and resumed.
 
-An attack judges a continuation, which has the events of a drawn run from a save on, and then an edit of this
-continuation. `_attack` compares it with two uninterrupted runs, as `pv check --cut` does. `_attack_restart` has no
-uninterrupted run: the continuation is a second process in the folder of traces.
+An attack creates a continuation, which has the events of a drawn run after a save. The claim must accept the
+continuation, and detect an edit of the continuation. In `_attack` the continuation is compared with two uninterrupted
+runs, as by `pv check --cut`. In `_attack_restart` there is no uninterrupted run: the continuation is a second
+process in the folder of traces.
 """
 
 import pickle
@@ -17,7 +18,7 @@ from pv.suites.training_run.claim import Record
 
 
 def comparable_trace(plan: Plan) -> Events:
-    """Return the trace of a run that is compared with others: it has sums over weights and states, and row hashes."""
+    """Return the trace of a drawn run with sums over weights and states, and hashes of rows, to compare runs by."""
     (events,) = traces(plan)
     for number, forward in enumerate(of(events, "forward")):
         if forward["grad"]:
@@ -27,7 +28,7 @@ def comparable_trace(plan: Plan) -> Events:
     for step in of(events, "step"):
         number = step["step"]
         if plan.scale > 1 and not number % 3:
-            factor *= 2
+            factor *= 2  # the loss scale grows
         step.update(
             weights_before=[float(number - 1), 9.0],
             weights=[float(number), 9.0],
@@ -54,8 +55,8 @@ def _copy(events: Events) -> Events:
 
 
 def _interrupt(events: Events, saved: int, killed: int) -> tuple[Events, Events]:
-    """Return the traces of a run that saves after a step and is killed after a later one, and of its continuation."""
-    # An advance of the schedule is the last event of a step.
+    """Return the traces of a run saved after step `saved` and killed after step `killed`, and of its continuation."""
+    # The last event of a step is the advance of scheduler 3.
     ends = [i for i, event in enumerate(events) if event.get("scheduler") == 3 and event["event"] == "schedule"]
     save = {
         "parts": ["model", "optimizer", "scaler", "scheduler"],
@@ -67,7 +68,7 @@ def _interrupt(events: Events, saved: int, killed: int) -> tuple[Events, Events]
     before = _copy(events[: ends[killed - 1] + 1])
     before.insert(ends[saved - 1] + 1, {"event": "save", "n": 0, "step": saved, **save})
     # The continuation constructs the same objects and restores their states. If the save was inside a pass over the
-    # training data, the continuation begins with a pass.
+    # training data, the continuation begins a pass too.
     constructed = {"start", "optimizer", "model", "scheduler", "loader"}
     head = [e for e in events[: ends[saved - 1]] if e["event"] in constructed]
     restored = [
@@ -160,7 +161,7 @@ def _attack_restart(subject: ModuleType, claim: str, plan: Plan, edit: Callable[
     assert record.findings, missed(claim, record, numbered(_interrupt(uncut, saved, saved)[1]), after)
 
 
-def _forget(events: Events, kind: str) -> None:
+def _drop_restores(events: Events, kind: str) -> None:
     events[:] = [event for event in events if event["event"] != "restore" or event["kind"] != kind]
 
 
@@ -180,7 +181,7 @@ def falsify_resumed_run_has_the_rates(subject: ModuleType, plan: Plan, is_new: b
             step["rates"] = [0.1 / step["step"]] if is_new else [step["rates"][0] * 1.1]
 
     def restart_schedule(events: Events) -> None:
-        _forget(events, "scheduler")
+        _drop_restores(events, "scheduler")
         for number, event in enumerate((e for e in of(events, "schedule") if e["scheduler"] == 3), 1):
             event["epoch"] = number
 
@@ -215,7 +216,7 @@ def falsify_resumed_run_has_the_scale(subject: ModuleType, plan: Plan) -> None:
             event["scale"] = plan.scale / 2
 
     def forget_scaler(events: Events) -> None:
-        _forget(events, "scaler")
+        _drop_restores(events, "scaler")
         for event in of(events, "backward"):
             event["scale"] = plan.scale
 
@@ -230,7 +231,7 @@ def falsify_resumed_run_has_the_optimizer(subject: ModuleType, plan: Plan, is_ne
         first["state_before"] = {"parameters": 0, "sums": None} if is_new else {"parameters": 8, "sums": [0.0, 9.0]}
 
     def forget_optimizer(events: Events) -> None:
-        _forget(events, "optimizer")
+        _drop_restores(events, "optimizer")
         of(events, "step")[0]["state_before"] = {"parameters": 0, "sums": None}
 
     _attack(subject, "TR-RESUME-005", plan, change_state)

@@ -18,19 +18,19 @@ def reweigh(events: Events, weight: Callable[[int, int, float], float]) -> None:
         weight: Returns the new weight. Gets the number of micro-batches of the step, the number of scored elements of
             the loss, and the old weight.
     """
-    waiting: Events = []
+    pending: Events = []
     for event in of(events, "backward", "step"):
         if event["event"] == "backward":
-            waiting.append(event)
+            pending.append(event)
             continue
-        for backward in waiting:
+        for backward in pending:
             for loss in backward["losses"]:
-                new = weight(len(waiting), loss["elements"], loss["weight"])
+                new = weight(len(pending), loss["elements"], loss["weight"])
                 loss.update(weight=new, low=new, high=new)
             for loss in backward["logits"]:
-                new = weight(len(waiting), loss["elements"], loss["weights"]["low"])
+                new = weight(len(pending), loss["elements"], loss["weights"]["low"])
                 loss["weights"].update(low=new, high=new)
-        waiting = []
+        pending = []
 
 
 @given(plans())
@@ -38,11 +38,12 @@ def falsify_elements_weigh_alike(subject: ModuleType, plan: Plan) -> None:
     def take_mean_of_means(events: Events) -> None:
         reweigh(events, lambda count, elements, _: plan.scale / count / elements)
 
-    # The scored elements of the micro-batches of every step. They must differ in at least half of the steps.
+    # For each step with several micro-batches, their numbers of scored elements. These numbers must differ in at least
+    # half of the steps.
     windows = [[sum(sizes) for sizes in window] for epoch in plan.epochs for window in epoch if len(window) > 1]
     unequal = [window for window in windows if max(window) > 1.1 * min(window)]
     assume(2 * len(unequal) >= len(windows) and len(unequal) >= 2)
-    # The larger micro-batches must not always be at the same positions, as with alternating tasks: this gives a hint.
+    # The claim gives only a hint if larger micro-batches are always at the same positions, as with alternating tasks.
     assume(len({window[0] > window[1] for window in unequal}) == 2)
     longer = [window for window in unequal if len(window) > 2]
     assume(not longer or all(len({w.index(choose(w)) for w in longer}) > 1 for choose in (min, max)))
@@ -97,12 +98,12 @@ def falsify_ranks_weigh_alike(subject: ModuleType, plan: Plan) -> None:
 
 @given(plans(ranks=2))
 def falsify_world_size_divides_once(subject: ModuleType, plan: Plan) -> None:
-    """Edit both ranks, so that the weights of all ranks sum to 1."""
-    correct = traces(plan, 2)
-    for events in correct:
+    """Edit both ranks, so that their weights together sum to 1, although gradients are averaged over ranks."""
+    edited = traces(plan, 2)
+    for events in edited:
         reweigh(events, lambda _, __, weight: weight / 2)
-    record = subject.judge(subject.run_of(correct, complete=True), "TR-WEIGHT-006")["TR-WEIGHT-006"]
-    assert record.findings, "weights that sum to 1 over two ranks, before their mean, are not found"
+    record = subject.judge(subject.run_of(edited, complete=True), "TR-WEIGHT-006")["TR-WEIGHT-006"]
+    assert record.findings, "weights that sum to 1 over two ranks, before the mean over ranks, are not detected"
     assert not subject.judge(subject.run_of(traces(plan, 2), complete=True), "TR-WEIGHT-006")["TR-WEIGHT-006"].findings
 
 
@@ -118,4 +119,4 @@ def falsify_reduced_gradients_are_averaged(subject: ModuleType, plan: Plan) -> N
         for event in of(events, "step"):
             event["gradient"] = [2 * part for part in event["gradient"]]
     record = subject.judge(subject.run_of(summed, complete=True), "TR-WEIGHT-007")["TR-WEIGHT-007"]
-    assert record.proofs, "gradients of means that are added up over ranks are not found"
+    assert record.proofs, "gradients of means that are added up over ranks are not detected"
