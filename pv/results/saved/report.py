@@ -288,8 +288,9 @@ def load(path: Path) -> Report:
     """Return the report in a file. Raise `UsageError` if it cannot be read, or is not a report of this version."""
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        message = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise UsageError(f"cannot read {path}: {message}") from error
 
 
 def parse(text: str, path: str) -> Report:
