@@ -24,7 +24,7 @@ from reuse_changes import CHANGES, KINDS, Change
 from reuse_claims import CLAIMS, HEAD, LINKS, METADATA
 
 import pv
-from pv.commands.explain import why
+from pv.commands.explain import reuse_statuses
 from pv.contract.model import Edit
 from pv.mutation.generate import Module
 from pv.results.reuse import cache
@@ -118,7 +118,7 @@ def warm(root: Path) -> None:
 
 def running(root: Path) -> set[str]:
     """Return the claims that would run."""
-    return {each.claim for each in why(["*"], find_project(root)) if not each.reused}
+    return {each.claim for each in reuse_statuses(["*"], find_project(root)) if not each.reused}
 
 
 def faults(root: Path) -> Iterator[Change]:

@@ -97,9 +97,9 @@ def why(names: Sequence[str]) -> None:
 
     ID is a glob pattern over the ids of claims.
     """
-    from pv.commands.explain import why as ask
+    from pv.commands.explain import reuse_statuses
 
-    for answer in ask(list(names)):
+    for answer in reuse_statuses(list(names)):
         since = f" since its result of {answer.when}" if answer.when else ""
         click.echo(f"{answer.claim}: reused, nothing changed{since}" if answer.reused else f"{answer.claim}: will run")
         if not answer.reused:

@@ -64,12 +64,12 @@ def check(
     (contract,) = read([file], project).contracts
     # The subjects that a suite declares are the adapters that come with it.
     packages = [other.package for other in contract.subjects if other.name == subject]
-    absent = [f"{why}: pip install 'pv-contracts[{name}]'" for name in packages if (why := missing_package(name))]
+    missing = [f"{why}: pip install 'pv-contracts[{name}]'" for name in packages if (why := missing_package(name))]
     request = Request(
         paths=[file],
         only=expand_topics(contract, only),
         subjects={suite: subject},
-        absent="".join(absent),
+        cannot_try_reason="".join(missing),
         command=f"pv check {subject}" + (f" --suite {suite}" if suite != DEFAULT else ""),
         replay=read_example(replay),
         mutants=False,

@@ -54,7 +54,7 @@ def explain(
     if not files:
         files = [suite.location.path for suite in load(suites().values()).contracts if _has_match(suite, id)]
     if not files:
-        raise UsageError(f"unknown id {id!r}: no code, contract, claim or mutant; {_hint(id, loaded)}")
+        raise UsageError(f"unknown id {id!r}: no lint code, contract, claim or mutant; {_hint(id, loaded)}")
     contracts, findings = check(files, project=project)  # lints only these: linting all takes seconds
     results: list[tuple[str, Result]] = []
     if report is not None:
@@ -88,7 +88,7 @@ def _explanations(
         for claim in contract.claims:
             if not fnmatchcase(claim.id, pattern):
                 continue
-            # A claim about one run may mean the same as claims about all jobs of a loop: look in both directions.
+            # A claim about a script may correspond to claims of the training-loop suite; look it up by either id.
             id_ = claim.id.rpartition(".")[2]
             same = loop_claims.get(id_) or tuple(run_claim for run_claim, ids in loop_claims.items() if id_ in ids)
             locations = (claim.location, *claim.places.values())
@@ -118,7 +118,7 @@ def _script_rows(id_: str) -> Iterator[tuple[str, str]]:
     # Each paragraph of the docstring, and each item of a numbered list, gets a row.
     for paragraph in re.split(r"\n\n|\n(?=\s*\d+\. )", CLAIMS[id_].function.__doc__ or ""):
         yield "looks for", " ".join(paragraph.split())
-    yield "not reached", f"where {CLAIMS[id_].needs}"
+    yield "not reached", f"if {CLAIMS[id_].not_reached}"
 
 
 def _equation_at(finding: Finding, contract: Contract) -> str:
@@ -183,7 +183,7 @@ class ReuseStatus:
     reasons: tuple[str, ...] = ()
 
 
-def why(names: list[str], project: Project | None = None) -> list[ReuseStatus]:
+def reuse_statuses(names: list[str], project: Project | None = None) -> list[ReuseStatus]:
     """Return for every matching claim whether a validation would reuse its cached result, and if not, why.
 
     Args:
@@ -220,7 +220,7 @@ def _reuse_status(attempts: Attempts, cache: ResultCache, contract: Contract, cl
         return ReuseStatus(claim=claim.id, reused=True, when=_when(entry))
     reasons = [f"another {name}" for name in entry.environment]
     reasons += [_describe(dependency) for dependency in entry.changed]
-    # The key covers the task and the environment, so an equal environment leaves the task.
+    # The key depends on task and environment; if the environment is the same, the task has changed.
     if entry.task != key and not entry.environment:
         reasons.insert(0, "its clause in the contract, or an option of the validation")
     reasons = reasons or ["its result is damaged"]
@@ -257,5 +257,7 @@ def _describe(dependency: str) -> str:
         case "module":
             return f"the file that {rest} is loaded from"
     if dependency == EVERYTHING:
-        return "a file of the project: every file counts, because it starts or shares processes"
+        return (
+            "a file of the project: the claim depends on every file, because the claim starts processes or shares them"
+        )
     return rest

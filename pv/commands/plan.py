@@ -30,7 +30,7 @@ class Request:
     """The arguments of `pv.validate`, which describes them.
 
     Attributes:
-        absent: The reason why nothing can be tried; "" if the subject can be tried.
+        cannot_try_reason: The reason why nothing can be tried; "" if the subject can be tried.
         command: The command line without its options, for the reports.
     """
 
@@ -50,7 +50,7 @@ class Request:
     jobs: int | None = None
     examples: int | None = None
     seed: int = 0
-    absent: str = ""
+    cannot_try_reason: str = ""
     command: str = "pv validate"
 
 
@@ -61,7 +61,7 @@ class Plan:
     Attributes:
         project: The project of the contracts.
         contracts: The selected contracts.
-        findings: Lint findings about these contracts, and refused files.
+        findings: Lint findings about these contracts, and findings about contract files that could not be loaded.
         selections: The requested claims and devices, by id of the contract.
         subjects: Requested subjects, by id of the contract.
         notes: Texts for the report.
@@ -102,12 +102,15 @@ def check(
     project = project or project_of(paths)
     loaded = read(paths, project)
     targets = _targets(loaded.contracts, subjects or {}, project)
-    contracts = _applied(loaded.contracts, targets)
+    contracts = _without_suite_mutants(loaded.contracts, targets)
     return contracts, (*loaded.findings, *lint(contracts, project=project, subjects=targets))
 
 
-def _applied(contracts: Sequence[Contract], targets: Mapping[str, Target]) -> tuple[Contract, ...]:
-    """Return the contracts; a suite with a requested subject is applied to that subject."""
+def _without_suite_mutants(contracts: Sequence[Contract], targets: Mapping[str, Target]) -> tuple[Contract, ...]:
+    """Return the contracts, without the mutants of suites that have a requested subject.
+
+    These mutants are faults of the suite's own subject.
+    """
     return tuple(
         for_other_subject(contract) if contract.id in targets and is_suite(contract) else contract
         for contract in contracts
@@ -145,7 +148,7 @@ def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str], project
     if unknown:
         ids = ", ".join(by_id)
         raise UsageError(f"unknown contract {unknown[0]!r} in --subject (choose from {ids or 'none'})")
-    # A contract that declares no subjects has no names to suggest, so lint reports the problem of the target.
+    # A contract without `subjects` has no subject names to choose from; if the target is invalid, lint reports it.
     return {
         id_: resolve_subject(by_id[id_], text, project) if by_id[id_].subjects else target_of(text)
         for id_, text in subjects.items()
@@ -156,7 +159,7 @@ def plan_validation(project: Project, request: Request, before_lint: BeforeLint 
     """Plan a validation.
 
     1. Check the request, and resolve ids to files and claims.
-    2. Load the files, and apply suites to requested subjects.
+    2. Load the files, and remove the mutants of suites that have a requested subject.
     3. Select claims and devices, and divide them into shards.
     4. Lint the selected contracts.
 
@@ -172,9 +175,9 @@ def plan_validation(project: Project, request: Request, before_lint: BeforeLint 
     request = _resolved(request, project)
     files = read(request.paths, project)
     targets = _targets(files.contracts, request.subjects, project)
-    loaded = _applied(files.contracts, targets)
+    loaded = _without_suite_mutants(files.contracts, targets)
     for contract in loaded:
-        if contract.id in targets and not request.absent:
+        if contract.id in targets and not request.cannot_try_reason:
             must_be_installed(contract, targets[contract.id], project)
     selections: dict[str, Selection] = {}
     for contract in loaded:
@@ -232,10 +235,15 @@ def _recordable(contracts: Sequence[Contract], selections: Mapping[str, Selectio
 
 
 def _check_replay(contracts: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> None:
-    """Raise `UsageError` if the request does not select one falsifier, or cannot be replayed with it."""
-    claims = [(contract, f) for contract in contracts for f in contract.claims if selections[contract.id].selects(f)]
+    """Raise `UsageError` if the request does not select exactly one claim, or the example does not fit that claim."""
+    claims = [
+        (contract, claim)
+        for contract in contracts
+        for claim in contract.claims
+        if selections[contract.id].selects(claim)
+    ]
     if len(claims) != 1:
-        raise UsageError(f"a replay needs exactly one falsifier, not {len(claims)}: name it with --only")
+        raise UsageError(f"a replay needs exactly one claim, not {len(claims)}: name it with --only")
     contract, claim = claims[0]
     engine_of(claim).check_replay(request.replay, contract, claim)
 
@@ -243,8 +251,9 @@ def _check_replay(contracts: Sequence[Contract], selections: Mapping[str, Select
 def _unmatched(contracts: Sequence[Contract], request: Request, requested: Sequence[Contract]) -> tuple[str, ...]:
     """Return the patterns that match nothing, which are probably typos.
 
-    If every pattern matches something but no contract matches all patterns, return all of them as one text: nothing of
-    the request can be tried, which is undecided in every shard. A shard that is empty for lack of claims passes.
+    If every pattern matches something but no contract matches all patterns, return all patterns as one text: then
+    nothing can be tried, and the result is undecided in every shard. In contrast, a shard that happens to get no claims
+    passes.
     """
     claims = [claim.id for contract in contracts for claim in contract.claims]
     unmatched = [f"--only {p}" for p in request.only if not any(fnmatchcase(id_, p) for id_ in claims)]
@@ -308,9 +317,10 @@ def _check(request: Request) -> None:
         refuse_form(request.replay)
     if request.shard is not None and request.replay:
         raise UsageError("--shard does not take --replay")
-    # Evidence is valid for the clause in the contract, so a request that changes the clause must not record any.
-    weakened = request.replay or request.examples is not None or request.seed or request.subjects
-    if request.record and weakened:
+    # Evidence is recorded for the contract as written; it is not recorded if the request changes subject, examples or
+    # seed, or is a replay.
+    differs_from_contract = request.replay or request.examples is not None or request.seed or request.subjects
+    if request.record and differs_from_contract:
         raise UsageError(
             "--record needs the subject, the examples and the seed of the contract: omit --record, or --subject, "
             "--replay, --examples and --seed"

@@ -160,10 +160,10 @@ def run_validation(
             replay=request.replay,
             spawn=request.spawn,
         )
-        contracts = [c for c in plan.contracts if c.strict and plan.runnable(c) and not request.absent]
+        contracts = [c for c in plan.contracts if c.strict and plan.runnable(c) and not request.cannot_try_reason]
         stale = frozenset(f.location for f in plan.findings if f.code in MUTANT_STALE)
         validation = Validation(contracts, plan.selections, attempts, stale)
-        validation.absent = {device.CPU: request.absent} if request.absent else {}
+        validation.absent = {device.CPU: request.cannot_try_reason} if request.cannot_try_reason else {}
         notes: tuple[str, ...] = ()
         with closing(ResultCache(project)) if request.reuse else nullcontext() as cache:
             try:

@@ -40,9 +40,9 @@ class Limits:
         # A tolerance of the contract replaces the measured one, with the reason that it states.
         if override is not None:
             return override.relative * _magnitude(value) + override.absolute
-        return self._measured_limits(self.unit(result_dtype))[place] + _rounding(value, result_dtype)
+        return self._measured_limits(self.unit_roundoff(result_dtype))[place] + _rounding(value, result_dtype)
 
-    def unit(self, result_dtype: torch.dtype) -> float:
+    def unit_roundoff(self, result_dtype: torch.dtype) -> float:
         """Return the unit roundoff that is allowed to the operations of code with a result of this dtype."""
         # An integer result of an equation of whole numbers must be exact, so only the rounding of float64 is allowed.
         floating = result_dtype.is_floating_point or not is_whole(self.equation)

@@ -10,7 +10,7 @@ from typing import Any
 from pv.errors import BrokenMutant, MutantProblem
 
 ORIGINAL = "original"
-"""The name of the first parameter of a replacement that gets the replaced function as its first argument."""
+"""If the first parameter of a replacement has this name, the original function is passed to it."""
 
 
 def swap(module: ModuleType, name: str, new: object) -> None:
@@ -33,7 +33,10 @@ def swap(module: ModuleType, name: str, new: object) -> None:
 
 
 def _check_parameters(original: object, new: object) -> None:
-    """Raise BrokenMutant unless `new` accepts a call of `original` with its required, and with all, arguments."""
+    """Raise BrokenMutant unless `new` accepts both calls, if `original` and `new` are functions.
+
+    The calls are: with only the required arguments of `original`, and with all of its arguments.
+    """
     if not (inspect.isfunction(original) and inspect.isfunction(new)):
         return
     signature, first = inspect.signature(new), (None,) * _takes_original(new)
@@ -49,7 +52,8 @@ def _check_parameters(original: object, new: object) -> None:
 
 
 def _takes_original(new: Callable[..., object]) -> bool:
-    code = getattr(inspect.unwrap(new), "__code__", None)  # a context manager is wrapped
+    # A function decorated with `@contextmanager` is a wrapper; look at the function inside.
+    code = getattr(inspect.unwrap(new), "__code__", None)
     return code is not None and code.co_argcount > 0 and code.co_varnames[0] == ORIGINAL
 
 

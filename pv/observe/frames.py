@@ -1,4 +1,4 @@
-"""Hides the frames of the observer's wrappers from warnings and tracebacks, so that both name lines of the script.
+"""Hides the frames of the observer's wrappers, so that warnings and tracebacks point to lines of the script.
 
 `warnings` skips frames of the import system when it counts `stacklevel`. It recognizes them by `importlib` and
 `_bootstrap` in the name of their file (`warnings._is_internal_frame`, and the same test in C), so the code of a wrapper
@@ -21,8 +21,8 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 def hidden(function: Function) -> Function:
     """Hide the frames of a function, and of the functions that are defined inside the function. Return the function."""
-    code: Any = function
-    code.__code__ = _renamed(code.__code__)
+    untyped: Any = function
+    untyped.__code__ = _renamed(untyped.__code__)
     return function
 
 

@@ -1,8 +1,8 @@
 """Records random states and the rows of iterable data sets in the worker processes of data loaders.
 
 A worker writes a few lines of JSON into a file named by its process id, and the parent process adds them to its trace.
-The private function `_worker_loop` of torch is replaced by a wrapper of the same name. A spawned worker imports the
-function by its name: this is the wrapper in an observed worker, and the original in any other.
+The private function `_worker_loop` of torch is replaced by a wrapper. The wrapper keeps the name because a spawned
+worker imports the function by name: if the worker is observed it gets the wrapper, otherwise the original.
 """
 
 from __future__ import annotations
@@ -110,6 +110,7 @@ def path_of(folder: Path, pid: int) -> Path:
 def read(folder: Path, pid: int) -> list[dict[str, object]]:
     """Return the records that a worker has written since the last call, and remove its file."""
     # The rename is atomic, so a line that the worker writes at the same time goes into the old file or into a new one.
+    # A line is lost if the worker opens the old file before the rename, and writes after the file is read here.
     path, renamed = path_of(folder, pid), folder / f".worker-{pid}.read"
     try:
         path.replace(renamed)

@@ -34,7 +34,7 @@ class View(NamedTuple):
         width: Width of the terminal in columns.
         verbose: Show all details.
         compared: The comparison with a base.
-        max_bytes: Maximum size of a Markdown report; parts that do not fit are counted.
+        max_bytes: Maximum size of a Markdown report; parts that do not fit are replaced by their number.
         folder: The working directory relative to the root of the repository; annotations and SARIF need paths from the
             root.
     """

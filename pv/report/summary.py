@@ -31,7 +31,7 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         yield f"its claims detect {count(len(faults), 'fault')} planted in the suite's own subject"
     if not verdict.results:
         yield verdict.absent or "no falsifier for the devices asked for"
-    yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)
+    yield from (f"nothing claimed on {device}" for device in verdict.unclaimed_devices)
     yield from _score(verdict)
     yield from phrases.caveats(verdict)
     if verdict.partial:
@@ -47,9 +47,9 @@ def _searches(verdict: ContractVerdict) -> Iterator[str]:
         remark = f" ({recorded} recorded)" if recorded else ""
         number, outcome = phrases.count_proved(verdict)
         yield f"{number} of {len(verdict.proofs)} {outcome}{remark}"
-    if verdict.claimed:
+    if verdict.claimed_mutants:
         untried = f" ({verdict.untried} not tried)" if verdict.untried else ""
-        yield f"{len(verdict.killed)} of {len(verdict.claimed)} mutants killed{untried}"
+        yield f"{len(verdict.killed)} of {len(verdict.claimed_mutants)} mutants killed{untried}"
     trials = [result.trial for result in verdict.results if result.trial is not None]
     equations = [trial.equation_mutants for trial in trials if trial.equation_mutants]
     if equations:
@@ -133,8 +133,8 @@ def line_cells(verdict: ContractVerdict) -> dict[str, str]:
     if verdict.proofs:
         number, outcome = phrases.count_proved(verdict)
         cells["proved"] = f"{outcome} {number}/{len(verdict.proofs)}"
-    if verdict.claimed:
-        cells["mutants"] = f"mutants {len(verdict.killed)}/{len(verdict.claimed)}"
+    if verdict.claimed_mutants:
+        cells["mutants"] = f"mutants {len(verdict.killed)}/{len(verdict.claimed_mutants)}"
     if verdict.score is not None:
         cells["score"] = _score_cell(verdict.score, verdict.contract.gate.mutation_score)
     return {**cells, REMARKS: ", ".join(_line_remarks(verdict))}
@@ -169,7 +169,7 @@ def _line_remarks(verdict: ContractVerdict) -> Iterator[str]:
         yield phrases.describe_claims(verdict)
     if not verdict.results:
         yield verdict.absent or "no falsifier for the devices asked for"
-    yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)
+    yield from (f"nothing claimed on {device}" for device in verdict.unclaimed_devices)
     if unclaimed := sum(result.outcome is Outcome.NOT_CLAIMED for result in verdict.attacks):
         yield f"{unclaimed} {'not reached' if phrases.is_of_script(verdict) else 'not claimed'}"
     undecided = sum(result.outcome is Outcome.UNDECIDED and result.trial is not None for result in verdict.attacks)

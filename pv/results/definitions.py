@@ -1,4 +1,7 @@
-"""The definitions of a contract as JSON data, and their changes: subjects, equations, runs, and options of claims."""
+"""The definitions of a contract as JSON data, and a comparison of two versions.
+
+Definitions are subjects, equations, runs and options of claims.
+"""
 
 import ast
 import json
@@ -27,7 +30,7 @@ Changes = Iterator[tuple[str, str, str]]
 
 
 def definitions(contract: Contract) -> dict[str, Any]:
-    """Return the definitions of a contract, with the shared equations that it uses and their `$name`s replaced."""
+    """Return the definitions of a contract, including the shared equations that it uses, with each `$name` replaced."""
     data = {
         "subject": _text(contract.subject),
         "subjects": {other.name: {"target": str(other.target)} for other in contract.subjects},
@@ -57,8 +60,8 @@ def _places(contract: Contract) -> Iterator[tuple[str, Location]]:
 def find_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Changes:
     """Yield every changed definition.
 
-    The path of a removed definition has no key, such as `runs/small`. Tolerances are compared elsewhere, by value;
-    changes that only strengthen a claim are not reported.
+    The path of a removed definition ends with its name, for example `runs/nightly`, without a key. The key `tolerance`
+    of an equation is skipped; `changes` compares its values. Changes that only make a claim stricter are not reported.
     """
     for key, text in _changed_keys("", {"subject": old["subject"]}, {"subject": new["subject"]}):
         yield "", key, text
@@ -91,7 +94,8 @@ def _changed_keys(
     """Yield the keys with a changed value that is not stricter, with a description in which `of` names the owner."""
     for key in {**before, **after}:
         old, new = before.get(key), after.get(key)
-        if key != sharing.NOT_IN_LANGUAGE and not _same(old, new, code=code) and not _is_stricter(key, old, new):
+        # `changes` compares the values of the key `tolerance` of equations.
+        if key != "tolerance" and not _same(old, new, code=code) and not _is_stricter(key, old, new):
             yield key, f"{key}{of} changed: {_format_value(new, old)}, was {_format_value(old, new)}"
 
 

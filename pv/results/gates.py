@@ -45,7 +45,7 @@ def _contract_reasons(verdict: ContractVerdict) -> Iterator[str]:
     if verdict.absent:
         yield verdict.absent
     yield from _score(verdict)
-    yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)
+    yield from (f"nothing claimed on {device}" for device in verdict.unclaimed_devices)
 
 
 def blocks_gate(result: Result) -> bool:

@@ -67,7 +67,7 @@ class ContractVerdict:
         results: The requested results, in the order of the contract.
         findings: Lint findings about the contract.
         killed: Ids of the claimed mutants that were killed by every claim that names them and was tried on them.
-        claimed: Ids of the mutants that the tried claims name in `kills`.
+        claimed_mutants: Ids of the mutants that the tried claims name in `kills`.
         partial: Whether some claims of the contract were not selected, or an example was replayed.
         score: The recorded mutation score; None if there is none.
     """
@@ -77,12 +77,12 @@ class ContractVerdict:
     results: tuple[Result, ...]
     findings: tuple[Finding, ...] = ()
     killed: frozenset[str] = frozenset()
-    claimed: frozenset[str] = frozenset()
+    claimed_mutants: frozenset[str] = frozenset()
     untried: int = 0
     """Number of claimed mutants that were not tried: their falsifier failed, or their edit does not apply."""
     partial: bool = False
     score: MutationScore | None = None
-    unclaimed: tuple[str, ...] = ()
+    unclaimed_devices: tuple[str, ...] = ()
     """The required devices on which the contract has no claim, unless its gate leaves the device out."""
     subject: str = ""
     """The requested subject; "" for the contract's own subject."""
@@ -193,12 +193,12 @@ def decide(
     tried = [claim for claim in selected if selection.runs(claim)]
     # Mutants are tried on the CPU only.
     on_mutants = tried if "cpu" in selection.live and selection.mutants else []
-    claimed = {mutant for claim in on_mutants for mutant in claim.kills}
+    claimed_mutants = {mutant for claim in on_mutants for mutant in claim.kills}
     # A replay decides one example, never a contract.
     partial = selection.replay or len(selected) < len(contract.claims)
     # The gate may leave out a required device on which the contract has no claim.
     required = selection.require & {*contract.gate.devices} if contract.gate.devices else selection.require
-    unclaimed = tuple(sorted(required - {device for claim in contract.claims for device in claim.devices}))
+    unclaimed_devices = tuple(sorted(required - {device for claim in contract.claims for device in claim.devices}))
     # A mutant that several falsifiers name counts as killed only if every one of them killed it.
     trials = [(mutant, trial) for (_, mutant), trial in evidence.mutants.items()]
     survived = {mutant for mutant, trial in trials if not killed(trial)}
@@ -210,18 +210,18 @@ def decide(
             results,
             findings,
             evidence.score,
-            unclaimed,
+            unclaimed_devices,
             whole=not partial,
             elsewhere=partial and selection.divided,
         ),
         results=results,
         findings=findings,
-        killed=frozenset((judged - survived) & claimed),
-        claimed=frozenset(claimed),
-        untried=len(claimed - judged),
+        killed=frozenset((judged - survived) & claimed_mutants),
+        claimed_mutants=frozenset(claimed_mutants),
+        untried=len(claimed_mutants - judged),
         partial=partial,
         score=evidence.score,
-        unclaimed=unclaimed,
+        unclaimed_devices=unclaimed_devices,
         runs=evidence.runs,
         definitions=definitions(contract),
     )
@@ -232,7 +232,7 @@ def status_of(
     results: tuple[Result, ...],
     findings: tuple[Finding, ...],
     score: MutationScore | None,
-    unclaimed: tuple[str, ...],
+    unclaimed_devices: tuple[str, ...],
     *,
     whole: bool,
     elsewhere: bool = False,
@@ -244,7 +244,7 @@ def status_of(
         results: The results of its claims.
         findings: Lint findings about the contract.
         score: The recorded mutation score.
-        unclaimed: Required devices on which the contract has no claim.
+        unclaimed_devices: Required devices on which the contract has no claim.
         whole: Whether every claim of the contract was selected; only then is the mutation score required.
         elsewhere: Whether the remaining claims are tried in another shard; this shard may then have none that the gate
             requires.
@@ -263,4 +263,4 @@ def status_of(
             undecided = True
         elif score.value < least:
             return Status.FAIL
-    return Status.UNDECIDED if undecided or unclaimed else Status.PASS
+    return Status.UNDECIDED if undecided or unclaimed_devices else Status.PASS

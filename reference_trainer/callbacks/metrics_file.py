@@ -177,9 +177,10 @@ def schema() -> str:
 
 
 def line(context: Context) -> str:
-    """Return the line of a logged or evaluated step, without its end. `metrics` includes the metrics of an evaluation.
+    """Return the line of a logged or evaluated step, without the newline.
 
-    JSON has neither NaN nor infinity: a number that is not finite is written as a string.
+    `metrics` includes the metrics of an evaluation. JSON has neither NaN nor infinity: a number that is not finite is
+    written as a string.
     """
     metrics = {**context.metrics, **context.validation_metrics}
     fields = {

@@ -138,7 +138,7 @@ class Lines:
     def update_bar(self, context: Context) -> None:
         """Store the step, and the context of a logged step, for the next time the bar is drawn.
 
-        The bar is drawn by its own thread, which must not read the losses of steps that are not logged from the device.
+        The bar is drawn by its own thread, which must not fetch a loss from the device for a step that is not logged.
         """
         if self._bar is not None:
             task = self._bar.task_ids[0]
@@ -187,7 +187,7 @@ class BarCallback(Callback):
 class _Stream:
     """Stream that ignores writes after it failed, including the writes of a bar, which draws in its own thread.
 
-    None is a standard output that was closed before the process started.
+    `stream` is None if standard output was already closed when the process started.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -269,7 +269,8 @@ class ProgressCallback(Callback):
         self._began = (context.step, context.elapsed_s)
 
     def on_step_end(self, context: Context) -> None:
-        if self._began is not None and context.step > self._began[0]:  # a resumed run first ends its saved step
+        # A resumed run first calls `on_step_end` of the saved step again. No step was computed then, so none is timed.
+        if self._began is not None and context.step > self._began[0]:
             began, self._began = self._began, None
             self._write_estimate(context, *began)
         if is_due(context.step, self.log_every):
@@ -278,9 +279,9 @@ class ProgressCallback(Callback):
             if not self._title:
                 self._write(metrics_line(context.metrics))
 
-    def _write_estimate(self, context: Context, steps: int, elapsed_s: float) -> None:
-        """Write the remaining time, estimated from the steps since step `steps`, which ended after `elapsed_s`."""
-        left, seconds = context.total_steps - context.step, (context.elapsed_s - elapsed_s) / (context.step - steps)
+    def _write_estimate(self, context: Context, start_step: int, start_s: float) -> None:
+        """Write the remaining time, estimated from the steps since `start_step`, which ended at `start_s` seconds."""
+        left, seconds = context.total_steps - context.step, (context.elapsed_s - start_s) / (context.step - start_step)
         if not left:
             return
         if self._compiles:

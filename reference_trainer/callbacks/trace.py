@@ -20,7 +20,7 @@ def schema() -> str:
 
 
 def line(event: Event, context: Context) -> str:
-    """Return the line of an event, without its end.
+    """Return the line of an event, without the newline.
 
     JSON has neither NaN nor infinity: a loss that is not finite is written as a string.
     """
@@ -73,7 +73,7 @@ class TraceCallback(Callback):
         self._write(Event.TRAIN_END, context)
 
     def close(self) -> None:
-        """Close the file, and remove it if it was created here and no event was written."""
+        """Close the file. `LineFile.close` removes the file if it was created here and no event was written."""
         self._file.close()
 
     def _write(self, event: Event, context: Context) -> None:

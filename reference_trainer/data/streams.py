@@ -54,7 +54,8 @@ class StreamedBatches:
         Raises:
             DataError: If the epoch has too few documents, or a document is longer than a packed row.
         """
-        # Batch i of rank r is batch i * world_size + r of the stream; `before` is the number of batches before it.
+        # Counting from 0, batch i of rank r is batch i * world_size + r of the stream; `position` counts from 1.
+        # `before` is the number of batches of the stream before this batch.
         before = (position - 1) * self.world_size + self.rank
         if epoch != self._epoch or before < self._read:  # read the epoch from its beginning
             self._epoch, self._read, self._rows = epoch, 0, self._rows_of(epoch)

@@ -159,7 +159,8 @@ class Sequences:
         chosen = order[(position - 1) * self.batch_size : position * self.batch_size]
         starts = (chosen * (self.length - 1)).tolist()
         tokens_BT = torch.stack([self.bytes_N[start : start + self.length] for start in starts])
-        tokens_BT = queued_copy(tokens_BT, self.device).to(torch.int64)  # converted there: an eighth of the bytes moves
+        # Converted on the device, so that uint8 is transferred instead of int64.
+        tokens_BT = queued_copy(tokens_BT, self.device).to(torch.int64)
         return Batch(tokens=tokens_BT, labels=tokens_BT, examples=chosen + self.first)
 
 
@@ -178,7 +179,10 @@ def permutation(key: str, count: int) -> Tensor:
 
 
 WINDOW = 50
-"""Number of batches whose rows are sorted by length together. Rows in a batch have similar lengths and stay random."""
+"""Number of batches whose rows are sorted by length together.
+
+A larger window gives more similar lengths in a batch, a smaller one a more random choice of rows.
+"""
 BLOCK = 8
 """Number of consecutive batches of similar lengths that stay together, so that ranks have similar work."""
 
@@ -274,7 +278,7 @@ class ShuffledBatches:
     without changing the loss.
 
     Attributes:
-        sequences: The rows.
+        sequences: The rows: `Sequences`, or another kind of `Rows`.
         seed: The seed of the order.
         rank: The rank of this process.
         world_size: The number of processes.
@@ -295,8 +299,7 @@ class ShuffledBatches:
     @property
     def _all_batches(self) -> int:
         """Return the number of batches of an epoch of all ranks together."""
-        rows: Rows | EpochOrder = self.sequences if self.order is None else self.order
-        return rows.batches
+        return self.sequences.batches if self.order is None else self.order.batches
 
     def batch(self, epoch: int, position: int) -> Batch:
         """Return batch `position` of this rank in an epoch, both from 1."""

@@ -21,9 +21,10 @@ from torch import Tensor
 
 
 def cross_entropy(logits_CV: Tensor, labels_C1: Tensor, gradient_CV: Tensor) -> tuple[Tensor, Tensor]:
-    """Return -log softmax(s)[y] of unscaled rows, and their largest log-probability; both float64 [C].
+    """Return -log softmax(s)[y] of rows, and their largest log-probability; both float64 [C].
 
-    Write softmax(s) - onehot(y) to `gradient_CV`. The rows are unchanged.
+    Each row must be shifted to a maximum of 0, and must not be divided by tau; the rows are not changed. Write
+    softmax(s) - onehot(y) to `gradient_CV`.
     """
     logit_C1 = logits_CV.gather(1, labels_C1)
     torch.softmax(logits_CV, -1, out=gradient_CV)
@@ -35,8 +36,9 @@ def cross_entropy(logits_CV: Tensor, labels_C1: Tensor, gradient_CV: Tensor) -> 
 def teacher_metrics(
     student_CV: Tensor, teacher_CV: Tensor, labels_C1: Tensor, log_q_C: Tensor, spare_CV: Tensor, other_CV: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return KL(p || q), the teacher's cross-entropy and its entropy, of unscaled rows, which are unchanged.
+    """Return KL(p || q), the teacher's cross-entropy and its entropy.
 
+    Each row must be shifted to a maximum of 0, and must not be divided by tau; the rows are not changed.
     log_q_C: the largest log-probability of the student, as `cross_entropy` returns it.
     """
     # The largest logit is 0, so log p = t + log_p and log q = s + log_q, where log_p and log_q are the largest
@@ -102,7 +104,8 @@ def jensen_shannon(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, bet
     gap_CV = torch.sub(teacher_CV, student_CV, out=spare_CV)
     total_q_C, log_q_C = _softmax(student_CV)
     total_p_C, log_p_C = _softmax(teacher_CV)
-    # At a token of probability 0 the gap is made finite, so that 0 * gap is 0. It is NaN if both models exclude it.
+    # At a token of probability 0 the gap is made finite, so that 0 * gap is 0. The gap is NaN at a token whose logit is
+    # -inf in both models.
     gap_CV.add_((log_p_C - log_q_C)[:, None]).nan_to_num_()
     p_over_m_CV, q_over_m_CV = _over_mixture(gap_CV, beta)
     kl_p_C = _mean(teacher_CV.mul_(p_over_m_CV), total_p_C)
@@ -126,18 +129,19 @@ def _over_mixture(gap_CV: Tensor, beta: float) -> tuple[Tensor, Tensor]:
 
         log b - log m = -log(1 + w (e^g - 1)),    log a - log m = g + (log b - log m).
 
-    The first form is exact also near 0. To avoid overflow for large g, let k = min(g, -log w); then the logarithm is
-    taken of 1 + w (e^k - 1) e^(k - g), and k - g is added.
+    The first formula is exact also for g near 0. To avoid overflow for large g, let k = min(g, -log w). Then
+
+        log b - log m = (k - g) - log(1 + w (e^k - 1) e^(k - g)),
+        log a - log m =    k    - log(1 + w (e^k - 1) e^(k - g)).
     """
     share = max(min(beta, 1 - beta), torch.finfo(gap_CV.dtype).tiny)  # a smaller share would be 0 in this dtype
     is_p_larger = beta > 0.5
     if is_p_larger:
         gap_CV.neg_()
-    smaller_CV = gap_CV.clamp_max(-math.log(share))
-    larger_CV = smaller_CV - gap_CV
-    torch.exp(larger_CV, out=gap_CV).mul_(smaller_CV.expm1()).mul_(share).log1p_()
-    smaller_CV.sub_(gap_CV)
-    larger_CV.sub_(gap_CV)
+    k_CV = gap_CV.clamp_max(-math.log(share))
+    k_minus_g_CV = k_CV - gap_CV
+    torch.exp(k_minus_g_CV, out=gap_CV).mul_(k_CV.expm1()).mul_(share).log1p_()
+    smaller_CV, larger_CV = k_CV.sub_(gap_CV), k_minus_g_CV.sub_(gap_CV)
     return (larger_CV, smaller_CV) if is_p_larger else (smaller_CV, larger_CV)
 
 
@@ -147,7 +151,7 @@ def _softmax(logits_CV: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sum_and_largest_log(probability_CV: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sum of every row, and the log-probability of the largest logit, which is 0; both float64 [C].
+    """Return the sum of every row, and the log-probability of its most probable token, whose logit is 0; float64 [C].
 
     The sum is not exactly 1: the kernel of softmax sums a long row in the dtype of the row. Divide a mean by the sum.
     """
@@ -166,7 +170,7 @@ def _difference_and_infinities(first_CV: Tensor, second_CV: Tensor, out_CV: Tens
 
 
 def _mean(terms_CV: Tensor, total_C: Tensor) -> Tensor:
-    """Return the mean of values from terms, value * probability, and the sum of the probabilities; float64 [C]."""
+    """Return the mean: the sum of `terms_CV` (value * probability) divided by `total_C` (the sum of probabilities)."""
     return terms_CV.sum(-1, dtype=torch.float64) / total_C
 
 

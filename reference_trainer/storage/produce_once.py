@@ -1,7 +1,7 @@
 """A cache of directories. An entry is produced once, by one of several processes, and verified at every read.
 
-An entry is complete when it appears, by one rename. Its manifest has the identity and the SHA-256 of every file, and no
-path, so that a cache can be moved and shared.
+An entry is created by one atomic rename, so an entry that exists is complete. Its manifest has the identity and the
+SHA-256 of every file, and no path, so that a cache can be moved and shared.
 
 `keep_within` removes the least recently used entries beyond a limit of bytes. A process holds a shared lock on the
 manifest of an entry that it uses; the system releases this lock if the process is killed. The modification time of the
@@ -42,7 +42,7 @@ def produce_once(cache: Path, kind: str, identity: Mapping[str, object], produce
     entry = cache / f"{kind}-{identity_digest(identity)}"
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with _try_lock(cache / f".{entry.name}.lock") as has_lock:
+        with _lock_if_supported(cache / f".{entry.name}.lock") as has_lock:
             if not _verify(entry, identity):
                 _produce(entry, identity, produce, has_lock=has_lock)
     except TrainerError:  # some are subclasses of OSError
@@ -53,8 +53,8 @@ def produce_once(cache: Path, kind: str, identity: Mapping[str, object], produce
 
 
 @contextmanager
-def _try_lock(path: Path) -> Iterator[bool]:
-    """Wait for the lock of an entry, and hold it; yield False without a lock if the file system has no locks."""
+def _lock_if_supported(path: Path) -> Iterator[bool]:
+    """Wait for the lock of an entry, hold it, and yield True; if the file system has no locks, yield False."""
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -25,7 +25,7 @@ class Best:
 
 
 def checked_run_id(run_id: str) -> str:
-    """Return the run id. Raise `CheckpointError` if it cannot be the beginning of a file name that is not hidden."""
+    """Return the run id. Raise `CheckpointError` if it is empty, starts with a dot, or contains `/` or NUL."""
     if not run_id or run_id.startswith(".") or "/" in run_id or "\0" in run_id:
         raise CheckpointError(f"invalid run id {run_id!r}: expected a file name that does not start with a dot")
     return run_id
@@ -52,7 +52,7 @@ def steps_of(run_id: str, names: Iterable[str]) -> list[int]:
 def check_follows(steps: Collection[int], step: int) -> None:
     """Raise `CheckpointError` if `step` or a later step is saved already.
 
-    The checkpoint of that step would count as newer than the checkpoints of the resumed run.
+    The existing checkpoint of that step would be taken for the latest checkpoint of the resumed run.
     """
     if steps and step <= max(steps):
         raise CheckpointError(

@@ -121,7 +121,7 @@ def test_show_prints_the_equations_of_the_named_claims_alone(project: Project) -
 def test_why_lists_what_has_changed_since_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("A", True, "2026-11-20", ()), ("B", False, "2026-11-20", ("x.py", "y.py")), ("C", False, "", ("new",))]
     answers = [SimpleNamespace(claim=c, reused=r, when=w, reasons=why) for c, r, w, why in rows]
-    monkeypatch.setattr("pv.commands.explain.why", lambda names: answers if names == ["A", "*"] else [])
+    monkeypatch.setattr("pv.commands.explain.reuse_statuses", lambda names: answers if names == ["A", "*"] else [])
     assert run("why", "A", "*").stdout.splitlines() == [
         "A: reused, nothing changed since its result of 2026-11-20",
         "B: will run",

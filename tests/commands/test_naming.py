@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import pv
-from pv.commands.explain import why
+from pv.commands.explain import reuse_statuses
 from pv.commands.naming import resolve_names
 from pv.commands.plan import Request, check, plan_validation
 from pv.contract.finding import Severity
@@ -94,7 +94,7 @@ def test_names_that_match_nothing_exit_with_2_and_a_hint(project: Project) -> No
 def test_why_refuses_a_claim_that_does_not_exist(project: Project) -> None:
     project("small")
     with pytest.raises(UsageError, match=r"no claim matches 'C-LIMT' \(`pv list` shows all ids\)"):
-        why(["C-LIMIT", "C-LIMT"])
+        reuse_statuses(["C-LIMIT", "C-LIMT"])
 
 
 UNRECORDED = (
@@ -109,7 +109,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"shard": Shard(1, 2), "replay": "{}"}, "--shard does not take --replay"),
     (
         {"replay": "{}", "only": ["C-L*", "C-W*"]},
-        "a replay needs exactly one falsifier, not 2: name it with --only",
+        "a replay needs exactly one claim, not 2: name it with --only",
     ),
     (
         {"record": True, "contracts": ["counting"]},

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import pv
-from pv.commands.explain import why
+from pv.commands.explain import reuse_statuses
 from pv.results.reuse import cache
 from pv.results.reuse.dependencies import SETTLED_NS
 from pv.source.project import find_project
@@ -85,10 +85,10 @@ def test_data_counts_for_its_reader_alone_where_one_claim_runs_at_a_time(
     claims = ["SQL", "STATE", "CONSTS"]
     pv.validate(project=find_project(folder), mutants=False, jobs=1, only=claims)
     (folder / "assets/rows.db").write_text("other")
-    reasons = {each.claim: each.reasons for each in why(claims, find_project(folder))}
+    reasons = {each.claim: each.reasons for each in reuse_statuses(claims, find_project(folder))}
     assert reasons == {"SQL": ("assets/rows.db",), "STATE": (), "CONSTS": ()}
 
 
 def test_variable_is_the_reason(benchmark: Any, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_MODE", "fast")
-    assert why(["PLAIN"], find_project(shop))[0].reasons == ("another variable SHOP_MODE",)
+    assert reuse_statuses(["PLAIN"], find_project(shop))[0].reasons == ("another variable SHOP_MODE",)

@@ -126,7 +126,7 @@ def test_shards_of_another_number_or_seed_and_replays_are_refused(small: list[st
     assert shard("1/2", "--no-mutants", file="half").returncode == 0
     assert shard("2/2", "--no-mutants", "--seed", "5", file="other").returncode == 0
     for file, message in {
-        "2.json": "half.json is shard 1/2 and 2.json is shard 2/3: merge shards of one number",
+        "2.json": "half.json is shard 1/2 and 2.json is shard 2/3: merge only shards of the same division",
         "other.json": "shard 1/2 in half.json has seed 0 and shard 2/2 in other.json has 5: merge",
     }.items():
         done = run("report", "half.json", file)

@@ -183,7 +183,7 @@ def test_contracts_without_claims_for_the_requested_device_are_left_out_with_a_n
     assert report.exit_code == 0
     assert report.notes == ("left out, since they claim nothing on cuda: other",)
     both = quick(devices=["cuda"], require=["cuda"], probe=probe)
-    assert {v.contract.id: v.unclaimed for v in both.contracts} == {"counting": (), "other": ("cuda",)}
+    assert {v.contract.id: v.unclaimed_devices for v in both.contracts} == {"counting": (), "other": ("cuda",)}
     assert both.exit_code == 2, "evidence of a required device is missing"
     for named in ({"contracts": ["other"]}, {"only": ["C-LIMIT"]}, {"paths": ["contracts/other.yaml"]}):
         nothing = quick(devices=["cuda"], probe=probe, **named)

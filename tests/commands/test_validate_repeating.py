@@ -71,7 +71,7 @@ def test_only_claims_that_draw_examples_can_be_replayed(project: Project) -> Non
     project("small")
     with pytest.raises(UsageError, match="C-RUN-FIRST reads the run 'whole': it draws no examples"):
         pv.validate(only=["C-RUN-FIRST"], replay="{}")
-    with pytest.raises(UsageError, match="exactly one falsifier, not 2"):
+    with pytest.raises(UsageError, match="exactly one claim, not 2"):
         pv.validate(only=["C-RUN*"], replay="{}")
     plain = result(pv.validate(only=["C-COMMAND"], replay="{}"), "C-COMMAND")
     assert plain.outcome is Outcome.ERROR

@@ -190,7 +190,10 @@ def test_nothing_measured_is_not_a_pass() -> None:
         "d",
     )
     excused = decided(not_claimed={"F": "why"})
-    assert (judgement(excused), excused.claimed) == ((Status.UNDECIDED, Outcome.NOT_CLAIMED, "why"), frozenset())
+    assert (judgement(excused), excused.claimed_mutants) == (
+        (Status.UNDECIDED, Outcome.NOT_CLAIMED, "why"),
+        frozenset(),
+    )
     assert judgement(decided(*HELD, claims=(falsifier(test=None),))) == (*UNDECIDED, "not bound: its test is prose")
     (lost,) = decided(gate=Gate(falsifiers=frozenset())).results
     assert (lost.required, lost.outcome) == (False, Outcome.UNDECIDED)
@@ -273,4 +276,4 @@ def test_record_of_a_requested_device_is_ignored() -> None:
     evidence_ = evidence(recorded=(recorded(),), absent={"cuda": "torch sees no CUDA device"})
     verdict = decide(contract(CUDA), evidence_, Selection(devices=("cuda",)))
     assert judgement(verdict) == (*UNDECIDED, "torch sees no CUDA device")
-    assert verdict.claimed == frozenset()
+    assert verdict.claimed_mutants == frozenset()

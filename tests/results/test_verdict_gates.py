@@ -49,10 +49,10 @@ def test_a_mutant_outside_the_gate_may_survive() -> None:
     claims = (falsifier(kills=("m", "n")),)
     gated = decided(*held, claims=claims, gate=Gate(mutants=frozenset({"m"})))
     assert gated.status is Status.PASS
-    assert (gated.killed, gated.claimed) == (frozenset({"m"}), frozenset({"m", "n"}))
+    assert (gated.killed, gated.claimed_mutants) == (frozenset({"m"}), frozenset({"m", "n"}))
     cancelled = judged(TrialStatus.CANCELLED, mutant="n")
     assert decided(*HELD, cancelled, claims=claims, gate=Gate(mutants=frozenset({"m"}))).status is Status.PASS
-    assert decided(*HELD, claims=claims, mutants=False).claimed == frozenset()
+    assert decided(*HELD, claims=claims, mutants=False).claimed_mutants == frozenset()
     required = decided(*held, claims=claims)
     assert required.status is Status.FAIL
     assert [verdict.results[0].waived for verdict in (gated, required)] == [("n",), ()]
@@ -69,7 +69,7 @@ def test_list_of_mutants_in_the_gate_does_not_waive_generated_mutants(gate: Gate
 
 def test_a_mutant_counts_as_killed_if_every_falsifier_that_claims_it_kills_it() -> None:
     verdict = decided(*HELD, trial(id_="G"), judged(TrialStatus.HELD, "G"), claims=BOTH)
-    assert (verdict.killed, verdict.claimed) == (frozenset(), frozenset({"m"}))
+    assert (verdict.killed, verdict.claimed_mutants) == (frozenset(), frozenset({"m"}))
 
 
 def test_selection_is_partial_and_counts_only_selected_claims() -> None:
@@ -146,11 +146,11 @@ def test_a_shard_without_a_required_claim_passes_because_another_one_tries_them(
 
 def test_a_required_device_without_a_claim_and_an_absent_contract_are_reasons() -> None:
     verdict = decided(*HELD, require=frozenset({"cuda"}))
-    assert (verdict.status, verdict.unclaimed) == (Status.UNDECIDED, ("cuda",))
+    assert (verdict.status, verdict.unclaimed_devices) == (Status.UNDECIDED, ("cuda",))
     assert gates.unmet_requirements(verdict) == ("nothing claimed on cuda",)
     assert "nothing claimed on cuda" in sentence(verdict)
     assert decided(*HELD, require=frozenset({"cuda"}), gate=Gate(devices=("cpu",))).status is Status.PASS
-    absent = replace(verdict, results=(), unclaimed=(), absent="in none of the reports")
+    absent = replace(verdict, results=(), unclaimed_devices=(), absent="in none of the reports")
     assert gates.unmet_requirements(absent) == ("in none of the reports",)
 
 

@@ -8,7 +8,7 @@ On every example
    and with the gradient of the other equation's code, both by automatic differentiation.
 
 If all examples held, mutants of the equation are compared with the recorded results of the code: a killed mutant shows
-that the attack can fail.
+that the attack detects a wrong equation.
 """
 
 import json
@@ -94,9 +94,10 @@ def _differs_from_equation(comparison: Comparison, limits: Limits) -> bool:
     if comparison.result.shape != value.shape:
         return True
     difference = comparison.difference(value)
-    # Compare with a lower bound of the limit first, since computing the limit takes eight more evaluations.
-    unit = limits.unit(comparison.result.dtype) if comparison.by_code else 0.0
-    lower_bound = SLACK * unit * value.abs().nan_to_num(posinf=0.0)
+    # Compare with a lower bound of the limit first, since computing the limit takes eight more evaluations. If a result
+    # is not from the code, it is computed in float64: its limit is close to 0, and 0 is the lower bound.
+    unit_roundoff = limits.unit_roundoff(comparison.result.dtype) if comparison.is_from_code else 0.0
+    lower_bound = SLACK * unit_roundoff * value.abs().nan_to_num(posinf=0.0)
     if limits.equation.accuracy.tolerance is None and not (difference > lower_bound).any():
         return False
     return bool((difference > comparison.limit(limits)).any())
@@ -197,6 +198,7 @@ class _Attack:
     @property
     def _is_full_search(self) -> bool:
         """Return whether the trial is neither a replay nor a trial of a mutant of the code."""
+        # Only trials of mutants stop at the first failure.
         return not (self.options.stop_at_first or self.options.replay)
 
     def _examples(self) -> Iterator[Example]:
@@ -313,7 +315,7 @@ class _Attack:
         """Raise `Refuted` if the code fails, or gives wrong values, for another memory layout of its arrays."""
         limits = self._limits(example)
         try:
-            for comparison in observer.by_code(example):
+            for comparison in observer.results_of_code(example):
                 compare(comparison, limits)
         except Refuted as error:
             raise Refuted(f"with {name} {error}", error.cause) from error

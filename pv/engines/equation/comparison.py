@@ -87,14 +87,14 @@ class Comparison:
     Attributes:
         template: A sentence with two `{}`: for this value, and for the value of the equation.
         result: The value.
-        by_code: Whether the code computed the value; False if it was computed in float64 from another equation.
+        is_from_code: Whether the code computed the value; False if it was computed in float64 from another equation.
         index: The index of the result of the equation.
         count: The number of results of the equation.
     """
 
     template: str
     result: Tensor
-    by_code: bool = True
+    is_from_code: bool = True
     index: int = 0
     count: int = 1
 
@@ -108,7 +108,7 @@ class Comparison:
 
     def limit(self, limits: Limits) -> Tensor:
         """Return the largest difference that is allowed."""
-        return limits.of_code(self.index, self.result.dtype) if self.by_code else limits.of_equation(self.index)
+        return limits.of_code(self.index, self.result.dtype) if self.is_from_code else limits.of_equation(self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +134,9 @@ class Observer:
         if self.claim.derivative is not None:
             yield from self._derivatives(example)
         if self.claim.call is not None:
-            yield from self.by_code(example)
+            yield from self.results_of_code(example)
 
-    def by_code(self, example: Example) -> Iterator[Comparison]:
+    def results_of_code(self, example: Example) -> Iterator[Comparison]:
         """Yield the results of the code. Raise `Refuted` if its dtype, its arguments or a second call are wrong."""
         assert self.claim.call is not None
         count, function = len(self.claim.results), self.claim.call.function
@@ -162,7 +162,8 @@ class Observer:
         # The equation is evaluated in float64, so this derivative has no error of float32.
         (slope,) = torch.autograd.grad(value.sum(), leaf)
         message = f"is {{}}, the equation {self.claim.name} gives {{}}"
-        yield Comparison(f"the derivative of the equation {equation.name} by {by} {message}", slope[0], by_code=False)
+        template = f"the derivative of the equation {equation.name} by {by} {message}"
+        yield Comparison(template, slope[0], is_from_code=False)
         if equation.call is not None:
             function = equation.call.function
             result, leaf = self._result_and_leaf(equation, example, differentiable=by)
@@ -403,7 +404,7 @@ class ToleranceCheck:
     def add(self, seen: Comparison, limits: Limits) -> None:
         """Count a value of the code. A tolerance that the contract gives has a reason, and is not judged."""
         sizes = limits.values[seen.index].abs()
-        if not seen.by_code or limits.equation.accuracy.tolerance is not None or not sizes.any():
+        if not seen.is_from_code or limits.equation.accuracy.tolerance is not None or not sizes.any():
             return
         count = self._counts.setdefault((seen.template, seen.index), _Count())
         count.examples += 1

@@ -28,8 +28,8 @@ class Claim:
         except AssertionError:
             return False
 
-    def refutation(self, point: Point) -> dict[str, object] | None:
-        """Return the record of the refutation of the predicate at `point`; None if the predicate holds."""
+    def failure(self, point: Point) -> dict[str, object] | None:
+        """Return the record of a refutation or an error at `point`; None if the predicate holds."""
         if self.stream is not None:
             # Report the point to the parent process first, in case the call kills the worker.
             self.stream.begin_call(point)
@@ -55,7 +55,7 @@ class Claim:
         raise TypeError(f"the predicate returned a value of type {type(answer).__name__}: {RETURN}")
 
     def _record(self, point: Point, status: TrialStatus, error: str, frames: list[str]) -> dict[str, object]:
-        """Return the record of a refutation at a point."""
+        """Return the record of a refutation or an error at a point."""
         return {
             "status": status.value,
             "detail": error if status is not TrialStatus.REFUTED else "",

@@ -37,9 +37,9 @@ def enumerate_box(claim: Claim, box: Box, limit_s: float) -> dict[str, object]:
             outside += 1
             continue
         tried += 1
-        refuted = claim.refutation(point)
-        if refuted is not None:
-            return {**refuted, "shrunk": True, "valid": tried, "invalid": outside}
+        failure = claim.failure(point)
+        if failure is not None:
+            return {**failure, "shrunk": True, "valid": tried, "invalid": outside}
     return _complete(tried, outside, time.process_time() - start, box)
 
 
@@ -106,5 +106,5 @@ def combine(records: Mapping[str, dict[str, object]]) -> dict[str, object]:
 def replay(claim: Claim, point: Mapping[str, object]) -> dict[str, object]:
     """Try the predicate at one point, given in JSON, and return the record of the trial."""
     values = {name: decode(value) for name, value in point.items()}
-    refuted = claim.refutation(values)
-    return {**(refuted or {"status": TrialStatus.HELD.value}), "valid": 1}
+    failure = claim.failure(values)
+    return {**(failure or {"status": TrialStatus.HELD.value}), "valid": 1}

@@ -119,11 +119,11 @@ def _confirmation_record(claim: Claim, box: Box, paths: int, seconds: float) -> 
     """Return the record of a confirmed proof, after trying some points concretely."""
     # Code that keeps state between calls can be confirmed and still fail here, since CrossHair resets the state.
     for point in _points_in_box(box):
-        refuted = claim.refutation(point)
-        if refuted is not None:
+        failure = claim.failure(point)
+        if failure is not None:
             shown = ", ".join(f"{name} = {value}" for name, value in point.items())
             detail = f"CrossHair confirmed it, yet it fails at {shown}: does the subject keep state between calls?"
-            return {**refuted, "status": TrialStatus.ERROR.value, "detail": detail}
+            return {**failure, "status": TrialStatus.ERROR.value, "detail": detail}
     detail = f"CrossHair {version('crosshair-tool')}: confirmed over {paths:,} paths in {seconds:.2f} s"
     return {"status": TrialStatus.HELD.value, "detail": detail, "valid": paths}
 
@@ -169,12 +169,12 @@ def _refutation_record(claim: Claim, box: Box, text: str, stream: Stream) -> dic
     counterexample = {"arguments": arguments(point), "exact": True, "error": f"CrossHair: {text[:2000]}"}
     # Report it now, since the worker may reach its time limit while shrinking.
     stream.put("counterexample", status=TrialStatus.REFUTED.value, **counterexample)
-    refuted = claim.refutation(point)
-    if refuted is None:
+    failure = claim.failure(point)
+    if failure is None:
         return {"status": TrialStatus.REFUTED.value, "detail": "", **counterexample}
-    smaller = _shrink(claim, box, point, refuted["status"])
-    refuted = claim.refutation(smaller) or {"status": TrialStatus.REFUTED.value, "detail": "", **counterexample}
-    return {**refuted, "shrunk": True}
+    smaller = _shrink(claim, box, point, failure["status"])
+    failure = claim.failure(smaller) or {"status": TrialStatus.REFUTED.value, "detail": "", **counterexample}
+    return {**failure, "shrunk": True}
 
 
 def parse_counterexample(text: str, box: Box) -> dict[str, Value] | None:
@@ -214,7 +214,7 @@ def _shrink(claim: Claim, box: Box, point: Point, status: object) -> dict[str, V
     deadline = time.process_time() + SHRINK_S
 
     def refutes(candidate: Point) -> bool:
-        return box.admits(candidate) and (claim.refutation(candidate) or {}).get("status") == status
+        return box.admits(candidate) and (claim.failure(candidate) or {}).get("status") == status
 
     corner = (small for small in box.corner(CORNER) if time.process_time() < deadline and refutes(small))
     best = next(corner, dict(point))

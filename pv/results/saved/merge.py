@@ -15,7 +15,7 @@ from pv.results.verdict import ContractVerdict, Report, Status, find_missing_sha
 
 T = TypeVar("T")
 UNCOMPARED = "the reports have uncommitted changes, and it is unknown whether these are the same"
-NO_COMMIT = "some reports have no commit: only files that trials in two reports read were compared"
+NO_COMMIT = "some reports have no commit: only files that were read by trials of at least two reports were compared"
 UNKNOWN = "unknown"
 """The digest of uncommitted changes that a report does not have."""
 ABSENT = "in none of the reports"
@@ -104,7 +104,10 @@ def _check_shards(reports: Mapping[str, Report]) -> None:
     shards = [(name, report.seed, shard) for name, report in reports.items() for shard in report.shards]
     for (first, seed, one), (name, other_seed, other) in pairwise(shards):
         if one.of != other.of:
-            raise UsageError(f"{first} is shard {one} and {name} is shard {other}: merge shards of one number")
+            raise UsageError(
+                f"{first} is shard {one} and {name} is shard {other}: "
+                "merge only shards of the same division (the same N in K/N)"
+            )
         if seed != other_seed:
             raise UsageError(
                 f"shard {one} in {first} has seed {seed} and shard {other} in {name} has {other_seed}: "
@@ -206,21 +209,21 @@ def merge_verdicts(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
         results_by_key.setdefault((result.falsifier.id, result.device), []).append(result)
     results = _in_order(first.contract, map(_worst, results_by_key.values()))
     judged = {t.mutant for result in results for t in result.mutants if t.status is not TrialStatus.CANCELLED}
-    claimed = frozenset(mutant for verdict in verdicts for mutant in verdict.claimed)
-    # A mutant is killed if every report in which a claim names it has it killed.
-    missed = {mutant for verdict in verdicts for mutant in verdict.claimed - verdict.killed}
+    claimed_mutants = frozenset(mutant for verdict in verdicts for mutant in verdict.claimed_mutants)
+    # A mutant counts as killed if it was killed in every report in which a claim says that it kills the mutant.
+    missed = {mutant for verdict in verdicts for mutant in verdict.claimed_mutants - verdict.killed}
     equations = tuple({e.name: e for verdict in verdicts for e in verdict.contract.equations}.values())
     verdict = replace(
         first,
         contract=replace(first.contract, equations=equations),
         results=results,
         findings=tuple(dict.fromkeys(finding for verdict in verdicts for finding in verdict.findings)),
-        killed=claimed - missed,
-        claimed=claimed,
-        untried=len(claimed - judged),
+        killed=claimed_mutants - missed,
+        claimed_mutants=claimed_mutants,
+        untried=len(claimed_mutants - judged),
         partial=bool(_unselected(first.contract, results)),
         score=next((verdict.score for verdict in verdicts if verdict.score is not None), None),
-        unclaimed=tuple(sorted({device for verdict in verdicts for device in verdict.unclaimed})),
+        unclaimed_devices=tuple(sorted({device for verdict in verdicts for device in verdict.unclaimed_devices})),
         runs=tuple({(run.run, run.device): run for verdict in verdicts for run in verdict.runs}.values()),
         absent="",
     )
@@ -254,7 +257,7 @@ def _with_status(verdict: ContractVerdict) -> ContractVerdict:
     """Return the verdict with the status that follows from its results."""
     whole = not verdict.partial
     status = status_of(
-        verdict.contract, verdict.results, verdict.findings, verdict.score, verdict.unclaimed, whole=whole
+        verdict.contract, verdict.results, verdict.findings, verdict.score, verdict.unclaimed_devices, whole=whole
     )
     return replace(verdict, status=status)
 
@@ -290,7 +293,7 @@ def _unselected(contract: Contract, results: Iterable[Result]) -> list[Falsifier
 def _missing(contract: Contract, results: Sequence[Result]) -> Iterator[tuple[Falsifier, str]]:
     """Yield each claim and device without a result, if the gate requires the pair or the claim has no result at all."""
     present = {(result.falsifier.id, result.device) for result in results}
-    unclaimed = {result.falsifier.id for result in results if result.outcome is Outcome.NOT_CLAIMED}
+    not_claimed_ids = {result.falsifier.id for result in results if result.outcome is Outcome.NOT_CLAIMED}
     unselected = _unselected(contract, results)
     # A gate requires its claims on its `fresh` devices, and on the CPU unless its `devices` leave the CPU out.
     gate = contract.gate
@@ -300,5 +303,5 @@ def _missing(contract: Contract, results: Sequence[Result]) -> Iterator[tuple[Fa
         # A claim that no report selected is listed once, even if the gate requires it on no device.
         if claim in unselected:
             devices = devices or claim.devices[:1]
-        if claim.id not in unclaimed:
+        if claim.id not in not_claimed_ids:
             yield from ((claim, device) for device in devices if (claim.id, device) not in present)

@@ -70,7 +70,7 @@ def _form(
         omitted: Fields that are not written under their name.
         optional: Fields that are not written if they have their default.
         keys: Returns further keys for an object.
-        fields: Returns the values of fields that are read in another way, from the JSON object.
+        fields: Takes the JSON object; returns the values of the fields that are not stored under their own key.
         renamed: The keys of fields that have another name in the format.
     """
     named: Any = {name: override(rename=key) for name, key in renamed.items()}
@@ -83,16 +83,16 @@ def _form(
 
 
 def _place(item: Finding | Falsifier | Mutant | Waiver) -> Json:
-    """Return the location of an object as keys beside its own."""
+    """Return the keys of the object's location, to be merged into the keys of the object."""
     return to_json(item.location)
 
 
 def _claim_keys(claim: Falsifier) -> Json:
-    return {"kind": engine_of(claim).name, "harness": box(claim), **_place(claim)}
+    return {"kind": engine_of(claim).name, "harness": harness_options(claim), **_place(claim)}
 
 
-def box(claim: Falsifier) -> Json | None:
-    """Return the box of a harness as a JSON object; None for another claim."""
+def harness_options(claim: Falsifier) -> Json | None:
+    """Return the bounds, condition, engine and limit of a harness as a JSON object; None for another claim."""
     if not isinstance(claim, Harness):
         return None
     bounds = dict(claim.bounds)
@@ -118,7 +118,8 @@ def _result_keys(result: Result) -> Json:
     claim = result.falsifier
     mutants = [{"id": trial.mutant, "reached": trial.mutant_reached, **to_json(trial)} for trial in result.mutants]
     texts = {"rule": claim.rule, "prediction": claim.prediction, "if_fails": claim.if_fails}
-    return {"falsifier": claim.id, **texts, "harness": box(claim), "line": claim.location.line, "mutants": mutants}
+    options, line = harness_options(claim), claim.location.line
+    return {"falsifier": claim.id, **texts, "harness": options, "line": line, "mutants": mutants}
 
 
 def _result_fields(data: Data) -> Json:
@@ -144,7 +145,11 @@ def _verdict_keys(verdict: ContractVerdict) -> Json:
         "strict": contract.strict,
         "mutation_scope": list(contract.mutation_scope.names),
         "judges": list(contract.mutation_scope.judge_ids),
-        "mutants": {"claimed": sorted(verdict.claimed), "killed": sorted(verdict.killed), "untried": verdict.untried},
+        "mutants": {
+            "claimed": sorted(verdict.claimed_mutants),
+            "killed": sorted(verdict.killed),
+            "untried": verdict.untried,
+        },
         "gate": to_json(contract.gate),
         "claims": [to_json(claim) for claim in contract.claims],
         "declared_mutants": [to_json(mutant) for mutant in contract.mutants],
@@ -213,7 +218,8 @@ _converter.register_structure_hook(Shard, lambda text, _: parse_shard(text))
 for _type in (Target, Binding, Shard):
     _converter.register_unstructure_hook(_type, str)
 
-# 2. Parts before wholes: cattrs looks up the functions for the fields when it makes those for a class.
+# 2. Classes: register the classes of fields first, because cattrs looks up their converters when it creates the
+# converter of the enclosing class.
 _form(Finding, ["location"], keys=_place, fields=lambda data: {"location": data})
 _form(Waiver, ["location"], keys=_place, fields=lambda data: {"location": data})
 _form(Edit, optional=["occurrence"])
@@ -240,6 +246,7 @@ _form(
         "stopped",
     ],
     keys=lambda trial: {"output": trial.output.text[-MAX_OUTPUT:], "output_bytes": trial.output.size},
+    # Only the end of the output is saved; the `Output` that is read has this end as its `head`.
     fields=lambda data: {"output": {"head": data["output"], "size": data["output_bytes"]}},
     cpu_s="cpu_seconds",
     current_arguments="under_way",
@@ -256,11 +263,13 @@ _form(Result, ["falsifier", "mutants"], keys=_result_keys, fields=_result_fields
 _converter.register_structure_hook(Contract, lambda contract, _: contract)
 _form(
     ContractVerdict,
-    ["contract", "killed", "claimed", "untried"],
+    ["contract", "killed", "claimed_mutants", "untried"],
     ["definitions"],
     keys=_verdict_keys,
     fields=_verdict_fields,
     score="mutation_score",
+    claimed_mutants="claimed",
+    unclaimed_devices="unclaimed",
 )
 _form(
     Report,
@@ -279,8 +288,9 @@ def load(path: Path) -> Report:
     """Return the report in a file. Raise `UsageError` if it cannot be read, or is not a report of this version."""
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        message = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise UsageError(f"cannot read {path}: {message}") from error
 
 
 def parse(text: str, path: str) -> Report:
@@ -295,7 +305,9 @@ def parse(text: str, path: str) -> Report:
     except _Damaged as error:
         raise UsageError(f"{path} is damaged: {error}; write it again with --output json={path}") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is damaged: not JSON ({error}); write it again with --output json={path}") from error
+        raise UsageError(
+            f"{path} cannot be read as a report ({error}); write it again with --output json={path}"
+        ) from error
     return report
 
 

@@ -1,4 +1,4 @@
-"""The suite's own subject: the mean over all tokens of batches, in float64."""
+"""The implementation that the mean-metric suite tests by default: the mean over all tokens of batches, in float64."""
 
 import math
 

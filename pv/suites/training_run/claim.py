@@ -75,13 +75,13 @@ class Claim:
 
     Attributes:
         function: Checks a run, and writes counts and findings into the record.
-        needs: The reason that is reported if the claim has checked nothing, such as "no gradient was clipped".
+        not_reached: The reason that is reported if the claim has checked nothing, such as "no gradient was clipped".
         premises: The ids of claims. If one of them is falsified, it explains the findings of this claim, which are then
             not shown.
     """
 
     function: Callable[[Run, Record], None]
-    needs: str
+    not_reached: str
     premises: tuple[str, ...]
 
 
@@ -90,12 +90,12 @@ CLAIMS: dict[str, Claim] = {}
 
 
 def claim(
-    identifier: str, needs: str, *, premises: tuple[str, ...] = ()
+    identifier: str, not_reached: str, *, premises: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Run, Record], None]], Callable[[Run, Record], None]]:
     """Register a function as a claim. The arguments are the fields of `Claim`."""
 
     def register(function: Callable[[Run, Record], None]) -> Callable[[Run, Record], None]:
-        CLAIMS[identifier] = Claim(function=function, needs=needs, premises=premises)
+        CLAIMS[identifier] = Claim(function=function, not_reached=not_reached, premises=premises)
         return function
 
     return register
@@ -119,7 +119,9 @@ def judge(run: Run, *identifiers: str) -> dict[str, Record]:
         # Some claims count only correct facts, such as right reports, so a wrong report counts here.
         record.tried = max(record.tried, len(record.findings))
         if not record.tried:
-            record.not_reached = record.not_reached or (entry.needs if run.steps else "no optimizer step was observed")
+            record.not_reached = record.not_reached or (
+                entry.not_reached if run.steps else "no optimizer step was observed"
+            )
     # The findings that a falsified premise explains are not shown: one mistake, one finding.
     falsified = {name for name, record in records.items() if record.proofs}
     for name, record in records.items():

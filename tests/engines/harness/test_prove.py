@@ -80,9 +80,9 @@ def test_all_have_to_be_confirmed(monkeypatch: pytest.MonkeyPatch, messages: Any
 
 def test_a_predicate_gets_copies_of_lists_and_may_return_a_bool_of_numpy() -> None:
     point, failures = {"c": [1, 2]}, FailureClassifier(Path(), [])
-    assert Claim(lambda _, c: c.pop() == 2, None, failures).refutation(point) is None and point == {"c": [1, 2]}
+    assert Claim(lambda _, c: c.pop() == 2, None, failures).failure(point) is None and point == {"c": [1, 2]}
     for value in (True, False):
-        assert (Claim(lambda _, c, value=value: numpy.bool_(value), None, failures).refutation(point) is None) is value
+        assert (Claim(lambda _, c, value=value: numpy.bool_(value), None, failures).failure(point) is None) is value
 
 
 def test_missing_crosshair_is_skipped_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,9 +157,9 @@ def test_the_whole_contract_has_what_any_of_its_parts_has() -> None:
     score = MutationScore(total=9, judged=9, killed=9, sampled=9)
     parts = [decided(claims=BOTH, falsifiers=frozenset({id_}), require=frozenset({"mps"})) for id_ in "FG"]
     finding = Finding(code="PV101", severity=Severity.ERROR, location=HERE, message="m")
-    parts[1] = replace(parts[1], score=score, findings=(finding,), unclaimed=("cuda",))
+    parts[1] = replace(parts[1], score=score, findings=(finding,), unclaimed_devices=("cuda",))
     for whole in map(merge_verdicts, itertools.permutations(parts)):
-        assert (whole.score, whole.findings, whole.unclaimed) == (score, (finding,), ("cuda", "mps"))
+        assert (whole.score, whole.findings, whole.unclaimed_devices) == (score, (finding,), ("cuda", "mps"))
         assert (whole.partial, whole.status, whole.untried) == (False, Status.FAIL, 1)
 
 
@@ -211,7 +211,12 @@ def test_a_mutant_is_killed_only_if_every_report_that_claims_it_killed_it() -> N
     kills = decided(trial(), judged(), claims=BOTH, falsifiers=frozenset({"F"}))
     misses = decided(trial(id_="G"), judged(TrialStatus.HELD, id_="G"), claims=BOTH, falsifiers=frozenset({"G"}))
     whole = merge_verdicts([kills, misses])
-    assert (whole.claimed, whole.killed, whole.untried, whole.status) == (frozenset({"m"}), frozenset(), 0, Status.FAIL)
+    assert (whole.claimed_mutants, whole.killed, whole.untried, whole.status) == (
+        frozenset({"m"}),
+        frozenset(),
+        0,
+        Status.FAIL,
+    )
 
 
 @pytest.mark.parametrize("gate", [Gate(), Gate(falsifiers=frozenset({"F"}))])

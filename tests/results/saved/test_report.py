@@ -92,5 +92,12 @@ def test_other_version_and_damaged_file_are_refused(edit: Callable[[Any], Any], 
 def test_truncated_file_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     path.write_text(text)
-    with pytest.raises(UsageError, match=r"results.json is damaged: not JSON"):
+    with pytest.raises(UsageError, match=r"results.json cannot be read as a report"):
+        saved.load(path)
+
+
+def test_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_bytes(b"\xff{")
+    with pytest.raises(UsageError, match=r"cannot read .*results\.json: not UTF-8"):
         saved.load(path)

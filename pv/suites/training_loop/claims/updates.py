@@ -76,8 +76,8 @@ def runs_with_schedules(bench: Bench) -> Iterator[tuple[str, Run]]:
 def falsify_rate_of_each_step(bench: Bench) -> None:
     cases: Cases = {}
     for case, run in runs_with_schedules(bench):
-        # With `max_steps`, the schedule must span these steps, not the epochs. Where windows span two epochs, the
-        # number of steps cannot be planned from the epochs, so the steps of the run count.
+        # With `max_steps`, the schedule must span these steps, not the epochs. If an accumulation window may span two
+        # epochs, the number of steps does not follow from the epochs, so use the number of steps that the run took.
         planned = run.job.max_steps or (len(run.steps) if "short_windows" in bench.lacks else planned_steps(run.job))
         actual = [step.rate for step in run.steps]
         expected = [schedule_of(bench, run)(k, planned) for k in range(planned)]
@@ -89,7 +89,7 @@ def falsify_rate_of_each_step(bench: Bench) -> None:
 
 def _causes_of_rates(bench: Bench, run: Run, actual: list[float], planned: int) -> tuple[str, ...]:
     """Return the known mistakes of a schedule that give exactly the actual rates."""
-    rate, planned_batches = schedule_of(bench, run), planned * run.job.accumulate
+    schedule, planned_batches = schedule_of(bench, run), planned * run.job.accumulate
     per_epoch = planned_steps(run.job) // run.job.epochs
     # A wrong schedule is the correct one, evaluated with wrong arguments. By mistake: a function from step k to the
     # number of steps done, and the planned number of steps.
@@ -106,14 +106,14 @@ def _causes_of_rates(bench: Bench, run: Run, actual: list[float], planned: int) 
             planned,
         ),
         "a schedule that is planned for as many steps as there are micro-batches": (lambda k: k, planned_batches),
-        "a schedule of epochs that advances with every step": (lambda k: k * per_epoch, planned),
-        "a schedule of steps that advances once an epoch": (lambda k: k // per_epoch, planned),
+        "a per-epoch schedule that is advanced at every step": (lambda k: k * per_epoch, planned),
+        "a per-step schedule that is advanced once per epoch": (lambda k: k // per_epoch, planned),
     }
-    starts_with_zero = bool(actual) and not actual[0] and rate(0, planned) > 0
+    starts_with_zero = bool(actual) and not actual[0] and schedule(0, planned) > 0
 
     def explains(steps_done: Callable[[int], int], end: int) -> bool:
         try:
-            rates = [max(0.0, rate(steps_done(k), end)) for k in range(planned)]
+            rates = [max(0.0, schedule(steps_done(k), end)) for k in range(planned)]
         # The documented schedule of a trainer may be undefined for such numbers of steps, as after its end.
         except (ArithmeticError, LookupError, TypeError, ValueError):
             return False
@@ -123,7 +123,10 @@ def _causes_of_rates(bench: Bench, run: Run, actual: list[float], planned: int) 
         return (f"a warm-up of {warmup} steps, where {run.job.warmup} are asked for",)
     causes = ["0 in the first step, which then changes nothing"] if starts_with_zero else []
     if _decays_from_the_start(bench, run, actual, planned):
-        causes.append("after the warm-up, the schedule without one: its decay is counted from the first step")
+        causes.append(
+            "after the warm-up, the rates of a schedule without warm-up: the decay starts at the first step instead of "
+            "after the warm-up"
+        )
     return (*causes, *(name for name, pair in arguments.items() if explains(*pair)))
 
 
@@ -135,15 +138,15 @@ def _other_warmup(bench: Bench, run: Run, actual: list[float], planned: int) -> 
     warmup = round(run.job.rate / rise) if rise > 0 else 0
     if warmup in (0, run.job.warmup):
         return 0
-    rate = schedule_of(bench, replace(run, job=replace(run.job, warmup=warmup)))
-    return warmup if all(map(close, actual, (rate(k, planned) for k in range(planned)))) else 0
+    schedule = schedule_of(bench, replace(run, job=replace(run.job, warmup=warmup)))
+    return warmup if all(map(close, actual, (schedule(k, planned) for k in range(planned)))) else 0
 
 
 def _decays_from_the_start(bench: Bench, run: Run, actual: list[float], planned: int) -> bool:
     """Return whether the rates after the warm-up equal the rates of the schedule without a warm-up."""
-    warmup, rate = run.job.warmup, schedule_of(bench, run)
+    warmup, schedule = run.job.warmup, schedule_of(bench, run)
     without_warmup = schedule_of(bench, replace(run, job=replace(run.job, warmup=0)))
-    rates = (rate(k, planned) if k < warmup else without_warmup(k, planned) for k in range(planned))
+    rates = (schedule(k, planned) if k < warmup else without_warmup(k, planned) for k in range(planned))
     return warmup > 0 and len(actual) == planned and all(map(close, actual, rates))
 
 
@@ -166,9 +169,9 @@ def falsify_rate_of_each_group(bench: Bench) -> None:
     for accumulate in (1, 2):
         run, fault = bench.run(replace(GROUPED, accumulate=accumulate)), ""
         require_steps(run)
-        scheduled_rate = schedule_of(bench, run)
+        schedule = schedule_of(bench, run)
         for k, step in enumerate(run.steps):
-            rate = scheduled_rate(k, len(run.steps))
+            rate = schedule(k, len(run.steps))
             expected = {name: rate * (HEAD_FACTOR if name.startswith("head.") else 1) for name in START}
             if step.rates.keys() != expected.keys() or not all(close(step.rates[n], expected[n]) for n in expected):
                 fault = fault or f"step {k + 1} has the rates {dict(step.rates)}, not {expected}"
@@ -282,8 +285,10 @@ def falsify_decay_is_decoupled(bench: Bench) -> None:
         rate = run.steps[0].rates.get("head.weight") or DECAY_RATE
         taken, expected = _head_weight(without) - _head_weight(run), rate * decay * START["head.weight"]
         relative_error = float((taken - expected).abs().max() / expected.abs().max())
-        fault = f"the first step takes {float(taken.abs().max()):.3g} from head.weight for its decay at most"
-        fault += f", rate times decay times weight is {float(expected.abs().max()):.3g}"
+        fault = (
+            f"weight decay changes head.weight by up to {float(taken.abs().max()):.3g} in the first step; "
+            f"expected: rate * decay * weight, which is up to {float(expected.abs().max()):.3g}"
+        )
         # A decoupled decay with a wrong factor takes a multiple of the weight. The first step of Adam is about the rate
         # times the sign of the gradient, so a decay in the gradient changes only the elements whose sign it changes.
         factor = ratio({"decay": taken}, {"decay": expected}, DECAY_TOLERANCE)
@@ -346,7 +351,8 @@ def _runs_without_and_with_scaler(bench: Bench, accumulate: int) -> tuple[Run, R
 
 def _scales(plain: Run, with_scaler: Run) -> list[float]:
     """Return the scale of each step that both runs take. Raise SkipTest if the scale is always 1."""
-    # A report has no scale, so compute it: the ratio of the gradients of the hidden states with and without a scaler.
+    # A `Step` does not contain the scale of the gradient scaler. It is the ratio of the gradients of the hidden states
+    # with and without a scaler.
     pairs = zip(with_scaler.steps, plain.steps, strict=False)
     gradients = [(a.hidden_gradients[-1:], b.hidden_gradients[-1:]) for a, b in pairs]
     scales = [a[0] / b[0] for a, b in gradients if a and b and b[0]]
@@ -373,25 +379,24 @@ def _rates_case(bench: Bench, run: Run) -> Case:
     broken = [name for name, weight in run.weights.items() if not weight.isfinite().all()]
     if broken:
         return Case(run, f"{', '.join(broken)} is not finite at the end", ("a step with an infinite gradient",))
-    actual, rate = [step.rate for step in run.steps], schedule_of(bench, run)
+    actual, schedule = [step.rate for step in run.steps], schedule_of(bench, run)
     if len(actual) < WINDOWS - 1:
         fault = f"{len(actual)} of {WINDOWS} windows take a step, and one gradient overflows"
         return Case(run, fault, ("a gradient that is not cleared after the skipped step",))
-    expected = [rate(k, WINDOWS) for k in range(len(actual))]
+    expected = [schedule(k, WINDOWS) for k in range(len(actual))]
     if all(map(close, actual, expected)):
         overflows = any(math.inf in step.hidden_gradients for step in run.steps)
         is_tried = len(actual) < WINDOWS or overflows
-        return Case(
-            run, untried="" if is_tried else "no gradient overflows, although a forward has an infinite gradient"
-        )
+        untried = "no gradient overflows, although the job injects an infinite gradient into one micro-batch"
+        return Case(run, untried="" if is_tried else untried)
     # If the skipped step counts, the rates are the rates of the schedule without one step.
-    rates = [rate(k, WINDOWS) for k in range(WINDOWS + 1)]
+    rates = [schedule(k, WINDOWS) for k in range(WINDOWS + 1)]
     skips_a_rate = any(all(map(close, actual, rates[:k] + rates[k + 1 :])) for k in range(WINDOWS + 1))
     causes = ("a schedule that moves on with the skipped step",) if skips_a_rate else ()
     return Case(run, f"the steps taken have the rates {actual}, not {expected}", causes)
 
 
-def falsify_scale_grows_evenly(bench: Bench) -> None:
+def falsify_scale_never_grows_faster_than_at_first(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate in (1, 2):
         cases[f"accumulation {accumulate}"] = _growth_case(*_runs_without_and_with_scaler(bench, accumulate))
@@ -399,7 +404,7 @@ def falsify_scale_grows_evenly(bench: Bench) -> None:
 
 
 def _growth_case(plain: Run, with_scaler: Run) -> Case:
-    """Check that the scale grows at even intervals.
+    """Check that between two growths of the scale there are at least as many steps as before the first growth.
 
     Args:
         plain: A run without a scaler, whose gradients show the scales of the other run.
@@ -470,11 +475,12 @@ def _clipping_cases(bench: Bench, run: Run, name: str) -> Cases:
     for k, step in enumerate(run.steps):
         correct = run.sums(k)
         length = norm(correct.mean)
-        # PyTorch divides by the norm + 1e-6. The norms of clipped gradients are above 0.1, so they are exact to 1e-5.
+        # PyTorch divides by the norm + 1e-6. Gradients that need clipping have a norm above 0.1 before it, so the 1e-6
+        # changes them by at most 1e-5, relative to their elements.
         off = difference(step.gradient, scaled(correct.mean, min(1.0, limit / length)))
         fault = (
-            f"a gradient of norm {length:.6g}, clipped at {limit:g}, arrives with norm {norm(step.gradient):.6g}, "
-            f"and differs by {off:.2g} of its largest element"
+            f"a gradient of norm {length:.6g}, clipped at {limit:g}, reaches the optimizer with norm "
+            f"{norm(step.gradient):.6g}; its largest error is {off:.2g} times the largest element"
         )
         causes = causes_of_clipping(step.gradient, correct.mean, limit, correct.tokens, scale_of(run, k))
         if difference(step.gradient, _gradient_clipped_in_parts(run, k, limit)) < CLIP_TOLERANCE:
@@ -493,7 +499,7 @@ def _step_count_case(bench: Bench, run: Run) -> Case:
     return Case(
         run,
         f"{len(run.steps)} steps are taken with a limit of {limit:g}, and {len(unlimited.steps)} without one",
-        ("no step where the gradient is longer than the limit, or than a multiple of it",),
+        ("a loop that skips steps whose gradient norm exceeds the limit, or a multiple of the limit",),
     )
 
 

@@ -10,7 +10,7 @@ from pv.suites.training_run.claim import Record, claim
 from pv.suites.training_run.claims.resume import Step, alike, by_rank, same_sums, steps_of
 from pv.suites.training_run.run import Comparison, Run
 
-NEEDS = "no second command was run (--against COMMAND)"
+NOT_REACHED = "no second command was run (--against COMMAND)"
 
 
 def _steps(run: Run) -> list[list[Step]]:
@@ -32,7 +32,7 @@ def _comparisons(run: Run) -> Iterator[tuple[Comparison, list[list[Step]], list[
             yield comparison, _steps(run), _steps(comparison.repeat), _steps(comparison.parts[0])
 
 
-@claim("TR-AGAINST-001", NEEDS)
+@claim("TR-AGAINST-001", NOT_REACHED)
 def steps_have_the_same_examples(run: Run, record: Record) -> None:
     """The inputs of a step, over its micro-batches and ranks, are the same rows; their order does not matter.
 
@@ -55,7 +55,7 @@ def steps_have_the_same_examples(run: Run, record: Record) -> None:
                 break
 
 
-@claim("TR-AGAINST-002", NEEDS, premises=("TR-AGAINST-001",))
+@claim("TR-AGAINST-002", NOT_REACHED, premises=("TR-AGAINST-001",))
 def steps_make_the_same_updates(run: Run, record: Record) -> None:
     """From the same weights and rows, the gradient of a step has the same norm.
 

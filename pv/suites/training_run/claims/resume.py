@@ -24,7 +24,7 @@ REPEATED_STEPS = 3
 """Number of steps that must repeat earlier steps, as evidence of a restart without an uncut run."""
 PERIODIC = ("CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR")
 """Schedules that a script may start again on purpose."""
-NEEDS = "the run was not interrupted and resumed (--cut K --resume ARGS)"
+NOT_REACHED = "the run was not interrupted and resumed (--cut K --resume ARGS)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ def _is_nondeterministic(record: Record, continuation: Continuation, name: str, 
     return step is not None
 
 
-@claim("TR-RESUME-001", NEEDS)
+@claim("TR-RESUME-001", NOT_REACHED)
 def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
     """The weights before the first step of a continuation equal the weights that were saved.
 
@@ -406,7 +406,7 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
                     )
 
 
-@claim("TR-RESUME-002", NEEDS, premises=("TR-RESUME-001", "TR-RESUME-003", "TR-RESUME-005"))
+@claim("TR-RESUME-002", NOT_REACHED, premises=("TR-RESUME-001", "TR-RESUME-003", "TR-RESUME-005"))
 def continuation_has_the_rates(run: Run, record: Record) -> None:
     """The learning rates after a resume equal the rates of the uncut run.
 
@@ -544,7 +544,7 @@ def _actual_start(c: Continuation, fact: Callable[[Step], object], length: int |
     return None
 
 
-@claim("TR-RESUME-003", NEEDS, premises=("TR-RESUME-001",))
+@claim("TR-RESUME-003", NOT_REACHED, premises=("TR-RESUME-001",))
 def continuation_has_the_next_examples(run: Run, record: Record) -> None:
     """A resumed run reads the batches after the save, once and in their order.
 
@@ -735,7 +735,7 @@ def _rest_of_epoch(steps: Sequence[Step], position: int) -> Sequence[Step]:
     return steps[position:end]
 
 
-@claim("TR-RESUME-004", NEEDS, premises=("TR-RESUME-001",))
+@claim("TR-RESUME-004", NOT_REACHED, premises=("TR-RESUME-001",))
 def continuation_has_the_scale(run: Run, record: Record) -> None:
     """The loss scale equals the loss scale of the uncut run.
 
@@ -789,7 +789,7 @@ def continuation_has_the_scale(run: Run, record: Record) -> None:
             )
 
 
-@claim("TR-RESUME-005", NEEDS, premises=("TR-RESUME-001",))
+@claim("TR-RESUME-005", NOT_REACHED, premises=("TR-RESUME-001",))
 def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> None:
     """The moments before the first step of a continuation equal the moments at the save.
 
@@ -859,7 +859,7 @@ def _first_sum(sums: tuple[float, ...]) -> str:
     return f"{sums[0]:.5g}" if sums else "0"
 
 
-@claim("TR-RESUME-006", NEEDS, premises=("TR-RESUME-001",))
+@claim("TR-RESUME-006", NOT_REACHED, premises=("TR-RESUME-001",))
 def continuation_has_the_losses(run: Run, record: Record) -> None:
     """From the same weights and batches, the losses of a continuation equal the losses of the uncut run.
 
@@ -884,7 +884,7 @@ def continuation_has_the_losses(run: Run, record: Record) -> None:
                 break
 
 
-@claim("TR-RESUME-007", NEEDS, premises=("TR-RESUME-001", "TR-RESUME-003"))
+@claim("TR-RESUME-007", NOT_REACHED, premises=("TR-RESUME-001", "TR-RESUME-003"))
 def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> None:
     """The interrupted and the resumed run together take as many steps as the uncut run.
 
@@ -920,7 +920,7 @@ def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> Non
         )
 
 
-@claim("TR-RESUME-008", NEEDS, premises=tuple(f"TR-RESUME-00{number}" for number in (1, 2, 3, 4, 5, 7)))
+@claim("TR-RESUME-008", NOT_REACHED, premises=tuple(f"TR-RESUME-00{number}" for number in (1, 2, 3, 4, 5, 7)))
 def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
     """The final weights equal the final weights of the uncut run, if all batches and losses are the same.
 
