@@ -157,7 +157,7 @@ def test_the_end_of_what_the_failing_example_printed_is_kept() -> None:
 
 def test_labelled_draws_and_the_output_of_the_failing_example_are_shown(capsys: Any) -> None:
     record, _ = attack(asserting.draws)
-    assert record["arguments"] == {"offset": 0, "n": 10, "draw 2": 0}
+    assert record["arguments"] == {"offset": 0, "n": 10, "draw 2": 0, "n (3)": 7}
     assert record["exact"] is False
     assert record["blob"]
     assert record["printed"] == "tried 10\n"
