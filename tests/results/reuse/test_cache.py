@@ -15,7 +15,7 @@ from pv.engines.engine import Depends
 from pv.engines.trial import Counterexample, Output, Reads, Trial, TrialStatus
 from pv.results.reuse import opened_files
 from pv.results.reuse.cache import FILE, MAX_STATES, ResultCache
-from pv.results.reuse.dependencies import Source
+from pv.results.reuse.dependencies import LARGE, Source
 from pv.results.reuse.opened_files import OpenedFilesLog
 from pv.source.project import find_project
 from tests.support.projects import write
@@ -77,6 +77,16 @@ def stored(begin: Begin) -> ResultCache:
 def test_pipe_in_the_project_is_not_opened(folder: Path, begin: Begin) -> None:
     os.mkfifo(folder / "pipe")
     assert lookup(stored(begin)) == TRIAL
+
+
+def test_large_file_that_is_replaced_makes_a_result_stale(folder: Path, begin: Begin) -> None:
+    for number in range(2):
+        (folder / "new.bin").touch()
+        os.truncate(folder / "new.bin", LARGE)
+        (folder / "new.bin").replace(folder / "data.txt")
+        time.sleep(0.01)
+        assert lookup(begin()) is None
+        assert lookup(stored(begin)) == TRIAL, number
 
 
 def test_cache_keeps_the_newest_states_of_a_result(folder: Path, begin: Begin) -> None:
