@@ -9,8 +9,9 @@ from jsonschema import Draft202012Validator
 
 import pv
 from pv.errors import UsageError
-from pv.mutation import summary
+from pv.mutation import score, summary
 from pv.mutation.judge import MutantStatus
+from pv.results.trial import MutationScore
 from pv.results.verdict import Status
 from tests.commands.small import edit
 from tests.mutation.handmade import result
@@ -201,3 +202,9 @@ def test_a_name_that_is_not_there_is_no_fault_in_a_run_either(shop: Any) -> None
     shop.append("  run: R\nruns: [{name: R, callable: falsifiers/falsify_shop.py::ask, arguments: {}, small: {}}]\n")
     (unnamed,) = (j for j in shop.mutate("shop").judged if j.mutant.mutant.id == "shop:size: word = 'few' -> pass")
     assert (unnamed.status, unnamed.seen.partition(": ")[0]) == (MutantStatus.INVALID, "UnboundLocalError")
+
+
+@pytest.mark.parametrize(("judged", "allowed"), [(5, 1), (38, 1), (39, 2)])
+def test_a_share_of_the_mutants_may_be_equivalent_but_at_least_one(judged: int, allowed: int) -> None:
+    all_but_one = MutationScore(total=judged + 1, judged=judged, killed=judged, sampled=judged + 1, equivalent=1)
+    assert score.max_equivalent(all_but_one, 0.05) == allowed
