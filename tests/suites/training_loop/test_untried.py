@@ -98,7 +98,7 @@ CALM = loop_of(lambda job: replace(job, rate=job.rate and 0.01))
         (
             loop_of(lambda job: replace(job, rate=1e-30)),
             "TL-BEST-001",
-            "no run has evaluations with different losses, so none is the least",
+            "no run has evaluations with different losses, so every step is the best",
         ),
         (loop_of(after=without_losses), "TL-RESUME-005", "the adapter reports no loss in its `logs`"),
         (loop_of(after=without_numbers), "TL-RESUME-006", "no number in its `logs` besides the loss"),
