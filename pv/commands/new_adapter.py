@@ -1,4 +1,4 @@
-"""Write the adapter of a training loop from its source; parts that the source does not show are left to fill in."""
+"""Write the adapter of a training loop from the source of the loop; the user fills in parts that the source omits."""
 
 import ast
 import os
@@ -26,13 +26,13 @@ CLASS = re.compile(r"\w*(Config|Cfg|Conf|Settings|Args|Arguments|Options|Opts|HP
 MAKER = re.compile(r"(get_|make_|parse_)?(default_)?(config|cfg|conf|settings|args|options|hparams)|(get_)?defaults")
 """Usual names of a parameter that takes settings, of their class, and of a function that returns default settings.
 
-A function that returns parsed command-line arguments also returns settings, whatever its name is."""
+A function with any name that returns parsed command-line arguments also returns settings."""
 Fields = list[tuple[ast.arg, ast.expr | None]]
 """The fields of settings, or the parameters of a function, each with its default; None without one."""
 
 
 def _imported(body: list[ast.stmt]) -> list[str]:
-    """Return the names that the `from ... import` statements of a block define."""
+    """Return the names that the `from ... import` statements of a block bind."""
     return [name.asname or name.name for node in body if isinstance(node, ast.ImportFrom) for name in node.names]
 
 
@@ -53,7 +53,7 @@ def find_makers(tree: ast.Module) -> dict[str, ast.FunctionDef]:
 
 
 def _returns_parsed_arguments(function: ast.FunctionDef) -> bool:
-    """Return whether a function returns parsed command-line arguments, directly or by a variable."""
+    """Return whether a function returns parsed command-line arguments, directly or through a variable."""
     nodes = list(ast.walk(function))
     calls = {ast.unparse(node) for node in nodes if isinstance(node, ast.Call)}
     parsed = {text for text in calls if ".parse_args(" in text or ".parse_known_args(" in text}
@@ -66,8 +66,8 @@ def _returns_parsed_arguments(function: ast.FunctionDef) -> bool:
 def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr | None]]:
     """Yield the fields of the settings that a function returns, as parameters with defaults.
 
-    Fields are the attributes that it assigns to its return value, and the options that it declares with `add_argument`;
-    a required option has no default.
+    Fields are the attributes that the function sets on its return value, and the options that it declares with
+    `add_argument`. A required option has no default.
     """
     nodes = list(ast.walk(maker))
     returned = {ast.unparse(node.value) for node in nodes if isinstance(node, ast.Return) and node.value}
@@ -83,18 +83,18 @@ def default_fields(maker: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr |
             if name := next((option for option in options if option[:1] != "-" or option.startswith("--")), ""):
                 is_positional = not name.startswith("-") and "nargs" not in keywords
                 is_required = getattr(keywords.get("required"), "value", is_positional)
-                # Only the presence of a default matters, and it may be computed: yield the call in its place.
+                # Only the presence of a default matters, and a default may be computed: yield the call instead.
                 yield ast.arg(name.lstrip("-").replace("-", "_"), keywords.get("type")), None if is_required else node
 
 
 def settings_of(parameter: ast.arg, default: ast.expr | None, loop: "Loop") -> tuple[str, Fields]:
     """Find the settings class of a parameter and the arguments that its constructor needs.
 
-    1. A class that the annotation or the default of the parameter names.
-    2. Otherwise, if the parameter has a usual name such as `config`, the candidate with the most settings of a job.
-       Candidates are the classes with a usual name, and a function that returns default settings if there is only one.
-       A candidate without an attribute that the loop reads is dropped, so that settings of the model are not mistaken
-       for settings of the loop.
+    1. Take the class that the annotation or the default of the parameter names.
+    2. Otherwise, if the parameter has a usual name such as `config`, take the candidate with the most settings of a
+       job. Candidates are the classes with a usual name, and the function that returns default settings if there is
+       exactly one. A candidate must have all attributes that the loop reads, so that settings of the model are not
+       mistaken for settings of the loop.
 
     Args:
         parameter: The parameter of the loop.
@@ -102,7 +102,7 @@ def settings_of(parameter: ast.arg, default: ast.expr | None, loop: "Loop") -> t
         loop: The loop.
 
     Returns:
-        The name of the class or function, and its fields with defaults; ("", []) if there is none.
+        The name of the class or function, and its fields with defaults; ("", []) if no single candidate is best.
     """
     is_usual = PARAMETER.fullmatch(parameter.arg) is not None
     name = next(_class_names(parameter.annotation, loop.classes), "")
@@ -149,7 +149,7 @@ def _parameters(node: ast.FunctionDef | None) -> Fields:
 
 
 def _class_names(node: ast.expr | None, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
-    """Yield the names of the classes that an annotation names; it may be a string or a union."""
+    """Yield the names of the classes that an annotation contains, which may be a string or a union."""
     for part in ast.walk(node) if node is not None else ():
         if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.isidentifier():
             part = ast.Name(part.value)
@@ -160,9 +160,9 @@ def _class_names(node: ast.expr | None, classes: Mapping[str, ast.ClassDef]) -> 
 MAX_LINE = 90
 """Length of a call above which its arguments are written on several lines."""
 NOT_SUMMED = ("loss", "norm")
-"""Numbers that belong to one step: an attribute to which the loop adds with `+=` is no such number."""
+"""Numbers of a single step: an attribute that the loop changes with `+=` is a sum, and not used for these numbers."""
 WARMUP_OF_ONE = "warm-up of 1"
-"""The setting of a warm-up parameter that is 1 in every job, because the loop divides by it."""
+"""The setting of a warm-up parameter by which the loop divides: its value is 1 in every job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Loop:
         node: The class or function.
         classes: The classes that its module defines or imports, by name.
         makers: Functions that return default settings, by dotted name.
-        annotated: Where the names are defined that the module imports only under `TYPE_CHECKING`, for annotations.
+        annotated: The definitions of the names that the module imports only under `TYPE_CHECKING`, by name.
         divides_by_warmup: Whether the loop divides by its warm-up, so that the warm-up cannot be 0.
     """
 
@@ -185,7 +185,7 @@ class Loop:
 
     @property
     def is_class(self) -> bool:
-        """Return whether the loop is a class with parts, and not one function."""
+        """Return whether the loop is a class."""
         return isinstance(self.node, ast.ClassDef)
 
     @property
@@ -195,7 +195,7 @@ class Loop:
         return {node.attr for node in nodes if isinstance(node.ctx, ast.Store) and _is_self(node.value)}
 
     def method(self, role: str) -> ast.FunctionDef | None:
-        """Return the method with a role, such as "update"; of several, one with the fewest required parameters."""
+        """Return a method with a role, such as "update", and with the fewest required parameters; None without one."""
 
         def required(method: ast.FunctionDef) -> int:
             return sum(default is None for _, default in _parameters(method))
@@ -204,14 +204,14 @@ class Loop:
 
     def methods(self, role: str) -> list[ast.FunctionDef]:
         """Return the methods with a usual name for a role, except methods that another of these methods calls."""
-        # If `train` calls `_train_epoch`, only `train` has the role. If all call one another, all have it.
+        # If `train` calls `_train_epoch`, only `train` has the role. If all call one another, all have the role.
         methods = (statement for statement in self.node.body if isinstance(statement, ast.FunctionDef))
         usual = [method for method in methods if re.fullmatch(ROLES[role], method.name)]
         inner = {name for method in usual for name in _called_on_self(method) if name != method.name}
         return [method for method in usual if method.name not in inner] or usual
 
     def numbers(self) -> list[str]:
-        """Return the expressions of the numbers, such as the loss, for which exactly one attribute has a usual name."""
+        """Return the expressions of numbers, such as the loss, for which exactly one attribute has a usual name."""
         matching = ([name for name in self.assigned if re.fullmatch(usual, name)] for usual in NUMBERS.values())
         return [f"self.loop.{names[0]}" for names in matching if len(names) == 1]
 
@@ -224,7 +224,7 @@ class Call:
         text: The source of the call.
         names: The names to import from the module of the loop.
         returns: The return annotation; "" without one.
-        taken: The settings of a job that the call passes.
+        taken: The names of the settings of a job that the call passes.
     """
 
     text: str
@@ -262,7 +262,8 @@ def read_loop(project: Project, target: Target) -> Loop:
             "add a parameter `model`, and another for the data, or write an adapter that patches the class of its "
             f"model, as in docs/adapters.md{hint}"
         )
-    # The module of the loop has no names under `TYPE_CHECKING` at runtime: the adapter imports them from elsewhere.
+    # At runtime, the module of the loop lacks names that it imports under `TYPE_CHECKING`: the adapter imports these
+    # names from their own modules.
     guarded = [
         name
         for statement in tree.body
@@ -315,7 +316,7 @@ def _wrapped(name: str, arguments: list[str], indent: str = 8 * " ") -> str:
 
 
 def attributes(loop: Loop) -> dict[str, str]:
-    """Return the expressions for `loss`, `norm`, `rate` and `steps` that attributes of the loop hold."""
+    """Return the expressions of those of `loss`, `norm`, `rate` and `steps` that are attributes of the loop."""
     assigned = loop.assigned
     targets = (node.target for node in ast.walk(loop.node) if isinstance(node, ast.AugAssign))
     sums = {target.attr for target in targets if isinstance(target, ast.Attribute) and _is_self(target.value)}
@@ -342,7 +343,7 @@ def _is_self(node: ast.expr) -> bool:
 
 
 def _attributes_read(parameter: str, loop: Loop) -> set[str]:
-    """Return the attributes that a loop reads of a parameter, directly or after `self.x = parameter`."""
+    """Return the attributes of a parameter that a loop reads, directly or after `self.x = parameter`."""
     nodes = list(ast.walk(loop.node))
     assignments = [pair for node in nodes if isinstance(node, ast.Assign) for pair in _targets_with_values(node)]
     aliases = {ast.unparse(target) for target, value in assignments if ast.unparse(value) == parameter} | {parameter}
@@ -459,7 +460,7 @@ def new_adapter(trainer: str, *, trace: Path | None = None) -> WrittenFiles:
     loop = read_loop(project, target)
     path = module_file(project, target.module)
     path = path.with_name(f"{path.stem}_adapter.py")
-    # A class that trains in one method call, and has no method that yields windows of data, is called as a whole.
+    # A class is called as a whole if it trains in one method call and has no method that yields windows of data.
     in_parts = loop.is_class and (loop.method("fit") is None or loop.method("windows") is not None)
     text = _in_parts(target, loop) if in_parts else _in_one_call(target, loop)
     if os.path.lexists(path):
@@ -511,7 +512,7 @@ def _training(loop: Loop) -> Call:
 def _in_one_call(target: Target, loop: Loop) -> str:
     """Return the adapter of a loop that trains in one call."""
     call = _with_epochs_of_job(_training(loop))
-    # A settings object that is left to fill in may have any of these settings, so none is declared missing.
+    # If the user fills in the settings object, it may have all these settings: declare no setting missing.
     has_blank_settings = any(map(PARAMETER.fullmatch, re.findall(r'fill_in\("(\w+)"\)', call.text)))
     reported = [role for role in _REPORTED if loop.is_class and loop.method(role) is not None]
     missing = [role for role in _REPORTED if role not in reported]
@@ -578,20 +579,20 @@ def _filled(name: str, **parts: str) -> str:
 
 
 def _with_epochs_of_job(call: Call) -> Call:
-    """Return the call with `job.epochs` as its epochs if the loop takes no number of steps."""
+    """Return the call; if the loop takes no number of steps, with `job.epochs` as its number of epochs."""
     if "max_steps" in call.taken:
         return call
     return replace(call, text=call.text.replace(VALUES["epochs"], "job.epochs"))
 
 
 def _missing_limits(call: Call) -> list[str]:
-    """Return `epochs` or `max_steps` if a loop takes only the other of them; [] if it takes both or neither."""
+    """Return the limit (`epochs` or `max_steps`) that a loop does not take; [] if it takes both or neither."""
     missing = [name for name in ("epochs", "max_steps") if name not in call.taken]
     return missing if len(missing) == 1 else []
 
 
 def _overridden(loop: Loop, expressions: Mapping[str, str]) -> dict[str, str]:
-    """Return the bodies of the adapter's methods, except those that do the same as the inherited methods."""
+    """Return the bodies of the adapter's methods, except bodies that equal the inherited method."""
     steps = expressions.get("steps", 'fill_in("the number of steps taken before the checkpoint")')
     bodies = {
         "windows": _part(loop, "windows").text,
@@ -614,7 +615,7 @@ def _overridden(loop: Loop, expressions: Mapping[str, str]) -> dict[str, str]:
 
 
 def _inherited_call(loop: Loop, role: str, call: str) -> str:
-    """Return the call in the inherited method; "" if not exactly one method has the role, since it then raises."""
+    """Return the call in the inherited method, which raises unless exactly one method has the role; "" if it raises."""
     methods = loop.methods(role)
     return call.format(f"self.loop.{methods[0].name}") if len(methods) == 1 else ""
 
@@ -628,14 +629,14 @@ def _part(loop: Loop, role: str, first: str = "") -> Call:
 
 
 def _with_path(call: Call) -> str:
-    """Return the call of a method that saves or loads, or a blank to fill in if the method takes no path."""
+    """Return the call of a method that saves or loads; if the method takes no path, a `fill_in` call."""
     if "path" in call.text or call.text.startswith("fill_in("):
         return call.text
     return f'fill_in("the path, for {call.text}")'
 
 
 def _evaluate(call: Call) -> str:
-    """Return the body of `evaluate`; the loss is left to fill in unless the method of the loop returns a float."""
+    """Return the body of `evaluate`; the user fills in the loss unless the method of the loop returns a float."""
     call = replace(call, text=call.text.replace("self.job.batch", "self.job.eval_batch"))
     if call.returns == "float" or call.text.startswith("fill_in("):
         return f"return {call.text}"

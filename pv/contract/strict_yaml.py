@@ -1,7 +1,7 @@
 """Strict YAML loader for untrusted files: limits their size, refuses aliases and tags, and locates every value.
 
-Scalars follow the core schema of YAML 1.2: `1e-6` is a number, `no` and `012` are a string and the number 12. PyYAML,
-which implements YAML 1.1, only splits the text into events here.
+Scalars follow the core schema of YAML 1.2: `1e-6` is a number, `no` is a string, and `012` is the number 12. PyYAML,
+which implements YAML 1.1, is used only to split the text into events.
 """
 
 import re
@@ -27,7 +27,7 @@ _HEX_OR_OCTAL = re.compile(r"0x[0-9a-fA-F]{1,400}|0o[0-7]{1,400}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _YAML_HINT = "check the indentation of this line, and quote a value that has ': ', ' #', or inside [ ] or { } a comma"
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-# Plain scalars that are neither numbers nor strings, and numbers without digits.
+# Plain scalars that are null or a boolean, and the numbers that are written without digits.
 _WORDS: dict[str, bool | float | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -44,9 +44,9 @@ class Node:
 
     Attributes:
         value: A scalar, a list of nodes, or a dict of nodes.
-        text: A scalar as it is written, without quotes.
+        text: The text of a scalar, without quotes and with escapes replaced; "" for other values.
         keys: The locations of the keys of a mapping.
-        text_position: The position of the text of a scalar in the file, None if it cannot be mapped.
+        text_position: Maps positions in the text of a scalar to positions in the file; None if that is impossible.
     """
 
     location: Location
@@ -64,7 +64,7 @@ class Node:
         return self.value
 
     def get(self, key: str) -> "Node | None":
-        """Return the value of a key of a mapping; None if there is none."""
+        """Return the value of a key; None if the node is no mapping or does not have the key."""
         return self.value.get(key) if isinstance(self.value, dict) else None
 
     def items(self) -> list["Node"]:
@@ -86,7 +86,7 @@ class Node:
 class TextPosition:
     """The position of the text of a scalar in the file, which maps positions in the text to positions in the file.
 
-    Only for text on one line without escapes, and for `|` blocks: other styles change line ends or characters.
+    Exists only for text on one line without escapes, and for `|` blocks: other styles change line ends or characters.
 
     Attributes:
         start: The position of the first character.
@@ -97,13 +97,13 @@ class TextPosition:
     block: bool
 
     def locate(self, line: int, column: int) -> Location:
-        """Return the position in the file of a line and column of the text, from 1."""
+        """Return the position in the file of a line and a column of the text, both from 1."""
         shift = self.start.column - 1 if line == 1 or self.block else 0
         return Location(self.start.path, self.start.line + line - 1, shift + column)
 
 
 class Refused(Exception):
-    """The file is not valid strict YAML; `finding` says where and why."""
+    """The file is not valid strict YAML; `finding` has the location and the reason."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
@@ -115,7 +115,7 @@ def parse(path: Path, shown: Path) -> tuple[Node, list[Finding]]:
 
     Args:
         path: The file to read.
-        shown: The path of the file in locations.
+        shown: The path that locations in messages have.
 
     Raises:
         Refused: The file cannot be read, is not YAML, or exceeds a limit.
@@ -136,11 +136,11 @@ def parse(path: Path, shown: Path) -> tuple[Node, list[Finding]]:
 
 def _read(path: Path, shown: Path) -> str:
     try:
-        # A pipe or device is not even opened: to open a pipe without a writer would block forever.
+        # Do not open a pipe or a device: opening a pipe without a writer blocks forever.
         if not path.is_file() and not path.is_dir() and path.exists():
             raise Refused(refusal("PV001", Location(shown), "cannot read the file: not a regular file"))
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)  # one more than allowed, to see that there is more
+            data = file.read(MAX_BYTES + 1)  # one byte above the limit, to detect a larger file
     except OSError as error:
         raise Refused(refusal("PV001", Location(shown), f"cannot read the file: {error.strerror or error}")) from error
     except ValueError as error:  # the name has a NUL, or a character that the file system cannot encode
@@ -165,8 +165,8 @@ def _after(shown: Path, text: str) -> Location:
 class _Builder:
     """Builds the tree from the events of the parser.
 
-    Open mappings and lists are in the list `_open`, each with the nodes inside it so far. There is no recursion, so the
-    depth of a hostile file is limited by MAX_DEPTH and not by Python's stack.
+    `_open` has the open mappings and lists, from the outermost to the innermost, each with its complete child nodes.
+    There is no recursion, so the depth of a hostile file is limited by MAX_DEPTH and not by Python's stack.
     """
 
     def __init__(self, path: Path, text: str) -> None:
@@ -209,14 +209,14 @@ class _Builder:
             self._refuse("PV003", event, f"too many values: expected at most {MAX_NODES}", "split the contract")
 
     def _attach(self, node: Node) -> None:
-        """Add a complete node to the innermost open mapping or list; outside of these, it is the root."""
+        """Add a complete node to the innermost open mapping or list; if none is open, make the node the root."""
         if self._open:
             self._open[-1][1].append(node)
         else:
             self.root = node
 
     def _close(self) -> None:
-        """Complete the innermost open mapping or list, and add it to the one around it."""
+        """Complete the innermost open mapping or list, and add it to the mapping or list around it."""
         node, children = self._open.pop()
         if isinstance(node.value, list):
             node.value = children
@@ -239,7 +239,7 @@ class _Builder:
             node.keys[name] = key.location
 
     def _text_position(self, event: Any) -> TextPosition | None:
-        """Return the position of the text of a scalar; None if the file does not have the text unchanged."""
+        """Return the position of the text of a scalar; None if the text in the file is escaped or folded."""
         first, last = event.start_mark, event.end_mark
         if event.style == "|":
             # The indentation of the first row that is not blank is removed from all rows.
@@ -290,7 +290,7 @@ def _syntax_finding(shown: Path, text: str, error: yaml.YAMLError) -> Finding:
 
 
 def _hint(error: yaml.YAMLError) -> str:
-    """Return a hint if the structure of the text is wrong, rather than a single scalar or directive."""
+    """Return a hint about structure if the structure of the text is wrong; "" if a scalar or a directive is wrong."""
     # PyYAML gives structural errors of its parser a context ("while parsing a block mapping"), and structural errors of
     # its scanner none ("mapping values are not allowed here").
     structure = isinstance(error, yaml.parser.ParserError) and error.context is not None

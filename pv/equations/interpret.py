@@ -4,7 +4,7 @@ A value has named axes, a type, and a content. The algebra computes contents: wi
 type-checked, without torch; with `Tensors` (see `tensors`) it is evaluated. Operands are broadcast by the names of
 their axes: a result has the union of the axes of its operands.
 
-The parts below, in order: values and algebras, the interpreter with its rules of axes and types, and the functions of
+The module contains, in order: values and algebras; the interpreter with its rules for axes and types; the functions of
 the language.
 """
 
@@ -40,7 +40,7 @@ class Value(Generic[C]):
     """The value of an expression.
 
     Attributes:
-        axes: The names of its axes, in the order of the content.
+        axes: The names of the axes, in the order of the dimensions of `content`.
         type: Number, condition or index.
         content: The object that the algebra computes, such as a tensor [runs, *axes].
         of: The axis that an index selects from; None for other types.
@@ -55,8 +55,8 @@ class Value(Generic[C]):
 class Algebra(Protocol[C]):
     """Operations on contents.
 
-    The contents of one operation are aligned: they have the same axes in the same order. `place` is the position of an
-    axis in this order.
+    The contents that one operation gets are aligned: they have the same axes in the same order, except in `pick`.
+    `place` is the position of an axis in this order.
 
     * `constant`: the content of a literal; `size`: the size of an axis.
     * `align`: permute the axes of a value, and insert missing axes with size 1.
@@ -64,8 +64,9 @@ class Algebra(Protocol[C]):
     * `elementwise`: apply a function that rounds its results; `exact`: apply one that does not.
     * `reduce`: apply a function that removes axes (sum, max) to the elements for which `where` is true; `along`: apply
       a function that keeps the axis (cumsum, softmax).
-    * `select`: index an axis with a literal; `pick`: index the last axis with the values of an index variable.
-    * `one_hot`: convert indices to numbers; `argmax`, `top`: return the indices of the largest numbers.
+    * `select`: index an axis with a literal; `pick`: index the last axis of `content`, which `index` does not have.
+    * `one_hot`: convert indices to 0 and 1 along a new last axis.
+    * `argmax`, `top`: return the indices of the largest numbers.
     """
 
     def constant(self, number: float) -> C: ...
@@ -146,14 +147,14 @@ _COMPARISONS = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq
 
 
 class Interpreter(Generic[C]):
-    """The interpretation of one formula, checked for axes and types.
+    """Interprets one formula, and checks its axes and types.
 
     Args:
         formula: The formula.
         environment: The values of names.
         sizes: The largest size of each axis.
         algebra: Computes the contents of values.
-        callees: The equations that it may call, by name.
+        callees: The equations that the formula may call, by name.
         calling: The names of the equations that are being interpreted, the outermost first.
     """
 
@@ -174,14 +175,14 @@ class Interpreter(Generic[C]):
         for line in self.formula.lines[:-1]:
             if line.name in self.sizes:
                 raise self.refuse(f"{line.name!r} is already the name of an axis", line.value, "choose another name")
-            # A line may use the lines above it, so their values join the variables.
+            # Later lines may use the value of this line by its name.
             self.environment[line.name] = self.value(line.value)
         last = self.formula.lines[-1].value
         return tuple(map(self.value, last.elts if isinstance(last, ast.Tuple) else [last]))
 
     def value(self, node: ast.expr) -> Value[C]:
         """Return the value of one expression. Raise `Refusal` if its axes or types do not fit."""
-        # The parser admits only nodes that have a method here: ast.BinOp is `_binop`.
+        # The parser admits only types of nodes that have a method here: `_binop` evaluates ast.BinOp.
         visit: Callable[[object], Value[C]] = getattr(self, f"_{type(node).__name__.lower()}")
         return visit(node)
 
@@ -244,8 +245,8 @@ class Interpreter(Generic[C]):
         """Resolve the axis arguments of a function.
 
         Args:
-            value: The value that is reduced.
-            names: The axis arguments as written.
+            value: The first argument of the function, which has the axes.
+            names: The expressions of the axis arguments.
             node: The call, for the position of a refusal.
             function: The name of the function, for the hint.
 
@@ -253,7 +254,7 @@ class Interpreter(Generic[C]):
             The named axes of the value, or its only axis if none is named.
 
         Raises:
-            Refusal: An unknown or duplicate axis, or none where the value has several.
+            Refusal: An axis is unknown or duplicate, or no axis is named and the value does not have exactly one.
         """
         if not names:
             if len(value.axes) != 1:
@@ -352,7 +353,7 @@ class Interpreter(Generic[C]):
         return Value((), value.type, self.algebra.select(value.content, 0, index), value.of)
 
     def _pick(self, value: Value[C], node: ast.expr) -> Value[C]:
-        """Return the elements of a value that an index variable selects."""
+        """Return the elements of a value that an expression of type index selects."""
         index = self.value(node)
         if index.type is not ValueType.INDEX or index.of is None:
             raise self.refuse(f"expected an integer or an index in [ ], got {index.type.with_article}", node)
@@ -397,7 +398,7 @@ class Interpreter(Generic[C]):
         return values[0]
 
     def _check_depth(self, name: str, node: ast.Call) -> None:
-        """Raise `Refusal` for a recursive call, or one that is nested too deep."""
+        """Raise `Refusal` if the call of an equation is recursive, or nested deeper than `MAX_CALLS`."""
         # If every equation calls the next one twice, 2**depth evaluations are needed, so the depth is limited too.
         if name in self.calling:
             raise self.refuse(f"recursive call: {' -> '.join((*self.calling, name))}", node)
@@ -421,7 +422,7 @@ _AXIS_KEYWORDS = frozenset({"dim", "axis", "keepdim", "keepdims"})
 
 
 def apply_function(interpreter: Interpreter[C], name: str, node: ast.Call) -> Value[C]:
-    """Return the value of a call of one of the language's functions.
+    """Return the value of a call of a function of the language.
 
     Args:
         interpreter: Evaluates the arguments.
@@ -453,17 +454,17 @@ def _check_arity(interpreter: Interpreter[C], name: str, node: ast.Call, arity: 
 
 
 def _value_and_axes(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[Value[C], Axes]:
-    """Return the value of the first argument, and the axes that the other arguments name."""
+    """Return the value of the first argument, and its axes that the other arguments name (or its only axis)."""
     if not node.args:
         raise interpreter.refuse(f"missing argument: expected `{name}(x, AXIS)`", node)
-    # any, all and count take conditions only: a number is probably a forgotten comparison.
+    # any, all and count take conditions only: if the argument is a number, a comparison was probably forgotten.
     evaluate = interpreter.condition if name in _CONDITION_REDUCTIONS else interpreter.number
     value = evaluate(node.args[0])
     return value, interpreter.axes(value, node.args[1:], node, name)
 
 
 def _value_and_axis(interpreter: Interpreter[C], name: str, node: ast.Call) -> tuple[Value[C], str]:
-    """Return the value of the first argument, and the one axis that the other argument names."""
+    """Return the value of the first argument, and its axis that the second argument names (or its only axis)."""
     if node.keywords:
         hint = f"name the axis: `{name}(x, D)`" if {keyword.arg for keyword in node.keywords} & _AXIS_KEYWORDS else ""
         raise interpreter.refuse(f"{name} accepts no keywords", node, hint)
@@ -508,7 +509,7 @@ def _where_function(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
 
 
 def _one_hot(interpreter: Interpreter[C], node: ast.Call) -> Value[C]:
-    """Return 1 at the index and 0 elsewhere, along the axis of the index."""
+    """Return 1 at the index and 0 elsewhere, along the axis that the index selects from."""
     _check_arity(interpreter, "one_hot", node, 1)
     value = interpreter.value(node.args[0])
     if value.type is not ValueType.INDEX or value.of is None:

@@ -1,4 +1,4 @@
-"""The plan of a validation: claims on the clean code, confirmations of proofs, then mutants."""
+"""The plan of a validation: claims on the clean code, confirmations of counterexamples, then mutants."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,8 +33,8 @@ GOOD = {TrialStatus.HELD, TrialStatus.SKIPPED, TrialStatus.NOT_CLAIMED}
 
 
 def supports(attempt: Attempt, trial: Trial) -> bool:
-    """Return whether a trial may be cached, because it supports its claim. Other trials are measured again."""
-    # On a mutant a refutation supports the claim. A surviving generated mutant is a normal result, so it is cached too.
+    """Return whether a trial may be cached, because it supports its claim. Other trials are run again."""
+    # A killed mutant supports the claim. A generated mutant may survive, so its survival is cached too.
     on_mutant = attempt.mutant is not None
     if trial.status in KILLED:
         return on_mutant
@@ -44,12 +44,12 @@ def supports(attempt: Attempt, trial: Trial) -> bool:
 
 
 class Validation:
-    """The plan that tries all requested claims on all devices; a claim that held on the CPU is then tried on mutants.
+    """The plan that tries the requested claims on all devices; a claim that held on the CPU is then tried on mutants.
 
     1. A claim that reads a run waits for the run.
-    2. A counterexample of a proof only counts once it is confirmed in a fresh worker.
+    2. A counterexample of a proof counts only after a new worker has confirmed it.
     3. A claim that reads a run must first hold with the run's `small` arguments, since mutants are run with these.
-    4. A claim is tried on all mutants that it declares, or on generated ones until one is killed.
+    4. A claim is tried on all mutants that it declares; without any, on generated mutants until one is killed.
 
     Args:
         contracts: The contracts without an error that prevents trials.
@@ -59,7 +59,7 @@ class Validation:
 
     Attributes:
         devices: The available devices, which must be set before the plan starts.
-        absent: The reason why each other device cannot be tried.
+        absent: The reason why a device is not available, by name of the device.
         interrupted: Whether Ctrl-C ended the validation.
     """
 
@@ -80,9 +80,9 @@ class Validation:
         self._drawn: dict[str, dict[str, int]] = defaultdict(dict)
         """The number of generated mutants that were tried, by ids of contract and claim."""
         self._generated: dict[tuple[str, str], Iterator[Mutant]] = {}
-        """The generated mutants still to try, of a falsifier that declares no mutant."""
+        """The generated mutants that are still to try, by ids of contract and claim."""
         self._traces: dict[Attempt, RunTrace | None] = {}
-        """The traces of runs, in the order of the claims that read them; None for a run without a sound record."""
+        """The traces of runs, in the order of the claims that read the runs; None for a run without a valid record."""
         self._drawing = scope.Drawing(attempts.project)
 
     def evidence(self, contract: Contract) -> Evidence:
@@ -157,24 +157,24 @@ class Validation:
     def _record_cancelled(self, attempt: Attempt, *, queued: bool) -> Iterator[Step]:
         """Record that an attempt was not run."""
         contract, claim = attempt.contract, attempt.claim
-        lost = Trial(falsifier=claim.id, device=attempt.device, status=TrialStatus.CANCELLED, detail=STOPPED)
+        cancelled = Trial(falsifier=claim.id, device=attempt.device, status=TrialStatus.CANCELLED, detail=STOPPED)
         if attempt.mutant is not None:
-            self._mutants[contract.id][claim.id, attempt.mutant.id] = replace(lost, mutant=attempt.mutant.id)
-            # A later generated mutant may have a cached kill. Look for one if the claim has just held, but not for all
-            # claims in the queue, which would take too long for --fail-fast.
+            self._mutants[contract.id][claim.id, attempt.mutant.id] = replace(cancelled, mutant=attempt.mutant.id)
+            # A later generated mutant may have a cached kill. Do not look for cached kills if the attempt was queued:
+            # with --fail-fast, to look for them for all queued attempts would take too long.
             if not claim.kills and not queued:
                 yield from self._next_generated(contract, claim)
         elif attempt.small:
-            self._mutants[contract.id].setdefault((claim.id, ""), lost)
+            self._mutants[contract.id].setdefault((claim.id, ""), cancelled)
         elif attempt.executes is None:
-            self._trials[contract.id].setdefault((claim.id, attempt.device), lost)
+            self._trials[contract.id].setdefault((claim.id, attempt.device), cancelled)
 
     def _trial_of_other(self, attempt: Attempt, trial: Trial, other: Attempt) -> Trial | None:
-        """Return the trial of a claim of a suite on a subject that cannot be tried; None if it may be tried.
+        """Return the trial of a queued attempt on a subject that cannot be tried; None if the attempt must be run.
 
         Args:
             attempt: The attempt that showed that the subject cannot be tried.
-            trial: Its trial, which the claim gets too unless it needs one of `independent_features`.
+            trial: The trial of `attempt`, which `other` gets too unless its claim needs one of `independent_features`.
             other: A queued attempt.
         """
         same_suite = (
@@ -189,12 +189,12 @@ class Validation:
         return replace(trial, falsifier=other.claim.id, device=other.device, seconds=0.0, cpu_s=0.0)
 
     def _start_mutants(self, contract: Contract, claim: Falsifier) -> Iterator[Step]:
-        """Yield the attempts that show whether a claim that held can fail."""
+        """Yield the attempts that test whether a claim that held detects mutants."""
         run = engine_of(claim).run_of(contract, claim)
         if not engine_of(claim).judged(claim):
             return
-        # Mutants of a run are judged with its `small` arguments. If these are its usual ones, and the subject is the
-        # contract's own, the clean trial already shows that the claim holds there.
+        # Mutants are run with the `small` arguments of a run. If these are its usual arguments, and the subject is the
+        # subject of the contract, the clean trial already shows that the claim holds with these arguments.
         replaced = self._attempts.subject(contract, claim) != self._attempts.subject(contract, claim, of_contract=True)
         if run is None or (run.small == run.arguments and not replaced):
             yield from self._mutant_attempts(contract, claim)
@@ -202,7 +202,7 @@ class Validation:
             yield self._clean_attempt(contract, claim, small=True)
 
     def _mutant_attempts(self, contract: Contract, claim: Falsifier) -> Iterator[Step]:
-        """Yield the attempts on declared mutants, or on the first generated one."""
+        """Yield the attempts on the declared mutants; without any, the attempt on the first generated mutant."""
         for mutant in map(contract.mutant, claim.kills):
             if mutant.location not in self._stale:
                 yield self._attempts.mutated(contract, claim, mutant)
@@ -216,7 +216,7 @@ class Validation:
             yield from self._next_generated(contract, claim)
 
     def _next_generated(self, contract: Contract, claim: Falsifier) -> Iterator[Step]:
-        """Yield the attempt on the next generated mutant, if there is one left."""
+        """Yield the attempt on the next generated mutant, if one is left."""
         mutant = next(self._generated[contract.id, claim.id], None)
         if mutant is not None:
             self._drawn[contract.id][claim.id] += 1

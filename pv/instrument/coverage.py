@@ -1,6 +1,6 @@
-"""Record which functions or statements of a module run, by statements that are added to its syntax tree.
+"""Instrument the syntax tree of a module, to record which functions or statements of the module run.
 
-Standard library only: it runs inside code under contract.
+This module needs only the standard library, because instrumented code imports it.
 """
 
 import ast
@@ -8,24 +8,27 @@ import ast
 from pv.source import syntax
 
 seen: set[str] = set()
-"""The functions of covered modules entered in this process, as `module:name`."""
+"""The functions of covered modules entered in this process, as `module:name`; statements as `module:name@number`."""
 ran: set[str] = set()
-"""The functions of the project's other modules entered in this process."""
+"""The same for the modules of the project that are not covered."""
 at_import: set[str] = set()
-"""The code that ran before the claim was tried: a fault there affects every object it created."""
+"""The entries of `seen` from before the claim was tried. A fault in this code affects all objects that it created."""
 
 
-def imported() -> None:
-    """Move the functions that ran at import to `at_import`: they count as reached only if a claim runs the subject."""
+def separate_imports() -> None:
+    """Move the entries of `seen` to `at_import`: they count as reached only if the claim then runs covered code."""
     at_import.update(seen)
     seen.clear()
 
 
 def instrument(tree: ast.Module, module: str, *, covered: bool, statements: bool) -> None:
-    """Make every function record its name when it is entered, with `statements` also each statement that runs.
+    """Make every function record its name when it is entered; functions that compile source are left unchanged.
 
-    The functions of a module that is not `covered` are recorded in `ran`: results depend on them, but they are not
-    under test.
+    Args:
+        tree: The syntax tree of the module, which is changed.
+        module: The name of the module.
+        covered: Whether to record in `seen`; otherwise in `ran`: results depend on the module, but it is not tested.
+        statements: Whether to record each statement that runs, too.
     """
     for name, node in list(syntax.functions(tree)):
         if not syntax.compiles_source(node):
@@ -38,7 +41,7 @@ def instrument(tree: ast.Module, module: str, *, covered: bool, statements: bool
 
 
 def _instrument_statements(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> None:
-    """Add a record before each statement of a function, except in functions and classes that it defines."""
+    """Record each statement of a function before it runs, except in nested functions and classes."""
     for number, (block, node) in enumerate(list(syntax.statements(function.body))):
         record = ast.parse(f"__pv_seen__.add({f'{name}@{number}'!r})").body[0]
         for part in ast.walk(record):
@@ -47,7 +50,7 @@ def _instrument_statements(function: ast.FunctionDef | ast.AsyncFunctionDef, nam
 
 
 def insert(body: list[ast.stmt], code: str) -> None:
-    """Insert a statement after the docstring and the `from __future__` imports."""
+    """Insert the statement `code` into a block, after the docstring and the `from __future__` imports."""
     position = 0
     while position < len(body) and (syntax.is_text(body[position]) or _is_future(body[position])):
         position += 1

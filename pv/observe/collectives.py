@@ -1,10 +1,10 @@
 """Records the collectives that a script calls, except the collectives of DistributedDataParallel.
 
-1. Exchanges: every function of `torch.distributed`, after the first step, with the largest number of elements that it
-   exchanges between two steps.
-2. Reductions: the number of elements that are reduced over all ranks between two steps. `all_reduce` does not count
-   inside a module's call or a backward pass, where it belongs to tensor parallelism. `reduce_scatter` always counts,
-   since FSDP2 reduces gradients with it.
+1. Exchanges: for each function in `EXCHANGES`, the largest number of floating-point elements that its calls exchange
+   between two steps. Calls before the first step are not recorded.
+2. Reductions: the number of floating-point elements that are reduced over all ranks between two steps. Calls of
+   `all_reduce` inside a module's call or a backward pass do not count, because they belong to tensor parallelism.
+   `reduce_scatter` always counts, since FSDP2 reduces gradients with it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ EXCHANGES = (
 
 
 NAMED_STEPS = 10
-"""Number of first steps in which the names of the functions that call a reduction are recorded."""
+"""The names of the functions that call a reduction are recorded only in this number of steps at the start."""
 
 
 def _names_of_callers(frame: Optional[FrameType]) -> set[str]:
-    """Return the name of a function, and the name of the function that calls it."""
+    """Return the name of the function that runs in `frame`, and the name of its caller."""
     caller = frame.f_back if frame is not None else None
     return {function.f_code.co_name for function in (frame, caller) if function is not None}
 
@@ -59,10 +59,10 @@ def install(observer: Callable[[], Observer]) -> None:
                     tensors = active.tensors_in((args, kwargs))
                     size = sum(tensor.numel() for tensor in tensors if tensor.is_floating_point())
                     inside = active.in_module or active.backward is not None
-                    # The last step with an exchange, the elements since that step, and the largest recorded number.
+                    # Number of steps at the last exchange, elements exchanged since that step, largest recorded total.
                     step, total, largest = active.exchanged.get((name, inside), (active.steps, 0, -1))
                     total = size + (total if step == active.steps else 0)
-                    # A model may be exchanged in many parts. An event only for growth by 20 % keeps the trace short.
+                    # A model may be exchanged in many parts: to keep the trace short, record only growth above 20 %.
                     if total > 1.2 * largest:
                         largest = total
                         active.add("exchange", name=name, elements=total, step=active.steps, inside=inside)
@@ -93,7 +93,7 @@ def install(observer: Callable[[], Observer]) -> None:
 
         return reduce
 
-    # Names, and positions of the tensor that is reduced. FSDP2 calls `reduce_scatter_single` since torch 2.13.
+    # A function, and the position of its input tensor. FSDP2 calls `reduce_scatter_single` since torch 2.13.
     for name, position in (("all_reduce", 0), ("reduce_scatter_tensor", 1), ("reduce_scatter_single", 1)):
         if hasattr(distributed, name):
             setattr(distributed, name, wrap_reduction(getattr(distributed, name), position, name))

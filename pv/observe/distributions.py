@@ -1,4 +1,4 @@
-"""Records samples of distributions whose parameters require gradients: how they are drawn, and whether losses use them.
+"""Records how samples are drawn from distributions whose parameters require gradients, and whether losses use samples.
 
 A *source* is a line of the script that creates such distributions. `sample()` gives no gradient to the parameters. If a
 loss depends on the samples, the script needs `rsample()`, or `log_prob()` for a score-function estimator.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 MIN_ELEMENTS = 8
-"""Smallest number of elements for which a cosine near 1 is no coincidence."""
+"""Cosines of fewer elements are not recorded, since they may be near 1 by chance."""
 
 
 class Source:
@@ -32,7 +32,7 @@ class Source:
         at: The line.
         kind: The class of the first distribution.
         sampled_at: The line of the last `sample()`.
-        samples: Number of calls of `sample()` of distributions with `rsample()`, whose parameters require gradients.
+        samples: Number of calls of `sample()` where `rsample()` exists and parameters require gradients.
         rsamples: Number of calls of `rsample()`.
         log_probs: Number of calls of `log_prob()`.
     """
@@ -46,7 +46,7 @@ class Source:
         self.arrived: list[Tensor] = []
         """For every gradient that reached a parameter of a sampled distribution: 1 if it was not 0, else 0."""
         self.alignments: list[Tensor] = []
-        """The absolute cosines of gradients that reached locations, such as means, with the locations themselves."""
+        """The absolute cosines between a location parameter, such as a mean, and the gradient that reached it."""
 
 
 class Samples:
@@ -55,14 +55,14 @@ class Samples:
     def __init__(self) -> None:
         self.sources: dict[int, Source] = {}
         self.keys: weakref.WeakKeyDictionary[torch.distributions.Distribution, int] = weakref.WeakKeyDictionary()
-        """By distribution: the key of its source."""
+        """The key of the source of a distribution, by distribution."""
         self.stored: dict[int, tuple[StorageWeakRef, Source]] = {}
-        """By address of a storage: a weak reference to the storage, and the source of the sample in it."""
+        """A weak reference to the storage of a sample, and the source of the sample, by address of the storage."""
         self.depth = 0
-        """Number of running calls of methods of distributions."""
+        """Number of nested calls of methods of distributions that are running now."""
 
     def of(self, tensors: Iterable[Tensor]) -> list[Source]:
-        """Return the sources of the tensors that are samples."""
+        """Return the sources of those tensors that share their storage with a sample."""
         if not self.stored:
             return []
         entries = (self.stored.get(t.untyped_storage()._cdata) for t in tensors if t.layout == torch.strided)
@@ -80,7 +80,7 @@ class Samples:
                 "log_probs": source.log_probs,
                 "used": source.used,
                 "arrived": torch.stack(source.arrived).sum() if source.arrived else 0,
-                # A gradient of 0, such as before a warm-up of the divergence, has a cosine of 0.
+                # A gradient of 0, such as of a divergence whose weight is still 0 in a warm-up, has a cosine of 0.
                 "alignment": torch.stack(source.alignments).max() if source.alignments else None,
             }
             for source in self.sources.values()
@@ -106,7 +106,7 @@ def watch_use(sources: list[Source], output: object) -> None:
 
 
 def _parameters(distribution: object, depth: int = 0) -> Iterator[tuple[Tensor, bool]]:
-    """Yield the parameters of a distribution and of its nested distributions, if they require a gradient.
+    """Yield the parameters that require a gradient, of a distribution and of its nested distributions.
 
     Yields:
         The parameter, and whether it is the location of the distribution, such as the mean of a `Normal`.
@@ -119,11 +119,11 @@ def _parameters(distribution: object, depth: int = 0) -> Iterator[tuple[Tensor, 
 
 
 def install(observer: Callable[[], Observer], steps: int) -> None:
-    """Wrap the distributions of torch.
+    """Wrap the constructor, `sample`, `rsample` and `log_prob` of the distributions of torch.
 
     Args:
         observer: Returns the observer of this process.
-        steps: Number of optimizer steps in which samples are followed.
+        steps: Calls of `sample()` are recorded until this number of optimizer steps is reached.
     """
     base = torch.distributions.Distribution
     original: Callable[..., None] = base.__init__
@@ -160,7 +160,7 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
                     source.log_probs += 1
                 elif name == "rsample":
                     source.rsamples += 1
-                # Without reparametrization, or without gradients, `sample()` is the only choice.
+                # If a distribution has no `rsample()`, or gradients are disabled, `sample()` is the only choice.
                 elif grad and self.has_rsample and active.steps < steps and isinstance(result, Tensor):
                     parameters = list(_parameters(self))
                     if parameters:
@@ -185,7 +185,7 @@ def install(observer: Callable[[], Observer], steps: int) -> None:
 
 
 def _record_arrival(source: Source, location: Optional[Tensor], gradient: Optional[Tensor]) -> None:
-    """Record a gradient of a parameter of a sampled distribution, as a hook on the parameter.
+    """Record a gradient that reached a parameter of a sampled distribution; called by a hook on the parameter.
 
     Args:
         source: The source of the distribution.

@@ -16,14 +16,14 @@ class ObservedStep:
         step: The number of the step of this optimizer.
         micro_batches: Number of backward passes whose gradients are summed.
         examples: Number of rows in the micro-batches.
-        scored: Number of elements that the losses score.
+        scored: Number of elements that enter the losses.
         loss: The mean of the losses over these elements.
-        weight: The sum of the weights of the elements in the gradient.
+        weight: The sum of the weights with which the elements enter the gradient.
         lowest_weight: The smallest weight of one element, without the factor of a loss scaler.
         highest_weight: The largest weight of one element.
         norm: The 2-norm of the gradient that was applied.
-        rate: The largest learning rate.
-        limit: The limit of the last clipping.
+        rate: The largest learning rate of the parameter groups.
+        limit: The limit of the last gradient clipping before the step.
         scale: The factor of the loss scaler.
     """
 
@@ -59,7 +59,7 @@ COLUMNS = (
 
 
 def groups(steps: Iterable[ObservedStep]) -> list[tuple[str, list[ObservedStep]]]:
-    """Return titles and steps, grouped by optimizer and rank; a title names only what distinguishes the groups."""
+    """Return titles and steps, grouped by optimizer and rank; the title of a single group is "Steps"."""
     rows_by_optimizer: dict[tuple[int, int], list[ObservedStep]] = {}
     for step in steps:
         rows_by_optimizer.setdefault((step.rank, step.optimizer), []).append(step)
@@ -95,10 +95,10 @@ def cells(step: ObservedStep) -> tuple[str, ...]:
     )
 
 
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+def _number(value: float | None, format_spec: str) -> str:
+    return "-" if value is None else format(value, format_spec)
 
 
 def remaining_steps(rows: Sequence[ObservedStep], shown: int) -> str:
-    """Return a remark with the number of steps that a table of `shown` rows leaves out; "" if it has all."""
+    """Return a note with the number of steps that a table of `shown` rows omits; "" if it omits none."""
     return f"{count(len(rows) - shown, 'more step')}, which the JSON report lists" if len(rows) > shown else ""

@@ -203,7 +203,7 @@ class _Services:
     def ready(self) -> None:
         """Separate the coverage of the imports from the coverage of the attack, which starts now."""
         code_cache.stop_caching_dataclasses()
-        coverage.imported()
+        coverage.separate_imports()
 
 
 def _module(name: str, expected: str) -> ModuleType:

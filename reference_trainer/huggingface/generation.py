@@ -6,8 +6,8 @@ sampling. Source: Agarwal et al. 2024, arXiv:2306.13649, algorithm 1 (generalize
 the share is called lambda.
 
 Whether a batch is generated depends on seed, epoch and number of the batch, so all ranks agree without a message. The
-tokens depend on the rank and the weights too. A resumed run therefore generates the same answers as an
-uninterrupted run, and checkpoints need no state of generators.
+tokens also depend on the rank and the weights. A resumed run therefore generates the same answers as an
+uninterrupted run, and checkpoints need no generator state.
 
 Shape letters: B batch, T position.
 """
@@ -55,7 +55,7 @@ class Sampling:
         top_p: The probability of the nucleus: only the smallest set of most probable tokens with at least this
             probability is sampled.
         ends: Tokens that end an answer; the end token is the last token of the answer.
-        limit: Tokens from this number on are not sampled; None for no limit.
+        limit: Only token ids below this number are sampled; None for no limit.
     """
 
     tokens: int
@@ -68,7 +68,7 @@ class Sampling:
 def is_generated(share: float, *, seed: int, epoch: int, position: int) -> bool:
     """Return whether the answers of a batch are generated: with probability `share`, from 0 (never) to 1 (always).
 
-    The result depends only on the arguments. A larger share generates all batches of a smaller one, and more.
+    The result depends only on the arguments. Batches that are generated with one share are with a larger share, too.
     """
     # The first 64 bits of a hash are uniform in [0, 2^64), also for neighbouring positions.
     digest = hashlib.sha256(f"on-policy/{seed}/{epoch}/{position}".encode()).digest()
@@ -76,10 +76,10 @@ def is_generated(share: float, *, seed: int, epoch: int, position: int) -> bool:
 
 
 def prompts_of(batch: Batch) -> list[Tensor]:
-    """Return the prompt of one answer of every document in a batch that has an answer.
+    """Return one prompt for each document of a batch that has an answer.
 
-    An answer is a run of predicted tokens, and its prompt is all tokens of the document before it. Of several answers,
-    one is drawn uniformly, from the default generator of PyTorch.
+    An answer is a run of predicted tokens, and its prompt is all earlier tokens of the document. If a document has
+    several answers, one is drawn uniformly with the default generator of PyTorch.
 
     Returns:
         Tokens, int64 [N] on the CPU, with N of at least 1.
@@ -88,7 +88,7 @@ def prompts_of(batch: Batch) -> list[Tensor]:
     prompts = []
     for row, positions_N in document_positions(batch):
         tokens_N, predicted_N = tokens_BT[row, positions_N].long(), labels_BT[row, positions_N] != IGNORE_INDEX
-        # An answer begins where a predicted token follows one that is not.
+        # An answer begins at a predicted token that is the first token, or follows a token that is not predicted.
         begins_N = predicted_N.clone()
         begins_N[1:] &= ~predicted_N[:-1]
         begins = begins_N.nonzero().flatten().tolist()
@@ -100,11 +100,12 @@ def prompts_of(batch: Batch) -> list[Tensor]:
 
 @torch.no_grad()
 def generate_answers(model: Causal, prompts: Sequence[Tensor], sampling: Sampling) -> list[Tensor]:
-    """Return an answer of the model to each prompt, in eval mode, by `generate` of transformers with a cache.
+    """Sample an answer of the model to each prompt, in eval mode, by `generate` of transformers with a cache.
 
     Tokens are drawn by the default generator of the model's device. Except for end tokens, options in the
-    `generation_config` of the model, such as a repetition penalty, have no effect. An answer has no end token if it was
-    cut: after `sampling.tokens` tokens, or where the longest prompt of the batch leaves no positions of the model.
+    `generation_config` of the model, such as a repetition penalty, have no effect. An answer without an end token was
+    cut at its maximum length: `sampling.tokens`, or fewer if the model has not enough positions after the longest
+    prompt of the batch.
 
     Args:
         model: The student.
@@ -117,7 +118,7 @@ def generate_answers(model: Causal, prompts: Sequence[Tensor], sampling: Samplin
     from transformers import GenerationConfig
 
     inner = model.model
-    inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner  # an adapter's layers are inside
+    inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner  # of PEFT, with the adapter layers
     device = next(model.parameters()).device
     # One batch, padded on the left, so that all answers begin at the same position.
     width = max(len(prompt_N) for prompt_N in prompts)
@@ -127,13 +128,13 @@ def generate_answers(model: Causal, prompts: Sequence[Tensor], sampling: Samplin
         tokens_BT[b, width - len(prompt_N) :] = prompt_N
         mask_BT[b, width - len(prompt_N) :] = 1
     ends = sorted(sampling.ends | _ends_of(inner.generation_config))
-    most = getattr(inner.config.get_text_config(), "max_position_embeddings", None) or width + sampling.tokens
+    max_positions = getattr(inner.config.get_text_config(), "max_position_embeddings", None) or width + sampling.tokens
     config = GenerationConfig(
         do_sample=True,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         top_k=0,  # no limit; the default is the 50 most probable tokens
-        max_new_tokens=max(min(sampling.tokens, most - width), 1),
+        max_new_tokens=max(min(sampling.tokens, max_positions - width), 1),
         suppress_tokens=None if sampling.limit is None else [*range(sampling.limit, model.vocab_size)] or None,
         eos_token_id=ends or None,
         pad_token_id=PADDING,
@@ -165,7 +166,7 @@ def replace_generation_config(inner: PreTrainedModel, config: GenerationConfig) 
 
 
 def end_tokens(tokenizer: PreTrainedTokenizerBase, options: Mapping[str, object]) -> set[int]:
-    """Return the tokens that end an answer: end of sequence, and the first added token after an answer in a chat.
+    """Return the end-of-sequence token, and the first added token that the chat template writes after an answer.
 
     Args:
         tokenizer: A tokenizer of transformers.
@@ -182,18 +183,18 @@ def end_tokens(tokenizer: PreTrainedTokenizerBase, options: Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedBatches:
-    """Batches of the data; in a share of them, the student generates the answers.
+    """Batches of the data; in a share of the batches, the student generates the answers.
 
-    A generated batch has one padded row for each document with an answer: the prompt, then the new answer, whose tokens
-    are predicted. It has no `examples`, because stored teacher outputs do not cover it. A batch without predicted
-    tokens is not changed.
+    A generated batch has one padded row for each document with an answer: the prompt, then the new answer. Only the
+    tokens of the new answer are labels. A generated batch has no `examples`, because stored teacher outputs do not
+    cover it. A batch without predicted tokens is not changed.
 
     Attributes:
         data_batches: The batches of the data.
         student: Returns the model that generates.
-        share: Returns the share for an epoch and a position in it, both from 1.
+        share: Returns the share for an epoch and a position in the epoch, both from 1.
         sampling: Options for sampling tokens.
-        limit: Returns the limit of `Sampling`, which is known once the teacher is loaded.
+        limit: Returns `Sampling.limit`; a function, because the limit is known only after the teacher is loaded.
         seed: The seed of the run.
         bfloat16: Whether the model computes in bfloat16, by autocast.
     """
@@ -222,7 +223,7 @@ class MixedBatches:
         if not is_generated(self.share(epoch, position), seed=self.seed, epoch=epoch, position=position):
             return batch
         model, device = self.student(), batch.tokens.device
-        # Seeds of dropout have steps from 1, so step 0 gives seeds that no forward of the training has.
+        # Dropout seeds are made from steps from 1 on, so seeds of step 0 differ from all dropout seeds.
         seed = micro_batch_seed(self.seed, epoch=epoch, step=0, micro_batch=position, rank=self.data_batches.rank)
         with preserve_generators(device), torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
             seed_generators(seed, device)
@@ -261,7 +262,7 @@ def with_generated(run: HuggingFace, batches: ShuffledBatches) -> Batches:
         return run.student
 
     def limit() -> int | None:
-        # A teacher in this process with a smaller vocabulary cannot read the student's other tokens.
+        # A teacher in this process cannot read token ids beyond its vocabulary, which may be the smaller one.
         return None if settings.teacher.share_vocabulary is None or run.served else run.teacher_vocab_size()
 
     ends = end_tokens(run.tokenizer, json.loads(settings.data.template_options or "{}"))

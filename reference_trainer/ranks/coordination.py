@@ -2,8 +2,8 @@
 
 Ranks find each other by the environment variables of `torchrun`: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and
 MASTER_PORT. Values and errors are exchanged through the key-value store of the launcher and not by collectives, for two
-reasons: no device is needed, and a rank may wait without limit, such as for rank 0 while it trains a teacher. A rank
-that fails writes its message to the store before it exits; the waiting ranks read the message and raise it.
+reasons: no device is needed, and ranks may wait without limit, for example while rank 0 trains a teacher. A rank that
+fails writes its error message to the store before it exits; the waiting ranks raise `RankError` with this message.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ Decision = TypeVar("Decision")
 Module = TypeVar("Module", bound=nn.Module)
 
 PAUSE_S = 0.005
-"""Seconds between two reads of the store. A wait in C++ would neither handle signals nor notice that a rank failed."""
+"""Seconds between two reads of the store. A blocking wait in C++ would ignore signals and failures of other ranks."""
 LEAVE_TIMEOUT = timedelta(seconds=5)
-"""Time that the rank with the store waits for the other ranks at the end."""
+"""How long the rank that serves the store waits for the other ranks to leave."""
 FAILURE = "failure"
 """Key of the first failure in the store: rank, message and kind, as JSON."""
-# Numbers of the runs of this process. They are part of the keys, because a launcher's store keeps earlier keys.
+# Numbers the runs of this process. The number is part of all keys, because a launcher's store keeps earlier keys.
 _RUNS = itertools.count()
 # The stores that this process serves, by host and port. They stay open until the process ends, because ranks may
 # connect for the next run at any time.
 _SERVED: dict[tuple[str, int], TCPStore] = {}
 INTERRUPT, LOST = "interrupt", "lost"
-"""Kinds of failures that several ranks may have at once; see `Ranks._first_failure`."""
+"""Kinds of failures that several ranks may have at once; see `Ranks._report_failure`."""
 
 
 def local_device(name: str, place: Place) -> str:
-    """Return the name of the device of this rank. The ranks of a machine have different GPUs.
+    """Return the device of this rank. With several processes and GPUs, the ranks of a machine have different GPUs.
 
     Args:
         name: The setting `device`: auto, cpu, cuda or cuda:N.
@@ -76,15 +76,15 @@ def local_device(name: str, place: Place) -> str:
 
 @contextmanager
 def connect_ranks(place: Place, environment: Mapping[str, str], *, timeout_s: int) -> Iterator[Ranks]:
-    """Connect to the other ranks for the time of this block; a single process connects to nothing.
+    """Connect to the other ranks while the block runs; a single process connects to nothing.
 
-    An error in the block reaches all ranks: the others raise `RankError` with its message when they next wait for a
-    rank.
+    An error in the block reaches all ranks: the other ranks raise `RankError` with the message of the error when they
+    next wait for a rank.
 
     Args:
         place: This rank, and the number of all ranks.
         environment: The environment variables.
-        timeout_s: Seconds in which all ranks must connect, and for which a collective waits.
+        timeout_s: Time limit in seconds for connecting all ranks, and for every collective.
 
     Raises:
         LostRankError: The store cannot be reached, or a rank did not connect in time.
@@ -103,7 +103,7 @@ def connect_ranks(place: Place, environment: Mapping[str, str], *, timeout_s: in
 
 
 def _store(place: Place, environment: Mapping[str, str], timeout_s: int, serving: bool) -> Store:
-    """Return the store that `env://` uses: the launcher's own, or one that rank 0 serves."""
+    """Return the store that `env://` uses: the store of the launcher, or a store that rank 0 serves."""
     host = environment.get("MASTER_ADDR", "")
     port = integer_variable(environment, "MASTER_PORT", 1, 65535)
     store = _SERVED.get((host, port))
@@ -121,7 +121,7 @@ def _store(place: Place, environment: Mapping[str, str], timeout_s: int, serving
 
 
 class Ranks:
-    """The ranks of a run. All ranks call the same methods in the same order: values are exchanged by number of call.
+    """The ranks of a run. All ranks must call the same methods in the same order: exchanges are matched by call number.
 
     Attributes:
         rank: The number of this process.
@@ -133,20 +133,20 @@ class Ranks:
         self.rank, self.local_rank, self.world_size = place.rank, place.local_rank, place.world_size
         self._store, self._timeout = store, timedelta(seconds=timeout_s)
         self._phases = itertools.count()
-        self._device: torch.device | None = None  # of the process group
+        self._device: torch.device | None = None  # the device of the process group
 
     def meet(self) -> None:
-        """Wait until all ranks have connected. Raise `LostRankError` with the ranks that did not connect in time."""
+        """Wait until all ranks have connected. Raise `LostRankError`, with the missing ranks, after the time limit."""
         keys = [f"connected/{rank}" for rank in range(self.world_size)]
         self._store.set(keys[self.rank], "")
         if not self._wait(keys, self._timeout.total_seconds()):
             missing = [str(rank) for rank, key in enumerate(keys) if not self._store.check([key])]
             error = LostRankError(f"rank {', '.join(missing)} did not connect within {self._timeout.seconds} s")
-            self._first_failure(error)  # for ranks that connect later
+            self._report_failure(error)  # ranks that connect later read this failure
             raise error
 
     def start(self, device: torch.device) -> None:
-        """Create the default process group of several ranks: NCCL for a GPU, gloo for the CPU."""
+        """Create the default process group, with NCCL for a GPU or gloo for the CPU; a single process needs none."""
         if self.world_size == 1:
             return
         if device.type == "cuda":
@@ -156,13 +156,13 @@ class Ranks:
         self._device = device
 
     def leave(self, *, serves_store: bool) -> None:
-        """Destroy the process group, so that no other rank waits for this rank.
+        """Destroy the process group, and report in the store that this rank has left.
 
         Args:
             serves_store: Whether this process serves the store, and therefore waits until all ranks have left, for at
                 most `LEAVE_TIMEOUT`.
         """
-        with suppress(RuntimeError):  # of a group or a store that is broken already
+        with suppress(RuntimeError):  # the group or the store may be broken already
             if self._device is not None:
                 dist.destroy_process_group()
             self._store.set(f"left/{self.rank}", "")
@@ -174,7 +174,7 @@ class Ranks:
 
         Raises:
             Exception: The error of `work` on this rank.
-            RankError: `work` raised on another rank; the message is from the first such rank.
+            RankError: `work` raised on another rank; the message is from the lowest such rank.
         """
         # Every rank takes part in the exchange, also after an error: the other ranks wait for its message.
         results: list[Result] = []
@@ -198,9 +198,9 @@ class Ranks:
         return decision
 
     def on_each_machine(self, work: Callable[[], object]) -> object:
-        """Call `work` on the first rank of every machine; return its result, JSON and not None, on all ranks there."""
+        """Call `work` on the first rank of each machine; return its result (JSON, not null) on all its ranks."""
         results = self.all_gather_json(self.run_on_all(lambda: work() if self.local_rank == 0 else None))
-        # The ranks of a machine are consecutive, so the nearest result at or before this rank is of its machine.
+        # The ranks of a machine are consecutive: the last result at or before this rank comes from the same machine.
         return next(result for result in results[self.rank :: -1] if result is not None)
 
     def broadcast_module(self, make: Callable[[], Module], like: Callable[[], Module]) -> Module:
@@ -210,7 +210,7 @@ class Ranks:
 
         Args:
             make: Creates the module, on the device of the rank; called on rank 0.
-            like: Creates a module of the same shapes, on the device of the rank; called on all others.
+            like: Creates a module of the same shapes, on the device of the rank; called on all other ranks.
         """
         module = self.run_on_all(make if self.rank == 0 else like)
         if self._device is not None:
@@ -219,24 +219,24 @@ class Ranks:
         return module
 
     def check_equal(self, values: Mapping[str, object]) -> None:
-        """Raise `RankError` on all ranks if a rank has other values than rank 0; the message has both."""
+        """Raise `RankError` on all ranks, with both values, if a value of a rank differs from the value of rank 0."""
         first, *rest = self.all_gather_json(dict(values))
         for rank, rank_values in enumerate(rest, 1):
             if changed := differences(first, rank_values):
                 raise RankError(f"rank {rank} differs from rank 0: {'; '.join(changed)}")
 
     def all_gather_json(self, value: object) -> list[Any]:
-        """Return the values of all ranks, in order; a value is JSON. Wait without limit for living ranks."""
+        """Return the JSON values of all ranks, in order. Wait without a time limit, until a rank fails."""
         phase = next(self._phases)
         keys = [f"{phase}/{rank}" for rank in range(self.world_size)]
         self._store.set(keys[self.rank], json.dumps(value))
         self._wait(keys)
-        # Every rank has written its value of this phase, so it has read the values of the phase before.
+        # Every rank has written its value of this phase, so all ranks have read the values of the previous phase.
         self._store.delete_key(f"{phase - 1}/{self.rank}")
         return [json.loads(self._store.get(key)) for key in keys]
 
     def _wait(self, keys: list[str], limit_s: float = math.inf) -> bool:
-        """Wait for keys in the store; return whether they came in time. Raise `RankError` if another rank fails."""
+        """Wait until the store has all keys; return False after `limit_s`. Raise `RankError` if another rank fails."""
         since = time.monotonic()
         while not self._store.check(keys):
             if time.monotonic() - since > limit_s:
@@ -249,32 +249,32 @@ class Ranks:
 
     @contextmanager
     def failing_together(self) -> Iterator[None]:
-        """Report an error in this block to the other ranks; if another rank failed before, raise its error instead."""
+        """Report an error in this block to the other ranks; if another rank failed earlier, raise its error instead."""
         try:
             yield
-        except (RankError, StopRequestedError):  # all ranks raise it, so it needs no report
+        except (RankError, StopRequestedError):  # all ranks raise these errors, so no report is needed
             raise
         except BaseException as error:
-            first = self._first_failure(error)
+            first = self._report_failure(error)
             if first is not None:
                 raise RankError(first) from error
             if _from_collective(error):
                 raise LostRankError(f"lost another rank: {_message(error)}") from error
             raise
 
-    def _first_failure(self, error: BaseException) -> str | None:
-        """Store this error as the first failure of the run.
+    def _report_failure(self, error: BaseException) -> str | None:
+        """Store this error as the first failure of the run, unless a failure is stored already.
 
-        If there is one already, return its message, unless this rank has to raise its own error; else return None.
+        Return the message of the stored failure if this rank must raise it; None if this rank must raise its own error.
         """
-        with suppress(RuntimeError):  # the store is gone with its process
+        with suppress(RuntimeError):  # the process that serves the store may have ended
             kind = _kind(error)
             failure = json.dumps([self.rank, _message(error), kind])
-            # compare_set returns the first failure that was stored. A rank whose failure ended the connections of the
-            # others stored its message before it left, unless it was killed.
+            # compare_set returns the first failure that was stored. A failing rank stores its message before it closes
+            # its connections, unless it was killed, so the message comes before the errors of lost connections.
             rank, message, first_kind = json.loads(self._store.compare_set(FAILURE, "", failure))
             # This rank raises its own error in three cases: it failed first; both ranks were interrupted; or the first
-            # failure is a lost connection, which says less than the error of this rank, unless that is an interrupt.
+            # failure is only a lost connection, and the error of this rank is not an interrupt.
             raises_own = kind == first_kind == INTERRUPT or (first_kind == LOST and kind != INTERRUPT)
             return None if rank == self.rank or raises_own else f"rank {rank}: {message}"
         return None
@@ -288,7 +288,7 @@ def _kind(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    """Return the message of an error as one line; only its first line if a C++ stack follows, as from a collective."""
+    """Return an error message as one line. For an error of a collective, omit the C++ stack after its first line."""
     return first_line(error) if _from_collective(error) else " ".join(f"{str(error) or type(error).__name__}".split())
 
 

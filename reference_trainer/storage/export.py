@@ -1,6 +1,6 @@
 """Export and load a model: model.safetensors, config.json and manifest.json.
 
-The manifest is written last and has the digests of the other two, so an incomplete or mixed directory is detected.
+The manifest is written last, with the digests of the other two files: an incomplete or mixed directory is detected.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HINT = "expected the directory of a model written by reference-trainer"
 
 
 def exported_bytes(decoder: nn.Module) -> int:
-    """Return an upper estimate of the bytes that `save_decoder` writes, at most 64 KiB too large."""
+    """Return an upper bound of the bytes that `save_decoder` writes, at most 64 KiB above the actual number."""
     weights: dict[str, Tensor] = decoder.state_dict()
     return sum(value.numel() * value.element_size() for value in weights.values()) + 2**16
 
@@ -46,16 +46,16 @@ def save_decoder(
     *,
     write_file: Callable[[Path, Callable[[Path], object]], None] = atomic_write,
 ) -> None:
-    """Write weights, configuration, then `manifest` with the digests of both.
+    """Write the weights, the configuration, then `manifest` with the digests of both files.
 
-    Every file is written by `write_file`, atomically. Raise `OutputError` with the file and the cause; new files are
-    then removed, and no manifest is left.
+    `write_file` writes every file atomically. If a file cannot be written, remove the new files and the manifest, and
+    raise `OutputError` with the file and the cause.
     """
     # The old manifest is removed first and the new one is written last: a directory with a manifest is complete.
     weights = _contiguous(decoder)
     config = {"model_type": MODEL_TYPE, **asdict(decoder.config)}
     old_inodes = _inodes(directory)
-    name = MANIFEST  # the present file, for the error
+    name = MANIFEST  # the file that is being written, for the error
     try:
         (directory / MANIFEST).unlink(missing_ok=True)
         name = WEIGHTS
@@ -86,7 +86,7 @@ def note_interrupts(directory: Path) -> Iterator[None]:
 
 
 def _file_identity(path: Path) -> tuple[int, int] | None:
-    """Return inode and modification time (a new file may get the inode of a removed one); None if there is no file."""
+    """Return inode and modification time (a new file may reuse an old inode); None if the file does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -95,14 +95,14 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def weights_digest(decoder: nn.Module) -> str:
-    """Return the SHA-256, in hexadecimal digits, of the file that `save_decoder` writes for these weights."""
+    """Return the SHA-256, in hexadecimal digits, of the weights file that `save_decoder` writes for a model."""
     return hashlib.sha256(save(_contiguous(decoder))).hexdigest()
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """Return the files of the weights in `directory`: one, or the shards that its index names, in order.
+    """Return the files of the weights in `directory`: one file, or the shards that the index names, sorted by name.
 
-    Raise `ModelFileError` for a directory without weights in this format, or with an index that cannot be read.
+    Raise `ModelFileError` if the directory has neither a weights file nor a readable index.
     """
     if (directory / WEIGHTS).is_file():
         return [directory / WEIGHTS]
@@ -114,14 +114,14 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def has_weights(directory: Path) -> bool:
-    """Return whether a directory has weights of a model."""
+    """Return whether a directory has a `.safetensors` or `.bin` file."""
     return any(entry.suffix in (".safetensors", ".bin") for entry in directory.iterdir())
 
 
 def files_digest(paths: Sequence[Path]) -> str:
-    """Return the SHA-256 of one file or, for several files, of the output of `sha256sum FILE...` in their directory.
+    """Return the SHA-256 of one file; for several files, of the output of `sha256sum FILE...` in their directory.
 
-    Files are read in pieces, so that they need not fit into memory. Raise `ModelFileError` if a file cannot be read.
+    Files are read in pieces, so a file need not fit into memory. Raise `ModelFileError` if a file cannot be read.
     """
     try:
         digests = [file_digest(file) for file in paths]
@@ -134,7 +134,7 @@ def files_digest(paths: Sequence[Path]) -> str:
 
 
 def _contiguous(decoder: nn.Module) -> dict[str, Tensor]:
-    """Return the weights as `safetensors.torch.save` takes them: contiguous, and copied if they share memory."""
+    """Return the weights as `safetensors.torch.save` requires: contiguous, with a copy of each that shares memory."""
     weights: dict[str, Tensor] = {}
     addresses: set[int] = set()
     for name, value in decoder.state_dict().items():
@@ -153,17 +153,17 @@ def _inodes(directory: Path) -> dict[Path, int | None]:
 
 
 def _remove_new_files(directory: Path, old_inodes: dict[Path, int | None]) -> None:
-    """Remove weights and configuration whose inodes have changed: without a manifest they may be of two models."""
+    """Remove the new files of weights and configuration, since the directory may have files of two models."""
     for path, inode in _inodes(directory).items():
         if inode != old_inodes[path]:
             path.unlink(missing_ok=True)
 
 
 def load_decoder(directory: Path) -> Decoder:
-    """Return the model in `directory`, on the CPU, in the saved dtype. Raise `ModelFileError`."""
+    """Return the model in `directory`, on the CPU, in the saved dtype. Raise `ModelFileError` if that fails."""
     config, path = _config(directory / CONFIG), directory / WEIGHTS
     try:
-        with torch.device("meta"):  # without memory and random numbers, because the weights are replaced
+        with torch.device("meta"):  # allocates and draws nothing, because the weights are replaced
             decoder = Decoder(config)
         weights = load_file(path)
         decoder.load_state_dict(weights, assign=True)
@@ -195,7 +195,7 @@ def verify_manifest(directory: Path) -> None:
 
 
 def _config(path: Path) -> DecoderConfig:
-    """Return the configuration of a decoder. Raise `ModelFileError` for a file of another model."""
+    """Return the configuration of a decoder. Raise `ModelFileError` if the file is of another model."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Store outputs of a teacher: shards of consecutive rows, mapped into memory, and a manifest with their digests.
+"""Store outputs of a teacher in memory-mapped shards of consecutive rows, with a manifest of the digests of all shards.
 
 A shard is a safetensors file with values of the scored positions of its rows:
 
@@ -33,7 +33,7 @@ HINT = "expected a directory that `reference-trainer precompute` has written"
 
 
 class Shard(BaseModel):
-    """A file of outputs, as it was written."""
+    """The size in bytes and the digest of a shard when it was written."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -46,14 +46,14 @@ class Manifest(BaseModel):
 
     Attributes:
         format: The name of this format.
-        identity: The values of the run that must be equal in a run that reads the outputs; the key in the file is `of`.
+        identity: Values of the writing run that a reading run must have too; the key in the file is `of`.
         teacher_sha256: The result of `Run.teacher_digest`.
         vocab_size: The number of tokens that have a logit.
         top_k: The number of tokens kept per position; None for all.
-        temperature: The temperature of `rest`; None with all tokens.
+        temperature: The temperature of `rest`; None if all tokens are kept.
         rows: The number of examples of the data.
-        rows_per_shard: The number of rows of a shard; the last may have fewer.
-        made_with: Other values that the bits of the outputs depend on.
+        rows_per_shard: The number of rows of a shard; the last shard may have fewer.
+        made_with: Other values that the exact bits of the outputs depend on.
         shards: The files in order; set by `publish`.
     """
 
@@ -86,7 +86,7 @@ def shard_name(index: int) -> str:
 
 
 def write_shard(path: Path, rows: Sequence[Mapping[str, Tensor]]) -> None:
-    """Write a shard atomically. rows: the tensors of consecutive rows by name, without `ends`."""
+    """Write a shard atomically; each row has its tensors by name, without `ends`."""
     counts_R = torch.tensor([len(row["labels"]) for row in rows], dtype=torch.int64, device="cpu")
     tensors = {name: torch.cat([row[name].cpu() for row in rows]) for name in rows[0]}
     content = save({**tensors, "ends": counts_R.cumsum(0)})
@@ -96,7 +96,7 @@ def write_shard(path: Path, rows: Sequence[Mapping[str, Tensor]]) -> None:
 def publish(staging: Path, directory: Path, manifest: Manifest) -> None:
     """Write the manifest beside the shards in `staging`, then rename `staging` to `directory`.
 
-    Raise `OSError`, also if a shard is missing or `directory` is not empty.
+    Raise `OSError` if a file cannot be written, a shard is missing, or `directory` is not empty.
     """
     paths = [staging / shard_name(index) for index in range(manifest.shard_count)]
     shards = tuple(Shard(size=file.stat().st_size, sha256=file_digest(file)) for file in paths)
@@ -109,8 +109,8 @@ def publish(staging: Path, directory: Path, manifest: Manifest) -> None:
 class SavedOutputs:
     """Stored outputs in a directory.
 
-    The content of a shard is compared with its digest when the first of its rows is read. Raise `ModelFileError` if the
-    manifest is invalid, or a file is missing or has another size.
+    The constructor raises `ModelFileError` if the manifest is invalid, or a file is missing or has another size. The
+    digest of a shard is checked when one of its rows is read for the first time.
 
     Attributes:
         path: The directory.
@@ -133,15 +133,15 @@ class SavedOutputs:
         if self.manifest.format != FORMAT:
             raise ModelFileError(f"{path / MANIFEST} has format {self.manifest.format!r}; expected {FORMAT!r}")
         if sizes != [shard.size for shard in self.manifest.shards]:
-            raise ModelFileError(f"{path}: the sizes of the files are not those in {MANIFEST}; compute them again")
+            raise ModelFileError(f"{path}: the sizes of the files differ from {MANIFEST}; compute the outputs again")
         self.sha256 = hashlib.sha256(content).hexdigest()
         self._shards: dict[int, _MappedShard] = {}
 
     def row(self, number: int) -> dict[str, Tensor]:
         """Return the tensors of the scored positions of a row by name, without `ends`, on the CPU.
 
-        The caller must not change the tensors. Raise `ModelFileError` if the row does not exist or its shard was
-        changed.
+        The caller must not change the tensors. Raise `ModelFileError` if the row does not exist, or its shard was
+        changed or cannot be read.
         """
         if not 0 <= number < self.manifest.rows:
             raise ModelFileError(f"{self.path} has no row {number}: {self.manifest.rows} rows were written")
@@ -163,7 +163,7 @@ class _MappedShard:
         try:
             digest = file_digest(path)
             if digest != sha256:
-                raise ModelFileError(f"{path} has the SHA-256 {digest}; {sha256} was written")
+                raise ModelFileError(f"{path} has the SHA-256 {digest}; expected {sha256}")
             file: Any = safe_open(path, framework="pt")
         except (OSError, SafetensorError) as error:
             raise ModelFileError(f"cannot read {path}: {error}") from error

@@ -1,7 +1,7 @@
 """Compare the code under contract with its equation on one example.
 
-`Observer` calls the code and yields the values that must equal the equation: its results and derivatives. `compare`
-raises `Refuted` if they differ by more than rounding. Further checks detect arguments that the code changes, results
+`Observer` calls the code and yields the values that must equal the equation: results and derivatives. `compare` raises
+`Refuted` if a value differs by more than rounding. Further checks detect arguments that the code changes, results
 that depend on the memory layout of an array, and tolerances too wide to refute any code.
 """
 
@@ -30,14 +30,14 @@ class ArgumentCopies:
         self._copies.append((text, value, _copy(value)))
 
     def changed(self) -> Iterator[str]:
-        """Yield the texts of the arguments that differ from their copies."""
+        """Yield the expressions of the arguments that differ from their copies."""
         return (text for text, value, before in self._copies if not same(value, before))
 
 
 def same(one: Any, other: Any) -> bool:
     """Return whether arrays have the same dtype and numbers, and containers the same items; NaN is equal to NaN."""
     if isinstance(one, Tensor) and isinstance(other, Tensor):
-        # NaN != NaN, so two NaN at the same position are compared separately.
+        # NaN != NaN, so positions at which both arrays have NaN need a comparison of their own.
         alike = one.shape == other.shape and one.dtype == other.dtype
         return alike and bool(((one == other) | (one.isnan() & other.isnan())).all())
     if one is other or type(one) is not type(other):
@@ -50,7 +50,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _copy(value: object) -> object:
-    """Return a copy of a tensor, or of a container with copies of its tensors; other values as they are."""
+    """Copy a tensor, or a dict, list or tuple with the tensors inside; return other values unchanged."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
@@ -85,8 +85,8 @@ class Comparison:
     """A value that must equal a result of an equation.
 
     Attributes:
-        template: A sentence with two `{}`: for this value, and for the value of the equation.
-        result: The value.
+        template: A sentence with two `{}`: the first for `result`, the second for the value of the equation.
+        result: The value that is compared.
         is_from_code: Whether the code computed the value; False if it was computed in float64 from another equation.
         index: The index of the result of the equation.
         count: The number of results of the equation.
@@ -99,10 +99,10 @@ class Comparison:
     count: int = 1
 
     def difference(self, value: Tensor) -> Tensor:
-        """Return the absolute difference of the result from `value`, which has the same shape; inf for NaN."""
+        """Return the absolute difference of the result from `value`, which has the same shape; inf instead of NaN."""
         result = self.result.detach().cpu().double()
         largest = torch.finfo(self.result.dtype).max if self.result.is_floating_point() else torch.inf
-        # A float64 value beyond the range of the result's dtype rounds to infinity, which is then correct.
+        # A float64 value beyond the range of the result's dtype rounds to infinity: then infinity is correct.
         same = (result == value) | (result.isinf() & (result.sign() * value > largest))
         return torch.where(same, 0.0, (result - value).abs()).nan_to_num(nan=torch.inf)
 
@@ -113,7 +113,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Calls the code under contract, and evaluates related equations. Only the code runs on `device`.
+    """Calls the code under contract, which alone runs on `device`, and evaluates related equations.
 
     Attributes:
         equations: The equations of the contract, by name.
@@ -153,7 +153,7 @@ class Observer:
         yield from (Comparison(template, tensor, True, index, count) for index, tensor in enumerate(results))
 
     def _derivatives(self, example: Example) -> Iterator[Comparison]:
-        """Yield the derivative of the differentiated equation, and the derivative of its code."""
+        """Yield the derivative of the equation that the claim differentiates, and of the code of that equation."""
         derivative = self.claim.derivative
         assert derivative is not None
         equation, by = self.equations[derivative.equation], derivative.variable
@@ -181,7 +181,7 @@ class Observer:
         values = {name: self.layout(value) if isinstance(value, Tensor) else value for name, value in values.items()}
         leaf = None
         if differentiable:
-            # The code must get the leaf tensor itself, on its device: the result is differentiated by it.
+            # The code must get the leaf tensor itself, because the result is differentiated with respect to the leaf.
             leaf = values[differentiable] = torch.as_tensor(values[differentiable], device=self.device).requires_grad_()
         copies = ArgumentCopies()
         copy = copies.add if Check.INPUTS_UNCHANGED in claim.checks.names else None
@@ -193,7 +193,7 @@ class Observer:
 
 
 def _value(claim: Definition, function: str, result: object, arrays: Mapping[str, Tensor]) -> object:
-    """Return the value of a call: its result, or the value of `returns`, which may select an array that it changed."""
+    """Return the value of a call: its result, or the value of `returns`, which may select an array the call changed."""
     if claim.returns is not None:
         return evaluate_returns(claim.returns, result, arrays)
     if result is None and arrays:
@@ -228,7 +228,7 @@ def as_argument(array: Tensor, kind: str, dtype: str, device: str) -> object:
 
 
 def _gradient(result: Tensor, leaf: Tensor, function: str, by: str) -> Tensor:
-    """Return the derivative of the code's result, 0 where it does not depend on `leaf`."""
+    """Return the derivative of the code's result by `leaf`; 0 if the result does not depend on `leaf`."""
     if not result.requires_grad:
         raise Refuted(
             f"the result of the code of {function} carries no gradient, so it cannot be differentiated by {by}"
@@ -239,7 +239,7 @@ def _gradient(result: Tensor, leaf: Tensor, function: str, by: str) -> Tensor:
 
 
 def _result_tensors(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
-    """Return the `count` values of a result as tensors. Raise `Refuted` or `NotComparable` if it has others."""
+    """Return the `count` values of a result as tensors. Raise `Refuted` or `NotComparable` for any other result."""
     if count > 1 and (isinstance(result, str | Mapping) or not isinstance(result, Iterable)):
         _check_ran(result, function)
         raise NotComparable(f"{function} returned {_kind(result)}: select the {count} values with `returns`")
@@ -271,7 +271,7 @@ def _tensor(value: object, function: str) -> Tensor:
 
 
 def _check_ran(value: object, function: str) -> None:
-    """Raise `NotComparable` for a generator or coroutine: the body of the function has not run yet."""
+    """Raise `NotComparable` if `value` is a generator or coroutine: then the body of the function has not run."""
     if isinstance(value, Generator | Coroutine | AsyncGenerator):
         kind = "coroutine" if isinstance(value, Coroutine) else "generator"
         raise NotComparable(
@@ -291,7 +291,7 @@ def _kind(value: object) -> str:
 
 
 def _check_dtype(result: Any, expected: str, count: int, function: str) -> None:
-    """Raise `Refuted` if a value has another dtype than `result_dtype` requires."""
+    """Raise `Refuted` if the dtype of a result is not `expected`, the dtype that `result_dtype` requires."""
     for item in (result,) if count == 1 else tuple(result):
         dtype = str(item.dtype).removeprefix("torch.") if isinstance(item, Tensor) else type(item).__name__
         if dtype != expected:
@@ -306,7 +306,7 @@ def _check_same(first: tuple[Tensor, ...], second: tuple[Tensor, ...], function:
 
 
 def compare(seen: Comparison, limits: Limits) -> None:
-    """Raise `Refuted`, with the worst element, if `seen` differs from its equation by more than allowed."""
+    """Raise `Refuted` if `seen` differs from its equation by more than allowed; the message has the worst element."""
     value = limits.values[seen.index]
     which = f" ({seen.index + 1} of several)" if seen.count > 1 else ""
     if seen.result.shape != value.shape:
@@ -314,7 +314,7 @@ def compare(seen: Comparison, limits: Limits) -> None:
     difference, allowed = seen.difference(value), seen.limit(limits)
     if not (difference > allowed).any():
         return
-    # Where no difference is allowed, divide by the smallest number, so that a difference has a huge ratio.
+    # Where no difference is allowed, divide by the smallest positive number instead of 0.
     ratio = difference / allowed.clamp_min(torch.finfo(torch.float64).tiny)
     worst = int(ratio.nan_to_num(nan=0.0).argmax())
     at = f" at [{','.join(map(str, _unravel(worst, list(value.shape))))}]" if value.dim() else ""
@@ -334,7 +334,7 @@ def _cause(seen: Comparison, value: Tensor, allowed: Tensor, axes: Sequence[str]
 
 
 def _unravel(index: int, shape: list[int]) -> list[int]:
-    """Return the index on every axis of an element, from its index in the flattened array."""
+    """Convert the index of an element in the flattened array to one index per axis."""
     indices: list[int] = []
     for size in reversed(shape):
         indices.insert(0, index % size)
@@ -343,7 +343,7 @@ def _unravel(index: int, shape: list[int]) -> list[int]:
 
 
 def layouts(claim: Definition, example: Example) -> Iterator[tuple[str, Layout, Example]]:
-    """Yield the memory layouts that a claim checks: the name, the function that makes it, and an example for it."""
+    """Yield the memory layouts that a claim checks: name, function that applies the layout, and example to use."""
     expected = claim.checks.names if claim.call is not None else frozenset()
     if Check.NONCONTIGUOUS_INPUTS in expected:
         yield "non-contiguous inputs", _noncontiguous, example
@@ -354,7 +354,7 @@ def layouts(claim: Definition, example: Example) -> Iterator[tuple[str, Layout, 
 
 
 def _noncontiguous(array: Tensor) -> Tensor:
-    """Return an equal array with a transposed memory layout in which only every second element is used."""
+    """Return an equal array with other strides: its axes are transposed in memory, with gaps between elements."""
     if array.dim() == 0:
         return array
     # Interleave the elements with copies of them: strides of 2 and a transposed order in memory.
@@ -369,7 +369,7 @@ def _expanded_view(array: Tensor) -> Tensor:
 
 
 def _repeat_first_slices(claim: Definition, example: Example) -> Example:
-    """Return the example with all slices of each array equal to its first one.
+    """Return the example with all slices of each array (along the first axis) equal to the first slice.
 
     A one-dimensional distribution keeps its values, since equal probabilities would not sum to 1.
     """
@@ -387,12 +387,12 @@ MAX_LOOSE = 0.9
 
 @dataclass
 class _Count:
-    """The number of examples of one comparison, and the number of loose examples, on which zeros would be accepted."""
+    """Counts the examples of one comparison; an example is loose if zeros would be accepted as results."""
 
     examples: int = 0
     loose: int = 0
     largest: tuple[float, float] = (0.0, 0.0)
-    """The largest value of a loose example, and its tolerance."""
+    """The largest value in the loose examples, and the tolerance of this value."""
 
 
 @dataclass
@@ -402,7 +402,7 @@ class ToleranceCheck:
     _counts: dict[tuple[str, int], _Count] = field(default_factory=dict)
 
     def add(self, seen: Comparison, limits: Limits) -> None:
-        """Count a value of the code. A tolerance that the contract gives has a reason, and is not judged."""
+        """Count a result of the code, unless the contract sets its tolerance, which is then not judged."""
         sizes = limits.values[seen.index].abs()
         if not seen.is_from_code or limits.equation.accuracy.tolerance is not None or not sizes.any():
             return
@@ -416,12 +416,12 @@ class ToleranceCheck:
 
     @property
     def reason(self) -> str:
-        """Return the reason why the comparison can hardly refute any code; "" if it can."""
+        """Return the reason why a tolerance is too wide to refute incorrect code; "" if no tolerance is."""
         for count in self._counts.values():
             if count.loose >= MAX_LOOSE * count.examples:
                 value, tolerance = count.largest
                 return (
-                    f"the tolerance ±{tolerance:.2g} is no smaller than the values, up to {value:.2g}, in "
-                    f"{count.loose} of {count.examples} examples: write it without cancellation, or give a `tolerance`"
+                    f"the tolerance ±{tolerance:.2g} is no smaller than the values, up to {value:.2g}, in {count.loose}"
+                    f" of {count.examples} examples: avoid cancellation in the equation, or give a `tolerance`"
                 )
         return ""

@@ -1,4 +1,4 @@
-"""The engine of claims of conformance suites: their tests take a bench, which runs the subject and shares its runs."""
+"""The engine for claims of conformance suites. A test takes a bench, which runs the subject; claims share the runs."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ class SuitePayload:
 
 
 class SuiteEngine(Engine[SuitePayload]):
-    """Tries a claim of a suite. A claim whose feature is missing is not claimed; one whose premise fails is vacuous."""
+    """Tries a claim of a suite; not if the subject lacks a feature that the claim needs, or if a premise fails."""
 
     name = "suite"
     depends_on = Depends.SHARED
@@ -93,9 +93,9 @@ class SuiteEngine(Engine[SuitePayload]):
             if reason := bench.missing(payload.claim, payload.main.needs):
                 return {"status": TrialStatus.NOT_CLAIMED.value, "detail": reason}
             _warm_up(bench, payload.main.needs, worker)
-        except PvError as error:  # the subject cannot be tried; the text says why, or how to correct the adapter
+        except PvError as error:  # the subject cannot be tried; the message has the reason or a correction
             record: Record = {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
-            # With `independent_features`, other claims that need none of them get this status without being tried.
+            # With `independent_features`, other claims that need none of these get this status without being tried.
             independent = sorted(getattr(bench, "independent_features", ()))
             if not {*independent}.intersection(payload.main.needs):
                 record["independent_features"] = independent
@@ -108,8 +108,8 @@ class SuiteEngine(Engine[SuitePayload]):
             )
             return attack(functions[id_], {"bench": bench}, options, worker.failures, stream)
 
-        # If a premise fails, the claim is likely to fail too: report the fault once, under the premise. Not on a
-        # mutant, whose fault may break a premise as well.
+        # If a premise fails, the claim is likely to fail too: report the fault once, under the premise. On a mutant,
+        # try no premises: the fault of the mutant may break a premise too, and would then not count as killed.
         for id_, premise in () if worker.mutated else payload.premises.items():
             reason = bench.missing(_id_in_suite(id_), premise.needs)
             if reason and _id_in_suite(id_) not in bench.not_claimed:
@@ -117,7 +117,7 @@ class SuiteEngine(Engine[SuitePayload]):
             result = try_claim(id_, Silent())
             status = TrialStatus(result["status"])
             if status is TrialStatus.SKIPPED and not reason:
-                return {"status": status.value, "detail": result["detail"]}  # a report shows equal details once
+                return {"status": status.value, "detail": result["detail"]}  # a report groups equal details
             if status in FAILED and reason:
                 detail = f"its premise {id_} is not claimed: {reason}"
                 return {"status": TrialStatus.NOT_CLAIMED.value, "detail": detail}
@@ -143,11 +143,11 @@ class SuiteEngine(Engine[SuitePayload]):
 
 
 class UnknownClaim(PvError):
-    """A subject declares in `not_claimed` the id of a claim that the suite does not have."""
+    """`not_claimed` of a subject has an id that no claim of the suite has."""
 
 
 class CannotRun(PvError):
-    """A subject that raises before any claim is tried: every claim is undecided."""
+    """The subject raised an exception before a claim was tried, so the claims are undecided."""
 
 
 def _bench(payload: SuitePayload, worker: Worker) -> "SuiteBench":
@@ -159,7 +159,7 @@ def _bench(payload: SuitePayload, worker: Worker) -> "SuiteBench":
 
 
 def refuse_unknown(not_claimed: Iterable[str], ids: Sequence[str]) -> None:
-    """Raise `UnknownClaim` for an id that no claim of the suite has, which would be ignored silently otherwise."""
+    """Raise `UnknownClaim` for an id that no claim of the suite has, since such an id would have no effect."""
     for id_ in not_claimed:
         if id_ not in ids:
             near = did_you_mean(id_, ids)
@@ -167,9 +167,10 @@ def refuse_unknown(not_claimed: Iterable[str], ids: Sequence[str]) -> None:
 
 
 def _warm_up(bench: "SuiteBench", needs: Sequence[str], worker: Worker) -> None:
-    """Run the simplest job of a bench that has one, but not on a mutant, which an exception must kill.
+    """Run the simplest job, if the bench has `warm_up`; not on a mutant, since an exception must kill the mutant.
 
-    A failure is stored in the shared folder, so that the workers of other claims do not run the job again.
+    A failure is stored in the shared folder, so that the workers of other claims do not run the job again. It is not
+    stored if the claim needs an independent feature, since only the claims with this feature may be affected.
     """
     if not hasattr(bench, "warm_up") or worker.mutated:
         return
@@ -198,10 +199,11 @@ def _publish(path: Path, text: str) -> None:
 def _cannot_run_on_error(action: str, worker: Worker) -> Iterator[None]:
     """Turn an exception inside the context into `CannotRun` with the innermost line of the user's code.
 
-    Errors of `pv` itself and exceptions on a mutant propagate, as does an error while loading without user code.
+    Errors of `pv` itself and exceptions on a mutant propagate unchanged. So does an error while the subject is loaded,
+    if it was not raised in the user's code.
 
     Args:
-        action: The start of the message: what could not be done.
+        action: The start of the message, such as `CANNOT_LOAD`.
         worker: The worker.
     """
     try:
@@ -232,8 +234,8 @@ def _id_in_suite(claim: str) -> str:
 def bench_of(claim: Falsifier) -> Binding:
     """Return the function of the claim's suite that creates the bench of a subject.
 
-    A suite has its tests in `claims.py` or in a folder `claims`, and its bench beside them in `bench.py`. A small suite
-    has its bench in the module of its tests, whose name is then another one.
+    A suite has its tests in `claims.py` or in a folder `claims`, and its bench in `bench.py` next to it. A small suite
+    has tests and bench in one module, whose name does not begin with `claims`.
     """
     assert claim.test is not None
     folder, has_claims, _ = claim.test.file.rpartition("/claims")

@@ -1,7 +1,7 @@
-"""The suite `sampler`: how a sampler is called, and the claims about it.
+"""The suite `sampler`: how samplers are called, and the claims about samplers.
 
-Every example comes once, ranks divide the examples, seed and epoch determine the order, and a restored sampler
-continues at its position.
+The main claims: an epoch has every example once, ranks divide the examples, seed and epoch determine the order, and a
+restored sampler continues at its position.
 """
 
 import copy
@@ -37,7 +37,7 @@ NAMES = {
 WRITE = """cannot call {name}: {why}. Write a function or class with some of these parameters, and pass it:
 
     def make(size, batch_size, seed, world_size, rank, drop_last, shuffle):
-        return {name}(...)  # its iteration is an epoch of indices or of lists of indices
+        return {name}(...)  # iterating over it gives the indices, or lists of indices, of an epoch
 
 Parameters may have other usual names:
 {names}"""
@@ -94,12 +94,12 @@ class Run:
         return iter(self.sampler)
 
     def epoch(self, epoch: int) -> list[Item]:
-        """Return the items of an epoch. If the sampler yields too many, the list is cut."""
-        # A sampler may be endless, so read a few more items than any correct epoch has.
+        """Return the items of an epoch, at most 50 items more than four per example."""
+        # A sampler may be endless, so read only some more items than any correct epoch has.
         return self.take(self.begin(epoch), 4 * self.case.size + 50)
 
     def take(self, items: Iterator[object], count: int) -> list[Item]:
-        """Return the next `count` items of an iterator; fewer at its end."""
+        """Return the next `count` items of an iterator, or fewer if the iterator ends."""
         return [as_integers(item) for item in islice(items, count)]
 
     def state_after(self, epoch: int, count: int) -> dict[str, object]:
@@ -114,7 +114,7 @@ class Run:
         Args:
             epoch: The epoch of the state.
             state: The state.
-            late: Whether the state is loaded after the epoch is set, or before.
+            late: Whether to set the epoch before the state is loaded; otherwise, the state is loaded first.
         """
         # The state of an iterator can only be loaded after the epoch has begun.
         iterator = self.begin(epoch) if late or not has_state(self.sampler) else iter(())
@@ -127,7 +127,7 @@ class Run:
 class Bench(CallableBench):
     """A class or function that creates a sampler.
 
-    Arguments that a `functools.partial` binds are left as they are.
+    Arguments that a `functools.partial` binds are not changed.
     """
 
     write, names = WRITE, NAMES
@@ -140,8 +140,8 @@ class Bench(CallableBench):
         free = {name: parameter for name, parameter in parameters.items() if name not in bound}
         self.arguments = self.roles_of(free)
         of_examples = [role for role in ("lengths", "data", "size") if self.arguments[role]]
-        # Of several parameters for the examples, such as lengths and dataset, pass the first one, and the others only
-        # if they are required.
+        # If several parameters describe the examples, such as lengths and dataset, pass only the first one and those
+        # that are required.
         for role in of_examples[1:]:
             if free[self.arguments[role]].default is not inspect.Parameter.empty:
                 self.arguments[role] = ""
@@ -185,8 +185,8 @@ class Bench(CallableBench):
         Args:
             defaults: The default, or the bound value, of each parameter.
             sampler: A sampler.
-            iterator: Its iterator.
-            first: The first item.
+            iterator: The iterator of the sampler over an epoch.
+            first: The first item of the epoch.
         """
         names = self.arguments
         repeats = defaults.get("replacement", False) is True or getattr(sampler, "replacement", False) is True
@@ -219,7 +219,7 @@ def as_integers(item: Any) -> Item:
 
 
 def stateful_part(sampler: object, iterator: object) -> Any:
-    """Return the object that saves the position: the sampler, or the iterator of an epoch."""
+    """Return the object that saves the position: the sampler if it has a state, else the iterator of an epoch."""
     return sampler if has_state(sampler) else iterator
 
 
@@ -230,7 +230,7 @@ def has_state(part: object) -> bool:
 
 # Strategies for the fields of `Case`.
 CASES = {"batch": st.integers(2, 5), "seed": st.integers(0, 9)}
-MANY = st.integers(16, 40)  # enough examples that two orders are not equal by chance
+MANY = st.integers(16, 40)  # numbers of examples at which two random orders are hardly ever equal
 RANKS = {"world": st.integers(2, 4), **CASES}
 
 
@@ -240,12 +240,12 @@ def drops(bench: Bench) -> list[bool]:
 
 
 def flat(items: Sequence[Item]) -> list[int]:
-    """Return the indices of items, whether they are indices or batches."""
+    """Return the indices in items; an item is an index or a batch of indices."""
     return [index for item in items for index in (item if isinstance(item, list) else [item])]
 
 
 def excerpt(items: Sequence[object]) -> str:
-    """Format at most six items."""
+    """Format the first six items, and ", ..." if there are more."""
     return f"{[*items[:6]]}" if len(items) <= 6 else f"[{', '.join(map(str, items[:6]))}, ...]"
 
 
@@ -269,9 +269,9 @@ def falsify_every_example_once(bench: Bench, size: int, batch: int, seed: int) -
 
 
 def check_ranks(bench: Bench, case: Case) -> None:
-    """Assert that all ranks have the same number of items, and together every example once.
+    """Assert that all ranks have the same number of items, and that all ranks together have every example once.
 
-    Examples may be repeated to fill up the last items, or be dropped with `drop_last`, up to the number that is needed.
+    To give all ranks the same number, a sampler may repeat as many examples as needed, or drop them with `drop_last`.
     """
     size, parts = case.size, [run.epoch(0) for run in bench.ranks(case)]
     lengths = [len(part) for part in parts]
@@ -280,7 +280,7 @@ def check_ranks(bench: Bench, case: Case) -> None:
     check_bounds(list(actual), size, case)
     missing, repeated = sorted({*range(size)} - {*actual}), actual.total() - len(actual)
     cause = "; every rank has the same" if len({*map(str, parts)}) == 1 and lengths[0] else ""
-    # Samplers fill up or drop either whole batches on every rank, or single indices per rank.
+    # To make the ranks equal, samplers repeat or drop either whole batches or single indices.
     full_batches = all(isinstance(rows, list) and len(rows) == case.batch for part in parts for rows in part)
     limit = case.world * (case.batch if full_batches else 1) - 1
     if case.drop:
@@ -385,25 +385,25 @@ def falsify_resume(bench: Bench, size: int, at: int, epoch: int, batch: int, see
         cut.epoch(k)
     at = min(at, len(orders[epoch]))
     state = cut.state_after(epoch, at)
-    # Loops set the epoch before or after they load the state: one of the two orders must work.
+    # Some loops set the epoch before they load the state, others after: one of the two ways must work.
     fault = resume_fault(late, orders, at, state, late=True)
     assert not fault or not resume_fault(early, orders, at, state, late=False), fault
 
 
 def resume_fault(run: Run, orders: list[list[Item]], at: int, state: dict[str, object], *, late: bool) -> str:
-    """Resume in the last epoch but one, and return the fault; "" if there is none.
+    """Resume a run in the epoch `len(orders) - 2`, and return the fault; "" if there is none.
 
     Args:
         run: The run to resume.
-        orders: The orders of all epochs up to the one after the epoch that is resumed.
-        at: The number of items before the cut.
+        orders: The uninterrupted orders of all epochs, up to the epoch after the resumed epoch.
+        at: The number of items of the resumed epoch before the cut.
         state: The state after these items.
-        late: Whether the state is loaded after the epoch is set.
+        late: Whether to set the epoch before the state is loaded; otherwise, the state is loaded first.
     """
     order, next_order = orders[-2:]
     actual = run.resume(len(orders) - 2, state, late=late)
     place = f"of {run.case}, resumed after {at} of {len(order)} items of epoch {len(orders) - 2}"
-    if at == len(order) and actual == next_order:  # at the end of an epoch, a sampler may resume in the next one
+    if at == len(order) and actual == next_order:  # a sampler may resume in the next epoch
         return ""
     if actual != order[at:]:
         mistakes = {"it starts the epoch again": order, "an item is left out": order[at + 1 :]}

@@ -1,4 +1,4 @@
-"""The examples and jobs of the claims. Their numbers are fixed, so that claims share the runs of equal jobs."""
+"""The examples and jobs of the claims. Most values are constants, so that claims share the runs of equal jobs."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,13 +31,13 @@ def equal(n: int) -> tuple[Example, ...]:
 
 
 def unequal(n: int, start: int = 1) -> tuple[Example, ...]:
-    """Return n examples of 2 to 8 tokens. The last token is scored, and some tokens before it are not."""
+    """Return n examples of 2 to 8 tokens. The last token is scored; in longer examples, some earlier tokens are not."""
     lengths = [2 + (5 * i + 3) % 7 for i in range(n)]
     return tuple(_ending_scored(start + i, length, 0b1011011) for i, length in enumerate(lengths))
 
 
 def _ending_scored(name: int, length: int, mask: int) -> Example:
-    """Return an example with these scored tokens, and with a scored last token, so that every row has a label."""
+    """Return an example whose scored tokens are the last one and those of `mask`, so that every row has a label."""
     # The mask has a bit for each token after the first: set the last bit, and cut the mask to the row.
     return example(name, length, (mask | 1 << (length - 2)) & (1 << (length - 1)) - 1)
 
@@ -51,14 +51,14 @@ COMBINABLE: dict[str, Callable[[Job], Job]] = {
     "accumulate": lambda job: replace(job, accumulate=2),
     "schedule": lambda job: replace(job, schedule="linear", warmup=2),
     "optimizer": lambda job: replace(job, optimizer="adamw", rate=0.01),
-    "clip": lambda job: replace(job, clip=0.5),  # the norm of every gradient is longer
+    "clip": lambda job: replace(job, clip=0.5),  # every gradient has a larger norm
     "groups": lambda job: replace(job, groups=True),
     "scaler": lambda job: replace(job, scaler=True),
     "average": lambda job: replace(job, average=0.75),
     "smoothing": lambda job: replace(job, smoothing=0.2),
     "evaluate": lambda job: replace(job, evaluated=tuple(example(k, 4, 0b111) for k in range(20, 24)), eval_every=1),
 }
-"""The features that the claims about combinations combine; by feature: a function that adds the feature to a job."""
+"""The features that claims about combinations combine: the function that adds the feature to a job, by feature."""
 EVALUATING = Job(train=unequal(6), evaluated=EVALUATED, eval_every=2, epochs=2, dropout=0.3)
 """A job with evaluations and dropout."""
 SAVED = Job(train=unequal(7), epochs=2, optimizer="adamw", rate=0.01, schedule="linear", save_every=1, dropout=0.3)
@@ -66,13 +66,13 @@ SAVED = Job(train=unequal(7), epochs=2, optimizer="adamw", rate=0.01, schedule="
 
 
 def unequal_examples(smallest: int) -> st.SearchStrategy[tuple[Example, ...]]:
-    """Draw examples of unequal length and mask, each with a scored token."""
+    """Return a strategy for `smallest` to 7 examples of 2 to 7 tokens. Lengths and scored tokens are drawn."""
     rows = st.lists(st.tuples(st.integers(2, 7), st.integers(1, 63)), min_size=smallest, max_size=7)
     return rows.map(lambda drawn: tuple(_ending_scored(i, *row) for i, row in enumerate(drawn, 1)))
 
 
 class Shape(TypedDict):
-    """The arguments of a job that `shapes` draws. `max_steps` is added by single claims."""
+    """The arguments of a job that `shapes` draws. Some claims add `max_steps`."""
 
     train: tuple[Example, ...]
     batch: int
@@ -82,7 +82,7 @@ class Shape(TypedDict):
 
 
 def shapes(smallest: int = 1) -> dict[str, st.SearchStrategy[object]]:
-    """Return strategies of Hypothesis for the settings that determine the windows of a job.
+    """Return strategies for the settings that determine which examples each optimizer step of a job uses.
 
     Args:
         smallest: The smallest number of training examples.

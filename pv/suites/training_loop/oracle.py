@@ -1,6 +1,6 @@
-"""The oracle of the suite: loss and gradient of the token mean, in float64, one example at a time.
+"""The oracle of the suite: loss and gradient of the token mean, in float64, computed one example at a time.
 
-One row at a time needs no padding, mask or batching, so the oracle shares none of the code in which loops go wrong.
+A single example needs no padding, mask or batching, so the oracle shares none of the code that is often wrong in loops.
 """
 
 import math
@@ -22,7 +22,7 @@ START: Mapping[str, Tensor] = {
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The loss in nats summed over the scored tokens, their number, and the gradient of the sum."""
+    """The sum of the losses of the scored tokens in nats, the number of scored tokens, and the gradient of the sum."""
 
     nats: float
     tokens: int
@@ -52,14 +52,14 @@ def sums(
         weights: The parameters of the probe by name.
         examples: The examples, each with tokens and labels.
         smoothing: The label smoothing.
-        dtype: The dtype of the logits and of the loss; the default is exact up to rounding.
-        loss_factor: The factor by which the loss is multiplied before the backward.
+        dtype: The dtype of the logits and of the loss.
+        loss_factor: The factor by which the loss is multiplied before the backward pass.
 
     Returns:
-        The loss in nats, the number of scored tokens, and the gradient of the sum, times `loss_factor`.
+        The summed loss in nats, the number of scored tokens, and the gradient of the summed loss times `loss_factor`.
     """
     model, examples = Probe(silent=True, tied="head.weight" not in weights), list(examples)
-    model.load_state_dict(dict(weights), strict=False)  # a tied weight has one name
+    model.load_state_dict(dict(weights), strict=False)  # of tied weights, only one is a parameter
     total = torch.zeros((), dtype=dtype)
     for example in examples:
         row = padded([example])
@@ -89,45 +89,45 @@ def norm(gradient: Mapping[str, Tensor | None]) -> float:
 
 
 CLOSE = 1e-6
-"""Largest relative difference of two numbers that count as equal."""
+"""Tolerance within which two numbers count as equal; see `close`."""
 
 
 def close(actual: float, expected: float, tolerance: float = CLOSE) -> bool:
-    """Return whether two numbers are equal up to a tolerance, relative for numbers above 1. NaN equals no number."""
+    """Return whether two numbers differ by at most a relative or absolute tolerance. NaN equals no number."""
     return math.isclose(actual, expected, rel_tol=tolerance, abs_tol=tolerance)
 
 
 def matching_numbers(actual: float, values: Mapping[str, float], tolerance: float) -> tuple[str, ...]:
-    """Return the names of the values that equal a number, such as the values that known mistakes give."""
+    """Return the names of those `values` that are close to `actual`, such as the results of known mistakes."""
     return tuple(name for name, value in values.items() if close(actual, value, tolerance))
 
 
 def matching_arrays(
     actual: Mapping[str, Tensor | None], values: Mapping[str, Mapping[str, Tensor]], tolerance: float
 ) -> tuple[str, ...]:
-    """Return the names of the gradients, or of other named arrays, that equal the actual one."""
+    """Return the names of those `values` (gradients or other arrays by name) that are close to `actual`."""
     return tuple(name for name, value in values.items() if difference(actual, value) < tolerance)
 
 
 def token_mean(parts: Sequence[Sums]) -> float:
-    """Return the mean loss in nats over all tokens of some sums; 0 if there are no tokens."""
+    """Return the mean loss per scored token in nats, over all `parts`; 0 if there are no scored tokens."""
     return sum(part.nats for part in parts) / max(sum(part.tokens for part in parts), 1)
 
 
 Weights = Mapping[str, Tensor]
 """Parameters by name."""
 Decays = Callable[[int], float]
-"""Returns the decay of an update, the fraction of the old average that stays, from the number of earlier updates."""
+"""Returns the decay of an update (the factor of the old average) from the number of earlier updates."""
 
 
 def running_average(start: Weights, later: Sequence[Weights], decay: Decays, done: int = 0) -> Weights:
-    """Return the running average of weights: mean = d * mean + (1 - d) * weights after each step.
+    """Return the running average of weights: after each step, mean = d * mean + (1 - d) * weights.
 
     Args:
         start: The average before the first update.
         later: The weights after each step.
         decay: Returns d, which may depend on the number of earlier updates.
-        done: The number of updates that `start` has had.
+        done: The number of updates before `start`.
     """
     mean = start
     for k, weights in enumerate(later, done):

@@ -232,8 +232,8 @@ FAULTS = [
     (Stepping, "TL-STEP-001", ""),
     (Short, "TL-DATA-004", ""),
     (Undeclared, "TL-DATA-001", "it is a window that is filled up from the next epoch; where"),
-    (Again, "TL-RESUME-001", "; it is the order of the first step and those after it: the data start"),
-    (Again, "TL-RESUME-009", "; it is the order of the first step and those after it: the data start"),
+    (Again, "TL-RESUME-001", "; it is the order of the first step and the steps after it: the data start"),
+    (Again, "TL-RESUME-009", "; it is the order of the first step and the steps after it: the data start"),
     (Ahead, "TL-RESUME-001", "but a part after the cut is skipped: 1 step"),
     (Ahead, "TL-RESUME-009", "but a part after the cut is skipped: 1 step"),
 ]

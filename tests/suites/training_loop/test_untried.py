@@ -94,11 +94,11 @@ CALM = loop_of(lambda job: replace(job, rate=job.rate and 0.01))
         (NEVER_NAN, "TL-BEST-002", "no evaluation with a NaN loss"),
         (CALM, "TL-KEEP-002", "the best checkpoint is always one of the newest"),
         (CALM, "TL-BEST-003", "no two evaluations have the same loss"),
-        (CALM, "TL-BEST-004", "the best step is never before a cut"),
+        (CALM, "TL-BEST-004", "the best step never comes before a cut"),
         (
             loop_of(lambda job: replace(job, rate=1e-30)),
             "TL-BEST-001",
-            "no run has evaluations with different losses, so none is the least",
+            "no run has evaluations with different losses, so every step is the best",
         ),
         (loop_of(after=without_losses), "TL-RESUME-005", "the adapter reports no loss in its `logs`"),
         (loop_of(after=without_numbers), "TL-RESUME-006", "no number in its `logs` besides the loss"),

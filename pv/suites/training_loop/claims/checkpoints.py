@@ -1,4 +1,4 @@
-"""Claims about checkpoints: which are saved and kept, which is the best, and the running average of the weights."""
+"""Claims about checkpoints: when they are saved and removed, the best checkpoint, and the average of the weights."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ def falsify_saving_changes_nothing(bench: Bench) -> None:
 
 
 def _count_saved(run: Run) -> int:
-    """Return the number of files in the directory of a run; if there are none, of the checkpoints that it reports."""
+    """Return the number of files in the directory of a run; without files, the number of reported checkpoints."""
     return sum(path.is_file() for path in run.job.directory.rglob("*")) or len(on_disk(run))
 
 
@@ -68,7 +68,7 @@ def falsify_saved_at_the_cadence(bench: Bench) -> None:
 
 def falsify_rotation_keeps_the_newest(bench: Bench) -> None:
     cases: Cases = {}
-    # The last run has 21 steps, so that names sorted as text have another order: 10 comes before 9.
+    # The last run has 21 steps, so that sorting names as text gives another order: 10 before 9.
     for keep, batch in ((1, 2), (2, 2), (2, 1)):
         run = bench.run(replace(SAVED, keep=keep, batch=batch, epochs=3))
         actual, due = on_disk(run), due_checkpoints(bench, run)
@@ -89,11 +89,11 @@ def _causes_of_rotation(due: list[int], actual: list[int], keep: int) -> tuple[s
         keep: The number of checkpoints to keep.
     """
     mistakes = {
-        "one more than asked for": due[-keep - 1 :],
-        "those whose names sort last as text": sorted(sorted(due, key=str)[-keep:]),
-        "the oldest": due[:keep],
-        "all of them": due,
-        "one less than asked for": due[len(due) - keep + 1 :],
+        "one checkpoint more than requested": due[-keep - 1 :],
+        "the checkpoints whose names sort last as text": sorted(sorted(due, key=str)[-keep:]),
+        "the oldest checkpoints": due[:keep],
+        "all checkpoints": due,
+        "one checkpoint less than requested": due[len(due) - keep + 1 :],
     }
     return tuple(name for name, steps in mistakes.items() if actual == steps)
 
@@ -118,10 +118,10 @@ def falsify_best_is_never_nan(bench: Bench) -> None:
 
 
 def require_nan(run: Run) -> None:
-    """Raise SkipTest if a run reports no evaluation with a NaN loss, although the model returns NaN in one."""
+    """Raise SkipTest if a run reports no evaluation with a NaN loss, although the model returned one."""
     require(run.evaluations, "`evaluations`", "which the best checkpoint is chosen by")
     if not any(math.isnan(loss) for _, loss in run.evaluations):
-        raise SkipTest("no evaluation with a NaN loss is reported, although the model returns NaN in one")
+        raise SkipTest("no evaluation with a NaN loss is reported, although the model returns NaN in an evaluation")
 
 
 def _best_evaluation(run: Run) -> tuple[int, float]:
@@ -137,7 +137,7 @@ def _best_and_newest_case(run: Run) -> Case:
     nan_steps = {step for step, loss in run.evaluations if math.isnan(loss)}
     mistakes = {
         "the checkpoint of an evaluation with a NaN loss in place of the best": bool(nan_steps & set(actual[:-2])),
-        "the newest ones alone: the best is removed when it is old": actual
+        "only the newest checkpoints: the best checkpoint is removed when it is old": actual
         == [*range(1, len(run.steps) + 1)][-len(actual) :],
     }
     return Case(run, fault, tuple(name for name, holds in mistakes.items() if fault and holds))
@@ -152,7 +152,7 @@ def _best_and_newest_fault(run: Run) -> str:
     if last not in actual:
         return f"the newest step is {last}, and only the steps {actual} have checkpoints"
     # A trainer may keep the best checkpoint in addition to the two newest.
-    return f"{len(actual)} checkpoints are kept, of the steps {actual}; 2 are asked for" if len(actual) > 3 else ""
+    return f"{len(actual)} checkpoints are kept, of the steps {actual}; 2 are requested" if len(actual) > 3 else ""
 
 
 DECAY = 0.75
@@ -160,14 +160,14 @@ DECAY = 0.75
 
 
 def job_decay(done: int) -> float:
-    """Return `DECAY`, whatever the number of earlier updates."""
+    """Return `DECAY` for any number of earlier updates."""
     return DECAY
 
 
 def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
-    """Return the averages that known mistakes give, by name of the mistake."""
+    """Return the averages that known mistakes give, by description of the mistake."""
     # Most mistakes average another sequence of weights; the others have another start or decay. Weights change only in
-    # a step, so an update after an earlier micro-batch takes in the weights before the step.
+    # a step, so an average that is updated after an earlier micro-batch of the step gets the weights before the step.
     after, before = [step.weights for step in run.steps], [run.before(k) for k in range(len(run.steps))]
     after_by_batch = [step.weights for step in run.steps for _ in step.batches]
     before_by_batch = [run.before(k) for k, step in enumerate(run.steps) for _ in step.batches]
@@ -182,14 +182,14 @@ def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
         "the average of the weights before each step, so it is updated before the step": running_average(
             START, before, decay
         ),
-        "the average with the parts of old and new exchanged": running_average(START, after, lambda k: 1 - decay(k)),
+        "the average with the factors of old and new exchanged": running_average(START, after, lambda k: 1 - decay(k)),
         "updated with every micro-batch": running_average(START, after_by_batch, decay),
         "updated with every micro-batch, also those that no step follows": running_average(START, current, decay),
         "the average that starts with the weights after the first step": running_average(after[0], after[1:], decay),
-        "the average with a decay that warms up as (1 + n) / (10 + n), which `expected_decay` of the adapter can say": (
+        "the average with a decay that warms up as (1 + n) / (10 + n): if intended, declare it as `expected_decay`": (
             running_average(START, after, lambda k: min(decay(k), (1 + k) / (10 + k)))
         ),
-        "the average with the larger of the decay and (1 + n) / (10 + n), where a warm-up has the smaller": (
+        "the average with the larger of the decay and (1 + n) / (10 + n), but a warm-up needs the smaller": (
             running_average(START, after, lambda k: max(DECAY, (1 + k) / (10 + k)))
         ),
         "the average with the constant decay of the job, without a warm-up": running_average(START, after, job_decay),
@@ -202,8 +202,8 @@ def _mistaken_averages(run: Run, decay: Decays) -> dict[str, Weights]:
 def _cause_of_no_average(run: Run) -> str:
     """Return the reason why the average equals the weights, as far as it can be observed."""
     if run.shared:
-        return "the average shares their storage, so nothing is averaged (copy them where it begins)"
-    return "nothing is averaged, as where it shares their storage (a `clone` is missing) or its decay is 0"
+        return "the average shares the storage of the weights, so nothing is averaged (copy the weights at the start)"
+    return "nothing is averaged: the average may share their storage (a `clone` is missing), or the decay may be 0"
 
 
 def falsify_average_of_the_weights(bench: Bench) -> None:
@@ -233,7 +233,7 @@ def falsify_average_after_a_cut(bench: Bench) -> None:
         decay = expected_decays(bench, uninterrupted.job)
         averages = {name: running_average(start, later, decay, k) for name, start in starts.items()}
         saved = running_average(START, [step.weights for step in uninterrupted.steps[:k]], decay)
-        averages["the average of the checkpoint with the decays of a new run: its count of updates is not restored"] = (
+        averages["the average of the checkpoint with the decays of a new run: the count of updates is not restored"] = (
             running_average(saved, later, decay)
         )
         causes = matching_arrays(resumed.average, averages, CLOSE)
@@ -264,7 +264,7 @@ def best_case(run: Run, *, tie: bool = False) -> Case:
 
     Args:
         run: The run.
-        tie: Whether the best step must be the first one of several with the smallest loss.
+        tie: Whether the best step must be the first of the steps with the smallest loss.
     """
     finite = [(step, loss) for step, loss in run.evaluations if not math.isnan(loss)]
     if not finite:
@@ -282,9 +282,9 @@ def _causes_of_best(run: Run, best_steps: Sequence[int]) -> tuple[str, ...]:
     """Return the known mistakes that give the best step of a run; `best_steps` are the steps with the least loss."""
     losses = dict(run.evaluations)
     mistakes = {
-        "none, so nothing is less than the stored best": run.best is None,
+        "no step: the initial best loss is never replaced": run.best is None,
         "an evaluation with a NaN loss": run.best in losses and math.isnan(losses[run.best]),
-        "the least loss after a NaN, which has replaced the best": run.best == _least_after_nan(run),
+        "the least loss after a NaN: the NaN has replaced the best loss": run.best == _least_after_nan(run),
         "the last of equal losses, so a tie replaces the best": run.best in best_steps and run.best == best_steps[-1],
         "the last evaluation": len(set(losses.values())) > 1 and run.best == run.evaluations[-1][0],
         "the greatest loss": len(set(losses.values())) > 1
@@ -308,7 +308,7 @@ def falsify_best_has_the_least_loss(bench: Bench) -> None:
         cases[f"seed {seed}, rate {rate:g}"] = best_case(best_run(bench, job))
     judge(cases)
     if all(len({loss for _, loss in case.run.evaluations}) < 2 for case in cases.values()):
-        raise SkipTest("no run has evaluations with different losses, so none is the least")
+        raise SkipTest("no run has evaluations with different losses, so every step is the best")
 
 
 def falsify_best_step_is_never_nan(bench: Bench) -> None:
@@ -339,7 +339,7 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
         shows_forgetting.append(expected is not None and expected <= k and not is_best_of_later)
         if resumed.best == expected:
             return "", ()
-        causes = ("the best after the cut: the least loss before it is forgotten",) if is_best_of_later else ()
+        causes = ("the best after the cut: the least loss before the cut is forgotten",) if is_best_of_later else ()
         return f"the best step is called {resumed.best}, not {expected}", causes
 
     # With the first rate, the best step may come after every cut; with the second, the first checkpoint is the best.
@@ -348,7 +348,7 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
         if any(shows_forgetting):
             break
     else:
-        raise SkipTest("the best step is never before a cut, so a run that forgets it has the same")
+        raise SkipTest("the best step never comes before a cut, so a run that forgets the best step gives the same")
 
 
 def falsify_best_checkpoint_has_the_best_weights(bench: Bench) -> None:
@@ -358,19 +358,19 @@ def falsify_best_checkpoint_has_the_best_weights(bench: Bench) -> None:
 
 
 def _weights_case(run: Run, decay: Decays) -> Case:
-    """Check that the weights of the best checkpoint have the smallest reported loss."""
+    """Check that the weights of the best checkpoint have the smallest loss that the run reports."""
     least = min((loss for _, loss in run.evaluations), default=math.nan)
     require(run.best_weights, "`best_model`", "`features` has it")
     actual = _loss(run, run.best_weights)
     candidates = _candidate_weights(run, decay)
     best_step = next((step for step, loss in run.evaluations if loss == least), 0)
     losses_of_step = [_loss(run, weights) for (k, _), weights in candidates.items() if k == best_step]
-    # If the reported loss itself is wrong, another claim fails; here the weights of its step are then enough.
+    # If the reported loss itself is wrong, another claim fails: here, accept the loss of the weights of that step.
     reported_correctly = any(is_same_loss(loss, least) for loss in losses_of_step)
     accepted = [least] if reported_correctly else [least, *losses_of_step]
     if any(is_same_loss(actual, loss) for loss in accepted):
         return Case(run)
-    fault = f"the weights of the best checkpoint have the loss {actual:.6g}; the least reported is {least:.6g}"
+    fault = f"the weights of the best checkpoint have the loss {actual:.6g}; the least reported loss is {least:.6g}"
     causes = (name for (_, name), weights in candidates.items() if is_same_loss(_loss(run, weights), actual))
     return Case(run, fault, tuple(causes))
 
@@ -385,5 +385,5 @@ def _candidate_weights(run: Run, decay: Decays) -> dict[tuple[int, str], Mapping
 
 
 def _loss(run: Run, weights: Mapping[str, Tensor]) -> float:
-    """Return the evaluation loss of weights by the oracle."""
+    """Return the evaluation loss that the oracle computes for the weights."""
     return token_mean([sums(weights, run.job.evaluated)])

@@ -2,7 +2,7 @@
 
 A run is cut after every step: it is resumed from the checkpoint of this step, and must continue and end like the
 uninterrupted run. A killed run must leave a complete checkpoint or none. A run in a folder with checkpoints of an
-earlier run must not confuse its checkpoints with them.
+earlier run must not confuse its own checkpoints with checkpoints of the earlier run.
 """
 
 import shutil
@@ -45,14 +45,14 @@ from pv.suites.training_loop.oracle import matching_numbers, token_mean
 from pv.suites.training_loop.run import Run
 
 UNEVEN = (1, 2, 3)
-"""Numbers of micro-batches in a window. An epoch has four micro-batches, so with 3 its last window has only one."""
+"""Numbers of micro-batches in a window. An epoch has 4 micro-batches: with 3 in a window, its last window has 1."""
 PRINTED = 1e-4
 """Relative tolerance of logged numbers, which may be rounded."""
 # Causes that several checks name.
-EARLY = "a batch that is fetched too early: before the random state is restored, or ahead, before it is saved"
-UNTIED = "a load that unties: embedding and head were one parameter, and the head has a parameter of its own after it"
+EARLY = "a batch that is fetched too early: before the random state is restored, or in advance, before it is saved"
+UNTIED = "a load that unties: embedding and head were one parameter, and are two parameters after the load"
 FaultAndCauses = tuple[str, tuple[str, ...]]
-"""How a run differs from the correct one, "" if it does not, and the known mistakes that give exactly this fault."""
+"""The fault of a run, "" if it equals the correct run, and the known mistakes that give exactly this fault."""
 Check = Callable[[Run, Run, int], str | FaultAndCauses]
 """Compares an uninterrupted run with the run that was resumed after its step k."""
 
@@ -81,7 +81,7 @@ def cut_cases(bench: Bench, check: Check, job: Job = SAVED, windows: tuple[int, 
 
 
 def cut_case(bench: Bench, uninterrupted: Run, k: int, check: Check) -> Case:
-    """Return the case of the run that is resumed after step k."""
+    """Resume the run after step k, apply the check, and return the case."""
     if k not in uninterrupted.checkpoints:
         return Case(uninterrupted, f"there is no checkpoint of step {k}")
     resumed = bench.resume(uninterrupted, k)
@@ -114,7 +114,7 @@ def order_fault(
         resumed: The run that was resumed after step k.
         k: The step.
         part: The part of the steps after step k that is compared.
-        taken: The number of examples of the epoch that the uninterrupted run has used before this part.
+        taken: The number of examples that the uninterrupted run has used before this part in the epoch of the part.
         cut: The index of the epoch that was cut; None if the part is in later epochs.
     """
     actual, expected = resumed.order[part], uninterrupted.order[k:][part]
@@ -125,7 +125,7 @@ def order_fault(
     causes = explain_order(names, uninterrupted, taken, cut) or explain_set(names, right)
     # A loop that forgets its position uses the first examples again in any epoch.
     if starts_again(uninterrupted, resumed):
-        restart = "the order of the first step and those after it: the data start again"
+        restart = "the order of the first step and the steps after it: the data start again"
         # In later epochs, `causes` would name the same order a second time.
         causes = (restart,) if cut is None else (restart, *causes)
     return fault, causes
@@ -142,7 +142,7 @@ def falsify_steps_left(bench: Bench) -> None:
         if actual == expected:
             return "", ()
         causes = _confirmed_causes(bench, uninterrupted, k, _causes_of_steps_left(uninterrupted, actual, k))
-        return f"it takes {actual} steps more, not {expected}", causes
+        return f"after the cut, {actual} steps are taken, not {expected}", causes
 
     cases = cut_cases(bench, check)
     if "cadence" not in bench.lacks:
@@ -154,7 +154,7 @@ def falsify_steps_left(bench: Bench) -> None:
 
 def _confirmed_causes(bench: Bench, uninterrupted: Run, k: int, causes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the causes that also explain a run with one more epoch, cut after step `k` or an epoch later."""
-    # In a short run, several mistakes give the same number of steps; a longer run distinguishes them.
+    # In a short run, several mistakes give the same number of steps; a longer run distinguishes the mistakes.
     if len(causes) < 2:
         return causes
     longer = bench.run(replace(uninterrupted.job, directory=Path(), epochs=uninterrupted.job.epochs + 1))
@@ -221,7 +221,7 @@ def falsify_rates_after_a_cut(bench: Bench) -> None:
             return "", ()
         return f"rates {actual}, not {expected}", explain_rates(actual, uninterrupted, k)
 
-    # Three epochs if checkpoints are saved per epoch: the saved optimizer has the rate of the next epoch only.
+    # With one checkpoint per epoch, three epochs are needed: a saved optimizer has the rate of the next epoch only.
     cut_after_every_step(bench, check, with_several_saves(bench, SAVED, 3))
 
 
@@ -239,7 +239,7 @@ def falsify_weights_without_dropout(bench: Bench) -> None:
 
 
 def _causes_of_state(uninterrupted: Run, resumed: Run, k: int) -> tuple[str, ...]:
-    """Return which part of a checkpoint is not restored, as far as the first step after it shows."""
+    """Return the known mistakes in restoring the state that the first step after the cut shows."""
     if not resumed.steps:
         return ()
     if uninterrupted.tied and not resumed.tied:
@@ -248,11 +248,11 @@ def _causes_of_state(uninterrupted: Run, resumed: Run, k: int) -> tuple[str, ...
     other = differing_tensors(step.weights_before, uninterrupted.before(k)) if step.weights_before else ""
     counts = {name: tensor for name, tensor in step.state.items() if name.endswith(".step")}
     mistakes = {
-        "the state of a new optimizer: its own is not restored": bool(counts)
+        "the state of a new optimizer: the saved state is not restored": bool(counts)
         and all(float(count) == 1 for count in counts.values()),
         f"weights that differ from the checkpoint: {other}": bool(other),
-        # Such state is not recorded. It is the cause if everything that is recorded of the step equals the
-        # uninterrupted run, and the new weights still differ.
+        # The suite does not record such state. It is the cause if all that the suite records of the step equals the
+        # uninterrupted run, but the weights after the step differ.
         "state that the optimizer keeps outside `optimizer.state`, as in an attribute: it is not restored": (
             not other
             and not differing_tensors(without_none(step.gradient), without_none(right.gradient))
@@ -272,15 +272,15 @@ def falsify_weights_with_dropout(bench: Bench) -> None:
 def falsify_weights_with_random_data(bench: Bench) -> None:
     noisy, plain = (bench.run(replace(SAVED, dropout=0.0, noise=noise)) for noise in (True, False))
     if noisy.order == plain.order and not differing_tensors(noisy.weights, plain.weights):
-        raise SkipTest("with `job.noise` the data draw no random numbers: the run is the same without; see `noise`")
+        raise SkipTest("with `job.noise` the data draw no random numbers: the run is equal without `job.noise`")
     cut_after_every_step(bench, partial(_fault_with_early_fetch, bench), replace(SAVED, dropout=0.0, noise=True))
 
 
 def _fault_with_early_fetch(bench: Bench, uninterrupted: Run, resumed: Run, k: int) -> FaultAndCauses:
-    """Return how the weights at the end differ with data that draw random numbers, and why."""
+    """Return the fault in the weights at the end, with data that draw random numbers, and its known causes."""
     fault, causes = end_fault_with_draws(uninterrupted, resumed, k)
     if causes:
-        # If a run with dropout resumes correctly, the random state is restored, so only the data are fetched too early.
+        # If a run with dropout resumes correctly, the random state is restored: then the data are fetched too early.
         dropping = bench.run(replace(uninterrupted.job, directory=Path(), noise=False, dropout=SAVED.dropout))
         if not end_fault(dropping, bench.resume(dropping, k), k):
             causes = (EARLY,)
@@ -288,17 +288,17 @@ def _fault_with_early_fetch(bench: Bench, uninterrupted: Run, resumed: Run, k: i
 
 
 def end_fault_with_draws(uninterrupted: Run, resumed: Run, k: int) -> FaultAndCauses:
-    """Return how the weights at the end differ in a run that draws random numbers, and why."""
+    """Return the fault in the weights at the end of a run that draws random numbers, and its known causes."""
     fault = end_fault(uninterrupted, resumed, k)
-    # Without noise the order is correct by a premise, so another order with noise comes from other random numbers.
+    # By a premise the order is correct without noise, so a wrong order with noise comes from other random numbers.
     other_noise = uninterrupted.job.noise and resumed.order != uninterrupted.order[k:]
     if not fault or not (other_noise or explain_difference(resumed, uninterrupted, k) == "random numbers"):
         return fault, ()
-    cause = "other random numbers: their state is not restored, or something is drawn after it is"
+    cause = "other random numbers: their state is not restored, or numbers are drawn after it is restored"
     # Every step records a digest of the random state before its first forward.
     if resumed.steps and resumed.steps[0].random_digest == uninterrupted.steps[0].random_digest:
         cause = (
-            "other random numbers: the numbers of the start of the run, because it is seeded again and no state is "
+            "other random numbers: the numbers of the start of the run, because the seed is set again and no state is "
             "restored after that"
         )
     return fault, (cause,)
@@ -328,14 +328,14 @@ def _differing_logs(steps: Sequence[int], actual: Mapping[int, float], expected:
 
 
 def history_fault(uninterrupted: Run, resumed: Run, k: int) -> FaultAndCauses:
-    """Return which logged losses of a resumed run differ, and why."""
+    """Return the logged losses of a resumed run that differ, and the known causes."""
     expected, actual = logged(uninterrupted.logs, "loss"), logged(resumed.logs, "loss")
     require(expected, "loss in its `logs`", "where the loop logs none, name `loss` as missing in `features`")
     differing = differing_steps(actual, expected, PRINTED)
     causes = []
     after_cut = {at for at in expected if at > k}
     if actual.keys() == after_cut and after_cut != expected.keys():
-        causes.append("without the logs before the cut")
+        causes.append("a history without the logs before the cut")
     if differing and differing[0] in actual and differing[0] > k:
         after = [sums_ for i in range(k, differing[0]) for sums_ in uninterrupted.batch_sums(i)]
         causes += matching_numbers(
@@ -362,9 +362,9 @@ def falsify_other_logged_numbers(bench: Bench) -> None:
 
 
 def number_fault(uninterrupted: Run, resumed: Run, k: int, name: str) -> FaultAndCauses:
-    """Return in which logs after the cut a number differs, and why.
+    """Return the logs after the cut in which a number differs, and the known causes.
 
-    A number that is lower by the scored tokens, or by all tokens, before the cut was counted from 0 again.
+    If the number is too low by the scored tokens, or by all tokens, before the cut, its count began again at 0.
     """
     steps = logged(resumed.logs, "step")
     expected = {at: number for at, number in logged(uninterrupted.logs, name).items() if at in steps}
@@ -378,7 +378,7 @@ def number_fault(uninterrupted: Run, resumed: Run, k: int, name: str) -> FaultAn
     return fault, (f"{name} counted from 0 after the cut",) if counted_from_0 else ()
 
 
-PARTLY = "a checkpoint that is written in place: it is there before it is complete"
+PARTLY = "a checkpoint that is written in place: the file exists before it is complete"
 
 
 def _job(bench: Bench) -> Job:
@@ -415,7 +415,7 @@ def falsify_kill_during_a_save(bench: Bench) -> None:
             name = f"killed at operation {operation} on files, resumed from step {max(saved)}"
             cases[name] = _resume_after_kill(bench, uninterrupted, place, max(saved), saved[max(saved)], refused)
     judge(cases)
-    # A loop that refuses all these checkpoints may refuse any folder of a killed run, even with a complete checkpoint.
+    # A loop that refuses all these checkpoints may refuse every folder of a killed run, whatever it contains.
     if len(refused) == len(cases):
         _require_older(bench, uninterrupted, *most_saved)
 
@@ -425,12 +425,12 @@ def _require_older(bench: Bench, uninterrupted: Run, place: Path, saved: dict[in
     try:
         bench.resume_run(uninterrupted, place, saved[min(saved)])
     except Exception as error:  # trainers raise different errors to refuse a directory or a checkpoint
-        why = f"{type(error).__name__}: {error}"[:200]
-        raise SkipTest(f"every checkpoint of a killed run is refused, also the oldest: {why}") from error
+        message = f"{type(error).__name__}: {error}"[:200]
+        raise SkipTest(f"every checkpoint of a killed run is refused, also the oldest: {message}") from error
 
 
 def _resume_after_kill(bench: Bench, uninterrupted: Run, place: Path, k: int, saved: Path, refused: list[str]) -> Case:
-    """Resume from the newest checkpoint of a killed run, and compare the end with the end of the uninterrupted run.
+    """Resume from the newest checkpoint of a killed run, and compare the final weights with the uninterrupted run.
 
     Args:
         bench: The bench.
@@ -438,7 +438,7 @@ def _resume_after_kill(bench: Bench, uninterrupted: Run, place: Path, k: int, sa
         place: The directory of the killed run.
         k: The step of the checkpoint.
         saved: The checkpoint. The trainer may refuse it, since it may be incomplete.
-        refused: Gets the error if the trainer refuses the checkpoint.
+        refused: A list to which the error is added if the trainer refuses the checkpoint.
     """
     try:
         resumed = bench.resume_run(uninterrupted, place, saved)
@@ -458,17 +458,17 @@ def falsify_killed_run_goes_on(bench: Bench) -> None:
         if (path := newest(place)) is not None:
             cases[name] = _resume_from_newest(bench, uninterrupted, place, path)
         elif len(saved) > 1:
-            cases[name] = Case(uninterrupted, "no checkpoint is found, and at least the first is complete")
+            cases[name] = Case(uninterrupted, "no checkpoint is found, but at least the first is complete")
     judge(cases)
 
 
 def _resume_from_newest(bench: Bench, uninterrupted: Run, place: Path, path: Path) -> Case:
-    """Resume from the checkpoint that the trainer calls the newest, which must be complete, and compare the end."""
+    """Resume from the checkpoint that `newest` returns, which must be complete, and compare the final weights."""
     try:
         resumed = bench.resume_run(uninterrupted, place, path, saves=False)
     except Exception as error:  # trainers raise different errors for an incomplete checkpoint
-        why = f"the newest checkpoint is {path.name}, which cannot be loaded: {type(error).__name__}: {error}"
-        return Case(uninterrupted, why[:300], (PARTLY,))
+        fault = f"the newest checkpoint is {path.name}, which cannot be loaded: {type(error).__name__}: {error}"
+        return Case(uninterrupted, fault[:300], (PARTLY,))
     fault = end_fault(uninterrupted, resumed, len(uninterrupted.steps) - len(resumed.steps))
     return Case(resumed, fault, (PARTLY,) if fault else ())
 
@@ -477,7 +477,7 @@ class WithNewest(Protocol):
     """An adapter with the feature `newest`."""
 
     def newest(self, folder: Path) -> Path | None:
-        """Return the checkpoint from which the loop would resume in a folder; None if there is none."""
+        """Return the checkpoint from which the loop would resume in a folder; None if the folder has no checkpoint."""
 
 
 def _run_in_used_folder(bench: Bench, earlier: Run, job: Job) -> Run | None:
@@ -496,7 +496,7 @@ def falsify_rotation_beside_an_earlier_run(bench: Bench) -> None:
     for keep in (1, 2):
         alone = bench.run(replace(SAVED, keep=keep, epochs=1))
         expected = due_checkpoints(bench, alone)[-keep:]
-        # Checkpoints of the same steps could not be distinguished from the checkpoints of the earlier run.
+        # If both runs save at the same steps, the checkpoints of the two runs cannot be distinguished.
         if not expected or {*expected} & {*on_disk(earlier)}:
             continue
         run = _run_in_used_folder(bench, earlier, replace(SAVED, keep=keep, epochs=1))
@@ -510,8 +510,8 @@ def _rotation_case(run: Run, earlier: Run, expected: Sequence[int]) -> Case:
     lost = [step for step in expected if step not in on_disk(run)]
     if not lost:
         return Case(run)
-    fault = f"after it, the folder has the steps {on_disk(run)}, and not {', '.join(map(str, lost))} of this run"
-    cause = "a rotation that keeps the checkpoints with the largest steps, which are of the earlier run"
+    fault = f"after the run, the folder has the steps {on_disk(run)}, but not {', '.join(map(str, lost))} of this run"
+    cause = "a rotation that keeps the checkpoints with the largest steps, which belong to the earlier run"
     return Case(run, fault, (cause,) if {*on_disk(run)} >= {*on_disk(earlier)} else ())
 
 
@@ -525,9 +525,9 @@ def falsify_newest_beside_an_earlier_run(bench: Bench) -> None:
 
 
 def _newest_case(bench: Bench, run: Run, newest: Callable[[Path], Path | None]) -> Case:
-    """Check that the checkpoint that the trainer calls the newest is the last one of this run."""
+    """Check that the checkpoint that `newest` returns is the last checkpoint of this run."""
     place = Path(tempfile.mkdtemp(dir=bench.directory)) / "run"
-    shutil.copytree(run.job.directory, place, symlinks=True)  # since a resumed run may write to its folder
+    shutil.copytree(run.job.directory, place, symlinks=True)  # a copy, since a resumed run may write to its folder
     path = newest(place)
     if path is None:
         return Case(run, "no checkpoint is found")
@@ -542,7 +542,7 @@ def falsify_finished_run_with_another_epoch(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate in (1, 2):
         uninterrupted, longer = (bench.run(replace(SAVED, accumulate=accumulate, epochs=epochs)) for epochs in (2, 3))
-        # Some loops draw all epochs at once: then a longer run is another run from its first step.
+        # Some loops draw all epochs at once: then a longer run differs from its first step on.
         if longer.order[: len(uninterrupted.steps)] != uninterrupted.order:
             raise SkipTest("the orders of the first epochs depend on how many epochs a run has")
         cases[f"accumulation {accumulate}, 2 epochs and then another"] = _prolonged_case(bench, uninterrupted, longer)
@@ -555,7 +555,7 @@ def _prolonged_case(bench: Bench, uninterrupted: Run, longer: Run) -> Case:
     Args:
         bench: The bench.
         uninterrupted: The finished run.
-        longer: A run with more epochs, which the finished run becomes.
+        longer: An uninterrupted run with more epochs, with which the resumed run is compared.
     """
     try:
         resumed = bench.resume(uninterrupted, len(uninterrupted.steps), epochs=longer.job.epochs)
@@ -565,5 +565,5 @@ def _prolonged_case(bench: Bench, uninterrupted: Run, longer: Run) -> Case:
         return Case(uninterrupted)
     fault, causes = order_fault(longer, resumed, len(uninterrupted.steps), slice(None), 0)
     if fault and not resumed.steps:
-        fault, causes = "no step is taken", ("an epoch that is counted when the run ends, and not trained",)
+        fault, causes = "no step is taken", ("an epoch that is counted when the run ends, but not trained",)
     return Case(resumed, fault, causes)

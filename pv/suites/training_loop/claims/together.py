@@ -114,7 +114,7 @@ def _causes_of_order(uninterrupted: Sequence[Run], resumed: Sequence[Run], rank:
     """Return the known mistakes that explain the examples which a rank uses after a resume at step 1."""
     actual, expected = [run.order for run in resumed], [run.order[1:] for run in uninterrupted]
     mistakes = {
-        "the order of the first step and those after it: the data start again": starts_again(
+        "the order of the first step and the steps after it: the data start again": starts_again(
             uninterrupted[rank], resumed[rank]
         ),
         "the examples of the other rank": actual[rank] == expected[1 - rank],

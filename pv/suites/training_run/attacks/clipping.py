@@ -15,8 +15,8 @@ def move_clips(events: Events, place: Callable[[Events, int, int], int]) -> None
 
     Args:
         events: The trace.
-        place: Returns the new position. It gets the events, and the positions of the step's first backward pass and of
-            the step.
+        place: Returns the new position of a clipping. Its arguments are the events, and the positions of the step and
+            of the first backward pass before it, in the order (events, backward, step).
     """
     start = 0
     for clip in of(events, "clip"):
@@ -51,13 +51,13 @@ def falsify_clipped_gradient_is_unscaled(subject: ModuleType, plan: Plan) -> Non
 
 @given(plans(), st.sampled_from(["exhausted", "other model", "early"]))
 def falsify_clipping_covers_parameters(subject: ModuleType, plan: Plan, mistake: str) -> None:
-    """Clip an exhausted generator, the parameters of another model, or before the backward pass."""
+    """Clip with an exhausted generator of parameters, with the parameters of another model, or before the backward."""
 
     def clip_nothing(events: Events) -> None:
-        early = {"covers": {"1": [0, 0]}, "with_gradient": 0, "norm": 0.0}
+        uncovered = {"covers": {"1": [0, 0]}, "with_gradient": 0, "norm": 0.0}
         exhausted = {"parameters": 0, "used_up": True, "covers": {"1": [0, 8]}}
         for event in of(events, "clip"):
-            event.update({"exhausted": exhausted, "other model": early | {"held": 0}, "early": early}[mistake])
+            event.update({"exhausted": exhausted, "other model": uncovered | {"held": 0}, "early": uncovered}[mistake])
 
     attack(subject, "TR-CLIP-003", replace(plan, clip=True), clip_nothing)
 

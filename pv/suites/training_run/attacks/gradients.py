@@ -10,9 +10,9 @@ from pv.suites.training_run.attacks.drawn import CRITIC, GENERATOR, Events, Plan
 
 
 @given(plans(), st.booleans())
-def falsify_gradients_are_cleared(subject: ModuleType, plan: Plan, masters: bool) -> None:
+def falsify_gradients_are_cleared(subject: ModuleType, plan: Plan, has_masters: bool) -> None:
     def keep_gradients(events: Events) -> None:
-        if masters:  # the optimizer holds master weights, which no backward pass reaches
+        if has_masters:  # the optimizer holds master weights, which no backward pass reaches
             for event in of(events, "backward"):
                 event.update(reached={}, copied={"1": 1.0})
             for event in of(events, "step"):
@@ -34,11 +34,11 @@ def falsify_step_has_its_backward_pass(subject: ModuleType, plan: Plan) -> None:
 
 
 @given(plans(), st.booleans())
-def falsify_gradients_arrive(subject: ModuleType, plan: Plan, elsewhere: bool) -> None:
-    """Gradients are cleared before the step, or no backward pass reaches the parameters of the optimizer."""
+def falsify_gradients_arrive(subject: ModuleType, plan: Plan, unreached: bool) -> None:
+    """Clear gradients before each step, or, if `unreached`, let no backward pass reach parameters of the optimizer."""
 
     def clear_late(events: Events) -> None:
-        if elsewhere:
+        if unreached:
             for event in of(events, "backward"):
                 event["reached"] = {}
             for step in of(events, "step"):
@@ -53,7 +53,7 @@ def falsify_gradients_arrive(subject: ModuleType, plan: Plan, elsewhere: bool) -
 
 @given(plans(), st.booleans())
 def falsify_gradients_are_used(subject: ModuleType, plan: Plan, divided: bool) -> None:
-    """Clear gradients before every backward pass. A loss that is `divided` by the micro-batches proves accumulation."""
+    """Clear gradients before every pass. Only losses that are `divided` by the micro-batches falsify the claim."""
 
     def clear_before_every_pass(events: Events) -> None:
         for event in of(events, "backward"):
@@ -72,7 +72,7 @@ def falsify_gradients_are_used(subject: ModuleType, plan: Plan, divided: bool) -
 
 @given(plans(), st.booleans())
 def falsify_gradients_are_finite(subject: ModuleType, plan: Plan, finite: bool) -> None:
-    """NaN gradients are applied, or a step makes weights NaN from a finite gradient."""
+    """Apply NaN gradients, or, if `finite`, let a step make weights NaN from a finite gradient."""
 
     def apply_nan(events: Events) -> None:
         for step in of(events, "step")[2:]:

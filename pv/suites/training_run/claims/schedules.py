@@ -13,11 +13,11 @@ from pv.suites.training_run.claims.reported import directions, evaluations_of
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 HORIZONS = ("T_max", "total_steps", "num_training_steps")
-"""Names of planned numbers of advances, after which a schedule has ended."""
+"""Parameters of schedules that give the number of advances after which the schedule has ended."""
 NO_RATE = 2.0**-24
-"""A fraction of a rate at which steps have no effect: less than float32 rounding changes a step with the whole rate."""
+"""Steps have no effect below this fraction of the initial rate: they are smaller than float32 rounding errors."""
 MIN_STEPS = 4
-"""Smallest number of steps in a pass for which a number of epochs cannot be mistaken for a number of steps."""
+"""Passes need at least this number of steps, so that a number of epochs is not mistaken for a number of steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +28,16 @@ class _Schedule:
     calls: list[Event]
     windows: list[Window]
     plan: Event
-    """The `planned` event of a `LambdaLR`: its advances `end` and `peak`, and the factor at the end, `last`."""
+    """The `planned` event of a `LambdaLR`: the advances of its `end` and of its `peak`, and its `last` factor."""
 
     @property
     def horizon(self) -> int:
-        """Return the number of advances after which the schedule has ended; 0 if it is not known."""
+        """Return the number of advances after which the schedule has ended; 0 if the number is unknown."""
         return next((int(self.event["planned"][name]) for name in HORIZONS if self.event["planned"].get(name)), 0)
 
 
 def _schedules(process: Process) -> Iterator[_Schedule]:
-    """Yield the schedules of optimizers, without those that another schedule contains."""
+    """Yield the schedules of optimizers, except schedules that another schedule contains."""
     nested = {event["scheduler"] for event in process.of("nested_scheduler")}
     plans = {event["scheduler"]: event for event in process.of("planned")}
     for event in process.of("scheduler"):
@@ -49,10 +49,10 @@ def _schedules(process: Process) -> Iterator[_Schedule]:
 
 @claim("TR-RATE-001", "no schedule was advanced")
 def schedule_belongs_to_a_stepping_optimizer(run: Run, record: Record) -> None:
-    """A schedule advances an optimizer that takes no step, while another optimizer of the same parameters takes steps.
+    """A schedule changes an optimizer that takes no step, while another optimizer of the same parameters takes steps.
 
-    A schedule of an unused optimizer may be intended as a function of the step: for another quantity, or for a rate
-    that the script then sets itself.
+    Not a fault: a schedule of an unused optimizer whose values the script reads, for another quantity or to set the
+    rates of the other optimizer itself.
     """
     for process in run.processes:
         scheduled = {o for s in process.of("scheduler") for o in s["optimizers"]}
@@ -77,10 +77,10 @@ def schedule_advances(run: Run, record: Record) -> None:
     """A schedule is never advanced, in a run that ended by itself after several passes over its data.
 
     A short run may end before a schedule begins. This is ruled out if the schedule has set a rate other than the base
-    rate, as a warm-up does, or if it is planned for as many steps or epochs as the run has.
+    rate, as a warm-up does, or if its horizon is the number of steps or epochs of the run.
 
-    Or the script passes a number that falls, such as a loss, where `step` takes an epoch. The function of a LambdaLR
-    may take any number, such as the remaining share of the run.
+    A second fault: the script passes falling numbers, such as losses, to `step`, which takes an epoch. The function of
+    a LambdaLR may take any number, such as the remaining share of the run.
     """
     for process in run.processes:
         for schedule in _schedules(process):
@@ -105,7 +105,7 @@ def schedule_advances(run: Run, record: Record) -> None:
                 data = {e["loader"]: (e["at"], e["examples"]) for e in process.of("loader")}
                 passes = max(Counter(data[e["loader"]] for e in ended).values(), default=0)
                 planned = {schedule.horizon} - {0}
-                # The constructor has set a rate other than the base rate, as a warm-up does.
+                # A warm-up has begun: its constructor has set a rate other than the base rate.
                 has_begun = schedule.event["rates"] != schedule.event["base_rates"]
                 has_another = any(
                     other.calls and set(other.event["optimizers"]) & set(schedule.event["optimizers"])
@@ -126,10 +126,10 @@ def schedule_advances(run: Run, record: Record) -> None:
 def schedule_after_the_step(run: Run, record: Record) -> None:
     """The first rate of a schedule is never used, because the schedule advances before the first step.
 
-    Not a fault: a resumed run or a warm-up, which advances a schedule before the loop at another line; a first rate of
+    Not a fault: a resumed run or a warm-up that advances the schedule before the loop, at another line; a first rate of
     0, which is skipped on purpose; an explicit epoch, which sets the rate of this epoch; a first step that a loss
-    scaler skips; and a skipped first batch, where a backward pass comes before the first call, and all other calls come
-    after steps.
+    scaler skips; a first batch without a step, where a backward pass comes before the first call of the schedule, and
+    all later calls come after steps.
     """
     for process in run.processes:
         skipped = [event["n"] for event in process.of("skipped_step")]
@@ -168,7 +168,7 @@ def schedule_once_a_step(run: Run, record: Record) -> None:
     """A schedule advances after every micro-batch, and its horizon counts optimizer steps.
 
     A horizon in micro-batches would be correct. The claim is falsified only if the horizon is the number of steps
-    (within 5 %) and the schedule advances beyond it. Without a horizon it is a hint.
+    (within 5 %) and the schedule advances beyond the horizon. Without a horizon, the finding is a hint.
     """
     for process in run.processes:
         for schedule in _schedules(process):
@@ -202,7 +202,7 @@ def schedule_once_a_step(run: Run, record: Record) -> None:
 
 @claim("TR-RATE-005", "no schedule with a horizon was advanced in a run that ended by itself")
 def schedule_ends_with_the_run(run: Run, record: Record) -> None:
-    """The planned number of advances of a schedule, its horizon, is counted in another unit than its advances.
+    """The horizon of a schedule, its planned number of advances, has another unit than its advances.
 
     Five cases are distinguished:
 
@@ -212,14 +212,14 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
        another process continues, have only a part of the horizon and are not judged.
     2. The horizon is exactly the number of steps of the run, but the schedule advances once per pass. This falsifies
        the claim for OneCycleLR and for schedules with `num_training_steps`. Other schedules may count epochs of a
-       longer run, so the finding is a hint, unless the horizon is no round number, as numbers of epochs are, or the
-       schedule has its largest rate after its last advance in the run. The horizon of a LambdaLR is the advance at
-       which its functions end.
+       longer run, so the finding is a hint, unless the horizon is no round number (such as 5, 30 or 150), or
+       the schedule would reach its largest rate only after its last advance in the run. The horizon of a LambdaLR is
+       the advance at which its functions end.
     3. The horizon is exactly the number of epochs of the run, or all milestones are below it, but the schedule advances
        with every step: it ends within the first epoch, and a cosine rises again. The horizon of a SequentialLR is the
        horizon of its last part, with or without the parts before it.
-    4. A factor reduces the rate to less than 2^-24 (`NO_RATE`) of the initial rate before the run ends, so the last
-       steps have no effect. A rate that ends at 1e-4 or 1e-6 of the initial rate may be planned.
+    4. StepLR or ExponentialLR reduces the rate to less than 2^-24 (`NO_RATE`) of the initial rate before the run ends,
+       so the last steps have no effect. A rate that ends at 1e-4 or 1e-6 of the initial rate may be planned.
     5. The schedule is constructed several times for the same parameters, each time with the total number of advances in
        the run as its horizon, and starts at its first advance each time.
     """
@@ -246,7 +246,7 @@ def schedule_ends_with_the_run(run: Run, record: Record) -> None:
                 continue
             if calls < 4 or not schedule.horizon:
                 continue
-            # Planned M times too long, where a step has M micro-batches.
+            # The horizon is M times too large, where a step has M micro-batches.
             if full > 1 and abs(planned / calls - full) <= 0.02 * full:
                 by_step = abs(calls - len(schedule.windows)) <= 0.05 * calls + 1
                 epochs = max(1, sum(e["loader"] == ended[0]["loader"] for e in ended)) if ended else 1
@@ -285,10 +285,10 @@ def _begins_again(process: Process, record: Record) -> bool:
     for (at, _), schedules in by_line.items():
         planned = max(schedules[0].horizon, schedules[0].plan["end"])
         calls = [len(schedule.calls) for schedule in schedules]
-        # A schedule that continues the previous one begins with its last epoch, or loads its state.
+        # A schedule that continues the previous one begins with the last epoch of the previous one, or loads its state.
         again = len({schedule.calls[0].get("epoch") for schedule in schedules}) == 1
         record.tried += len(schedules) - 1
-        # Restarts on purpose end their cycles: the horizon is not much longer than one cycle.
+        # With intended restarts, every cycle ends: the horizon is not much longer than one cycle.
         if len(schedules) >= 3 and again and planned >= 2 * max(calls) and abs(planned - sum(calls)) <= 0.05 * planned:
             record.falsify(
                 at,
@@ -309,7 +309,7 @@ def _is_round(number: int) -> bool:
 def _advances_by_pass_in_steps(process: Process, schedule: _Schedule, planned: int, record: Record) -> bool:
     """Judge a schedule that is planned in steps and advances with every pass; return whether there is a finding."""
     steps, calls = [w.n for w in schedule.windows], len(schedule.calls)
-    # The numbers of steps between two advances: a set with one element if the schedule is regular.
+    # The numbers of steps between two advances; one number if the schedule advances regularly.
     between = {sum(a["n"] < n < b["n"] for n in steps) for a, b in pairwise(schedule.calls)}
     loaders = [e["loader"] for e in process.of("pass") if e["n"] > schedule.event["n"]]
     once_a_pass = between == {len(steps) // calls} and calls in map(loaders.count, loaders)
@@ -390,7 +390,7 @@ def _advances_by_step_in_epochs(process: Process, schedule: _Schedule, planned: 
 
 
 def _ends_of_last_part(process: Process, event: Event) -> tuple[int, ...]:
-    """Return the horizon of a cosine that is the last part of a `SequentialLR`, and its end in the whole schedule."""
+    """Return the horizon of a cosine, the last part of a `SequentialLR`, without and with the parts before it."""
     parts = [e["scheduler"] for e in process.of("nested_scheduler") if e.get("within") == event["scheduler"]]
     last = next((e for e in process.of("scheduler") if parts and e["scheduler"] == parts[-1]), None)
     if last is None or last["kind"] != "CosineAnnealingLR":
@@ -403,11 +403,11 @@ def _ends_of_last_part(process: Process, event: Event) -> tuple[int, ...]:
 def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> None:
     """ReduceLROnPlateau gets a loss with mode "max", or an accuracy with mode "min".
 
-    The rate is then reduced while the model improves. The value shows whether the metric is a loss or an accuracy: in
-    every call, it equals a loss or an accuracy of the last evaluation. An accuracy of one half may also be an error
-    rate, so such a call does not count. Any other metric is known by the name under which the script reports the same
-    number, such as F1 or perplexity. Such a number, and an accuracy, must improve in this direction: the accuracy of a
-    network that is attacked has to fall.
+    The rate is then reduced while the model improves. A metric is recognized as a loss or an accuracy by its value,
+    which equals a loss or an accuracy of the last evaluation. An accuracy of one half may also be an error rate, so
+    such a call does not count. Any other metric, such as F1 or perplexity, is recognized by the name under which the
+    script reports the same number. Such a metric, and an accuracy, must also improve during the run: the accuracy of a
+    network under attack is supposed to fall.
     """
     for process in run.processes:
         plateaus = [s for s in _schedules(process) if s.event["kind"] == "ReduceLROnPlateau" and s.calls]
@@ -429,7 +429,7 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
                     metric_names |= {name for name in names if direction_of(name)}
                 if len(better) == 1:
                     metrics.append((value, better.pop()))
-            # Three distinct values: one or two could be a reading of another number by chance.
+            # Require three distinct values: one or two could equal another number by chance.
             if len({value for value, _ in metrics}) < 3:
                 continue
             record.tried += len(metrics)
@@ -448,7 +448,7 @@ def plateaus_are_in_the_direction_of_the_metric(run: Run, record: Record) -> Non
 
 
 def improve(values: Sequence[float], direction: str) -> bool:
-    """Return whether the last of several values of a metric is better than the first, if it improves in a direction."""
+    """Return whether the last value of a metric is better than the first; `direction` is "max" if larger is better."""
     return values[-1] > values[0] if direction == "max" else values[-1] < values[0]
 
 
@@ -456,16 +456,16 @@ WORDS = {
     "max": set("acc accuracy f# auc auroc iou miou dice bleu rouge recall precision ndcg top#".split()),
     "min": set("loss error err nll perplexity ppl mse mae rmse wer cer fid".split()),
 }
-"""By direction: words in names of numbers that improve in this direction. "#" stands for digits, as in f1 and top5."""
+"""Words in the names of metrics that improve in a direction, by direction. "#" is a number, as in f1 and top5."""
 NEUTRAL = {"#", "", "avg", "epoch", "eval", "macro", "mean", "micro", "score", "test", "val", "valid", "weighted"}
 """Words in names of numbers that say nothing about the direction."""
 
 
 def direction_of(name: str) -> str:
-    """Return the direction, "max" or "min", in which a number improves, by the last word of its name.
+    """Return the direction, "max" or "min", in which a number improves, by the last word of its name not in `NEUTRAL`.
 
     Return "" if this word is not in `WORDS`, as in "error_free", or if the name has a word for a reversed sign, as in
-    "neg_loss". Numbers in a name are written as "#".
+    "neg_loss". Numbers in a name are replaced by "#".
     """
     words = [word for word in re.split("[^a-z#]+", re.sub(r"\d+", "#", name.lower())) if word not in NEUTRAL]
     if not words or {"inverse", "minus", "neg", "negative", "non", "one"} & set(words):
@@ -474,12 +474,12 @@ def direction_of(name: str) -> str:
 
 
 def _names_of(value: float, reports: list[Event]) -> set[str]:
-    """Return the texts before a number in reports that show it with at least three decimals, with "#" for digits."""
+    """Return the names of a number in reports with at least three of its decimals; "#" replaces numbers in names."""
     names: set[str] = set()
     for report in reports:
         for name, text in report["numbers"].items():
             decimals = len(text.partition(".")[2]) if isinstance(text, str) and text.replace(".", "").isdigit() else 0
-            # The distance to a rounded number is half a unit of its last decimal, and a rounding error.
+            # A rounded number differs by at most half a unit of its last decimal; 0.001 units are for rounding errors.
             if decimals >= 3 and abs(float(text) - value) <= 0.501 * 10.0**-decimals:
                 # In the line "loss 0.3 val_f1 0.71", the second number has the name "loss # val_f#".
                 names.add(re.split(r"(?<![a-z])#", re.sub(r"\d+", "#", name.lower()))[-1].strip(" ,:=|"))
@@ -490,12 +490,12 @@ def _names_of(value: float, reports: list[Event]) -> set[str]:
 def rates_of_all_groups_are_set(run: Run, record: Record) -> None:
     """The script itself sets the rate of the first group, and leaves the rates of the other groups unchanged.
 
-    A rate may be fixed on purpose for a part of the model, such as a predictor. Such a group has a rate or an option
-    that the other groups do not have. Here all groups begin with the same rate and differ only in the weight decay,
-    which is no reason to give them different schedules.
+    A rate may be fixed on purpose for a part of the model, such as a predictor: such a group has a rate or an option
+    that the other groups do not have. The claim is therefore judged only if all groups begin with the same rate and
+    differ only in the weight decay, which is no reason for different schedules.
 
-    Or a group has its rate under a key that the optimizer does not read, such as `learning_rate`. A script may read
-    such a key itself; then the rate of the group is not the default of the optimizer in all steps.
+    A second fault: a group has its rate under a key that the optimizer does not read, such as `learning_rate`. A script
+    may read such a key itself, but then the rate of the group differs from the optimizer's default in some steps.
     """
     optimizers = {(id(process), e["optimizer"]): e for process in run.processes for e in process.of("optimizer")}
     for process, optimizer, windows in windows_of(run):
@@ -511,7 +511,7 @@ def rates_of_all_groups_are_set(run: Run, record: Record) -> None:
             continue
         columns = list(zip(*rates, strict=True))
         record.tried += len(set(columns[0])) > 1
-        # Groups whose rate is the initial one in every step.
+        # Groups that have their initial rate in every step.
         constant = [i for i, column in enumerate(columns) if set(column) == {event["rates"][i]}]
         if len(set(columns[0])) >= 6 and constant and 0 not in constant and len(constant) == len(columns) - 1:
             record.falsify(
@@ -529,7 +529,7 @@ def _judge_ignored_rates(event: Event, rates: list[list[float]], record: Record)
 
     Args:
         event: The event of the optimizer.
-        rates: The rates of all groups, one list a step.
+        rates: The rates of all groups, one list per step.
         record: The record of the claim.
     """
     for group, (key, value, default) in event.get("ignored_rates", {}).items():
