@@ -27,7 +27,7 @@ def add_options(*options: Option) -> Option:
 
 
 class ReportFormat(click.Choice[str]):
-    """The choice of a report format. Formats of other packages are looked up on use, so that `--help` stays fast."""
+    """A report format. Formats of other packages are looked up only if one is named, so that `--help` stays fast."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices and value in formats():
@@ -36,18 +36,18 @@ class ReportFormat(click.Choice[str]):
 
 
 def format_option(names: Sequence[str], text: str = "Format on standard output.") -> Option:
-    """Return the option `--format`, a choice of format names with the help `text`; the first name is the default."""
+    """Return the option `--format`, which takes one of `names` (default: the first); `text` is its help text."""
     choice = ReportFormat(names) if names == tuple(FORMATS) else click.Choice(names)
     return click.option("--format", "form", type=choice, default=names[0], show_default=True, help=text)
 
 
 def output_option(text: str) -> Option:
-    """Return the option `--output` with the help `text`."""
+    """Return the option `--output`; `text` is its help text."""
     return click.option("--output", "outputs", multiple=True, metavar="FORMAT=FILE", help=text)
 
 
 def _id_option(flag: str, noun: str, *name: str) -> Option:
-    """Return an option that selects by glob patterns of ids; `noun` is what it selects, `name` its Python name."""
+    """Return an option `flag` that selects objects by id; `noun` names the objects, `name` is the Python parameter."""
     text = f"Run only {noun} whose id matches (a glob pattern)."
     return click.option(flag, *name, multiple=True, metavar="ID", help=text)
 
@@ -57,7 +57,7 @@ def _seed_option(noun: str) -> Option:
 
 
 def _complete_name(_: click.Context, __: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-    """Return completions of a word: a path, and the ids of the project that start with the word."""
+    """Return the completions of a word: paths, and the ids of the project that begin with the word."""
     # The item of type "file" comes first, because bash's completion script discards the items before it.
     from click.shell_completion import CompletionItem
 
@@ -100,7 +100,7 @@ REPLAY = click.option(
 
 
 def baseline_options(fail_on: str) -> Option:
-    """Return the options `--baseline` and `--fail-on`; `fail_on` is the default of the second one."""
+    """Return the options `--baseline` and `--fail-on`; `fail_on` is the default of `--fail-on`."""
     return add_options(
         click.option(
             "--baseline",
@@ -112,7 +112,7 @@ def baseline_options(fail_on: str) -> Option:
             type=click.Choice(["weaker", "never"]),
             default=fail_on,
             show_default=True,
-            help="Exit with 1 if a contract asks for less than the base, or only show it.",
+            help="Exit with 1 if a contract asks for less than the base (weaker), or only show it (never).",
         ),
     )
 
@@ -145,7 +145,7 @@ VALIDATE = add_options(
         "--cache/--no-cache",
         "reuse",
         default=True,
-        help="Reuse results of earlier validations while nothing that they depend on has changed (default), or none.",
+        help="Reuse results of earlier validations whose dependencies have not changed, or run everything again.",
     ),
     baseline_options("weaker"),
     format_option(tuple(FORMATS), "Format of the report on standard output."),
@@ -159,7 +159,7 @@ VALIDATE = add_options(
         default=True,
         help="Try no mutants; `pv report` then counts claims that hold as undecided, unless --partial is given.",
     ),
-    click.option("--dry-run", is_flag=True, help="Build every task of the devices, run none, and list what would run."),
+    click.option("--dry-run", is_flag=True, help="Build and list the tasks that would run, but run none."),
 )
 
 CHECK = add_options(
@@ -225,7 +225,7 @@ COMPARE = add_options(
         multiple=True,
         metavar="SUBJECT",
         help=(
-            "Compare this subject: a declared name, a module or module:attribute (default: all declared, and its own)."
+            "Compare this subject: a declared name, a module or module:attribute (default: all declared and its own)."
         ),
     ),
     _id_option("--only", "falsifiers"),

@@ -24,7 +24,7 @@ PROPOSALS = (
     (r"(?:list|Sequence|Iterable)\[int\]", "st.lists(st.integers(1, 10), min_size=1, max_size=5)", ""),
     (r"Tensor", "st.lists(st.floats(-8, 8, width=32), min_size=4, max_size=4).map(torch.tensor)", "real[N]"),
 )
-"""Pattern of an annotation without its module, strategy, and domain of an equation ("" if no domain fits)."""
+"""Rows: the pattern of an annotation without its module, a strategy, and a domain of an equation ("" if none fits)."""
 Node = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -34,13 +34,13 @@ class Parameter:
 
     Attributes:
         name: The name.
-        annotation: The annotation; "" without one.
+        annotation: The annotation; "" if there is none.
         strategy: A Hypothesis strategy; "" if none is proposed.
         domain: A domain of an equation; "" if none is proposed.
-        by_keyword: Whether a call passes it by keyword.
+        by_keyword: Whether a call passes the parameter by keyword.
         star: "*" or "**" for a parameter that takes any number of arguments.
-        alias: The name in the test, if it differs from `name`.
-        type_is_known: Whether annotation or default give the type, so that the strategy can be used.
+        alias: The name in the test and in the equation if `name` is ambiguous there, else "".
+        type_is_known: Whether the annotation or the default shows the type. If not, the strategy is a guess, or "".
     """
 
     name: str
@@ -54,7 +54,7 @@ class Parameter:
 
     @property
     def name_in_test(self) -> str:
-        """Return the name of the parameter in a test, changed if the test uses this name for another object."""
+        """Return the name of the parameter in a test; `_` is appended if the test uses the name for another object."""
         return self.alias or (f"{self.name}_" if self.name in RESERVED else self.name)
 
     @property
@@ -63,12 +63,12 @@ class Parameter:
         return self.alias or self.name
 
     def argument(self, value: str) -> str:
-        """Return the argument of a call with the expression `value`."""
+        """Return the text that passes the expression `value` for this parameter in a call."""
         return f"{self.name}={value}" if self.by_keyword else f"{self.star}{value}"
 
 
 def with_defaults(node: Node, skipped: int = 0) -> list[tuple[ast.arg, ast.expr | None]]:
-    """Return the parameters of a function, each with its default, None without one.
+    """Return pairs of a parameter of a function and its default; None for a parameter without a default.
 
     Args:
         node: The function.
@@ -81,7 +81,7 @@ def with_defaults(node: Node, skipped: int = 0) -> list[tuple[ast.arg, ast.expr 
 
 
 def class_fields(kind: ast.ClassDef) -> Iterator[tuple[ast.arg, ast.expr | None]]:
-    """Yield the fields of a class as parameters, each with its default, None without one."""
+    """Yield pairs of a field of a class, as a parameter, and its default; None for a field without a default."""
     for statement in kind.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             yield ast.arg(statement.target.id, statement.annotation), statement.value
@@ -90,7 +90,7 @@ def class_fields(kind: ast.ClassDef) -> Iterator[tuple[ast.arg, ast.expr | None]
 
 
 def parameters(node: Node, skipped: int = 0, *, only_required: bool = False) -> tuple[Parameter, ...]:
-    """Return the parameters that a test draws: the required ones, or all parameters if none is required.
+    """Return the parameters that a test draws: the required ones or, if none is required, all that it can pass.
 
     Args:
         node: The function.
@@ -107,8 +107,8 @@ def parameters(node: Node, skipped: int = 0, *, only_required: bool = False) -> 
 
 
 def optional(node: Node, skipped: int) -> tuple[Parameter, ...]:
-    """Return the parameters that have a default, with values proposed from it."""
-    # Optional parameters are passed by keyword, which positional-only ones cannot be.
+    """Return the parameters with a default, except positional-only ones. Their proposed values are near the default."""
+    # Calls pass optional parameters by keyword, which is impossible for positional-only parameters.
     rows = [row for row in with_defaults(node, skipped) if row[0] not in node.args.posonlyargs]
     return tuple(_parameter_near_default(argument, value) for argument, value in rows if value is not None)
 
@@ -165,9 +165,9 @@ class FunctionUnderContract:
     Attributes:
         target: The module and the name.
         docstring: The docstring; "" without one.
-        parameters: Parameters that a call must pass.
-        optional: Parameters that a call may pass.
-        constructor: Parameters of the class for a method that needs an object; None for other functions.
+        parameters: Parameters that a test draws: the required ones or, if none is required, all that it can pass.
+        optional: Parameters with a default that are not in `parameters`.
+        constructor: Required parameters of the constructor if the method needs an object; None for other functions.
         is_deterministic: Whether the source uses no random numbers and no clock, judging by the names in it.
         returns_nothing: Whether the source returns nothing, so that the function works by changing its arguments.
     """
@@ -182,7 +182,7 @@ class FunctionUnderContract:
 
     @property
     def all_parameters(self) -> tuple[Parameter, ...]:
-        """Return the parameters of the constructor and of the call."""
+        """Return the parameters of the constructor, then the parameters of the function."""
         return (*(self.constructor or ()), *self.parameters)
 
     @property
@@ -204,7 +204,7 @@ class FunctionUnderContract:
 
 
 def read_function(project: Project, target: Target) -> FunctionUnderContract:
-    """Read the function or method that a target names; for a class, its only public method. Raise UsageError."""
+    """Read the function or method that a target names; for a class, its only public method. Else raise UsageError."""
     if hint := hyphen_hint(str(target)):
         raise UsageError(f"invalid subject '{target}': {hint}")
     try:
@@ -266,7 +266,7 @@ def _describe(target: Target, bound: Function, definitions: dict[str, syntax.Def
             constructor = parameters(init, 1, only_required=True)
         elif any("dataclass" in ast.unparse(decorator) for decorator in owner.decorator_list):
             constructor = tuple(_parameter(argument, True) for argument, value in class_fields(owner) if value is None)
-        # A parameter `x` of both the constructor and the method has two values in the test, `own_x` and `x`.
+        # If both the constructor and the method have a parameter `x`, the test names the first one `own_x`.
         constructor = tuple(replace(p, alias=f"own_{p.name}" if p.name in names else "") for p in constructor)
     nodes = list(ast.walk(bound.node))
     used = {node.id for node in nodes if isinstance(node, ast.Name)}
@@ -283,7 +283,7 @@ def _describe(target: Target, bound: Function, definitions: dict[str, syntax.Def
 
 
 MAX_FORMULA = 200
-"""Characters of a docstring that are read as one formula."""
+"""Largest number of characters of a formula in a docstring."""
 SPAN = re.compile(r"`+([^`]+)`+")
 CALLS = {"exp", "log", "log1p", "expm1", "sqrt", "abs", "sin", "cos", "tanh", "sigmoid", "floor", "maximum", "minimum"}
 CALLS |= {"min", "max", "clip"}
@@ -294,7 +294,7 @@ FORMULA_NODES = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.o
 
 
 def formula(docstring: str, names: set[str]) -> str:
-    """Return the first formula for the value of a function in its docstring, in the language of equations; "" if none.
+    """Return the first formula in the docstring of a function, in the language of equations; "" if there is none.
 
     Candidates are spans in backticks, text after `=`, and text after "Return". A single parameter is not a formula.
 
@@ -310,7 +310,7 @@ def _candidates(docstring: str) -> Iterator[str]:
     yield from (span.rpartition("=")[2] for span in SPAN.findall(docstring))
     for line in docstring.splitlines():
         for sentence in re.split(r"\.(?:\s|$)|[;:](?:\s|$)", line):
-            # The text after the last `=`, but not after `==` or `<=`, or after "Return" at the start.
+            # The text after the last `=` (not `==` or `<=`) or after "Return" at the start; else the whole sentence.
             yield re.split(r"(?<![<>=!])=(?!=)|^\s*Returns?\b", sentence)[-1]
 
 

@@ -1,4 +1,4 @@
-"""A cache of the reports of validations that passed, for a later validation of the same files with the same options."""
+"""A cache of reports of passed validations, for later validations of the same files with the same options."""
 
 import time
 from collections.abc import Mapping
@@ -15,18 +15,18 @@ from pv.results.saved import report as saved
 from pv.results.verdict import Report
 
 OPTIONS = ("paths", "only", "contracts", "devices", "require", "subjects", "examples", "seed", "mutants", "shard")
-"""The options of a validation that decide its report."""
+"""The options on which the report of a validation depends."""
 
 
 class ReportCache:
-    """The cached report of a validation with some options, in the result cache of its project.
+    """Looks up and stores the report of a validation in the result cache of its project.
 
-    A validation of unchanged files could look up all its trials instead, but it would first lint its contracts and
-    generate their mutants, which takes longer than all lookups. A report is keyed by all files of the project, so
-    neither is needed.
+    Without a cached report, a validation of unchanged files looks up the result of every trial. But first it lints the
+    contracts and generates their mutants, which takes longer than all lookups. The key of a report covers all files of
+    the project, so a cached report needs neither of these steps.
 
-    Reports of validations with `--device`, `--record`, `--replay` or `--spawn` are not cached, nor are reports on files
-    outside the project, whose changes the key does not cover.
+    Reports are not cached with `--no-cache`, `--record`, `--replay`, `--spawn`, or a `--device` other than cpu. Reports
+    on files outside the project are not cached either, because the key does not cover these files.
 
     Args:
         options: The options of `pv validate`, by name.
@@ -38,12 +38,12 @@ class ReportCache:
         self._task = {"folder": Path.cwd(), **{name: options[name] for name in OPTIONS}}
         only_cpu = not {*(options["devices"] or ())} - {"cpu"}
         inside = all(map(self._is_inside, options["paths"]))
-        measured = options["record"] or options["replay"] or options["spawn"]
-        self._enabled = only_cpu and inside and options["reuse"] and not measured
+        bypassed = options["record"] or options["replay"] or options["spawn"]
+        self._enabled = only_cpu and inside and options["reuse"] and not bypassed
         self._key = ""
 
     def lookup(self) -> Report | None:
-        """Return the report of an earlier validation; None if there is none or a file of the project has changed."""
+        """Return the cached report of an earlier validation of the same files; None if there is none."""
         if not self._enabled:
             return None
         with closing(ResultCache(self._project, watch=False)) as cache:
@@ -52,7 +52,7 @@ class ReportCache:
         return None if text is None else self._with_note(saved.parse(text, str(self._project.root)))
 
     def store(self, report: Report, text: str) -> None:
-        """Store a report, unless it did not pass or a file of the project has changed since this object was created.
+        """Store a report if the validation passed and no file of the project has changed since this object was created.
 
         Args:
             report: The report of the validation.
@@ -61,12 +61,12 @@ class ReportCache:
         if not self._enabled or report.exit_code != 0 or report.interrupted:
             return
         with closing(ResultCache(self._project, watch=False)) as cache:
-            # The key has the digests of the files before the validation, so no file may have changed during it.
+            # The key has the digests of the files before the validation. So no file may have changed since.
             if cache.unchanged_since(self._started):
                 cache.store_report(self._key, text, self._started)
 
     def _is_inside(self, path: str | Path) -> bool:
-        """Return whether a path is in the project, whose files the key covers; an id, which is no path, is inside."""
+        """Return whether the key covers a path. True for a path in the project, and for the id of a contract."""
         return not Path(path).exists() or Path(path).resolve().is_relative_to(self._project.root)
 
     def _with_note(self, report: Report) -> Report:

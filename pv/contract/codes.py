@@ -1,6 +1,6 @@
-"""Define the codes of findings, list the codes of loading and of evidence, and read the explanation of a code.
+"""Codes of findings: their class, the codes that loading and evidence use, and the explanation of a code.
 
-A lint rule declares its codes beside its check. The explanations are in `rules/CODE.yaml`.
+The codes of a lint rule are declared in the module of the rule. The explanations are in `rules/CODE.yaml`.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import yaml
 
 
 class Stops(Enum):
-    """The runs that a finding of a code prevents."""
+    """Kinds of runs that a finding prevents."""
 
     CONTRACT = "contract"
     """No claim of the contract is tried."""
@@ -26,7 +26,7 @@ class Stops(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A code of findings, its meaning, and the runs that such a finding prevents."""
+    """A code of findings, its meaning, and the runs that a finding with this code prevents."""
 
     name: str
     meaning: str
@@ -47,8 +47,8 @@ LOADING = (
     Code("PV205", "existing format: a number that contradicts the file", Stops.NOTHING),
     Code("PV206", "existing format: a reference to something that does not exist", Stops.NOTHING),
 )
-"""The codes of findings that `pv.contract.load` returns."""
-EVIDENCE = Code("PV170", "an evidence file cannot be read, or belongs to something else", Stops.NOTHING)
+"""The codes of the findings that `pv.contract.load` returns."""
+EVIDENCE = Code("PV170", "an evidence file cannot be read, or belongs to another contract or device", Stops.NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +57,9 @@ class Explanation:
 
     Attributes:
         why: The reason for the rule.
-        wrong: A contract with such a finding, or its relevant sections; with `file`, the text of that file.
+        wrong: A contract with such a finding, or its relevant sections; if `file` is set, the text of that file.
         right: The corrected text of `wrong`; "" if the file must not exist.
-        file: A file that the contract names and that has the fault; "" if the contract itself has it.
+        file: The file with the fault, which the contract names; "" if the fault is in the contract itself.
         contract: The contract that names `file`.
         encoding: The encoding of `wrong`.
     """
@@ -76,7 +76,7 @@ class Explanation:
 def explanation(code: str) -> Explanation | None:
     """Return the explanation of a code; None if there is none."""
     source = files("pv.contract").joinpath("rules", f"{code}.yaml")
-    # A code comes from the command line: a code with a slash must not lead to another folder.
+    # The code is text from the command line: a slash in it must not select a file in another folder.
     if not code.isalnum() or not source.is_file():
         return None
     texts: dict[str, str] = yaml.safe_load(source.read_text(encoding="utf-8"))

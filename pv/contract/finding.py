@@ -18,7 +18,7 @@ class Location:
 
 
 class Severity(Enum):
-    """The severity of a finding: a refusal rejects the file, an error fails the lint, a notice is only shown."""
+    """The severity of a finding: a refusal rejects the file, an error makes `pv lint` fail, a notice is only shown."""
 
     REFUSAL = "refusal"
     ERROR = "error"
@@ -27,7 +27,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One problem of one contract file, detected without running anything.
+    """One problem in one contract file, detected without running any code of the project.
 
     Attributes:
         code: The code of the rule, such as `PV101`.
@@ -54,10 +54,10 @@ def refusal(code: str, location: Location, message: str, hint: str = "") -> Find
 
 
 def error(code: str, location: Location, message: str, hint: str = "") -> Finding:
-    """Return a finding that fails its contract."""
+    """Return a finding that makes its contract fail."""
     return Finding(code=code, severity=Severity.ERROR, location=location, message=message, hint=hint)
 
 
 def notice(code: str, location: Location, message: str, hint: str = "") -> Finding:
-    """Return a finding that fails nothing and is only shown."""
+    """Return a finding that is only shown and makes nothing fail."""
     return Finding(code=code, severity=Severity.NOTICE, location=location, message=message, hint=hint)

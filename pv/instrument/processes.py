@@ -19,7 +19,7 @@ from pv.instrument.readers import BETWEEN, QUIET
 from pv.source.project import is_installed
 
 START_EVENTS = ("os.posix_spawn", "os.exec", "os.system", "os.forkpty", "pty.spawn")
-"""The audit events of functions that start a program which writes no trace."""
+"""Audit events of functions that start a program. The program writes no trace."""
 READ_DOCS = ("doctest", "docstring_parser", "fire", "jsonargparse", "pydoc", "simple_parsing", "typer", "tyro")
 """Libraries that may read the docstring of any object."""
 TRACKER = "multiprocessing.resource_tracker"
@@ -27,9 +27,9 @@ TRACKER = "multiprocessing.resource_tracker"
 
 
 class Processes:
-    """Records the trace of this process. A child writes to the log of the plan when it begins and when it ends.
+    """Records the trace of this process. A child process writes to the log of the plan when it begins and when it ends.
 
-    If another process kills a child, the trace of the child is lost, and the trace of the worker is marked `unsure`.
+    If another process kills a child, the trace of the child is lost, and the trace of the worker becomes `unsure`.
     """
 
     def __init__(self, hook: ImportHook, files: FilesRead, *, child: bool) -> None:
@@ -37,32 +37,32 @@ class Processes:
         self._id, self._started, self._foreign = "", 0, ""
         self._used: list[ProcessTrace] = []
         sys.addaudithook(self._record_event)
-        _count_fork_exec(self._spawned)
+        _count_fork_exec(self._count_program)
         os.register_at_fork(after_in_child=self._begin)
         _at_every_exit(self.end)
         if child:
             self._begin()
 
     def trace(self) -> ProcessTrace:
-        """Return the merged trace of this process, its ended children, and the processes whose results they use."""
+        """Return the merged trace of this process, its ended children, and the processes passed to `use`."""
         return union([trace_of([self._entry(), *entries(self._hook.plan.log)]), *self._used])
 
     def use(self, other: ProcessTrace) -> None:
-        """Record that this process uses a result of another process, whose trace until then is `other`."""
-        # Code that the other process ran is a dependency (`ran`), but not coverage (`seen`) of this process.
+        """Record that this process uses a result of another process, whose trace at that moment is `other`."""
+        # The code that the other process ran is a dependency (`ran`), not coverage (`seen`), of this process.
         self._used.append(replace(other, seen=frozenset(), ran=other.ran | other.seen))
 
     def end(self) -> None:
-        """Write the trace of this process to the log, if it is a child: at its exit, or before it kills itself."""
+        """Write the trace of a child process to the log, at its exit or before it kills itself; else do nothing."""
         if self._id:
             self._write(self._entry())
 
     def _record_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Record the audit event of a started process, of the end of this process, or of code that is read."""
+        """Record an audit event: a process is started, this process kills itself, or the code of a function is read."""
         if event == "os.fork":
             self._started += 1
         elif event == "subprocess.Popen":
-            self._spawned([os.fsdecode(arguments[0] or arguments[1][0])])
+            self._count_program([os.fsdecode(arguments[0] or arguments[1][0])])
         elif event == "os.kill" and arguments[0] == os.getpid():
             self.end()
         # `subprocess` of Python 3.13 calls os.posix_spawn, but raises the event subprocess.Popen first.
@@ -72,13 +72,13 @@ class Processes:
             self._record_code(arguments[0])
 
     def _record_code(self, function: FunctionType) -> None:
-        """Record a function whose `__code__` is read: a result may depend on it although it does not run."""
+        """Record a function whose `__code__` is read: a result may depend on the function although it does not run."""
         reader = sys._getframe(2).f_code.co_filename
         if not reader.startswith((*QUIET, *BETWEEN)) and not is_installed(reader):
             ran.add(f"{function.__module__}:{function.__qualname__.replace('.<locals>', '')}")
 
-    def _spawned(self, command: list[str]) -> None:
-        """Count a started program; only Python processes write a trace."""
+    def _count_program(self, command: list[str]) -> None:
+        """Count a started program, and record its name if it is not Python and so writes no trace."""
         if not any(TRACKER in word for word in command):
             self._started += 1
             if not Path(command[0]).name.startswith("python"):
@@ -114,31 +114,30 @@ class Processes:
 
     def _write(self, entry: Mapping[str, object]) -> None:
         log = os.open(self._hook.plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        os.write(log, (json.dumps(entry) + "\n").encode())  # one call, so that lines of two children do not mix
+        os.write(log, (json.dumps(entry) + "\n").encode())  # one call, so that lines of two children are not mixed
         os.close(log)
 
 
 _recorders: list[Processes] = []
-"""The recorders that `watch` installed in this process; the last one is in use."""
+"""The recorders that `watch` has installed in this process. The last one is in use."""
 
 
 def watch(plan: Plan, root: Path, *, child: bool = False) -> tuple[ImportHook, Processes]:
     """Install the import hook in this process and record its trace. Raise BrokenMutant like `install`."""
-    files = FilesRead(
-        root, Path(plan.log).parent.parent
-    )  # the log is in the folder of the task, inside the scratch folder
+    # The log is in the folder of the task, and this folder is in the scratch folder.
+    files = FilesRead(root, Path(plan.log).parent.parent)
     hook = install(plan)
     _recorders.append(Processes(hook, files, child=child))
     return hook, _recorders[-1]
 
 
 def current_trace() -> ProcessTrace | None:
-    """Return the trace of this process and its ended children until now; None if it is not recorded."""
+    """Return the trace of this process and its ended children until now; None if no trace is recorded."""
     return _recorders[-1].trace() if _recorders else None
 
 
 def use(other: ProcessTrace | None) -> None:
-    """Record that this process uses a result of another process, whose trace until then is `other`."""
+    """Record that this process uses a result of another process, whose trace at that moment is `other`."""
     if _recorders and other is not None:
         _recorders[-1].use(other)
 
@@ -150,7 +149,7 @@ def leave_record() -> None:
 
 
 def install_from_environment() -> None:
-    """Install the hook of the parent process, if it has one."""
+    """Install the import hook with the plan of the parent process, if the environment has a plan."""
     text = os.environ.get(VARIABLE)
     if text and not any(TRACKER in word for word in sys.orig_argv):
         plan = Plan.from_json(text)
@@ -165,7 +164,7 @@ def _of_subprocess(frame: FrameType) -> bool:
 
 
 def _count_fork_exec(spawned: Callable[[list[str]], object]) -> None:
-    """Call `spawned` for the processes that `multiprocessing` spawns, for which Python raises no audit event."""
+    """Call `spawned` with the command of each process of `multiprocessing`: Python raises no audit event for these."""
     import _posixsubprocess
 
     fork_exec = _posixsubprocess.fork_exec
@@ -179,7 +178,7 @@ def _count_fork_exec(spawned: Callable[[list[str]], object]) -> None:
 
 
 def _at_every_exit(end: Callable[[], object]) -> None:
-    """Call `end` at every exit of this process except a kill, also at `os._exit`, which `multiprocessing` calls."""
+    """Call `end` at every exit of this process, except if it is killed. `multiprocessing` exits by `os._exit`."""
     leave = os._exit
 
     def recorded_exit(status: int) -> NoReturn:

@@ -6,24 +6,24 @@ needs only Python 3.9 or newer and torch 2.1 or newer.
 
 launch         starts the command; `site/sitecustomize.py` starts the observer in each of its Python processes
 trace          the events, their JSON lines, and tensor values that are read later
-observer       the hooks on forwards, backward passes, clipping and steps, which call the modules below
+observer       the hooks on forwards, backward passes, clipping and steps; they call the modules below
 
-losses, heads  the weight of a token or an example in the gradient; `heads` for losses that are fused with the head
-tokens         labels: their shift, padding, ends of texts
+losses, heads  the weight of a token or an example in the gradient; `heads` for losses fused with the output layer
+tokens         labels: shift, padding, end of a text
 terms          terms of a loss without a gradient
 distributions  samples of distributions
-parameters     layers and their gradients, initial values; `masters`, `sharding` for copies and shards of weights
+parameters     layers, gradients, initial values; `masters` for copies of weights, `sharding` for shards
 handwritten    updates of parameters without an optimizer
 schedules      learning rates
 averages       averages of weights
 modes          training and eval mode, normalization
-loaders        batches of data loaders; `workers` in their processes, `examples` for facts about examples
+loaders        batches of data loaders; `workers` for their worker processes, `examples` for facts about examples
 seeds          seeds that are set during the training
 collectives    reductions over ranks
 checkpoints    saves and loads; kills the process on request
 reported       numbers that the script prints or logs; `metrics` for metrics of libraries
 probes         forwards with changed inputs, in a fork
-frames         hides the wrappers from warnings and tracebacks
+frames         hides the frames of the wrappers in warnings and tracebacks
 """
 
 import os
@@ -59,8 +59,8 @@ def recording(folder: Union[str, Path], *, sample: int = 1, probes: bool = True)
     `pv.observe("trace")` is a short form. In a process that `pv check -- COMMAND` or `python -m pv.observe` already
     observes, this context manager has no effect.
 
-    Enter the block before you import the modules of the training. Functions of torch that were imported by name before
-    (`from torch.nn.functional import cross_entropy`) are not observed.
+    Enter the block before you import the modules of the training. Functions of torch that these modules
+    import by name (`from torch.nn.functional import cross_entropy`) before the block are not observed.
 
     Args:
         folder: The folder that the trace is written to. It is created if it does not exist.

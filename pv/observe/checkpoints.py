@@ -1,6 +1,7 @@
 """Records saves and loads of a training state, and kills the process after a step or inside a save on request.
 
-A *part* of a training state is a model, an optimizer, a scheduler or a scaler. The keys of its state show which.
+A *part* of a training state is a model, an optimizer, a scheduler or a scaler. The keys of a state dictionary show
+the kind of part.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 BARRIER_SECONDS = 30.0
-"""Largest number of seconds that a rank waits for the other ranks to reach the step after which all are killed."""
+"""Largest number of seconds that a rank waits for the other ranks before it is killed."""
 
 _get_observer: Callable[[], Observer]
 
 
 def saved_parts(value: object, depth: int = 0) -> dict[str, Any]:
-    """Return the parts of a training state in a saved or loaded object, by kind; objects at most four levels deep.
+    """Return the parts of a training state in a saved or loaded object, by kind. Four levels are searched.
 
     The kinds are "model", "optimizer", "scheduler" and "scaler".
     """
@@ -79,8 +80,8 @@ class Line:
 
     Attributes:
         at: The line.
-        steps: The numbers of optimizer steps before its calls.
-        used: The elements of `steps` whose states were saved or loaded later.
+        steps: For every call, the number of optimizer steps before the call.
+        used: The elements of `steps` for calls whose results were saved or loaded.
     """
 
     def __init__(self, at: str) -> None:
@@ -99,10 +100,10 @@ class Capture:
         """The first tensor of the result. It identifies other dictionaries that contain the tensors of the result."""
         self.version = _version_of(tensors)
         self.uses: set[int] = set()
-        """The numbers of optimizer steps before each save or load of the result."""
+        """For every save or load of the result, the number of optimizer steps before."""
 
     def is_source(self, state: Mapping[str, object]) -> bool:
-        """Return whether a dictionary is the result, or contains its first tensor."""
+        """Return whether a dictionary is the result of `state_dict`, or contains the first tensor of the result."""
         if self.state() is state:
             return True
         tensor = self.first() if self.first is not None else None
@@ -116,7 +117,7 @@ class Capture:
         """Record that the result is saved or loaded.
 
         Args:
-            step: The number of optimizer steps before.
+            step: The number of optimizer steps before the save or load.
 
         Returns:
             Facts that show whether the script keeps an old state on purpose, such as the best one so far.
@@ -145,7 +146,7 @@ def _version_of(tensors: list[Tensor]) -> int:
 
 
 def _capture_of(observer: Observer, state: Mapping[str, object]) -> Optional[Capture]:
-    """Return the last capture that a dictionary of tensors comes from; None if there is none."""
+    """Return the last capture whose tensors are in a dictionary; None if there is none."""
     return next((capture for capture in reversed(observer.captures) if capture.is_source(state)), None)
 
 
@@ -217,21 +218,22 @@ class Saved:
 
 
 def describe_saves(observer: Observer) -> None:
-    """Add the `saved` event: the parameters with an optimizer state in a file, but with weights in no file.
+    """Add the `saved` event: the parameters whose optimizer state was saved, but whose weights were not saved.
 
-    Called when the process ends. No event is added if nothing was saved, or not all saved tensors are known.
+    Call this when the process ends. No event is added if no optimizer state was saved, if parameters are sharded, if
+    not all saved tensors are known, or if the weights may have been saved in other shapes.
     """
     saves: list[Saved] = list(observer.saves.values())
     parameters = [p for optimizer in observer.optimizers for p in observer.parameters_of(optimizer)]
     optimized = max((saved.optimized for saved in saves), key=lambda shapes: sum(shapes.values()), default=None)
-    whole = all(getattr(p, "_local_tensor", p) is p for p in parameters)
-    if not optimized or not whole or not all(saved.is_known for saved in saves):
+    is_unsharded = all(getattr(p, "_local_tensor", p) is p for p in parameters)
+    if not optimized or not is_unsharded or not all(saved.is_known for saved in saves):
         return
     saved_shapes: Counter[tuple[int, ...]] = sum((saved.shapes for saved in saves), Counter())
     # Parameters of equal shape cannot be distinguished, so only the number of tensors of every shape is compared.
     lacking = optimized - saved_shapes
-    # Weights may be saved in other shapes, such as a matrix of queries, keys and values in three parts. Tensors whose
-    # shapes no module has, with as many elements as the lacking parameters, are therefore taken for their weights.
+    # Weights may be saved in other shapes, such as a matrix of queries, keys and values in three parts. So add no event
+    # if saved tensors with shapes that no module has contain at least as many elements as the lacking parameters.
     shapes = {tuple(t.shape) for module in list(observer.models) for t in (*module.parameters(), *module.buffers())}
     floats: Counter[tuple[int, ...]] = sum((saved.floats for saved in saves), Counter())
     shapes.update(optimized)
@@ -251,7 +253,7 @@ def describe_saves(observer: Observer) -> None:
 
 
 def _common_prefix(tensors: dict[str, Tensor], state: Mapping[str, object]) -> tuple[str, int]:
-    """Return the most common prefix by which names of a state differ from names of a module, and its count.
+    """Return the most common prefix by which names in a state and in a module differ, and the number of such names.
 
     Args:
         tensors: The tensors of the module, by name.
@@ -259,7 +261,7 @@ def _common_prefix(tensors: dict[str, Tensor], state: Mapping[str, object]) -> t
     """
     missing = {name for name in tensors if name not in state}
     # A prefix, such as "module." or "model.base.", has one to three parts. Either the file or the module may have it.
-    # `suffixes`: names of the module by (the name without its first `cut` parts, `cut`).
+    # The keys of `suffixes` are pairs: a name of the module without its first `cut` parts, and `cut`.
     suffixes = {
         (name.split(".", cut)[-1], cut): name for name in missing for cut in range(1, 4) if name.count(".") >= cut
     }
@@ -278,7 +280,7 @@ def _common_prefix(tensors: dict[str, Tensor], state: Mapping[str, object]) -> t
 
 
 def tied_names(module: nn.Module) -> list[list[str]]:
-    """Return the groups of names that belong to one parameter."""
+    """Return the groups of two or more names that belong to the same parameter."""
     names: dict[int, list[str]] = {}
     for name, p in module.named_parameters(remove_duplicate=False):
         names.setdefault(id(p), []).append(name)
@@ -304,7 +306,7 @@ def _record_load(
     version: int,
     at: str,
 ) -> None:
-    """Record a load after the call.
+    """Add a `load` event after a call of `Module.load_state_dict`.
 
     Args:
         module: The module.
@@ -318,7 +320,7 @@ def _record_load(
     observer = _get_observer()
     tensors = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
     module_state = module.state_dict()
-    held = {id(p) for o in observer.optimizers for p in observer.parameters_of(o)}
+    optimized = {id(p) for o in observer.optimizers for p in observer.parameters_of(o)}
     # Shards are left out: FSDP2 copies the values of a file into the shards of the module and then loads these shards.
     same = [
         name
@@ -339,7 +341,7 @@ def _record_load(
         and module in observer.captured_at
         and observer.captured_at[module] < observer.steps
     ):
-        # The script has built the dictionary from tensors of a state of this step, or of an earlier one.
+        # The script has built the dictionary itself, from tensors of a state that it took before the last step.
         taken_at = observer.captured_at[module]
     source = capture.record_use(observer.steps) if capture is not None else None
     changed = capture is not None and version != capture.version
@@ -358,7 +360,7 @@ def _record_load(
         strict=strict,
         tensors=len(module_state),
         same_storage=len(same),
-        trained=any(id(p) in held for p in tensors.values()),
+        trained=any(id(p) in optimized for p in tensors.values()),
         step=observer.steps,
         digests=[
             {"optimizer": state.number, "digest": observer.digest(optimizer)}
@@ -380,9 +382,9 @@ def _record_load(
 
 
 def _missing_statistics(module: nn.Module, missing: list[str]) -> dict[str, object]:
-    """Return counts of the normalization layers without loaded statistics, and of those with initial statistics.
+    """Return the number of normalization layers whose statistics were not loaded, and how many have initial statistics.
 
-    Return no counts if the load has also left out other tensors.
+    Return {} if other tensors are missing too.
     """
     layers = dict(module.named_modules())
     norms = list({layers.get(name.rpartition(".")[0]): None for name in missing})
@@ -423,7 +425,7 @@ def _wrap_state_dict(original: Callable[..., object]) -> Callable[..., object]:
                 at = observer.sites.find(2)[0]
                 line = observer.capture_lines.setdefault(at, Line(at))
                 line.steps.add(observer.steps)
-                # Captures hold weak references only. Results that the script has freed are no longer needed.
+                # Captures hold only weak references. Drop captures of results that the script has freed.
                 observer.captures = [capture for capture in observer.captures if capture.is_alive()][1 - MAX_CAPTURES :]
                 observer.captures.append(Capture(self, result, observer.steps, line))
                 observer.captured_at[self] = observer.steps
@@ -456,7 +458,7 @@ def _facts(value: object) -> Event:
     """Return the fields of a `save` or `read_file` event that describe the saved object."""
     parts = saved_parts(value)
     scaler, scheduler = parts.get("scaler", {}), parts.get("scheduler", {})
-    # Counters of steps are entries of a checkpoint, which has few; larger dictionaries are states of models.
+    # Step counters are entries of a checkpoint, which has few entries; larger dictionaries are states of models.
     numbers = value.values() if isinstance(value, dict) and len(value) < 100 else ()
     return {
         "counts": [number for number in numbers if type(number) is int],
@@ -510,7 +512,7 @@ def _wrap_serialize(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def watch_safetensors() -> None:
-    """Wrap the function that saves files of safetensors, if the script has imported it and it is not wrapped yet."""
+    """Wrap the function that writes safetensors files, if the script has imported safetensors. Wrap it only once."""
     module: Any = sys.modules.get("safetensors.torch")
     original = getattr(module, "serialize_file", None)
     if original is not None and not hasattr(original, "__wrapped__"):
@@ -538,8 +540,8 @@ class ReadFile:
     """A dictionary of tensors that `torch.load` has returned.
 
     Attributes:
-        step: The number of steps before the read.
-        at: The line that read the file.
+        step: The number of optimizer steps before the call.
+        at: The line of the call.
         name: The first name in the dictionary.
         shapes: The number of tensors of every shape.
         places: The addresses of the tensors.
@@ -557,9 +559,9 @@ class ReadFile:
 
 
 def fingerprints(tensors: Iterable[Tensor]) -> list[tuple[object, ...]]:
-    """Return the shapes and a few elements of the first and the last matrix, to recognize the weights of a model.
+    """Return the shapes and up to 8 elements of the first and the last matrix, to recognize the weights of a model.
 
-    The list has one tuple; it is empty without matrices, or if a matrix is of a subclass such as DTensor.
+    The list has one tuple. It is empty if there is no matrix, or if a matrix is of a subclass such as DTensor.
     """
     matrices = [tensor.detach() for tensor in tensors if tensor.dim() > 1 and tensor.is_floating_point()]
     if not matrices or not all(type(matrix) in (Tensor, nn.Parameter) for matrix in matrices):
@@ -569,7 +571,7 @@ def fingerprints(tensors: Iterable[Tensor]) -> list[tuple[object, ...]]:
 
 
 def is_restored(observer: Observer, average: nn.Module, trained: list[Tensor]) -> Optional[bool]:
-    """Return whether a copy of a model has weights from a file that was read, before the first step.
+    """Return whether a copy of a model has, before the first step, weights from a file that was read.
 
     Args:
         observer: The observer of this process.
@@ -577,8 +579,8 @@ def is_restored(observer: Observer, average: nn.Module, trained: list[Tensor]) -
         trained: The parameters of an optimizer.
 
     Returns:
-        None if this cannot be decided: no file has the weights of the trained model, or no file has other weights with
-        the shapes of the copy.
+        None if this cannot be decided: the copy has no fingerprint, no file has the weights of the trained model, or no
+        file has other weights with the shapes of the copy.
     """
     averaged, model = fingerprints(average.parameters()), fingerprints(trained)
     if not averaged:
@@ -589,7 +591,7 @@ def is_restored(observer: Observer, average: nn.Module, trained: list[Tensor]) -
 
 
 def _file_of(observer: Observer, state: Mapping[str, object]) -> Optional[str]:
-    """Return the line that read the file whose tensors are in a state, and mark the file as used; None without one."""
+    """Return the line that read the file whose tensors are in a state, and mark the file as used; else None."""
     places = {value.data_ptr() for value in state.values() if isinstance(value, Tensor) and value.numel()}
     for file in reversed(observer.files):
         if places & file.places:
@@ -599,10 +601,10 @@ def _file_of(observer: Observer, state: Mapping[str, object]) -> Optional[str]:
 
 
 def _unused_file(observer: Observer, module: nn.Module) -> Optional[list[str]]:
-    """Return the line that read an unused file with the weights of a module, and the first name in the file.
+    """Return the line that read a file with the weights of a module, and the first name in the file; None without one.
 
-    At least half of the shapes of the module are in the file, no load has used the file, and no step was taken since
-    the read. Return None if there is no such file.
+    At least half of the shapes of the module are in the file, no load has used the file, and no optimizer step was
+    taken since the file was read.
     """
     shapes = Counter(tuple(p.shape) for p in module.parameters())
     for file in reversed(observer.files):
@@ -616,7 +618,7 @@ def _unused_file(observer: Observer, module: nn.Module) -> Optional[list[str]]:
 
 
 _random_states: dict[int, weakref.ref[Tensor]] = {}
-"""By id: byte tensors that were read from files, each of which may be the state of a random number generator."""
+"""By id: byte tensors that were read from files. Each may be the state of a random number generator."""
 
 
 def _byte_tensors(value: object, depth: int = 0) -> Iterator[Tensor]:
@@ -643,7 +645,7 @@ def _is_from_file(state: object) -> bool:
 def _wrap_random_state(original: Callable[..., object]) -> Callable[..., object]:
     """Wrap `set_rng_state`: add a `restore` event if the state comes from a file.
 
-    Other states do not count: an evaluation may restore the state that it saved in memory at its beginning.
+    Other states are ignored: an evaluation may save the state in memory at its beginning, and restore it at its end.
     """
 
     def set_rng_state(new_state: object) -> None:
@@ -669,8 +671,8 @@ class Loaded:
     Args:
         module: The module.
         names: The names of the parameters that were in the state.
-        tied: Groups of names that belonged to one parameter before the load and not afterwards.
-        groups: Number of groups of names of one parameter before the load.
+        tied: Groups of names that belonged to the same parameter before the load, but not after it.
+        groups: The number of all groups of names that belonged to the same parameter before the load.
         at: The line of the load.
         sample: Returns about 256 elements of a tensor.
     """
@@ -692,9 +694,9 @@ class Loaded:
         }
 
     def facts(self, sample: Callable[[Tensor], Tensor]) -> Optional[Event]:
-        """Return how the parameters differ from their samples; None if the module no longer exists.
+        """Return the changes of the parameters since the load; None if the module no longer exists.
 
-        Replaced parameters are left out, and so are parameters with fewer than two dimensions.
+        Parameters that were replaced, or have fewer than two dimensions, are left out.
         """
         module = self.module()
         if module is None:
@@ -735,8 +737,10 @@ def _change(before: list[float], after: list[float]) -> tuple[float, float, floa
     """Describe how the sampled elements of a parameter have changed.
 
     Returns:
-        Four numbers: the fraction of equal elements; the fraction of the elements in a block of zeros at the end, 0 if
-        they were zeros before; the correlation, 0 if it is not defined; the fraction of elements that became 0.
+        1. The fraction of elements that are equal.
+        2. The fraction of elements in the block of zeros at the end; 0 if these elements were zeros before.
+        3. The correlation of the elements before and after; 0 if it is not defined.
+        4. The fraction of elements that became 0.
     """
     same = sum(a == b for a, b in zip(before, after)) / len(before)
     zeros = 0
@@ -752,7 +756,7 @@ def _change(before: list[float], after: list[float]) -> tuple[float, float, floa
 
 
 def record_first_forward(observer: Observer, module: nn.Module, sample: Callable[[Tensor], Tensor]) -> None:
-    """Add `after_load` events at the first forward of loaded modules: the changes of parameters since the load.
+    """Add an `after_load` event for each loaded module at its first forward: the changes of parameters since the load.
 
     Args:
         observer: The observer of this process.
@@ -773,7 +777,7 @@ def record_first_forward(observer: Observer, module: nn.Module, sample: Callable
 
 
 def cut_after_step(observer: Observer) -> None:
-    """Kill this process with SIGKILL if `Options.cut` steps have ended, after all ranks have reached this point."""
+    """Kill this process with SIGKILL after `Options.cut` steps. First wait until all ranks have reached this point."""
     if observer.options.cut and observer.steps >= observer.options.cut and not observer.options.cut_in_save:
         _mark(observer)
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
@@ -786,7 +790,7 @@ def cut_after_step(observer: Observer) -> None:
 def _cut_in_save(observer: Observer, file: Any) -> None:
     """If `Options.cut_in_save` is set, truncate the saved file to its first half, and kill this process.
 
-    Only files that are saved after `Options.cut` steps or more are truncated.
+    Does nothing before `Options.cut` steps have ended.
     """
     if not (observer.options.cut_in_save and observer.options.cut and observer.steps >= observer.options.cut):
         return
@@ -814,12 +818,12 @@ def _mark(observer: Observer) -> None:
 
 
 def weights_sums(parameters: list[Tensor], sample: Callable[[Tensor], Tensor]) -> Optional[Late]:
-    """Return the sum over sampled elements of parameters, and the sum of their absolute values."""
+    """Return a weighted sum of sampled elements of parameters, and the sum of their absolute values; see `_sums`."""
     return _sums([sample(p) for p in parameters])
 
 
 def state_sums(optimizer: torch.optim.Optimizer, sample: Callable[[Tensor], Tensor]) -> dict[str, object]:
-    """Return the number of parameters with a state in an optimizer, and sums over sampled elements of the state."""
+    """Return the number of parameters with a state in an optimizer, and sums of sampled elements of the state."""
     states = list(getattr(optimizer, "state", {}).values())  # an optimizer without the base class may have none
     tensors = [
         sample(value)
@@ -834,7 +838,7 @@ def state_sums(optimizer: torch.optim.Optimizer, sample: Callable[[Tensor], Tens
 def _sums(tensors: list[Tensor]) -> Optional[Late]:
     if not tensors:
         return None
-    # Copies, since the tensors may change before the sums are read. With the factors, a sum depends on the order.
+    # Compute the sums now, since the tensors may change later. The factors make a sum depend on the order of elements.
     doubles = [t.double() for t in tensors if not t.dtype.is_complex]
     sums = [(d * torch.arange(1, d.numel() + 1, device=d.device, dtype=d.dtype).sin()).sum() for d in doubles]
     sizes = [d.abs().sum() for d in doubles]

@@ -78,7 +78,7 @@ def run_schedules(observer: Observer) -> None:
     Args:
         observer: The observer of this process.
     """
-    functions = observer.schedules.unplanned()
+    functions = observer.schedules.new_lambdas()
 
     def evaluate(send: Callable[[object], None]) -> None:
         for number, parts in functions.items():

@@ -1,7 +1,7 @@
 """Records learning rate schedules: the planned number of advances, and every advance.
 
-The schedule classes of torch and their subclasses are observed. Nested schedules, such as in `SequentialLR`, are
-recorded as such, so that only the outermost one counts as a schedule of an optimizer.
+The schedule classes of torch and their subclasses are observed. A schedule inside another one, as in `SequentialLR`, is
+recorded as nested, so that only the outer schedule counts as a schedule of an optimizer.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Schedules:
         self.depth = 0
         """Number of running calls of `step`: the outer schedule calls `step` of a nested one."""
         self.initial_depth = 0
-        """Number of running constructors that set the initial rate."""
+        """Number of running calls of `_initial_step`, in which constructors of schedules set the initial rate."""
         self._numbers: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
-        self._planned: set[int] = set()
-        """Numbers of the schedules that `unplanned` has returned."""
+        self._returned: set[int] = set()
+        """Numbers of the schedules that `new_lambdas` has returned."""
 
     def number_of(self, schedule: object) -> int:
         """Return the number of a schedule in the trace. Add a `scheduler` event for a new schedule."""
@@ -56,14 +56,14 @@ class Schedules:
         number = self._numbers[schedule] = observer.number()
         for part in getattr(schedule, "_schedulers", ()):
             observer.add("nested_scheduler", scheduler=self.number_of(part), within=number)
-        # Parameter groups are compared, since a wrapper such as accelerate's shares the groups of its optimizer.
+        # Compare parameter groups, not optimizers: the groups of a wrapper, as in accelerate, are the same objects.
         groups = getattr(getattr(schedule, "optimizer", None), "param_groups", ())
         optimizers = [
             state.number
             for optimizer, state in observer.optimizers.items()
             if any(a is b for a in optimizer.param_groups for b in groups)
         ]
-        # A list, except for `MultiStepLR`, which has a Counter. `SequentialLR` has only a private attribute.
+        # A list, or a Counter in `MultiStepLR`. `SequentialLR` has only the private attribute.
         milestones = getattr(schedule, "milestones", getattr(schedule, "_milestones", None))
         gamma = getattr(schedule, "gamma", None)
         observer.add(
@@ -81,17 +81,17 @@ class Schedules:
         )
         return number
 
-    def unplanned(self) -> dict[int, list[Callable[[int], Any]]]:
-        """Return, by number of the schedule, the functions of every `LambdaLR` that was not returned before."""
+    def new_lambdas(self) -> dict[int, list[Callable[[int], Any]]]:
+        """Return, by number of a schedule, the functions of each `LambdaLR` that was not returned before."""
         functions = {}
         for schedule, number in list(self._numbers.items()):
-            if type(schedule) is torch.optim.lr_scheduler.LambdaLR and number not in self._planned:
-                self._planned.add(number)
+            if type(schedule) is torch.optim.lr_scheduler.LambdaLR and number not in self._returned:
+                self._returned.add(number)
                 functions[number] = list(dict.fromkeys(schedule.lr_lambdas))[:4]
         return functions
 
     def record_step(self, schedule: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        """Record an advance of a schedule after the call. For a call by the constructor, only record the schedule.
+        """Record an advance of a schedule after `step` has returned. A call by the constructor is not an advance.
 
         Args:
             schedule: The schedule.
@@ -124,7 +124,7 @@ def _planned(schedule: object) -> dict[str, int]:
 
 
 def _number(value: object) -> object:
-    """Return a number, or a tensor of one element, as the value of a field; None for another object."""
+    """Return a number or a tensor of one element as the value of a field of an event; None for another object."""
     if isinstance(value, Tensor) and value.numel() == 1:
         return Late([value.detach().clone()], lambda numbers: numbers[0])
     return float(value) if isinstance(value, (int, float)) or hasattr(value, "__float__") else None
@@ -153,7 +153,7 @@ def install(observer: Callable[[], Observer]) -> None:
         return step
 
     def wrap_initial_step(original: Callable[..., object]) -> Callable[..., object]:
-        """Wrap `_initial_step`, in which a constructor calls `step` to set the initial rate. This is not an advance."""
+        """Wrap `_initial_step`: a constructor calls `step` in it to set the initial rate, which is not an advance."""
 
         def initial_step(self: object) -> object:
             schedules = observer().schedules

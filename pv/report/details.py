@@ -25,22 +25,22 @@ def claim_location(result: Result, *, verbose: bool = False) -> str:
 
 
 def is_installed(result: Result) -> bool:
-    """Return whether the claim of a result is in an installed suite, so in no file of the user's project."""
+    """Return whether the claim of a result is in an installed suite, not in a file of the user's project."""
     path = result.falsifier.location.path
-    # A path that begins with "pv" is relative to the working directory, which is then a clone of pv.
+    # A relative path that begins with "pv" is a file of the project itself: the user works in a clone of pv.
     return in_suite(str(path)) and path.parts[:1] != ("pv",)
 
 
 def script_location(result: Result) -> str:
-    """Return "path:line" of a finding about a script; "" for other results, and where no line is known."""
+    """Return "path:line" of a finding about a script; "" for other results, and if the line is not known."""
     example = result.counterexample
     return example.place if example is not None and result.falsifier.is_of_script else ""
 
 
 def result_location(result: Result, view: View) -> Location | None:
-    """Return the location of a result: its code, else its claim; None for a script whose line is not known."""
-    place = code_location(result, view)
-    return place if place is not None or result.falsifier.is_of_script else result.falsifier.location
+    """Return the location of the code that failed, or else of the claim; None for a script whose line is not known."""
+    location = code_location(result, view)
+    return location if location is not None or result.falsifier.is_of_script else result.falsifier.location
 
 
 def further_locations(result: Result) -> Iterator[Location]:
@@ -51,8 +51,8 @@ def further_locations(result: Result) -> Iterator[Location]:
 
 
 def code_location(result: Result, view: View) -> Location | None:
-    """Return the location of the code that a failure is about: a line that changed since the base if there is one."""
-    # GitHub hides annotations outside the changed lines.
+    """Return the first line of the code that failed, if possible one that changed since the base; None without code."""
+    # GitHub shows no annotation outside the changed lines.
     example = result.counterexample
     if example is None or not example.code:
         return None
@@ -61,7 +61,7 @@ def code_location(result: Result, view: View) -> Location | None:
 
 
 def _changed_lines(result: Result, view: View) -> Iterator[Location]:
-    """Yield the lines of the code of a failure that changed since the base."""
+    """Yield the lines that changed since the base, in the code that failed."""
     hunks = view.compared.hunks if view.compared is not None else {}
     example = result.counterexample
     for span in example.code if example is not None else ():
@@ -77,11 +77,11 @@ def change_location(change: Change, view: View) -> Location | None:
     return change.location if line is None else replace(change.location, line=line, column=1)
 
 
-MAX_VALUE = 400
+MAX_VALUE = 400  # characters of a value or of a call
 MAX_MUTANTS = 5
 MAX_SURVIVORS = 6
-MAX_PRINTED = 2000
-MAX_LINES = 30
+MAX_PRINTED = 2000  # characters of the output of a task
+MAX_LINES = 30  # lines of the output of an example
 
 
 def lines(result: Result, verdict: ContractVerdict, *, verbose: bool = False) -> Iterator[tuple[str, str]]:
@@ -125,12 +125,12 @@ def guess(result: Result) -> str:
 
 
 def names_cause(result: Result) -> bool:
-    """Return whether the failure names a computed cause; the author's guess might contradict it."""
+    """Return whether the message of the failure names its cause; the author's guess might contradict this cause."""
     return result.counterexample is not None and result.counterexample.explained
 
 
 def _replay_argument(result: Result, counterexample: Counterexample) -> str:
-    """Return a counterexample as value of `--replay`: its arguments or Hypothesis's blob; "" if neither is exact."""
+    """Return the value of `--replay` for a counterexample: VERSION:BLOB, @FILE or JSON; "" if none is exact."""
     engine = engine_of(result.falsifier)
     if not engine.replays:
         return ""
@@ -145,7 +145,7 @@ def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, st
     """Yield the mutants that a vacuous falsifier did not kill or that could not be judged, as label and text."""
     if result.outcome not in (Outcome.VACUOUS, Outcome.ERROR):
         return
-    if not result.falsifier.kills:  # these are generated mutants, which the contract does not describe
+    if not result.falsifier.kills:  # generated mutants, which the contract does not describe
         for trial in result.mutants[:MAX_MUTANTS]:
             yield "mutant", f"{trial.mutant}: {trial.detail or trial.status.value}"
         return

@@ -32,12 +32,12 @@ MAX_MESSAGE = 1 << 20
 NO_RESULT = 97
 """Exit status of a worker that failed before its task began."""
 FORKS_BEFORE_COLLAPSE = 32
-"""Number of forks after which `collapse_pages` is called: it takes as long as it saves in about this many forks."""
-MADV_COLLAPSE = 25  # since Linux 6.1; older kernels refuse it, which does no harm
+"""Number of forks after which `collapse_pages` is called. The call takes as long as this many later forks save."""
+MADV_COLLAPSE = 25  # since Linux 6.1; in older kernels, the call fails without harm
 BLOCKS = range(16, 513, 16)
-"""Sizes in bytes of the blocks in which CPython allocates small objects."""
+"""Sizes, in bytes, of the memory blocks in which CPython stores small objects."""
 FREE_BYTES = 1 << 19
-"""Bytes to allocate in blocks of each size: about twice the free bytes after torch and transformers are imported."""
+"""Bytes to allocate for each block size: about twice the free bytes after the import of torch and transformers."""
 
 Message = dict[str, object]
 """A JSON object from or to the client (`pv.workers.launch.ForkLauncher`)."""
@@ -122,7 +122,7 @@ class Server:
         use_descriptors(*fds)
 
     def _reap(self) -> None:
-        """Report the workers that have ended."""
+        """Report the workers that have ended, and kill the processes that they left behind."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self.wake_read, 4096):
                 pass
@@ -138,7 +138,7 @@ class Server:
                 self._send({"ended": self.tasks.pop(pid), "status": status})
 
     def _kill_orphans(self, keep: set[int]) -> None:
-        """Kill every child except the workers in `keep`: orphans of workers become children of this subreaper."""
+        """Kill every child except the workers in `keep`. As a subreaper, this process adopts orphans of workers."""
         for _ in range(50):
             orphans = [pid for pid in tree.children(os.getpid()) if pid not in keep and tree.is_alive(pid)]
             if not orphans:
@@ -146,7 +146,7 @@ class Server:
             tree.kill_all(orphans)
 
     def _send(self, message: Message) -> None:
-        """Send a message to the client; leave if it is gone."""
+        """Send a message to the client; call `_leave` if the client is gone."""
         try:
             self.sock.send(json.dumps(message).encode())
         except (BrokenPipeError, ConnectionResetError):
@@ -161,12 +161,12 @@ class Server:
 
 
 def preload(names: list[str]) -> None:
-    """Import modules, and fill caches that otherwise every worker would fill again.
+    """Import modules, and fill caches, so that workers inherit the filled caches.
 
     Args:
         names: Modules, and dotted names in modules. Names that cannot be imported are ignored.
     """
-    gc.disable()  # garbage collection takes a tenth of the import time of large libraries, and finds little
+    gc.disable()  # garbage collection takes a tenth of the import time of large libraries, and frees little
     for name in names:
         # Ignore any exception of an import: the worker that needs the module reports it.
         with contextlib.suppress(Exception):
@@ -176,8 +176,8 @@ def preload(names: list[str]) -> None:
     tasks.generate_hooks()
     files.loaded_files()
     files.loaded_packages()
-    # Exempt all objects from garbage collection, which would write to their memory in every fork. Do not collect
-    # garbage first: it takes longer than it saves.
+    # Exempt all objects from garbage collection, which would write to their memory in every fork. Do not call
+    # `gc.collect` before: the call takes longer than it saves.
     gc.freeze()
     gc.enable()
 
@@ -211,7 +211,7 @@ def _warm_up_hypothesis() -> None:
 
 
 def _load(name: str) -> None:
-    """Import a module, or look up a name in a module, which makes a package with lazy attributes import the part."""
+    """Import a module, or look up a name in a module: a package with lazy attributes then imports the part."""
     try:
         importlib.import_module(name)
     except ModuleNotFoundError:
@@ -231,12 +231,12 @@ def fill_free_blocks() -> None:
 
 
 _fillers: list[object] = []
-"""The objects in these blocks, which must never be freed."""
+"""The objects that fill the blocks. They must never be freed."""
 
 
 def _object_of_size(size: int) -> object:
     """Return a new object that takes one block of `size` bytes."""
-    # Bytes have a header of 33 bytes. The two smallest blocks have 16 bytes, as `object()`, and 32, as a float of 24.
+    # An empty `bytes` has 33 bytes, too many for blocks of 16 and 32: `object()` has 16 bytes, a float has 24.
     header = b"".__sizeof__()
     if size > header:
         return bytes(size - header)
@@ -244,7 +244,7 @@ def _object_of_size(size: int) -> object:
 
 
 def collapse_pages() -> None:
-    """Ask the kernel to hold private memory in huge pages: a fork then copies 1 page table entry per 2 MiB, not 512."""
+    """Ask the kernel for huge pages in private memory: a fork then copies 1 page table entry per 2 MiB, not 512."""
     libc = ctypes.CDLL(None)
     # Private writable mappings without a file ("rw-p", inode 0) are the heap and other anonymous memory.
     for line in Path("/proc/self/maps").read_text().splitlines():

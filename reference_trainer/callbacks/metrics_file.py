@@ -27,12 +27,11 @@ from reference_trainer.errors import DataError, OutputError
 class LineFile:
     """An open file of lines.
 
-    If a write or the final close fails, raise `OutputError` with the path. `close` does not raise again after a
-    failed write.
+    Methods raise `OutputError` with the path if they cannot write. After a failed write, `close` does not raise again.
 
     Args:
         path: The file.
-        mode: A binary mode of `open`. An `OSError` of `open` is not converted, because the caller knows what to advise.
+        mode: A binary mode of `open`. An `OSError` of `open` is not converted: the caller writes the message.
     """
 
     def __init__(self, path: Path, mode: str) -> None:
@@ -42,18 +41,18 @@ class LineFile:
         self._file: IO[bytes] = path.open(mode)
 
     def seek_end_of_line(self, length: int) -> bool:
-        """Go to the position after `length` bytes, and return whether a line ends there."""
+        """Go to the position after the first `length` bytes, and return whether a line ends there."""
         self._file.seek(max(length - 1, 0))
         return length == 0 or self._file.read(1) == b"\n"
 
     def truncate(self, length: int) -> None:
-        """Truncate the file to `length` bytes, and write from there."""
+        """Truncate the file to `length` bytes. The next line is written at its new end."""
         with self._convert_errors():
             self._file.seek(length)
             self._file.truncate(length)
 
     def write(self, line: str) -> int:
-        """Write a line and its end, flush, and return the number of bytes."""
+        """Write a line and a line break, flush, and return the number of bytes."""
         text = line.encode() + b"\n"
         with self._convert_errors():
             self._file.write(text)
@@ -65,8 +64,8 @@ class LineFile:
         try:
             self._file.close()
         except OSError as error:
-            if not self._failed:  # after a failed write, closing fails again, at the flush of the same bytes
-                raise self._unwritten(error) from error
+            if not self._failed:  # after a failed write, `close` flushes the same bytes and fails again
+                raise self._write_error(error) from error
         if self._is_new and self._path.is_file() and self._path.stat().st_size == 0:
             self._path.unlink()
 
@@ -77,9 +76,9 @@ class LineFile:
             yield
         except OSError as error:
             self._failed = True
-            raise self._unwritten(error) from error
+            raise self._write_error(error) from error
 
-    def _unwritten(self, error: OSError) -> OutputError:
+    def _write_error(self, error: OSError) -> OutputError:
         return OutputError(f"cannot write to {self._path}: {error.strerror}")
 
 
@@ -91,7 +90,7 @@ _FIELDS = (
 
 
 class EventLog(Observer):
-    """Observer that appends each event to a file, as one line of strict JSON; rank 0 writes.
+    """Observer that appends each event to a file, as one line of strict JSON; only rank 0 writes.
 
     A resumed run keeps the lines of the killed run and repeats some of its events, with a larger `attempt`.
 
@@ -106,13 +105,13 @@ class EventLog(Observer):
 
     def __init__(self, path: str | Path, *, hooks: Iterable[str] = EVENTS) -> None:
         self._file = _open(path)
-        # Attributes of the instance, so that `has_hook` sees only the chosen hooks and the others cost nothing.
+        # Set the chosen hooks as attributes of the instance: `has_hook` sees no others, so other events cost no time.
         for hook in hooks:
             setattr(self, event_of(hook).value, partial(_write, self._file, _FIELDS))
 
 
 class ResourceLog(Observer):
-    """Observer that appends learning rate, memory, processor time and speed of each logged step to a file.
+    """Observer that appends learning rate, memory, CPU time and speed of each logged step to a file.
 
     `cpu_s` is the CPU time of all threads of the process, in seconds. With several ranks, each writes its own file.
     """
@@ -145,7 +144,7 @@ def _write(file: LineFile, fields: str, context: Context, **resources: float) ->
 
 
 def _json_value(value: object) -> object:
-    """Return the value for JSON: NaN and infinities, which JSON does not have, become strings."""
+    """Return a value for JSON: NaN and infinities, which JSON does not have, become strings."""
     if isinstance(value, Mapping):
         return {name: _json_value(item) for name, item in value.items()}
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
@@ -155,7 +154,7 @@ METRICS_FILE = "metrics.jsonl"
 """Name of the metrics file in the directory of a run."""
 
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-_Number = Annotated[float, BeforeValidator(lambda read: _NOT_FINITE.get(read, read) if isinstance(read, str) else read)]
+_Number = Annotated[float, BeforeValidator(lambda raw: _NOT_FINITE.get(raw, raw) if isinstance(raw, str) else raw)]
 
 
 class MetricsLine(BaseModel):
@@ -199,20 +198,20 @@ def _json_number(value: float | None) -> float | str | None:
 
 
 class MetricsCallback(Callback):
-    """Callback that writes each step that has metrics; after a killed run only the last line may be incomplete.
+    """Callback that writes a line for each step with metrics; after a killed run only the last line may be incomplete.
 
-    A step that is logged and evaluated has one line, which is written at the log and replaced after the evaluation.
+    A step that is both logged and evaluated has one line: it is written by `on_log` and replaced by `on_evaluate`.
 
-    The file is opened at once and truncated when the run begins. Use a new callback for every run.
+    The constructor opens the file; the file is truncated when the run begins. Use a new callback for every run.
 
     Args:
         path: The file.
         truncate_to: The number of bytes of an existing file to keep, such as the `length` that was recorded with a
-            checkpoint; a resumed run continues from there, 0 starts over. None: the file must not exist.
+            checkpoint; a resumed run continues after these bytes, and 0 starts over. None: the file must not exist.
 
     Raises:
         OutputError: The file cannot be opened, exists although `truncate_to` is None, or has no line that ends at
-            `truncate_to`. During a run: a line cannot be written, or the run begins before the step of the last line.
+            `truncate_to`. During a run: a line cannot be written, or the run begins before the last written step.
     """
 
     def __init__(self, path: Path, *, truncate_to: int | None = None) -> None:
@@ -230,19 +229,19 @@ class MetricsCallback(Callback):
             self.close()
             raise OutputError(
                 f"{path} has no line that ends at byte {self._length}, where the run continues; restore the file of "
-                "that run, or resume by the path of its checkpoint into another --out"
+                "that run, or give the path of its checkpoint to --resume and use another --out"
             )
 
     @property
     def length(self) -> int:
-        """Return the number of bytes of the lines so far, the `truncate_to` of a run that resumes after this step."""
+        """Return the number of bytes of the lines so far: the `truncate_to` of a run that resumes after this step."""
         return self._length
 
     def on_train_begin(self, context: Context) -> None:
         if context.step < self._last[0]:
             raise OutputError(
-                f"{self._path} has the metrics of step {self._last[0]}, and a run begins at step {context.step}; give "
-                "each run a MetricsCallback of its own"
+                f"{self._path} has the metrics of step {self._last[0]}, and a run begins at step {context.step}; "
+                "create a new MetricsCallback for each run"
             )
         self._file.truncate(self._length)
 
@@ -268,10 +267,10 @@ class MetricsCallback(Callback):
 
 
 def read_metrics(path: Path) -> list[MetricsLine]:
-    """Return the lines of a metrics file. A last line without its end is left out, since the run was killed.
+    """Return the lines of a metrics file, without an incomplete last line, which a killed run may leave.
 
-    Raise `DataError`, with file and line number, if a line does not fit the schema, or its step is not larger than the
-    previous one, and if the file cannot be read.
+    Raise `DataError` if the file cannot be read, a line does not fit the schema, or a step is not larger than the
+    previous one. An error in a line is reported with the line number.
     """
     try:
         *complete, _ = path.read_bytes().split(b"\n")

@@ -33,16 +33,16 @@ SETTINGS = frozenset(
 def precompute(top_k: int | None, config: str | None, **flags: str | None) -> int:
     """Write the outputs of a teacher to a directory.
 
-    The directory is --out; train on it with `distill --teacher-outputs`. Give the settings of the run: data, length,
-    documents and tokenizer must be the same there, and the temperature with --top-k. The directory appears once it is
-    complete; the same command continues after a kill.
+    The directory is --out; train on it with `distill --teacher-outputs`. Give the settings of that run: data, length,
+    documents and tokenizer must be the same in both, and with --top-k also the temperature. The directory appears when
+    it is complete. If the command is killed, run it again: it continues.
     """
     return guarded(lambda: _precompute(top_k, config, flags))
 
 
 def _precompute(top_k: int | None, config: str | None, flags: dict[str, str | None]) -> int:
     settings = gather_settings(flags, config)
-    from reference_trainer.pipeline.precompute import precompute as write  # imports torch, so after all checks
+    from reference_trainer.pipeline.precompute import precompute as write  # imports torch, so check settings first
 
     interrupts.raise_once()
     try:
@@ -57,20 +57,20 @@ def _precompute(top_k: int | None, config: str | None, flags: dict[str, str | No
 def show_recipes(name: str | None) -> int:
     """List the packaged files of settings, or print one.
 
-    Train with one of them by `distill --config NAME`.
+    `distill --config NAME` trains with such a file.
     """
     return guarded(lambda: _recipes(name))
 
 
 def _recipes(name: str | None) -> int:
-    known = recipes()
+    packaged = recipes()
     if name is None:
-        for recipe, path in known.items():
+        for recipe, path in packaged.items():
             click.echo(f"{recipe:12} {path.read_text().splitlines()[0].removeprefix('# ')}")
-    elif name in known:
-        click.echo(known[name].read_text(), nl=False)
+    elif name in packaged:
+        click.echo(packaged[name].read_text(), nl=False)
     else:
-        raise SettingError(f"unknown recipe {name!r} ({choices(known)})")
+        raise SettingError(f"unknown recipe {name!r} ({choices(packaged)})")
     return 0
 
 
@@ -97,9 +97,9 @@ def schema(name: str) -> None:
 @click.option("--positions", type=click.IntRange(1, 10**6), default=64, show_default=True, help="Sequence length.")
 @click.option("--seed", type=click.IntRange(0, 10**18), default=0, show_default=True, help="Seed of the logits.")
 def gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
-    """Compare the closed-form gradient with autograd.
+    """Compare the closed-form gradient of the loss with autograd.
 
-    Both are computed in float64. Exit code 1 if they differ; then no run on this device can be trusted.
+    Both are computed in float64. The exit code is 1 if they differ: do not trust runs on such a device.
     """
     return guarded(lambda: _gradcheck(device, vocabulary, positions, seed))
 
@@ -116,7 +116,7 @@ def _gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
     for temperature, difference in differences(torch_device, (2, positions, vocabulary), seed):
         lines.write(f"temperature {temperature:5.2f}: relative difference {difference:.2e}")
         agree = agree and difference <= AGREE
-    lines.write(f"{'agree' if agree else 'DIFFER'} on {torch_device}: at most {AGREE:.0e} is rounding")
+    lines.write(f"{'agree' if agree else 'DIFFER'} on {torch_device}: differences up to {AGREE:.0e} are rounding")
     return 0 if agree else FAILED
 
 
@@ -165,18 +165,18 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
     "--student",
     type=click.Path(path_type=Path),
     metavar="MODEL",
-    help="The models are Hugging Face's, with the tokenizer of this one [default: of the first MODEL].",
+    help="The models are Hugging Face models; use the tokenizer of this one [default: of the first MODEL].",
 )
 @click.option(
     "--trust-remote-code", is_flag=True, default=None, help="Execute the Python code that Hugging Face models contain."
 )
-@click.option("--parts", metavar="MODULE:CLASS", help="Take the models from own parts [default: as in their run].")
+@click.option("--parts", metavar="MODULE:CLASS", help="Build the models with this class [default: as in their run].")
 @click.option("--arguments", metavar="JSON", help="Arguments of the class that --parts names, as a JSON object.")
 @click.option("--whole", is_flag=True, help="Evaluate on the whole text instead of the first 64 KiB of its last tenth.")
-@click.option("--eval-rows", type=int, help="Of chats, take at most N conversations [default: as there, or 256].")
+@click.option("--eval-rows", type=int, help="Evaluate on at most N conversations [default: as in the run, or 256].")
 @click.option("--length", type=int, help="Tokens of a sequence [default: as in the run of the first MODEL].")
 @click.option(
-    "--accept-depth", type=int, help="With --teacher: tokens of a draft that it may accept [default: as there]."
+    "--accept-depth", type=int, help="With --teacher: tokens of a draft that it may accept [default: as in the run]."
 )
 @click.option(
     "--batch-size", type=int, default=Settings().data.batch_size, show_default=True, help="Sequences of a batch."
@@ -194,11 +194,11 @@ def evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json:
     """Evaluate saved models on a text.
 
     A MODEL is the output directory of a run, an exported model, a checkpoint such as OUT/checkpoints/student-latest, or
-    a Hugging Face model. Losses are in nats per token, which is a byte of a text, at temperature 1. Length, documents,
-    vocabulary, data type and own parts are taken from the run of the first MODEL; the evaluation of these parts is
-    used. --json has the identity of the evaluation; numbers of the same identity can be compared.
+    a Hugging Face model. Losses are in nats per token (a byte of a text) at temperature 1. Length, documents,
+    vocabulary, data type and custom parts are as in the run of the first MODEL. If custom parts have a method
+    `evaluate`, it is used. --json prints the identity of the evaluation; compare only numbers with the same identity.
 
-    Exit code 1 if a MODEL cannot be evaluated; the others are.
+    The exit code is 1 if a MODEL cannot be evaluated; the other models are still evaluated.
     """
     return guarded(lambda: _evaluate(models, whole, cache, as_json, options))
 
@@ -258,10 +258,10 @@ class CheckpointStep(click.ParamType[int | Literal["latest", "best"]]):
 def checkpoints(directory: str, export: tuple[int | Literal["latest", "best"], Path] | None) -> int:
     """List the checkpoints of a run and verify every file.
 
-    DIR is the output directory of a run, or the directory of its checkpoints. With --export, one of them is written as
-    a model that --teacher accepts instead.
+    DIR is the output directory of a run, or the directory of its checkpoints. With --export, write one checkpoint as a
+    model directory instead; --teacher accepts this directory.
 
-    Exit code 1 if a checkpoint is damaged, or if there is none.
+    The exit code is 1 if a checkpoint is damaged, or if there is none.
     """
     return guarded(lambda: _checkpoints(Path(directory), export))
 

@@ -1,6 +1,6 @@
-"""Annotated types of settings: validation, parsing from text, help strings, and messages of refusals.
+"""Annotated types of settings: validation, parsing from text, help strings, and error messages.
 
-A message has the name of the setting, its value, where the value comes from, and the values that are allowed.
+A message has the name of the setting, its value, the source of the value, and the allowed values.
 """
 
 from __future__ import annotations
@@ -23,54 +23,54 @@ from reference_trainer.errors import SettingError
 LOGGERS = ("tensorboard", "wandb", "mlflow")
 OPTIMIZERS = ("adamw", "adafactor")
 LIMIT = 10**18
-"""Upper bound of integers, which have at most 18 digits and fit into 64 bits."""
+"""Integers are below this limit: they have at most 18 digits and fit into 64 bits."""
 
 
 def read_integer(text: str) -> int:
-    """Return the decimal integer that `text` is. Raise `ValueError` for signs, spaces and digits of other scripts."""
+    """Parse a decimal integer. Raise `ValueError` for a plus sign, spaces, other scripts and more than 18 digits."""
     if not re.fullmatch(r"-?[0-9]{1,18}", text):
         raise ValueError(text)
     return int(text)
 
 
 def read_number(text: str) -> float:
-    """Return the decimal number that `text` is. Raise `ValueError` for `nan`, `inf`, spaces and underscores."""
+    """Parse a decimal number. Raise `ValueError` for `nan`, `inf`, spaces and underscores."""
     if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
         raise ValueError(text)
     return float(text)
 
 
 def read_steps(text: str) -> float:
-    """Return a number of steps (int), or, if `text` has a point or an exponent, a share (float). Raise `ValueError`."""
+    """Parse a number of steps (int); with a point or an exponent, a share (float). Else raise `ValueError`."""
     return read_number(text) if "." in text or "e" in text.lower() else read_integer(text)
 
 
 def steps_or_share(value: object) -> float:
-    """Return a number of steps (int) or a share of the steps (float). Raise `ValueError` for anything else."""
+    """Return `value` if it is a number of steps (int) or a share of the steps (float). Else raise `ValueError`."""
     if (type(value) is int and 0 <= value < LIMIT) or (type(value) is float and 0 < value < 1):
         return value
     raise ValueError(value)
 
 
 def read_switch(text: str) -> bool:
-    """Return whether `text` is `true` or `1`. Raise `ValueError` unless it is one of these, `false` or `0`."""
+    """Return True for `true` and `1`, False for `false` and `0`. Raise `ValueError` for any other text."""
     if text not in ("0", "1", "false", "true"):
         raise ValueError(text)
     return text in ("1", "true")
 
 
 def read_path(text: str) -> Path:
-    """Return the path that `text` names. Raise `ValueError` for an empty text, which would be the working directory."""
+    """Return `text` as a path. Raise `ValueError` for an empty text, which `Path` takes for the working directory."""
     if not text:
         raise ValueError(text)
     return Path(text)
 
 
 def read_model_path(text: str) -> Path:
-    """Return the path or the id of a model. Raise `ValueError` for an empty text.
+    """Return `text`, which is the path or the id of a model, as a path. Raise `ValueError` for an empty text.
 
-    A text that can only be a path, such as `./teacher`, becomes an absolute one: `Path` would return `teacher`, which
-    may be an id of the hub.
+    A text that can only be a path, such as `./teacher`, becomes an absolute path: `Path` would shorten it to `teacher`,
+    which may be the id of a model on the hub.
     """
     path = read_path(text)
     return path.absolute() if text.startswith(".") or text.endswith("/") else path
@@ -84,7 +84,7 @@ def without_null(path: Path) -> Path:
 
 
 def layer_pairs(text: str) -> str:
-    """Return `text`. Raise `ValueError` unless it is pairs of layers such as `-1:-1,0:2`."""
+    """Return `text`. Raise `ValueError` unless it consists of pairs of layers, such as `-1:-1,0:2`."""
     if not re.fullmatch(r"-?[0-9]{1,9}:-?[0-9]{1,9}(,-?[0-9]{1,9}:-?[0-9]{1,9})*", text):
         raise ValueError(text)
     return text
@@ -98,14 +98,14 @@ def import_path(text: str) -> str:
 
 
 def loggers(text: str) -> str:
-    """Return `text`. Raise `ValueError` unless it is names of `LOGGERS`, separated by commas."""
+    """Return `text`. Raise `ValueError` unless it consists of names in `LOGGERS`, separated by commas."""
     if not set(text.split(",")) <= set(LOGGERS):
         raise ValueError(text)
     return text
 
 
 def optimizer_name(text: str) -> str:
-    """Return `text`. Raise `ValueError` unless it is a name of `OPTIMIZERS` or MODULE:CLASS."""
+    """Return `text`. Raise `ValueError` unless it is a name in `OPTIMIZERS` or MODULE:CLASS."""
     return text if text in OPTIMIZERS else import_path(text)
 
 
@@ -131,7 +131,7 @@ class Kind:
     Attributes:
         expected: The allowed values, for messages.
         metavar: The placeholder of the value in `--help`; empty for a switch.
-        read: Returns the value of a text from a flag or variable, or raises `ValueError`.
+        read: Parses the text of a flag or an environment variable. Raises `ValueError` for invalid text.
     """
 
     expected: str
@@ -139,7 +139,7 @@ class Kind:
     read: Callable[[str], object] = str
 
 
-# `strict` refuses values of another type, which pydantic would convert, such as "3" or True for 3.
+# `strict` refuses values of other types. Without it, pydantic would convert "3" to 3 and True to 1.
 Count = Annotated[
     int,
     Field(strict=True, ge=1, lt=LIMIT),
@@ -312,7 +312,7 @@ Weights = Annotated[
 
 def kind_of(field: FieldInfo) -> Kind:
     """Return the `Kind` in the annotation of a setting, optional or not."""
-    # In `X | None`, pydantic leaves the metadata of X in the member of the union; else it moves them to the field.
+    # For `X | None`, pydantic leaves the metadata of X in the member X of the union; for X, it moves them to the field.
     members = [extra for member in get_args(field.annotation) for extra in getattr(member, "__metadata__", ())]
     return next(extra for extra in (*field.metadata, *members) if isinstance(extra, Kind))
 
@@ -350,7 +350,7 @@ OTHER_NAMES = {
     "train_batch_size": "batch_size",
     "warmup_steps": "warmup",
 }
-"""The settings of this trainer, by their names in other trainers."""
+"""Names of settings in other trainers, and the names of the same settings in this trainer."""
 MOST_SHOWN = 8
 """Largest number of invalid settings that one message names."""
 
@@ -371,7 +371,7 @@ class SourcedValue:
 
 
 def path_in_json(path: Path) -> str:
-    """Return the text of a path for a JSON file, with escapes such as \\udcff for bytes that are not UTF-8."""
+    """Return a path as text for a JSON file, with escapes such as \\udcff for bytes that are not UTF-8."""
     return str(path).encode("utf-8", "backslashreplace").decode()
 
 
@@ -388,11 +388,11 @@ def refusal(error: ValidationError, fields: Mapping[str, FieldInfo], names: Iter
 
     Args:
         error: The error of pydantic.
-        fields: Declarations of settings, by their locations in the error, joined by dots.
-        names: Other names that a user may write, for suggestions.
+        fields: Declarations of settings. A key is the location of the setting in the error, joined by dots.
+        names: Further names to suggest.
     """
     findings = error.errors(include_url=False)[:MOST_SHOWN]
-    if not findings[0]["loc"]:  # raised by a validator of all settings, which has its own message
+    if not findings[0]["loc"]:  # the error of a validator of all settings has its own message
         conflict: SettingError = findings[0]["ctx"]["error"]
         return conflict
     messages, needs_choices = list[str](), False
@@ -410,14 +410,14 @@ def refusal(error: ValidationError, fields: Mapping[str, FieldInfo], names: Iter
 
 
 def unknown_variable(name: str, prefix: str, variables: Iterable[str]) -> SettingError:
-    """Return the `SettingError` for an unknown variable, with a hint at the `variables` with its `prefix`."""
+    """Return the `SettingError` for an unknown environment variable. Suggest one of `variables` that has the prefix."""
     settings = [variable.removeprefix(prefix) for variable in variables if variable.startswith(prefix)]
     hint = suggestion(name.removeprefix(prefix), settings, prefix) or choices(prefix + setting for setting in settings)
     return SettingError(f"unknown environment variable {name[:80]} ({hint})")
 
 
 def suggestion(name: str, settings: Iterable[str], prefix: str = "") -> str:
-    """Return `did you mean ...?` with the setting that other trainers call `name`, or with a similar name; else "".
+    """Return `did you mean ...?` with the setting that other trainers call `name`, or else a similar name; "" if none.
 
     Args:
         name: The unknown name.
@@ -438,7 +438,7 @@ def suggestion(name: str, settings: Iterable[str], prefix: str = "") -> str:
 
 
 def choices(settings: Iterable[str]) -> str:
-    """Return `choose from ...` with the names, or, for more than five, the command that lists all settings."""
+    """Return `choose from ...` with the names; for more than five names, the command that lists all settings."""
     names = list(settings)
     return f"choose from {', '.join(names)}" if len(names) <= 5 else "run `reference-trainer distill --help` for a list"
 
@@ -451,7 +451,7 @@ def import_object(setting: str, path: str) -> Any:
         path: The import path, MODULE:NAME.
     """
     module, _, name = path.partition(":")
-    if module == "__main__":  # another process has another program there, whose names would be looked up
+    if module == "__main__":  # in another process, `__main__` is another program
         raise SettingError(
             f"{setting}: {path} is in a program or a notebook, which other processes cannot import; write it to a "
             f"file, such as mine.py in the working directory, and name it mine:{name}"

@@ -39,7 +39,8 @@ class PairedDocuments(Sequence[Document]):
     Attributes:
         student: The documents in the student's tokens.
         teacher: The same documents in the teacher's tokens.
-        flat_groups: For each document, its groups [G, 4], stored flat as the tokens of a document.
+        flat_groups: For each document, its groups [G, 4], stored flat as the tokens of a document. A group has start
+            and end in the student's tokens, then start and end in the teacher's.
     """
 
     student: Sequence[Document]
@@ -69,8 +70,8 @@ def check_pairs(path: Path, student: Chats, teacher: Chats) -> None:
         return
     raise DataError(
         f"{path} has {sizes[0]} documents in the student's chat template and {sizes[1]} in the teacher's, "
-        "which belong to different turns or rows; --cross-tokenizer expects the same. Templates that render earlier "
-        "turns differently divide a conversation: use --turns last, or another --chat-template for the student"
+        "which belong to different turns or rows; --cross-tokenizer needs the same documents. A template that renders "
+        "earlier turns differently splits a conversation: use --turns last, or another --chat-template for the student"
     )
 
 
@@ -82,14 +83,14 @@ def write_pairs(student: Chats, teacher: Chats, tokenizers: Sequence[object], di
         teacher: The same documents, in the same order.
         tokenizers: The tokenizers of student and teacher.
         directory: An empty directory.
-        workers: The number of processes that align; with 0, this process does.
+        workers: The number of processes that align the tokens; 0 for this process.
 
     Raises:
         DataError: If no document has a group.
     """
     counts = Counter[str]()
 
-    # Groups are stored as documents of 4 G numbers, so that they are read one document at a time.
+    # The G groups of a document are stored as a document of 4 G numbers, so that they can be read one by one.
     def aligned() -> Iterator[Document]:
         for block in ordered_map(partial(_align_block, tokenizers), _blocks(student, teacher), workers):
             for scored, groups in block:
@@ -104,9 +105,9 @@ def write_pairs(student: Chats, teacher: Chats, tokenizers: Sequence[object], di
 
 
 def _blocks(student: Chats, teacher: Chats) -> Iterator[list[tuple[Side, Side]]]:
-    """Yield blocks of `BLOCK` documents of both models."""
+    """Yield blocks of `BLOCK` pairs: a document in the student's tokens, and the same in the teacher's."""
     pairs = zip(student.documents, teacher.documents, strict=True)
-    while block := [(_side(one), _side(other)) for one, other in islice(pairs, BLOCK)]:
+    while block := [(_side(first), _side(second)) for first, second in islice(pairs, BLOCK)]:
         yield block
 
 
@@ -117,13 +118,13 @@ def _side(document: Document) -> Side:
 
 
 def _align_block(tokenizers: Sequence[object], block: Sequence[tuple[Side, Side]]) -> list[tuple[int, list[list[int]]]]:
-    """Return the number of predicted tokens of the student, and the groups, of every document."""
+    """Return, for every document, the number of predicted tokens of the student and the groups."""
     aligned = []
     for sides in block:
         groups = answer_groups(tokenizers, sides)
         (_, unpredicted), _ = sides  # of the student
         scored = sum(not is_unpredicted for is_unpredicted in unpredicted[1:])
-        aligned.append((scored, [[one.start, one.stop, other.start, other.stop] for one, other in groups]))
+        aligned.append((scored, [[a.start, a.stop, b.start, b.stop] for a, b in groups]))
     return aligned
 
 
@@ -133,7 +134,7 @@ def read_pairs(directory: Path, student: Chats, teacher: Chats) -> tuple[PairedD
     scored, compared, without = (counts[name] for name in ("scored", "compared", "without"))
     lines = [f"{compared:,} of {scored:,} predicted tokens are compared with the teacher's"]
     if compared < scored:
-        lines[0] += "; the text of the others is cut there, or written differently by its chat template"
+        lines[0] += "; for the others, the teacher's text is cut, or its chat template writes it differently"
     if without:
         lines.append(f"{without:,} documents have no token that is compared with the teacher's")
     return PairedDocuments(student.documents, teacher.documents, StoredDocuments(directory)), lines

@@ -95,7 +95,7 @@ class Attached(Sums):
         (Unweighted, "MTR-MEAN-001", "it is the mean of the batches' means"),
         (Undivided, "MTR-MEAN-001", "it is the sum, which is not divided"),
         (Last, "MTR-MEAN-001", "it is the last batch"),
-        (Attached, "MTR-GRAPH-001", "total and the result still has it"),
+        (Attached, "MTR-GRAPH-001", "the graph is kept by total and the result"),
         (Attached, "MTR-NARROW-001", "the ones are lost"),
     ],
 )

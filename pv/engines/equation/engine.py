@@ -1,4 +1,4 @@
-"""The engine of falsifiers with an `equation` and no `test`: compares code with the equation."""
+"""The engine of falsifiers with an `equation` and no `test`. It compares the subject with the equation."""
 
 import json
 from collections.abc import Mapping
@@ -26,11 +26,11 @@ NO_TORCH = "{} needs PyTorch, which is not installed: run `pip install torch`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EquationPayload:
-    """The payload of a claim about an equation.
+    """The data of a task: compare the subject with an equation.
 
     Attributes:
         equation: The name of the equation.
-        equations: All executable equations of the contract, since equations call each other.
+        equations: All executable equations of the contract, since an equation may call others.
         examples: The number of examples.
         seed: The seed of the examples.
         replay: The example to replay, as JSON; "" to draw examples.
@@ -44,7 +44,7 @@ class EquationPayload:
 
 
 class EquationEngine(Engine[EquationPayload]):
-    """Compares code with an executable equation on examples from the equation's domain."""
+    """Compares the subject with an executable equation on examples from the domains of its variables."""
 
     name = "equation"
     section = "falsifiers"
@@ -93,7 +93,7 @@ class EquationEngine(Engine[EquationPayload]):
         return f"equation {claim.equation}"
 
     def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
-        """Check names, sizes and domains. The worker checks `requires`, and lint reports an invalid equation."""
+        """Check names, sizes and domains. The worker checks `requires`, and lint checks the equation itself."""
         if not replay.startswith("{"):
             raise UsageError(f"invalid example for {claim.id}: expected the arguments of the equation as a JSON object")
         definitions, _ = parse_equations(sharing.executable_equations(contract))
@@ -113,7 +113,7 @@ class EquationEngine(Engine[EquationPayload]):
 
 
 def _part_without_torch(name: str, equations: Mapping[str, Mapping[str, object]]) -> str:
-    """Return the part of an equation that needs PyTorch, if PyTorch is not installed; else ""."""
+    """Return the first part of an equation that needs PyTorch; "" if there is none, or if PyTorch is installed."""
     if find_spec("torch") is not None:
         return ""
     definitions, _ = parse_equations(equations)

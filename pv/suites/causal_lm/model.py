@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 WIDTH, VOCABULARY, POSITIONS = 16, 13, 32
-"""The width of hidden states, and the numbers of tokens and of positions."""
+"""The width of the hidden states, the size of the vocabulary, and the largest number of positions."""
 
 
 class CausalLM(nn.Module):
@@ -30,15 +30,15 @@ class CausalLM(nn.Module):
         past_key_values: tuple[Tensor, Tensor] | None = None,
         use_cache: bool = False,
     ) -> SimpleNamespace:
-        """Return the logits [N, T, V], the loss for labels, and the cache if `use_cache` is set.
+        """Return logits [N, T, V], the loss (None without labels), and the cache (None unless `use_cache` is set).
 
         Args:
             input_ids: Token ids [N, T].
             attention_mask: 0 for padding, [N, past + T]; None for no padding.
-            position_ids: Positions [N, T]; None to count the tokens.
-            segments: Numbers of packed documents [N, T]; None for one document per row.
+            position_ids: Positions [N, T]; None to compute them from `attention_mask`.
+            segments: For each token, the number of its packed document [N, T]; None for one document per row.
             labels: Unshifted labels [N, T].
-            past_key_values: The cache of the earlier tokens.
+            past_key_values: The keys and values [N, past, WIDTH] of the earlier tokens.
             use_cache: Whether to return the cache.
         """
         past = past_key_values[0].shape[1] if past_key_values else 0
@@ -47,7 +47,7 @@ class CausalLM(nn.Module):
         q, k, v = self.projections(dropout(normalize(x), self.training)).chunk(3, dim=-1)
         if past_key_values:
             k, v = torch.cat([past_key_values[0], k], dim=1), torch.cat([past_key_values[1], v], dim=1)
-        # With a cache there are more keys than queries: the queries are the last positions.
+        # With a cache, there are more keys than queries. The queries belong to the last positions.
         visible = causal(q.shape[1], k.shape[1]) & key_mask(mask)
         visible = visible if segments is None else visible & same_document(segments)
         logits = self.head(x + (q @ k.mT).masked_fill(~visible, -1e9).softmax(dim=-1) @ v)
@@ -59,14 +59,14 @@ class CausalLM(nn.Module):
 
 
 def positions(explicit: Tensor | None, mask: Tensor, past: int) -> Tensor:
-    """Return the positions of the tokens after the first `past` ones. Computed positions do not count padding.
+    """Return the positions of the tokens that are not cached. Computed positions do not count padding.
 
     Args:
-        explicit: Positions [N, T] that are returned as they are; None to compute them.
+        explicit: Positions [N, T] to return without change; None to compute the positions.
         mask: The mask [N, past + T], 0 for padding.
         past: The number of cached tokens.
     """
-    # A cumulative sum of the mask counts tokens, but not the padding before them.
+    # The cumulative sum of the mask counts the tokens, but not the padding before them.
     return explicit if explicit is not None else (mask.long().cumsum(dim=1) - 1).clamp(min=0)[:, past:]
 
 
@@ -79,12 +79,12 @@ def dropout(x: Tensor, training: bool) -> Tensor:
 
 
 def causal(queries: int, keys: int) -> Tensor:
-    """Return the mask [queries, keys] of the keys that each query sees; the queries are the last positions."""
+    """Return the mask [queries, keys] of the keys that a query may attend to; queries belong to the last positions."""
     return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
 
 
 def key_mask(mask: Tensor) -> Tensor:
-    """Return the mask [N, 1, T] of the keys that are not padding."""
+    """Return the mask [N, 1, keys] of the keys that are not padding."""
     return mask[:, None, :] > 0
 
 

@@ -1,4 +1,4 @@
-"""The suite `mean-metric`: how a running mean is called, and the claims about it.
+"""The suite `mean-metric`: it calls an implementation of a running mean and claims that the mean is right.
 
 Batches are pairs of a mean and a weight, such as a number of tokens.
 """
@@ -21,16 +21,16 @@ WEIGHTS = ("weight", "weights", "n", "count", "num", "num_tokens", "tokens")
 WRITE = """cannot call {name}: {why}. Write a class, or a function that returns such an object, and pass it:
 
     class Metric:  # takes no arguments
-        def update(self, value, weight): ...  # the mean of a batch and its weight, or `total` and its count
-        def compute(self): ...  # the mean over all
-        def reset(self): ...  # optional, as `merge(other)`, `state_dict` and `load_state_dict`
+        def update(self, value, weight): ...  # value: the mean of a batch, or its sum
+        def compute(self): ...  # returns the mean over all batches
+        def reset(self): ...  # optional, like `merge(other)`, `state_dict` and `load_state_dict`
 
-    Metric.takes = "mean"  # or "sum": what `update` takes; a first parameter named total or sum is a sum
-    Metric.empty = 0.0  # what it documents without updates; without this line NaN, None or an error"""
+    Metric.takes = "mean"  # or "sum", the default if the first parameter of `update` is named total or sum
+    Metric.empty = 0.0  # the documented result without updates; leave out if it is NaN, None or an error"""
 
 
 class Run:
-    """An instance of the metric. Its methods are called under the names that the metric's class uses."""
+    """An instance of the metric. This class calls the methods by the names that the metric uses."""
 
     def __init__(self, bench: "Bench") -> None:
         self.bench, self.metric = bench, bench.subject()
@@ -49,7 +49,7 @@ class Run:
             value = mean * weight if weight else 0.0  # NaN * 0 is NaN
         tensor = torch.tensor(value, dtype=dtype, requires_grad=tracked)
         weights = {self.bench.weight: weight} if self.bench.weight else {}
-        # Times 1: like a loss in a training loop, the value is the result of an operation and no leaf of the graph.
+        # Times 1: like a loss in a training loop, the value is the result of an operation, not a leaf of the graph.
         getattr(self.metric, self.bench.update)(tensor * 1, **weights)
         return self
 
@@ -77,11 +77,11 @@ class Run:
 
 
 class Bench(CallableBench):
-    """A class or function without arguments that returns a metric; its attributes are described in `WRITE`.
+    """Calls a class or function without arguments that returns a metric; `WRITE` describes the metric.
 
     Attributes:
         update, read, merge: The names of the metric's methods; "" for no method.
-        weight: The name of the parameter of `update` for the weight; "" for none.
+        weight: The name of the parameter of `update` for the weight; "" if it has none.
         takes_sums: Whether `update` takes the sum of a batch, not its mean.
     """
 
@@ -112,13 +112,13 @@ class Bench(CallableBench):
         )
 
     def start(self) -> Run:
-        """Return a new metric."""
+        """Return a run with a new metric."""
         run = Run(self)
         self.used.append(run)
         return run
 
     def filled(self, batches: list[tuple[float, int]]) -> Run:
-        """Return a new metric with batches of these means and weights."""
+        """Return a run with a new metric, after updates with batches of these means and weights."""
         run = self.start()
         for mean, weight in batches:
             run.add(mean, weight)
@@ -139,7 +139,7 @@ def near(one: float, other: float, tolerance: float = 1e-5) -> bool:
 Batches = list[tuple[float, int]]
 MEANS = st.integers(-8, 8).filter(bool).map(float)
 BATCHES = st.lists(st.tuples(MEANS, st.integers(1, 9)), min_size=2, max_size=6, unique_by=lambda batch: batch[0])
-# From these numbers on, float16 and float32 cannot represent every integer.
+# Above 4096, float16 and bfloat16 cannot represent every integer; above 2**24, float32 cannot.
 LARGE, TOKENS = 4096.0, 2**24
 
 
@@ -193,8 +193,8 @@ def falsify_split_and_order(bench: Bench, batches: Batches) -> None:
     by_token = bench.filled([(mean, 1) for mean, weight in batches for _ in range(weight)]).mean()
     backwards = bench.filled(batches[::-1]).mean()
     expected = bench.filled(batches).mean()
-    for name, actual in (("in one", joined), ("token by token", by_token), ("in the other order", backwards)):
-        assert near(actual, expected), f"batches {batches} have the mean {expected:.7g}, {name} {actual:.7g}"
+    for name, actual in (("as one batch", joined), ("token by token", by_token), ("in reverse order", backwards)):
+        assert near(actual, expected), f"batches {batches} have the mean {expected:.7g}, but {name} {actual:.7g}"
 
 
 @given(_=st.just(0))
@@ -207,7 +207,7 @@ def falsify_empty(bench: Bench, _: int) -> None:
     actual = None if actual is None or math.isnan(float(actual)) else float(actual)
     assert actual == documented, (
         f"without updates, the mean is {actual}, not {'NaN' if documented is None else documented}; "
-        "a documented number is the attribute `empty`"
+        "if this is documented, set the attribute `empty`"
     )
 
 
@@ -230,7 +230,7 @@ def falsify_reset(bench: Bench, batches: Batches) -> None:
     for batch in batches:
         run.add(*batch)
     check(run.mean(), batches, " after a reset")
-    assert near(other.mean(), -50.0), f"a metric of its own changes from -50 to {other.mean():.7g}"
+    assert near(other.mean(), -50.0), f"another metric changes from -50 to {other.mean():.7g}"
 
 
 @given(batches=BATCHES, later=BATCHES)
@@ -268,8 +268,8 @@ def falsify_many_tokens(bench: Bench, count: int) -> None:
     for _ in range(count):
         run.add(float(TOKENS), 1)
     actual, expected = run.mean(), count * TOKENS / (TOKENS + count)
-    lost = f"; the {count} are not counted" if near(actual, count, 1e-7) else ""
-    fault = f"after {TOKENS} tokens of 0, {count} of {TOKENS}, the mean is {actual:.9g}, not {expected:.9g}"
+    lost = f"; the last {count} tokens are not counted" if near(actual, count, 1e-7) else ""
+    fault = f"after {TOKENS} zeros and {count} tokens of {TOKENS}, the mean is {actual:.9g}, not {expected:.9g}"
     judge(near(actual, expected, 1e-6), fault, lost)
 
 
@@ -279,5 +279,5 @@ def falsify_no_graph(bench: Bench, mean: float) -> None:
     with_graph = [name for name, part in vars(run.metric).items() if getattr(part, "requires_grad", False)]
     with_graph += ["the result"] if getattr(run.result(), "requires_grad", False) else []
     assert not with_graph, (
-        f"after updates with tensors that have a graph, {' and '.join(with_graph)} still has it: memory grows"
+        f"after updates with tensors that have a graph, the graph is kept by {' and '.join(with_graph)}: memory grows"
     )

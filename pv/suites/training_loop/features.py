@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 Features: TypeAlias = Mapping[str, bool | str]
-"""By the name of a feature: True if the trainer has it, else the reason why not, or False without a reason."""
+"""By the name of a feature: True if the trainer has the feature, else the reason, or False to give no reason."""
 LOGGED = ("loss", "rate", "norm")
 """The features that are numbers in the logs of a report."""
 FIXED_LENGTH = 5
@@ -44,7 +44,7 @@ def declared_features(trainer: object) -> dict[str, bool | str]:
         trainer: An adapter.
 
     Returns:
-        By feature: True if the trainer has it, else the reason why not, or False without a reason.
+        By feature: True if the trainer has the feature, else the reason, or False to give no reason.
     """
     features, old = _merged_features(trainer), _old_names(trainer)
     return _from_old_names(features, old) if old else features
@@ -52,7 +52,7 @@ def declared_features(trainer: object) -> dict[str, bool | str]:
 
 def _merged_features(trainer: object) -> dict[str, bool | str]:
     """Return the `features` of an adapter, merged with the features of its base classes."""
-    # A class states only what differs from its base class, so the mappings of all classes are merged, the base first.
+    # A class declares only the differences from its base class. So merge the mappings of all classes, base class first.
     declared: dict[str, bool | str] = {}
     for owner in reversed(type(trainer).__mro__):
         value = vars(owner).get("features")
@@ -64,8 +64,9 @@ def _merged_features(trainer: object) -> dict[str, bool | str]:
 def missing_features(trainer: object) -> dict[str, str]:
     """Return the reasons of all features that a trainer does not have.
 
-    These are the features that its adapter declares to be missing, the features of `OPT_IN` that the adapter does not
-    name, and the features that depend on one of these.
+    1. Features that its adapter declares to be missing.
+    2. Features of `OPT_IN` that the adapter does not declare and has no attribute for.
+    3. Features that depend on a missing feature.
 
     Args:
         trainer: An adapter.
@@ -99,7 +100,7 @@ def implied_missing(missing: Mapping[str, str]) -> dict[str, str]:
         one_label = f"an example has one label ({reasons['sequences']})"
         reasons = dict.fromkeys(_NEED_SEQUENCES, one_label) | reasons
     if {"masks", "lengths"} <= reasons.keys():
-        reasons.setdefault("unequal", f"every example has as many scored tokens ({reasons['lengths']})")
+        reasons.setdefault("unequal", f"every example has the same number of scored tokens ({reasons['lengths']})")
     if "epochs" in reasons:
         reasons.setdefault("short_windows", f"there are no epochs ({reasons['epochs']})")
     return reasons
@@ -154,7 +155,7 @@ def planned_steps(job: Job, ranks: int = 1) -> int:
 def _restrict_example(example: Example, missing: Set[str]) -> Example:
     """Return an example that a trainer without some of `sequences`, `lengths`, `masks` and `gaps` can use.
 
-    Its name, the first token, stays.
+    The first token is the name of the example and does not change.
     """
     tokens, labels = example.tokens, example.labels
     if "sequences" in missing:
@@ -162,7 +163,7 @@ def _restrict_example(example: Example, missing: Set[str]) -> Example:
     # Shorten or repeat the tokens after the name.
     if "lengths" in missing:
         tokens, labels = ((row[0], *islice(cycle(row[1:]), FIXED_LENGTH - 1)) for row in (tokens, labels))
-    # Without gaps, the number of tokens that are not scored stays, but they come first, like a prompt.
+    # Without gaps, as many tokens are not scored as before, but these tokens come first, like a prompt.
     ignored = 0 if "masks" in missing else labels[1:].count(IGNORED)
     if missing & {"masks", "gaps"}:
         labels = (labels[0], *(IGNORED,) * ignored, *tokens[1 + ignored :])
@@ -186,7 +187,7 @@ class OldLacks:
             declared |= vars(base).get("features", {})
         declared |= vars(trainer).get("features", {}) if trainer is not None else {}
         present = {*getattr(owner, "has", ()), *getattr(owner, "logged", ())}
-        return {name: str(why) for name, why in declared.items() if why is not True and name not in present}
+        return {name: str(reason) for name, reason in declared.items() if reason is not True and name not in present}
 
 
 def _old_names(trainer: object) -> dict[str, Any]:
@@ -208,7 +209,7 @@ def _from_old_names(features: Features, old: Mapping[str, Any]) -> dict[str, boo
     """
     present = {*old["has"]} if "has" in old else {name for name, value in features.items() if value is True}
     present |= {*old.get("logged", ())}
-    inherited = {name: why for name, why in features.items() if why is not True and name not in present}
+    inherited = {name: value for name, value in features.items() if value is not True and name not in present}
     missing = dict(old["lacks"]) if "lacks" in old else inherited
     current: dict[str, bool | str] = {}
     current |= dict.fromkeys(sorted(present), True) | dict.fromkeys(old.get("without", ()), False) | missing
@@ -220,7 +221,7 @@ def _from_old_names(features: Features, old: Mapping[str, Any]) -> dict[str, boo
 
 
 def old_names_notice(trainer: object) -> str:
-    """Return which names of version 0.2 an adapter uses, and what to write instead; "" if it uses none."""
+    """Return a message with the names of version 0.2 that an adapter uses, and their replacement; "" without any."""
     old = _old_names(trainer)
     if not old:
         return ""
@@ -233,7 +234,7 @@ def old_names_notice(trainer: object) -> str:
 
 
 def old_contradictions(trainer: object) -> Iterator[str]:
-    """Yield a message for each feature that old names declare both as present and as missing, or that is unknown."""
+    """Yield a message for each feature that old names declare both present and missing, and each unknown number."""
     old = _old_names(trainer)
     missing = dict.fromkeys(old.get("lacks", ()), "lacks") | dict.fromkeys(old.get("without", ()), "without")
     for attribute in ("has", "logged"):
@@ -286,7 +287,7 @@ def check_adapter(trainer: object) -> None:
         trainer: The adapter.
 
     Raises:
-        NoAdapter: A required attribute is missing, an attribute has another type, or a feature is unknown.
+        NoAdapter: A required attribute is missing, an attribute has the wrong type, or a feature is unknown.
         Contradiction: A feature needs an attribute that the adapter does not have, or no feature ends a run.
 
     Warns:
@@ -306,13 +307,13 @@ def check_adapter(trainer: object) -> None:
 
 
 def _check_value(trainer: object, attribute: str) -> None:
-    """Raise `NoAdapter` if an attribute of `EXPECTED_VALUES` is required and missing, or is of another type."""
+    """Raise `NoAdapter` if an attribute of `EXPECTED_VALUES` is required and missing, or has the wrong type."""
     place, expected = f"{name_of(type(trainer))}.{attribute}", EXPECTED_VALUES[attribute]
     if callable(inspect.getattr_static(trainer, attribute, None)):
-        raise NoAdapter(f"{place} must be {expected}, it is a method: write it as an attribute or property")
+        raise NoAdapter(f"{place} must be {expected}, but it is a method: write an attribute or a property instead")
     if attribute in ("features", "tolerance") and not hasattr(trainer, attribute) and not hasattr(trainer, "lacks"):
         raise NoAdapter(f"missing attribute {place}: expected {expected}")
-    # A set or tuple of names, as the old attributes were, would otherwise fail with the message of `dict`.
+    # Without this check, a set or tuple of names, as in the old attributes, would raise an obscure error in `dict`.
     if attribute == "features":
         features = getattr(trainer, attribute, {})
         if not isinstance(features, Mapping):
@@ -325,13 +326,13 @@ def _check_value(trainer: object, attribute: str) -> None:
 
 
 def _incomplete_declarations(trainer: object) -> Iterator[str]:
-    """Yield a message for each declared feature without its attributes, and one if no feature ends a run."""
+    """Yield a message for each declared feature without a required attribute, and one if no feature ends a run."""
     declared = declared_features(trainer)
     if all(declared.get(name, True) is not True for name in ("epochs", "max_steps")):
         yield "neither `epochs` nor `max_steps` ends a run"
     for name in (name for name, value in declared.items() if value is True):
-        if absent := [part for part in REQUIRED_ATTRIBUTES.get(name, ()) if getattr(trainer, part, None) is None]:
-            yield f"`features` has {name!r}, and there is no `{'`, no `'.join(absent)}`"
+        if missing := [part for part in REQUIRED_ATTRIBUTES.get(name, ()) if getattr(trainer, part, None) is None]:
+            yield f"`features` has {name!r}, but the adapter has no `{'`, no `'.join(missing)}`"
 
 
 def check_simplest_run(trainer: object, run: "Run") -> None:
@@ -339,7 +340,7 @@ def check_simplest_run(trainer: object, run: "Run") -> None:
 
     Args:
         trainer: The adapter.
-        run: Its run of the simplest job.
+        run: The run of the simplest job by this adapter.
 
     Raises:
         Contradiction: The run reports a feature that the adapter declares to be missing. The claims about the feature
@@ -350,10 +351,10 @@ def check_simplest_run(trainer: object, run: "Run") -> None:
     reported |= {"evaluate": bool(run.evaluations), "save": bool(run.checkpoints), "events": bool(run.events)}
     reported |= {"best_step": run.best is not None, "best_model": bool(run.best_weights), "average": bool(run.average)}
     problems = [
-        f"the simplest run reports `{name}`, which is missing by `features` ({missing[name]})"
+        f"the simplest run reports `{name}`, which the trainer does not have according to `features` ({missing[name]})"
         for name, is_reported in reported.items()
         if is_reported and name in missing
     ]
     if problems:
-        hint = "leave it out of the report, or set it to True in `features`, so that its claims are tried"
+        hint = "leave the feature out of the report, or set it to True in `features`, so that its claims are tried"
         raise Contradiction(f"{type(trainer).__qualname__} contradicts itself: {'; '.join(problems)}; {hint}")

@@ -1,4 +1,7 @@
-"""Patterns of the usual names of methods, settings and logged numbers of training loops, by the name in the suite."""
+"""Regular expressions for the usual names of methods, settings and logged numbers in training loops.
+
+The keys of the dictionaries are the names that the suite uses.
+"""
 
 import ast
 import re
@@ -12,7 +15,7 @@ ROLES = {
     "fit": r"fit|train(_(loop|model))?|run(_training)?",
     "load": r"(load|restore)(_(checkpoint|state))?|resume(_from(_checkpoint)?)?",
 }
-"""By role: the usual names of the method of a loop that has this role."""
+"""By role of a method of a loop: the usual names of the method."""
 SETTINGS = {
     "rate": r"(train_)?lr|(peak_|max_|base_)?(learning_)?rate",
     "warmup": r"(lr_|num_)?warm_?up(_(steps|iters))?",
@@ -40,7 +43,7 @@ VALUES = {
     "eval_every": "job.eval_every or 10**9",
     "save_every": "job.save_every or 10**9",
 }
-"""By setting of a job: the code of the argument, if loops take the setting in another form than the job has it."""
+"""By setting of a job: the code that converts the setting to the form that loops take; others are not converted."""
 # `decay` may turn on the schedule or be the weight decay; the annotation decides, see `setting_of`.
 SCHEDULED = re.compile(r"(lr_)?decay(_lr)?")
 WEIGHT_DECAY = re.compile(r"weight_decay|wd|decay")
@@ -52,18 +55,18 @@ NUMBERS = {
     "rate": r"(last_)?(lr|(learning_)?rate)",
     "steps": r"(global_)?steps?|iter(ation)?s?(_num)?|steps_(done|taken)|(num_)?updates",
 }
-"""By number of the last step, and for the count of steps: the usual names of the attribute that holds it."""
+"""By number of the last step (`steps`: the number of all steps): the usual names of the attribute of a loop."""
 COLUMNS = {
     "step": NUMBERS["steps"],
     **{name: NUMBERS[name] for name in ("loss", "norm", "rate")},
     "tokens": r"(num_|n_|scored_)?tokens",
     "eval_loss": r"(eval(uation)?|val(id(ation)?)?)_?loss",
 }
-"""By number in a report: the usual names of the column in the logs of a loop."""
+"""By number in a report: the usual names of its column in the logs of a loop."""
 
 
 def setting_of(name: str, annotation: str = "") -> str:
-    """Return the setting of a job that a parameter takes, by its name.
+    """Return the setting of a job that belongs to a parameter with a usual name.
 
     Args:
         name: The name of the parameter.
@@ -87,9 +90,9 @@ def value_of(setting: str, annotation: str, default: object = None) -> str:
 
     Args:
         setting: The setting of the job that is passed.
-        annotation: The annotation of the parameter as text. If it has `str` and not `Path`, a directory is passed as
-            text. If it is `int` or `float`, no clipping is passed as an infinite limit.
-        default: The default of the parameter, whose type is used without an annotation.
+        annotation: The annotation of the parameter as text. If it contains `str` but not `Path`, a directory is passed
+            as text. If it is `int` or `float`, an infinite limit is passed for a job without clipping.
+        default: The default of the parameter. Its type is used if there is no annotation.
     """
     is_number = annotation in ("int", "float") if annotation else isinstance(default, int | float)
     if setting == "clip" and is_number:
@@ -103,8 +106,8 @@ def divides_by_warmup(tree: ast.AST) -> bool:
 
     A guard is one of
 
-    1. a condition in the function that uses the warm-up;
-    2. an assignment of the result of a call, such as `max(1, warmup)`;
+    1. a condition in the function that contains the warm-up;
+    2. an assignment in the function that sets the warm-up to the result of a call, such as `max(1, warmup)`;
     3. a condition anywhere in the module that tests the truth of the warm-up or compares it with a number.
 
     Args:

@@ -71,7 +71,7 @@ def test_missing_and_invalid_values_are_refused() -> None:
     made.without = "masks"  # type: ignore[attr-defined]
     with pytest.raises(NoAdapter, match=r"invalid Own\.without 'masks': expected a sequence of features, such as"):
         adapted(made)
-    with pytest.raises(NoAdapter, match=r"Adapter\.tokens must be a sequence of ids, it is a method: write it as an "):
+    with pytest.raises(NoAdapter, match=r"Adapter\.tokens must be a sequence of ids, but it is a method: write an "):
         adapted(type("Adapter", (Own,), {"tokens": lambda self: range(9)}))
 
 
@@ -79,8 +79,8 @@ def test_missing_and_invalid_values_are_refused() -> None:
     ("attributes", "text"),
     [
         ({"features": dict.fromkeys(("epochs", "max_steps"), False)}, "neither `epochs` nor `max_steps` ends a run"),
-        ({"features": {"network_loss": True}}, "`features` has 'network_loss', and there is no `network_loss`"),
-        ({"features": {"network": True}, "tokens": (1, 2)}, "'network', and there is no `network`, no `logits`, no `f"),
+        ({"features": {"network_loss": True}}, "`features` has 'network_loss', but the adapter has no `network_loss`"),
+        ({"features": {"network": True}, "tokens": (1, 2)}, "but the adapter has no `network`, no `logits`, no `f"),
         ({"has": ("groups",), "without": ("groups",)}, "`has` names 'groups', and so does `without`"),
         ({"has": ("average",), "lacks": {"average": "none"}}, "`has` names 'average', and so does `lacks`"),
         ({"logged": ("lr",)}, "`logged` names an unknown number 'lr': expected loss, rate or norm"),
@@ -166,9 +166,9 @@ class Logging(Own):
 @pytest.mark.parametrize(
     ("attributes", "text"),
     [
-        ({"features": {"loss": "none"}}, r"reports `loss`, which is missing by `features` \(none\)"),
-        ({"features": {"events": False}}, r"reports `events`, which is missing by `features`"),
-        ({}, "reports `average`, which .* does not name it\\); leave it out of the report, or set it to True"),
+        ({"features": {"loss": "none"}}, r"`loss`, which the trainer does not have according to `features` \(none\)"),
+        ({"features": {"events": False}}, r"reports `events`, which the trainer does not have according to `features`"),
+        ({}, "reports `average`, which .* does not name it\\); leave the feature out of the report, or set it to True"),
         ({"features": {"average": True}}, ""),
     ],
 )

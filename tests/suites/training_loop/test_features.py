@@ -124,7 +124,7 @@ def test_example_keeps_what_a_loop_can_use(missing: set[str], tokens: Any, label
 def test_features_that_need_a_missing_one_are_missing_with_its_reason() -> None:
     one = "an example has one label (s)"
     rest = dict.fromkeys(("masks", "gaps", "padding", "noise"), one)
-    scored = "every example has as many scored tokens (l)"
+    scored = "every example has the same number of scored tokens (l)"
     assert implied_missing({"sequences": "s", "lengths": "l"}) == {
         **rest, "sequences": "s", "lengths": "l", "unequal": scored,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The base class of adapters of hand-written loops, which call the existing parts of a loop."""
+"""The base class of adapters of hand-written loops. An adapter calls the existing parts of a loop."""
 
 import inspect
 import sys
@@ -16,15 +16,15 @@ from pv.suites.training_loop.probe import Probe
 
 
 class Placeholder(SkipTest):
-    """A part of an adapter that is still to be written: claims that need it are undecided."""
+    """Raised by a part of an adapter that is not written yet. Claims that need the part are undecided."""
 
 
 def fill_in(description: str, *values: object) -> object:
-    """Mark a part of an adapter that only the author of the loop knows.
+    """Mark a part of an adapter that only the author of the loop can write.
 
     Args:
-        description: What to write in its place.
-        values: Values that help to write it; the text of the error shows them after the description.
+        description: What to write instead of this call.
+        values: Values that help the author; the message shows them after the description.
 
     Raises:
         Placeholder: Always, with the file and line to fill in.
@@ -36,9 +36,9 @@ def fill_in(description: str, *values: object) -> object:
 
 
 class HandWritten:
-    """Runs jobs with the parts of a loop. Each method calls the code under test.
+    """Runs jobs with the parts of a loop. The methods call the code under test.
 
-    `build` sets `self.loop`, and `self.job` is the job. A method that is not overridden calls the one public method of
+    `build` sets `self.loop`; `self.job` is the job. A method that is not overridden calls the only public method of
     the loop that has a usual name for this part, such as `train_step(window)` or `save_checkpoint(path)`. The logged
     numbers and the count of steps are read from attributes with usual names, such as `last_loss` or `iteration`.
 
@@ -49,17 +49,18 @@ class HandWritten:
         features: The features of a subclass extend the features of this class. Write True for
 
             * the numbers among `loss`, `rate` and `norm` that `log` returns;
-            * features that are missing by default: the names in `OPT_IN` (`pv.suites.training_loop.job`), `groups`, and
-              others below.
+            * features that are missing by default: the names in `OPT_IN` (`pv.suites.training_loop.job`), and the
+              names with a reason in the default below, such as `groups`.
 
             Write a reason, or False, for features that the loop does not have:
 
-            * `masks` if every token is scored, `gaps` if tokens that are not scored come first, as a prompt does;
-            * `lengths` if all rows have one length;
-            * `epochs` if it counts only steps (`job.max_steps` is then always set), `max_steps` if it counts epochs
-              alone;
-            * `accumulate` if it takes a step on each batch (`job.batch` is then the size of a window);
-            * `short_windows` if windows continue over the end of an epoch.
+            * `masks` if the loop scores every token;
+            * `gaps` if the loop can leave out only the first tokens, such as a prompt, from the loss;
+            * `lengths` if all rows have the same length;
+            * `epochs` if the loop counts only steps (`job.max_steps` is then always set);
+            * `max_steps` if the loop counts only epochs;
+            * `accumulate` if the loop takes a step on each batch (`job.batch` is then the size of a window);
+            * `short_windows` if a window may have examples of two epochs.
     """
 
     job: Job
@@ -81,7 +82,7 @@ class HandWritten:
             ),
             "a hand-written loop may not have it",
         ),
-        **dict.fromkeys(LOGGED, "log() does not return it: name it as True in `features` if it does"),
+        **dict.fromkeys(LOGGED, "log() does not return this number; set it to True in `features` if log() does"),
     }
     lacks = OldLacks()
     not_claimed: Mapping[str, str] = {}
@@ -92,7 +93,7 @@ class HandWritten:
         raise self._placeholder("build")
 
     def windows(self) -> Iterable[object]:
-        """Return the windows: the argument of each update, until the run ends by `job.epochs` or `job.max_steps`.
+        """Return the windows of the run, which ends by `job.epochs` or `job.max_steps`. `update` takes one window.
 
         After `load`, start at the position where the loop would resume.
         """
@@ -107,7 +108,7 @@ class HandWritten:
         return {name: self._number(name, "log") for name in LOGGED if has_feature(self, name)}
 
     def evaluate(self) -> float:
-        """Return the loss over `job.evaluated`. The usual method is called only if it needs no arguments."""
+        """Return the loss on the examples `job.evaluated`. The default calls a method only if it needs no arguments."""
         method = self._part("evaluate")
         try:
             inspect.signature(method).bind()
@@ -120,12 +121,12 @@ class HandWritten:
         self._part("save")(path)
 
     def load(self, path: Path) -> int:
-        """Restore the loop from a checkpoint; return the number of steps taken before it was saved."""
+        """Restore the loop from a checkpoint; return the number of steps before the checkpoint was saved."""
         self._part("load")(path)
         return int(self._number("steps", "load"))
 
     def best(self) -> int | None:
-        """Return the step whose checkpoint the loop calls the best."""
+        """Return the step of the best checkpoint, as the loop reports it."""
         raise self._placeholder("best")
 
     def best_model(self) -> nn.Module:
@@ -133,7 +134,7 @@ class HandWritten:
         raise self._placeholder("best_model")
 
     def average(self) -> nn.Module:
-        """Return the model with the running average of the weights."""
+        """Return a model with the running average of the weights."""
         raise self._placeholder("average")
 
     def run(self, job: Job) -> Report:
@@ -146,15 +147,15 @@ class HandWritten:
         for window in self.windows():
             self.update(window)
             step += 1
-            self._at_cadences(job, report, step)
+            self._log_evaluate_save(job, report, step)
         report.final_step = step
         report.best = self.best() if job.best and has_feature(self, "best_step") else None
         report.best_model = self.best_model() if job.best and has_feature(self, "best_model") else None
         report.average = self.average() if job.average is not None else None
         return report
 
-    def _at_cadences(self, job: Job, report: Report, step: int) -> None:
-        """Log, evaluate and save after a step, if due."""
+    def _log_evaluate_save(self, job: Job, report: Report, step: int) -> None:
+        """Log, evaluate and save after a step, if the job asks for it at this step."""
         if self._logs and job.log_every and step % job.log_every == 0:
             report.logs.append({"step": step, **self.log()})
         if job.eval_every and step % job.eval_every == 0:

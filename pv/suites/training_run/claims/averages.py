@@ -12,14 +12,15 @@ AVERAGED = "AveragedModel"
 
 @claim("TR-AVG-001", "no copy of a trained model was updated")
 def averages_follow_the_step(run: Run, record: Record) -> None:
-    """Every update of an average of weights falls between a backward pass and its step.
+    """Every update of an average of weights falls between a backward pass and the following optimizer step.
 
     The average is then one step late: it never contains the weights of the last step. A momentum encoder that is
     updated in the forward pass is not affected. An average that is updated in every micro-batch is not judged. With
-    several optimizers the finding is a hint. It is also a hint for an average that gives targets in most steps, since a
-    target may be one step late.
+    several optimizers, the finding is only a hint. The finding is also a hint if the average computes targets in most
+    steps, since a target may be one step late.
 
-    Or an AveragedModel is evaluated after the training, and has the weights that the model had before its first step.
+    The claim is also refuted if an AveragedModel is evaluated after the training and still has the weights that the
+    model had before its first step.
     """
     for process in run.processes:
         _judge_updates(run, process, record)
@@ -28,7 +29,7 @@ def averages_follow_the_step(run: Run, record: Record) -> None:
             by_average[event["average"]].append(event)
         for events in by_average.values():
             record.tried += len(events)
-            # An update has the last observed event before it (`since`) and the first one after it (`until`).
+            # `since` is the last observed event before the update, `until` is the first one after the update.
             early = [event for event in events if event["since"] == "backward" and event["until"] == "step"]
             if len(early) < 3 or len(early) < len(events):
                 continue
@@ -72,10 +73,10 @@ def _judge_updates(run: Run, process: Process, record: Record) -> None:
 
 @claim("TR-AVG-004", "no copy of one trained model was updated by a constant share of 20 updates")
 def averages_keep_the_past(run: Run, record: Record) -> None:
-    """Every update of an average takes most of the new weights: decay and 1 - decay are swapped.
+    """Every update sets an average mostly to the new weights: decay and 1 - decay are swapped.
 
-    The share must be the same in at least 20 updates. A decay that grows, as at the beginning of many averages, has
-    other shares, and so have copies with noise or in fewer bits.
+    Only averages with the same share of the new weights in all of at least 20 updates are judged. So averages whose
+    decay grows at the beginning are not judged, nor are copies with noise or in fewer bits.
     """
     for process in run.processes:
         by_average: dict[int, list[Event]] = defaultdict(list)
@@ -101,8 +102,8 @@ def averages_keep_the_past(run: Run, record: Record) -> None:
 def averages_copy_statistics(run: Run, record: Record) -> None:
     """An average is evaluated with initial statistics, although the statistics of the averaged model have changed.
 
-    The copy has the shapes of a trained model, was never trained, and its weights were written between steps. A copy
-    that was called in training mode is no fault: its batches have updated its statistics.
+    A copy is an average if it has the shapes of a trained model, was never trained, and its weights were written
+    between steps. A copy that was called in training mode is correct: this call has updated its statistics.
     """
     for process in run.processes:
         statistics = {event["model"]: event for event in process.of("statistics")}
@@ -112,7 +113,7 @@ def averages_copy_statistics(run: Run, record: Record) -> None:
         trained = {events[-1]["shapes"]: model for model, events in networks.items() if events[-1]["trained"]}
         for model, events in networks.items():
             twin = trained.get(events[-1]["shapes"])
-            # By the version counters of the weights: a copy that was never written is a teacher, not an average.
+            # A copy whose weights were never written, as their version counters show, is a teacher, not an average.
             written = any(a["version"] != b["version"] for a, b in pairwise(events))
             if events[-1]["trained"] or twin is None or model not in statistics:
                 continue
@@ -136,9 +137,11 @@ def averages_copy_statistics(run: Run, record: Record) -> None:
 def averages_have_their_statistics(run: Run, record: Record) -> None:
     """An equally weighted average is evaluated with batch normalization statistics that belong to other weights.
 
-    AveragedModel copies the statistics of the last model. Not judged are exponential averages, since they stay close to
-    the last model; a run that was cut, since it may call update_bn at its end; and averages of models whose
-    normalization stays in eval mode, since their statistics are equal.
+    AveragedModel copies the statistics of the model at the last update. Three cases are not judged:
+
+    1. exponential averages, since they stay close to the last model;
+    2. a run that was cut, since it may call update_bn at its end;
+    3. averages of models whose normalization stays in eval mode, since their statistics are equal.
     """
     for process in run.processes:
         updates = [event for event in process.of("averaged_model") if event["equal"] and event["statistics"]]
