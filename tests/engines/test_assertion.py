@@ -8,9 +8,9 @@ from tests.engines import asserting
 
 
 def caught(function, *arguments) -> AssertionError:
-    with pytest.raises(AssertionError) as found:
+    with pytest.raises(AssertionError) as raised:
         function(*arguments)
-    return found.value
+    return raised.value
 
 
 def explanation(function) -> list[str]:
