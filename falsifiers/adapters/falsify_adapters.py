@@ -182,9 +182,9 @@ def falsify_adapter_of_peft_has_its_closed_form(
             chosen = {"rank": rank, "seed": seed, "options": options} | changes
             return subject.add_adapter(load_model(base, dtype=torch.float64), base, **chosen)
 
-        def assert_closed(what: str, logits: Tensor) -> None:
+        def assert_closed(label: str, logits: Tensor) -> None:
             distance = float((logits - expected).abs().max() / expected.abs().max())
-            assert distance < 1e-9, f"{case}: logits {what} are {distance:.1e} from W + s B A, with s {scale:.3g}"
+            assert distance < 1e-9, f"{case}: logits {label} are {distance:.1e} from W + s B A, with s {scale:.3g}"
 
         before, state = _logits(load_model(base, dtype=torch.float64)), torch.get_rng_state()
         new, other = added(), added(seed=seed + 1)
