@@ -173,7 +173,7 @@ def test_help_and_version_load_only_the_command_line_and_the_package_nothing_els
     plain = modules_of("pass")
     modules = modules_of(calls) - plain
     assert {name.split(".")[0] for name in modules} - sys.stdlib_module_names <= {"click", "pv"}
-    loaded = {name for name in modules if name.startswith("pv.") and not name.startswith("pv.cli")}
-    assert loaded <= {"pv.errors", "pv.report", "pv.commands", "pv.commands.terminal"}
+    package_modules = {name for name in modules if name.startswith("pv.") and not name.startswith("pv.cli")}
+    assert package_modules <= {"pv.errors", "pv.report", "pv.commands", "pv.commands.terminal"}
     modules = modules_of("import pv") - plain
     assert {name for name in modules if name.split(".")[0] not in sys.stdlib_module_names} == {"pv"}

@@ -140,15 +140,15 @@ def ten_contracts(folder: Path) -> None:
 
 def test_table_has_every_contract_with_a_scope_once(tmp_path: Path) -> None:
     ten_contracts(tmp_path)
-    measured: dict[str, bytes] = {}
+    scores: dict[str, bytes] = {}
     for shard in SHARDS:
         assert step("shard", tmp_path, shard) == 1, "a problem fails the shard"
         names = {path.name: path.read_bytes() for path in (tmp_path / "scores").iterdir()}
-        assert names and not measured.keys() & names.keys()
-        measured |= names
+        assert names and not scores.keys() & names.keys()
+        scores |= names
         (tmp_path / "scores").rename(tmp_path / f"shard-{shard}")
     (tmp_path / "scores").mkdir()
-    for name, content in measured.items():
+    for name, content in scores.items():
         (tmp_path / "scores" / name).write_bytes(content)
     (tmp_path / "scores/c3.json").write_text("")
     assert step("table", tmp_path) == 0

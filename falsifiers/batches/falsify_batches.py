@@ -72,8 +72,8 @@ def falsify_packed_rows_are_few(subject: Any, sizes: list[int], room: int) -> No
     assert_equal(f"sizes {sizes} in rows of {capacity}", subject.pack_sizes(sizes, capacity), expected)
     documents = [subject.Document(torch.zeros(size, dtype=torch.int64)) for size in sizes]
     options = {"length": capacity, "batch_size": 1, "device": torch.device("cpu")}
-    packed = subject.rows_of_documents(documents, pack=True, **options)
-    assert_equal(f"rows of documents of sizes {sizes} in {capacity}", len(packed), len(expected))
+    packed_rows = subject.rows_of_documents(documents, pack=True, **options)
+    assert_equal(f"rows of documents of sizes {sizes} in {capacity}", len(packed_rows), len(expected))
 
 
 @given(sizes=SIZES, room=st.integers(0, 8), surplus=st.integers(1, 3), at=st.integers(0, 9))

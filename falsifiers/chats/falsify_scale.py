@@ -163,8 +163,8 @@ def falsify_rows_do_not_depend_on_workers_and_files(
         expected = write(folder / "a", valid, 1)
         notes = subject.read_chats(folder / "a" / "made").notes
         for number, count in enumerate((0, workers)):
-            written = write(folder / f"b{number}", valid, files, workers=count)
-            assert_equal(f"files of {len(valid)} rows in {files} files with {count} workers", written, expected)
+            output = write(folder / f"b{number}", valid, files, workers=count)
+            assert_equal(f"files of {len(valid)} rows in {files} files with {count} workers", output, expected)
             if bad:
                 words = refusal(lambda n=number, c=count: write(folder / f"c{n}", lines, files, workers=c), DataError)
                 size = -(-len(lines) // files)

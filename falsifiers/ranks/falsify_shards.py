@@ -59,9 +59,9 @@ class Named(nn.Module):
 
 def model(size: int, tied: bool, dtype: torch.dtype = torch.float32) -> Layered:
     torch.manual_seed(size)
-    layered = Layered(size, tied).to(dtype)
-    layered.shift.copy_(torch.tensor([0.25, -1.0, 3.0]))
-    return layered
+    result = Layered(size, tied).to(dtype)
+    result.shift.copy_(torch.tensor([0.25, -1.0, 3.0]))
+    return result
 
 
 def saved(whole: nn.Module, directory: Path, change: str = "") -> list[Path]:

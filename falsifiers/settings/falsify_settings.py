@@ -394,17 +394,17 @@ def falsify_keywords_may_be_flat_or_grouped(subject: Any) -> None:
         if value == "{}":  # a JSON object
             ways["an object"] = partial(subject.Settings, **{name: json.loads(value)})
         for way, make in ways.items():
-            created, case = make(), f"{name} = {value!r} by {way}"
-            chosen = created.flat(chosen=True)
+            result, case = make(), f"{name} = {value!r} by {way}"
+            chosen = result.flat(chosen=True)
             assert chosen.keys() == {name} and _same(name, chosen[name], value), f"{case} chooses {chosen}"
-            seen = getattr(getattr(created, group), leaf)
+            seen = getattr(getattr(result, group), leaf)
             assert _same(name, seen, value), f"{case} gives {group}.{leaf} = {seen!r}"
-            rest = created.flat() | {name: None}
+            rest = result.flat() | {name: None}
             assert rest == subject.Settings().flat() | {name: None}, f"{case} changes other settings: {rest}"
         if name not in NAMES:
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
-                seen = getattr(created, name)
+                seen = getattr(result, name)
             messages = [str(warning.message) for warning in warned if warning.category is DeprecationWarning]
             assert _same(name, seen, value), f"settings.{name} is {seen!r}; expected {value!r}"
             assert len(messages) == 1 and f"{group}.{leaf}" in messages[0], f"reading settings.{name} warns {messages}"

@@ -115,8 +115,8 @@ def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | 
         except KeyboardInterrupt:
             assert not out.exists(), f"{where}, a production left {sorted(p.name for p in out.iterdir())} in --out"
         Counted.forwards = Counted.interrupted = 0
-        stored = sum(path.stat().st_size for path in (directory / "out.partial").glob("outputs-*"))
-        with free_bytes(max(tensor_bytes(directory / "undisturbed") - stored, 0)):
+        size = sum(path.stat().st_size for path in (directory / "out.partial").glob("outputs-*"))
+        with free_bytes(max(tensor_bytes(directory / "undisturbed") - size, 0)):
             assert produced() == undisturbed, f"{where}, the outputs differ from undisturbed ones"
         again, remaining = Counted.forwards, SHARDS - interrupted + 1
         assert again == remaining, f"{where}, {again} forwards were made afterwards; expected {remaining}"

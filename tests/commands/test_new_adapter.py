@@ -228,6 +228,6 @@ def test_adapter_declares_the_features_of_the_loop(
     folder: Path, parts: Any, logged: Any, own_loss: bool, without: Any
 ) -> None:
     adapter = written_adapter(folder, {"code": PARTS.format(*parts), "loop": "loops:Loop"})
-    declared = {name for name, value in adapter.features.items() if value is True}
-    assert (declared, adapter.features.keys() - declared) == ({*logged}, {*without})
+    present = {name for name, value in adapter.features.items() if value is True}
+    assert (present, adapter.features.keys() - present) == ({*logged}, {*without})
     assert set(adapter.not_claimed) == ({"TL-LOG-003", "TL-LOG-004", "TL-LOG-005"} if own_loss else set())

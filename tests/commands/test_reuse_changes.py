@@ -85,7 +85,7 @@ def test_data_counts_for_its_reader_alone_where_one_claim_runs_at_a_time(
     claims = ["SQL", "STATE", "CONSTS"]
     pv.validate(project=find_project(folder), mutants=False, jobs=1, only=claims)
     (folder / "assets/rows.db").write_text("other")
-    reasons = {explained.claim: explained.reasons for explained in why(claims, find_project(folder))}
+    reasons = {explanation.claim: explanation.reasons for explanation in why(claims, find_project(folder))}
     assert reasons == {"SQL": ("assets/rows.db",), "STATE": (), "CONSTS": ()}
 
 

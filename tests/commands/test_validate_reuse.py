@@ -198,8 +198,8 @@ def test_a_cached_report_is_found_with_the_same_options_only(project: Project) -
     assert first.lookup() is None
     first.store(passing, render(passing, "json"))
     assert ReportCache(options).lookup() is not None
-    reused = [name for name in ANOTHER if ReportCache({**options, name: ANOTHER[name]}).lookup() is not None]
-    assert reused == [], "options with which the report of other options is printed"
+    hits = [name for name in ANOTHER if ReportCache({**options, name: ANOTHER[name]}).lookup() is not None]
+    assert hits == [], "options with which the report of other options is printed"
     code = Path("counting.py")
     sound, edited = code.read_text(), ReportCache({**options, "seed": 5})
     edited.lookup()

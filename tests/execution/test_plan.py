@@ -185,9 +185,9 @@ def test_mutants_are_faults_of_the_own_subject_though_another_one_is_tried(folde
     whole, small = ({"epochs": e, "steps": s} for e, s in ((5, 7), (2, 2)))
     assert runs == [None, None, whole, small, small]
     assert attempts.clean(contract, run, "cuda").run is built[2].run
-    refuted = replace(trial(TrialStatus.REFUTED), counterexample=FOUND)
-    again = attempts.confirmation(built[1], refuted)
-    assert (again.conditions.replay, again.replayed, str(again.subject)) == ('{"n": 1}', refuted, "counting")
+    refutation = replace(trial(TrialStatus.REFUTED), counterexample=FOUND)
+    again = attempts.confirmation(built[1], refutation)
+    assert (again.conditions.replay, again.replayed, str(again.subject)) == ('{"n": 1}', refutation, "counting")
     assert (again.mutant, again.limit_s) == (built[1].mutant, built[1].limit_s)
 
 

@@ -74,9 +74,9 @@ EXAMPLES = [
 def test_an_operator_makes_its_change(
     tmp_path: Path, operator: str, source: str, replace: str, shown_by: Any, hidden_from: Any
 ) -> None:
-    generated = [m for m in mutants(tmp_path, source) if m.operator == operator]
-    chosen = [m for m in generated if m.mutant.change.replace == replace]
-    assert len(chosen) == 1, [m.mutant.id for m in generated]
+    candidates = [m for m in mutants(tmp_path, source) if m.operator == operator]
+    chosen = [m for m in candidates if m.mutant.change.replace == replace]
+    assert len(chosen) == 1, [m.mutant.id for m in candidates]
     changed = planted(source, chosen[0])
     assert call(changed, *shown_by) != call(source, *shown_by), changed
     if hidden_from is not None:

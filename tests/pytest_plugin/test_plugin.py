@@ -193,7 +193,7 @@ def test_claim_that_cannot_fail_does_not_pass(held: Trial, says: str) -> None:
         claims._must_hold(held, falsifier())
 
 
-def refuted(**fields: Any) -> Trial:
+def refutation(**fields: Any) -> Trial:
     return trial(TrialStatus.REFUTED, counterexample=Counterexample(**EXAMPLE, **fields))
 
 
@@ -216,7 +216,7 @@ RERUN = "  rerun   pv validate --only F"
 @pytest.mark.parametrize(
     ("ended", "text"),
     [
-        (refuted(printed=" hello", explained=True), SEEN + RERUN),
+        (refutation(printed=" hello", explained=True), SEEN + RERUN),
         (trial(TrialStatus.ERROR, detail="broken"), f"error: r\n  seen    broken\n{AUTHOR}{RERUN}"),
         (
             trial(TrialStatus.CRASHED, detail="d", current_arguments=UNDER_WAY),

@@ -60,8 +60,8 @@ def test_text_shows_results_worst_first_with_details() -> None:
 
 def report_with_output(text: str) -> Report:
     trial = trial_of("F-REFUTED", TrialStatus.REFUTED, counterexample=replace(counterexample("seen"), printed=text))
-    judged = contract(claim("F-REFUTED", "plainly", 5), location=FILE)
-    return replace(PLAIN, contracts=(decide(judged, evidence(trial), Selection()),), findings=())
+    example = contract(claim("F-REFUTED", "plainly", 5), location=FILE)
+    return replace(PLAIN, contracts=(decide(example, evidence(trial), Selection()),), findings=())
 
 
 def test_repeated_and_early_lines_of_output_are_shown_only_with_v() -> None:

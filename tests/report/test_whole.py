@@ -101,7 +101,7 @@ def validated() -> Report:
         equations=(replace(equation, name="other"), equation),
         gate=Gate(mutants=frozenset("mn"), mutation_score=0.9),
     )
-    measured = replace(
+    full_evidence = replace(
         evidence(*trials),
         recorded={("H-RECORDED", PROOFS): recorded(id_="H-RECORDED", detail="10 of 10 cases")},
         automatic={"F-DRAWN": 1, **dict.fromkeys(ids, 1)},
@@ -118,7 +118,7 @@ def validated() -> Report:
     fine = evidence(*(trial_of(id_, held, valid=5, asked=5) for id_ in ("F-CUDA", "F-STALE")), recorded=kept)
     absent = ContractVerdict(contract=contract(id="absent"), status=Status.UNDECIDED, results=(), absent="in no report")
     verdicts = (
-        decide(main, measured, Selection(devices=("cpu", "cuda"))),
+        decide(main, full_evidence, Selection(devices=("cpu", "cuda"))),
         decide(linted, evidence(), Selection(), ERRORS),
         decide(prose, evidence(), Selection()),
         absent,
@@ -143,9 +143,9 @@ def validated() -> Report:
 
 def compared() -> BaseComparison:
     place = replace(FILE, line=9, column=3)
-    removed = {"claim": "F-GONE", "name": "F-GONE", "location": place, "removed": True}
+    removal = {"claim": "F-GONE", "name": "F-GONE", "location": place, "removed": True}
     changes = (
-        Change(kind=ChangeKind.WEAKER, contract="c", text="removed: r", **removed),
+        Change(kind=ChangeKind.WEAKER, contract="c", text="removed: r", **removal),
         Change(kind=ChangeKind.LESS, contract="c", text="mutation score 80 %, was 90 %"),
         Change(kind=ChangeKind.ADDED, contract="d", text="contract with 1 claims"),
     )
@@ -188,20 +188,20 @@ def several() -> Comparison:
         "modest": (TrialStatus.HELD, TrialStatus.NOT_CLAIMED),
         "untried": (TrialStatus.SKIPPED, TrialStatus.SKIPPED),
     }
-    judged = contract(*(claim(id_, "stated", 5, kills=()) for id_ in ("F-FIRST", "F-SECOND")), location=FILE)
+    example = contract(*(claim(id_, "stated", 5, kills=()) for id_ in ("F-FIRST", "F-SECOND")), location=FILE)
     columns = []
     for name, statuses in ends.items():
-        trials = [trial_of(f.id, status, detail="why") for f, status in zip(judged.falsifiers, statuses, strict=True)]
+        trials = [trial_of(f.id, status, detail="why") for f, status in zip(example.falsifiers, statuses, strict=True)]
         trials = [
             replace(t, counterexample=counterexample("2 == 3")) if t.status is TrialStatus.REFUTED else t
             for t in trials
         ]
-        verdict = decide(judged, evidence(*trials), Selection(mutants=False))
+        verdict = decide(example, evidence(*trials), Selection(mutants=False))
         verdict = replace(verdict, repeat=("pv validate", f"--subject c={name}"))
         report = replace(validated(), contracts=(verdict,), findings=())
         columns.append(Column(name=name, target=f"{name}s:Loss", own=name == "own", package="p 1.0", report=report))
     columns.append(Column(name="gone", target="gone", package="p", missing="p is not installed"))
-    return Comparison(contract=judged, columns=tuple(columns))
+    return Comparison(contract=example, columns=tuple(columns))
 
 
 BRIEF = ("F-REFUTED", "F-RAISED", "F-RAISED-TOO", "F-EQUATION", "F-SKIPPED", "F-WAIVED", "H-PROVED")

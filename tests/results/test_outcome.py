@@ -90,8 +90,8 @@ def test_a_falsifier_is_judged_by_its_mutants(mutant: Trial, expected: tuple[Sta
 def test_a_falsifier_without_kills_is_judged_by_generated_mutants(
     generated: int, mutants: tuple[Trial, ...], expected: tuple[Status, Outcome, str]
 ) -> None:
-    measured = replace(evidence(trial(), *mutants), automatic={"F": generated})
-    verdict = decide(contract(falsifier(kills=())), measured, Selection())
+    results = replace(evidence(trial(), *mutants), automatic={"F": generated})
+    verdict = decide(contract(falsifier(kills=())), results, Selection())
     assert (judgement(verdict), verdict.results[0].waived) == (expected, ())
 
 
@@ -127,8 +127,8 @@ def test_a_proof_that_timed_out_is_replaced_by_its_record(
     one: Trial, record: dict[str, Any] | None, expected: tuple[Status, Outcome, str]
 ) -> None:
     records = {("F", PROOFS): recorded(**record)} if record is not None else {}
-    measured = replace(evidence(one, judged(mutant="auto")), automatic={"F": 1}, recorded=records)
-    assert judgement(decide(replace(contract(), harnesses=(PROOF,)), measured, Selection())) == expected
+    results = replace(evidence(one, judged(mutant="auto")), automatic={"F": 1}, recorded=records)
+    assert judgement(decide(replace(contract(), harnesses=(PROOF,)), results, Selection())) == expected
 
 
 SEARCH = trial(TrialStatus.REFUTED, counterexample=replace(FOUND, shrunk=True), valid=7)

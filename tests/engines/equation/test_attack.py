@@ -32,8 +32,8 @@ def test_fault_of_a_size_without_array_is_named(says) -> None:
 def test_encoded_tensors_are_read_and_may_be_rounded_at_a_bound() -> None:
     variables = parse_domain({"x": "real[N] 0.1..0.3"})
     for dtype in (torch.float32, torch.bfloat16):
-        encoded = {"x": encode(torch.tensor([0.1, 0.3], dtype=dtype))[0]}
-        assert list(faults(variables, encoded)) == []
+        values = {"x": encode(torch.tensor([0.1, 0.3], dtype=dtype))[0]}
+        assert list(faults(variables, values)) == []
     outside = {"x": encode(torch.tensor([0.31]))[0]}
     assert list(faults(variables, outside)) == ["x is 0.31, its domain is real 0.1..0.3"]
 

@@ -150,8 +150,8 @@ def test_recorded_proof_counts_at_the_limit_until_something_changes(project: Pro
     assert (proved.outcome, report.exit_code) == (Outcome.PROVED, 0), proved.reason
     assert proved.reason.startswith("recorded on a large machine, ")
     assert "1 of 1 proved (1 recorded), 1 of 1 mutants killed" in pv.render(report, verbose=True)
-    ended = trial_of("H-LOOP", TrialStatus.TIMEOUT, counterexample=Counterexample(arguments={}, exact=True, error="e"))
-    trials = Evidence(trials={("H-LOOP", "cpu"): ended}, recorded={("H-LOOP", PROOFS): proved.recorded})
+    search = trial_of("H-LOOP", TrialStatus.TIMEOUT, counterexample=Counterexample(arguments={}, exact=True, error="e"))
+    trials = Evidence(trials={("H-LOOP", "cpu"): search}, recorded={("H-LOOP", PROOFS): proved.recorded})
     assert decide(contract, trials, Selection(falsifiers=frozenset({"H-LOOP"}))).results[0].outcome is Outcome.FALSIFIED
     edit(folder / "counting.py", "        result += count", "        result = result + count")
     stale = result(pv.validate(only=["H-LOOP"], mutants=False), "H-LOOP")

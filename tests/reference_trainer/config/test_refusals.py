@@ -223,10 +223,10 @@ SCHEMA = jsonschema.Draft202012Validator(json.loads(schema()))
 )
 def test_schema_of_files_takes_flat_keys_and_tables(content: dict[str, Any], is_valid: bool) -> None:
     assert SCHEMA.is_valid(content) == is_valid
-    assert isinstance(_created(content), Settings) == is_valid
+    assert isinstance(_create(content), Settings) == is_valid
 
 
-def _created(content: dict[str, Any]) -> Settings | str:
+def _create(content: dict[str, Any]) -> Settings | str:
     try:
         return Settings(**content)
     except SettingError as error:

@@ -39,9 +39,9 @@ def tokenizer(text: str, size: int = 300) -> Any:
         vocab_size=size, special_tokens=MARKS, initial_alphabet=byte_level.alphabet(), show_progress=False
     )
     model.train_from_iterator(text.splitlines(), trainer)
-    created = transformers.PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<|end|>", pad_token="<|end|>")
-    created.chat_template = TEMPLATE
-    return created
+    result = transformers.PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<|end|>", pad_token="<|end|>")
+    result.chat_template = TEMPLATE
+    return result
 
 
 def write_model(folder: Path, words: Any, width: int, *, weights: bool = True, **others: Any) -> None:

@@ -38,9 +38,9 @@ def logits(model: Any) -> torch.Tensor:
 def test_adapter_is_read_by_peft_and_merged_by_a_flag(place: Path, trained: Any, tmp_path: Path) -> None:
     base = transformers.AutoModelForCausalLM.from_pretrained(place / "student")
     before = {name: weight.clone() for name, weight in base.state_dict().items()}
-    loaded = peft.PeftModel.from_pretrained(base, place / "whole")
-    assert torch.equal(logits(loaded), logits(trained.student))
-    assert not torch.equal(logits(loaded), logits(transformers.AutoModelForCausalLM.from_pretrained(place / "student")))
+    model = peft.PeftModel.from_pretrained(base, place / "whole")
+    assert torch.equal(logits(model), logits(trained.student))
+    assert not torch.equal(logits(model), logits(transformers.AutoModelForCausalLM.from_pretrained(place / "student")))
     parameters = trained.student.model.get_base_model().named_parameters()
     after = {name.replace("base_layer.", ""): weight for name, weight in parameters}
     assert all(torch.equal(old, after[name]) for name, old in before.items() if name in after), "the base is trained"
@@ -48,7 +48,7 @@ def test_adapter_is_read_by_peft_and_merged_by_a_flag(place: Path, trained: Any,
     verify_manifest(place / "whole")
     merged = distill(settings(place, tmp_path / "merged", lora_merge=True, save_every=0, **LORA))
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
-    assert torch.allclose(logits(again), logits(loaded), atol=1e-5)
+    assert torch.allclose(logits(again), logits(model), atol=1e-5)
     assert torch.equal(logits(again), logits(merged.student))
 
 
@@ -75,9 +75,9 @@ def test_adapter_and_its_checkpoint_are_evaluated_as_its_run_did(place: Path, tr
     models = [place / "whole", place / "whole/checkpoints/student-latest"]
     ended = command("evaluate", *map(str, models), "--teacher", str(place / "teacher"), "--device", "cpu", "--json")
     assert ended.code == 0, ended.complaints
-    for evaluated in json.loads(ended.output)["models"]:
+    for entry in json.loads(ended.output)["models"]:
         for name in ("hard_loss", "kl_at_1"):
-            expected, seen = trained.held_back[name], evaluated["sums"][name]
+            expected, seen = trained.held_back[name], entry["sums"][name]
             assert seen == {"sum": pytest.approx(expected.sum, rel=1e-6), "count": expected.count}
 
 

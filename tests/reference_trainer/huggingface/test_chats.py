@@ -64,10 +64,10 @@ def test_saved_dataset_has_the_rows_of_its_shards_in_order(place: Path, tmp_path
     whole = datasets.Dataset.from_list(rows)
     whole.save_to_disk(tmp_path / "data", num_shards=12)
     datasets.DatasetDict({"train": whole}).save_to_disk(tmp_path / "splits")
-    saved, lines = (chats_of(path, place, tmp_path) for path in (tmp_path / "data", place / "chats.jsonl"))
+    dataset, lines = (chats_of(path, place, tmp_path) for path in (tmp_path / "data", place / "chats.jsonl"))
     digest = digest_of(tmp_path / "data")
-    assert all(map(torch.equal, (d.tokens for d in saved.documents), (d.tokens for d in lines.documents)))
-    assert len(saved.documents) == len(lines.documents) == 30 and digest != digest_of(place / "chats.jsonl")
+    assert all(map(torch.equal, (d.tokens for d in dataset.documents), (d.tokens for d in lines.documents)))
+    assert len(dataset.documents) == len(lines.documents) == 30 and digest != digest_of(place / "chats.jsonl")
     with pytest.raises(DataError, match=r"splits is not a saved dataset.*such as .*splits/train"):
         chats_of(tmp_path / "splits", place, tmp_path)
     (tmp_path / "data/data-00001-of-00012.arrow").write_bytes(b"other")

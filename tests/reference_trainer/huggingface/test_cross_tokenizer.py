@@ -91,7 +91,7 @@ def test_two_ranks_have_the_weights_of_one(other: Path, tmp_path: Path) -> None:
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("1", "2"))
     assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-12
     sums = [json.loads((tmp_path / name / "manifest.json").read_text())["held_back"] for name in ("1", "2")]
-    one_rank, two_ranks = ([(part["sum"], part["count"]) for part in named.values()] for named in sums)
+    one_rank, two_ranks = ([(part["sum"], part["count"]) for part in metrics.values()] for metrics in sums)
     assert torch.allclose(torch.tensor(one_rank), torch.tensor(two_ranks))
 
 

@@ -146,8 +146,8 @@ def test_saved_models_are_evaluated_on_the_chats_of_their_run(place: Path, tmp_p
     report = json.loads(ended.output)
     assert ended.code == 1 and ended.complaints.count("error: the tokenizers") == 1, ended.complaints
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
-    for evaluated in report["models"][:2]:
-        assert evaluated["sums"] == {name: pytest.approx(manifest["held_back"][name]) for name in evaluated["sums"]}
+    for entry in report["models"][:2]:
+        assert entry["sums"] == {name: pytest.approx(manifest["held_back"][name]) for name in entry["sums"]}
     assert report["models"][2]["sums"] != report["models"][0]["sums"]
     assert (report["documents"], report["unit"]) == ("pack", "token")
     assert report["evaluation"] == manifest["evaluation"]

@@ -76,8 +76,8 @@ RESULT = TrainResult(
 
 
 def test_numbers_that_are_not_finite_are_strings() -> None:
-    written = manifest(Settings(), torch.device("cpu"), RESULT, {"kl_at_1": MetricSum(math.inf, 3)}, data_sha256="0")
-    read = json.loads(json.dumps(written, allow_nan=False))
+    content = manifest(Settings(), torch.device("cpu"), RESULT, {"kl_at_1": MetricSum(math.inf, 3)}, data_sha256="0")
+    read = json.loads(json.dumps(content, allow_nan=False))
     result = read["result"]
     assert (result["initial_loss"], result["final_loss"], result["best_loss"]) == ("NaN", "Infinity", None)
     assert result["metrics"] == {"loss": "-Infinity", "hard_loss": 2.0}

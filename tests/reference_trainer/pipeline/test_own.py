@@ -126,7 +126,7 @@ def test_own_evaluation_finds_the_numbers_of_its_run_again(folder: Path) -> None
     assert ended.code == 1 and ended.complaints.startswith("error: Measuring cannot load missing: FileNotFoundError")
     reported = json.loads(Path("out/manifest.json").read_text())["held_back"]
     report = json.loads(ended.output)
-    assert [evaluated["sums"] for evaluated in report["models"]] == [reported, reported]
+    assert [entry["sums"] for entry in report["models"]] == [reported, reported]
     assert report["teacher"]["path"] is None and report["unit"] == "token"
 
 

@@ -24,9 +24,9 @@ from tests.suites.trying import runnable
 
 @cache
 def contract() -> Contract:
-    loaded, problems = load_file(suites()["training-loop"])
-    assert loaded is not None, problems
-    return loaded
+    suite, problems = load_file(suites()["training-loop"])
+    assert suite is not None, problems
+    return suite
 
 
 @cache

@@ -69,8 +69,8 @@ def test_claims_hold_for_a_loop_over_blocks(claim: str, tmp_path: Path) -> None:
 
 
 def test_claims_about_unscored_tokens_and_unequal_rows_are_not_claimed() -> None:
-    trying = Bench(Blocks())
-    reasons = {claim.id: trying.missing(claim.id, claim.options["needs"]) for claim in contract().falsifiers}
+    subject = Bench(Blocks())
+    reasons = {claim.id: subject.missing(claim.id, claim.options["needs"]) for claim in contract().falsifiers}
     for claim in ("TL-MASK-001", "TL-MASK-002", "TL-GRAD-002", "TL-GRAD-004", "TL-PAD-001"):
         assert "it scores every token" in reasons[claim] or "blocks have one" in reasons[claim]
     assert reasons["TL-GRAD-003"] == ""
@@ -138,12 +138,12 @@ def test_features_of_a_class_add_to_those_of_its_base_class(tmp_path: Path) -> N
     class Adapter(Blocks):
         features: Mapping[str, bool | str] = {"events": "no callbacks", "groups": True}
 
-    trying = Bench(Adapter(), tmp_path)
-    assert trying.missing("TL-MASK-001", ("masks", "events")) == (
+    subject = Bench(Adapter(), tmp_path)
+    assert subject.missing("TL-MASK-001", ("masks", "events")) == (
         "no masks: it scores every token; no events: no callbacks"
     )
-    assert trying.missing("", ("groups", "loss")) == ""
-    assert all(IGNORED not in example.labels[1:] for example in trying.run(Job(train=unequal(3))).job.train)
+    assert subject.missing("", ("groups", "loss")) == ""
+    assert all(IGNORED not in example.labels[1:] for example in subject.run(Job(train=unequal(3))).job.train)
 
 
 @pytest.mark.parametrize("claim", ["TL-GRAD-001", "TL-STEP-001", "TL-STEP-003", "TL-RATE-001", "TL-LOG-002"])

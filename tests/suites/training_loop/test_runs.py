@@ -158,11 +158,11 @@ class Endless(Loop):
 
 def test_endless_run_says_what_a_loop_of_steps_declares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "FIRST_S", 0.3)
-    trying = Bench(Endless(), tmp_path)
+    subject = Bench(Endless(), tmp_path)
     with pytest.raises(Unfinished, match=r"s of CPU time; if the loop counts only steps, name `epochs`"):
-        trying.run(Job(train=equal(2)))
+        subject.run(Job(train=equal(2)))
     with pytest.raises(Unfinished, match=r"s of CPU time(, the last .*)?$"):
-        trying.run(Job(train=equal(2), max_steps=1))
+        subject.run(Job(train=equal(2), max_steps=1))
 
 
 def late(job: Job, report: Report) -> None:

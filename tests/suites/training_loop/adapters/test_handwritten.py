@@ -40,10 +40,10 @@ def test_example_is_whole(example: Trainer, bench: Benches, job: Jobs, assert_wh
 
 
 def test_resumed_example_ends_as_the_straight_run(example: Trainer, bench: Benches, job: Jobs) -> None:
-    trying = bench(example)
-    straight = trying.run(job(epochs=2, save_every=1, dropout=0.3, optimizer="adamw", rate=0.01, schedule="linear"))
+    subject = bench(example)
+    straight = subject.run(job(epochs=2, save_every=1, dropout=0.3, optimizer="adamw", rate=0.01, schedule="linear"))
     for step in (1, 4, 7):
-        again = trying.resume(straight, step)
+        again = subject.resume(straight, step)
         assert [entry.names for entry in again.steps] == [entry.names for entry in straight.steps[step:]]
         assert all((again.weights[name] == weight).all() for name, weight in straight.weights.items())
 

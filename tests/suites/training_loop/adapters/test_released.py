@@ -26,8 +26,8 @@ def library(name: str) -> Any:
     """Return a library, or skip the test if it or what its extra needs is not installed."""
     extra = "pytorch-ignite" if name == "ignite" else name
     for package in (NEEDS.get(name, name), name):
-        imported = pytest.importorskip(package, reason=f"install it with `pip install 'pv-contracts[{extra}]'`")
-    return imported
+        result = pytest.importorskip(package, reason=f"install it with `pip install 'pv-contracts[{extra}]'`")
+    return result
 
 
 def adapter(name: str, kind: str) -> Any:
@@ -35,7 +35,7 @@ def adapter(name: str, kind: str) -> Any:
     return getattr(importlib.import_module(f"pv.suites.training_loop.adapters.{name}"), kind)
 
 
-def derived(name: str, trainer: str) -> Trainer:
+def derive(name: str, trainer: str) -> Trainer:
     """Return the adapter of a class of a library, as of one that a user derives from it."""
     return adapted(getattr(library(name), trainer))
 
@@ -46,7 +46,7 @@ def derived(name: str, trainer: str) -> Trainer:
         (lambda: adapter("accelerate", "Accelerate")(), {}),
         (lambda: adapter("accelerate", "TokensAccelerate")(), {}),
         (lambda: adapter("accelerate", "StatefulAccelerate")(), {}),
-        (lambda: derived("trl", "SFTTrainer"), {"unequal": True}),
+        (lambda: derive("trl", "SFTTrainer"), {"unequal": True}),
     ],
 )
 def test_run_is_whole(make: Callable[[], Any], settings: Any, bench: Benches, job: Jobs, assert_whole: Check) -> None:
@@ -88,9 +88,9 @@ def test_run_of_transformers_is_whole_with_logs_and_events(bench: Benches, job: 
     ],
 )
 def test_resumed_run_goes_on(name: str, kind: str, after: int, settings: Any, bench: Benches, job: Jobs) -> None:
-    trying = bench(adapter(name, kind)())
-    straight = trying.run(job(save_every=1, **settings))
-    again = trying.resume(straight, after)
+    subject = bench(adapter(name, kind)())
+    straight = subject.run(job(save_every=1, **settings))
+    again = subject.resume(straight, after)
     assert [step.rate for step in again.steps] == [step.rate for step in straight.steps[after:]]
     if name == "fastai":  # it has another order
         assert [step.rate for step in straight.steps[:3]] == pytest.approx([0.0, 0.25, 0.5])
@@ -100,9 +100,9 @@ def test_resumed_run_goes_on(name: str, kind: str, after: int, settings: Any, be
 
 @pytest.mark.parametrize("claim", ["TL-DATA-004", "TL-STEP-001", "TL-RATE-001"])
 def test_windows_of_ignite_that_go_on_over_the_ends_of_epochs_are_not_accused(claim: str, bench: Benches) -> None:
-    trying = bench(adapter("ignite", "Ignite")())
-    assert "no short_windows" in trying.missing("TL-GRAD-003", ("short_windows",))
-    attack(claim, trying)
+    subject = bench(adapter("ignite", "Ignite")())
+    assert "no short_windows" in subject.missing("TL-GRAD-003", ("short_windows",))
+    attack(claim, subject)
 
 
 def test_best_and_newest_checkpoints_of_ignite_are_those_of_their_steps(bench: Benches, job: Jobs) -> None:
@@ -113,16 +113,16 @@ def test_best_and_newest_checkpoints_of_ignite_are_those_of_their_steps(bench: B
 
 @pytest.mark.parametrize(("name", "kind"), [("fastai", "Fastai"), ("ignite", "Ignite")])
 def test_run_that_is_stopped_or_of_max_steps_has_as_many_steps(name: str, kind: str, bench: Benches, job: Jobs) -> None:
-    trying = bench(adapter(name, kind)())
-    assert len(trying.run(job(accumulate=2, epochs=2, stop_at=1)).steps) == 1
+    subject = bench(adapter(name, kind)())
+    assert len(subject.run(job(accumulate=2, epochs=2, stop_at=1)).steps) == 1
     with pytest.raises(SkipTest, match="takes a number of epochs") if name == "fastai" else nullcontext():
-        assert len(trying.run(job(accumulate=2, max_steps=3)).steps) == 3
+        assert len(subject.run(job(accumulate=2, max_steps=3)).steps) == 3
 
 
 def test_resumed_run_of_transformers_ends_as_the_straight_one(bench: Benches, job: Jobs) -> None:
-    trying = bench(adapter("transformers", "Transformers")())
-    straight = trying.run(job(epochs=2, save_every=1, optimizer="adamw", rate=0.01, schedule="linear", tied=True))
-    again = trying.resume(straight, 3)
+    subject = bench(adapter("transformers", "Transformers")())
+    straight = subject.run(job(epochs=2, save_every=1, optimizer="adamw", rate=0.01, schedule="linear", tied=True))
+    again = subject.resume(straight, 3)
     assert [step.names for step in again.steps] == [step.names for step in straight.steps[3:]]
     assert [step.rate for step in again.steps] == [step.rate for step in straight.steps[3:]]
     assert all((again.weights[name] == weight).all() for name, weight in straight.weights.items())
@@ -138,7 +138,7 @@ def test_loop_for_variable_samples_divides_by_their_tokens(bench: Benches, job: 
 
 @pytest.mark.parametrize(("name", "trainer"), [("transformers", "Trainer"), ("trl", "SFTTrainer")])
 def test_first_labels_do_not_count(name: str, trainer: str, bench: Benches, job: Jobs, gradient_ratios: Ratios) -> None:
-    run = bench(derived(name, trainer)).run(job(first=True, accumulate=2))
+    run = bench(derive(name, trainer)).run(job(first=True, accumulate=2))
     assert gradient_ratios(run) == pytest.approx([1.0, 1.0], rel=1e-4)
 
 
@@ -237,4 +237,4 @@ def test_own_module_is_attacked_and_has_to_place_the_probe(bench: Benches, job: 
 
 def test_trainer_of_another_task_is_refused() -> None:
     with pytest.raises(NoAdapter, match="DPOTrainer"):
-        derived("trl", "DPOTrainer")
+        derive("trl", "DPOTrainer")

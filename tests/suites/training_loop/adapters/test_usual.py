@@ -168,8 +168,8 @@ class Defaults:
 
 
 def test_attributes_of_default_settings_are_set_and_properties_are_not(job: Any) -> None:
-    created = settings(Defaults, job(rate=0.25))
-    assert created.lr == 0.25 and Defaults.lr == 0.1
+    result = settings(Defaults, job(rate=0.25))
+    assert result.lr == 0.25 and Defaults.lr == 0.1
 
 
 def parse_all(argv: list[str] | None = None, *, strict: bool = True) -> argparse.Namespace:
