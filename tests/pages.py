@@ -58,6 +58,6 @@ def run(body: str, status: int, folder: Path, start: Callable[..., Ended]) -> No
     rest = done.stdout.splitlines()
     for line in (line for line in expected if line != "..."):
         pattern = re.compile(".*".join(map(re.escape, line.split("..."))))
-        matches = [index for index, each in enumerate(rest) if pattern.fullmatch(each)]
+        matches = [index for index, printed in enumerate(rest) if pattern.fullmatch(printed)]
         assert matches, f"{line!r} is not in the output, or not in this order:\n{done.stdout}"
         rest = rest[matches[0] + 1 :]

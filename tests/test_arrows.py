@@ -88,11 +88,11 @@ def layer(path: Path) -> str:
 
 
 def layers(package: str = "pv") -> dict[str, list[Path]]:
-    found: dict[str, list[Path]] = {}
+    by_layer: dict[str, list[Path]] = {}
     for path in files(package):
         if not layer(path).startswith("__"):
-            found.setdefault(layer(path), []).append(path)
-    return found
+            by_layer.setdefault(layer(path), []).append(path)
+    return by_layer
 
 
 def arrows(paths: list[Path], package: str) -> set[str]:
@@ -121,10 +121,10 @@ def test_a_package_does_not_know_others(package: str) -> None:
 
 @pytest.mark.parametrize(("package", "imports"), [("pv", PACKAGES), ("reference_trainer", TRAINER_PACKAGES)])
 def test_package_imports_only_packages_above(package: str, imports: dict[str, str]) -> None:
-    found, order = layers(package), list(imports)
-    assert sorted(found) == sorted(order)
+    by_layer, order = layers(package), list(imports)
+    assert sorted(by_layer) == sorted(order)
     for name in order:
-        assert arrows(found[name], package) - {name} <= set(imports[name].split()), name
+        assert arrows(by_layer[name], package) - {name} <= set(imports[name].split()), name
         assert all(order.index(other) < order.index(name) for other in imports[name].split()), name
 
 
@@ -173,7 +173,7 @@ def test_help_and_version_load_only_the_command_line_and_the_package_nothing_els
     plain = modules_of("pass")
     modules = modules_of(calls) - plain
     assert {name.split(".")[0] for name in modules} - sys.stdlib_module_names <= {"click", "pv"}
-    own = {name for name in modules if name.startswith("pv.") and not name.startswith("pv.cli")}
-    assert own <= {"pv.errors", "pv.report", "pv.commands", "pv.commands.terminal"}
+    package_modules = {name for name in modules if name.startswith("pv.") and not name.startswith("pv.cli")}
+    assert package_modules <= {"pv.errors", "pv.report", "pv.commands", "pv.commands.terminal"}
     modules = modules_of("import pv") - plain
     assert {name for name in modules if name.split(".")[0] not in sys.stdlib_module_names} == {"pv"}

@@ -120,7 +120,7 @@ exit 1
 
 def step(job: str, folder: Path, shard: int = 0) -> int:
     """Run the script of a job on the contracts in a folder, and return its exit code."""
-    (script,) = [each["run"] for each in JOBS[job]["steps"] if "run" in each and "name" in each]
+    (script,) = [entry["run"] for entry in JOBS[job]["steps"] if "run" in entry and "name" in entry]
     # GitHub puts these into the environment of a step; `pv` on the path is a stand-in.
     variables = {"SHARD": str(shard), "SHARDS": str(len(SHARDS)), "GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
     environment = {**os.environ, **variables, "PATH": f"{folder}:{os.environ['PATH']}"}
@@ -140,21 +140,21 @@ def ten_contracts(folder: Path) -> None:
 
 def test_table_has_every_contract_with_a_scope_once(tmp_path: Path) -> None:
     ten_contracts(tmp_path)
-    found: dict[str, bytes] = {}
+    scores: dict[str, bytes] = {}
     for shard in SHARDS:
         assert step("shard", tmp_path, shard) == 1, "a problem fails the shard"
         names = {path.name: path.read_bytes() for path in (tmp_path / "scores").iterdir()}
-        assert names and not found.keys() & names.keys()
-        found |= names
+        assert names and not scores.keys() & names.keys()
+        scores |= names
         (tmp_path / "scores").rename(tmp_path / f"shard-{shard}")
     (tmp_path / "scores").mkdir()
-    for name, content in found.items():
+    for name, content in scores.items():
         (tmp_path / "scores" / name).write_bytes(content)
     (tmp_path / "scores/c3.json").write_text("")
     assert step("table", tmp_path) == 0
     rows = (tmp_path / "scores/scores.md").read_text().splitlines()
-    said = r"mutation score 100 % (1 of 1 killed) | declared equivalent matches no generated mutant: a \| b"
-    assert rows[2:] == [f"| c{n} | {said if n != 3 else 'not measured |'} |" for n in range(10)]
+    score = r"mutation score 100 % (1 of 1 killed) | declared equivalent matches no generated mutant: a \| b"
+    assert rows[2:] == [f"| c{n} | {score if n != 3 else 'not measured |'} |" for n in range(10)]
     assert (tmp_path / "summary.md").read_text().splitlines() == rows
 
 

@@ -25,7 +25,7 @@ FROM_THE_SOURCES = {
 }
 
 
-def own(contract: pv.Contract) -> list[Falsifier]:
+def own_claims(contract: pv.Contract) -> list[Falsifier]:
     """Return the claims of a contract without the claims of its suite."""
     return [claim for claim in contract.claims if not claim.id.startswith(f"{contract.id}.")]
 
@@ -40,19 +40,19 @@ def test_file_is_short_and_has_short_lines(file: Path) -> None:
 @pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.id)
 def test_file_and_folder_of_falsifiers_are_named_by_the_contract(contract: pv.Contract) -> None:
     assert contract.location.path.stem == contract.id
-    folders = {Path(claim.test.file).parent.as_posix() for claim in own(contract) if claim.test is not None}
+    folders = {Path(claim.test.file).parent.as_posix() for claim in own_claims(contract) if claim.test is not None}
     assert folders <= {f"falsifiers/{contract.id.replace('-', '_')}"}
 
 
 def test_ids_follow_one_scheme_and_an_obligation_belongs_to_one_contract() -> None:
-    assert [claim.id for contract in CONTRACTS for claim in own(contract) if not ID.fullmatch(claim.id)] == []
+    assert [claim.id for contract in CONTRACTS for claim in own_claims(contract) if not ID.fullmatch(claim.id)] == []
     ids = [obligation.id for contract in CONTRACTS for obligation in contract.obligations]
     assert len(ids) == len(set(ids))
 
 
 def families(contract: pv.Contract) -> set[tuple[str, ...]]:
     """Return the first two words of each id, without kind and number; ids of the sources are left out."""
-    claims = {claim.id for claim in own(contract)} - FROM_THE_SOURCES
+    claims = {claim.id for claim in own_claims(contract)} - FROM_THE_SOURCES
     of_claims = {tuple(claim.split("-")[1:-1][:2]) for claim in claims}
     return of_claims | {tuple(obligation.id.split("-")[:2]) for obligation in contract.obligations}
 

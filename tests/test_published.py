@@ -25,7 +25,7 @@ def within(old: Any, new: Any, path: str = "") -> list[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         return [line for name in old for line in within(old[name], new.get(name), f"{path}/{name}")]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [line for index, each in enumerate(old) for line in within(each, new[index], f"{path}/{index}")]
+        return [line for index, item in enumerate(old) for line in within(item, new[index], f"{path}/{index}")]
     return [] if old == new else [f"{path}: {old!r} was published, {new!r} is read"]
 
 
@@ -73,9 +73,9 @@ def test_adapters_are_judged_as_they_were(version: str, tmp_path: Path, monkeypa
 
 def outcomes(contract: dict[str, Any]) -> list[Any]:
     results = contract["results"]
-    found = [(result["falsifier"], result["device"], result["outcome"], result["required"]) for result in results]
+    claims = [(result["falsifier"], result["device"], result["outcome"], result["required"]) for result in results]
     mutants = [(result["falsifier"], one["id"], one["status"]) for result in results for one in result["mutants"]]
-    return sorted([*found, *mutants])
+    return sorted([*claims, *mutants])
 
 
 def test_reports_are_still_rendered_with_their_exit_code(folder: Path) -> None:

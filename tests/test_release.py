@@ -49,7 +49,7 @@ def test_this_version_is_ready_but_for_the_owner(clone: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "said"),
+    ("name", "old", "new", "message"),
     [
         ("reference_trainer/__init__.py", pv.__version__, "9.9", "reference_trainer/__init__.py: its version"),
         ("CITATION.cff", f"version: {pv.__version__}", "version: 9.9", "CITATION.cff: its version"),
@@ -57,22 +57,22 @@ def test_this_version_is_ready_but_for_the_owner(clone: Path) -> None:
         ("README.md", f"@v{pv.__version__}", "@main", "README.md: names the action @main"),
     ],
 )
-def test_file_with_another_version_is_named(clone: Path, name: str, old: str, new: str, said: str) -> None:
+def test_file_with_another_version_is_named(clone: Path, name: str, old: str, new: str, message: str) -> None:
     text = (clone / name).read_text()
     assert old in text
     (clone / name).write_text(text.replace(old, new))
     (problem,) = script("notes").problems(clone, "")
-    assert problem.startswith(said)
+    assert problem.startswith(message)
 
 
 def test_contents_name_files_that_are_missing_or_too_many() -> None:
     contents = script("contents")
-    here = (path for name in contents.PACKAGES for path in (ROOT / name).rglob("*") if path.is_file())
-    files = {path.relative_to(ROOT).as_posix() for path in here}
+    paths = (path for name in contents.PACKAGES for path in (ROOT / name).rglob("*") if path.is_file())
+    files = {path.relative_to(ROOT).as_posix() for path in paths}
     assert contents.differences("w", files, files) == []
     lost = next(name for name in files if name.endswith("model.safetensors"))
-    found = contents.differences("w", (files - {lost}) | {"tests/corpus/a.yaml"}, files)
-    assert found == [
+    differences = contents.differences("w", (files - {lost}) | {"tests/corpus/a.yaml"}, files)
+    assert differences == [
         f"w: missing {lost}",
         "w: unexpected tests/corpus/a.yaml",
         "w: no file matches reference_trainer/data/teacher/model.safetensors",

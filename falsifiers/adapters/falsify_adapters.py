@@ -16,8 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import reference_trainer
-from falsifiers.resume.runs import STEPS, V, settings
-from falsifiers.resume.runs import small_distillation as own
+from falsifiers.resume.runs import STEPS, V, settings, small_distillation
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.causal import VOCABULARY, random_llama, word_tokenizer
 from falsifiers.support.oracles import assert_refused
@@ -50,7 +49,7 @@ class LowRank(nn.Module):
 def _distillation(subject: Any, rank: int, base: int) -> Any:
     """Return the class of a distillation whose student and teacher are adapters of bases with these seeds."""
 
-    class LowRankDistillation(own(reference_trainer)):  # made for a package
+    class LowRankDistillation(small_distillation(reference_trainer)):  # made for a package
         def make_student(self) -> nn.Module:
             module: nn.Module = subject.Adapted(LowRank(rank, base))
             self.digests["base_sha256"] = tensors_digest(frozen_weights(module))
@@ -182,9 +181,9 @@ def falsify_adapter_of_peft_has_its_closed_form(
             chosen = {"rank": rank, "seed": seed, "options": options} | changes
             return subject.add_adapter(load_model(base, dtype=torch.float64), base, **chosen)
 
-        def assert_closed(what: str, logits: Tensor) -> None:
+        def assert_closed(label: str, logits: Tensor) -> None:
             distance = float((logits - expected).abs().max() / expected.abs().max())
-            assert distance < 1e-9, f"{case}: logits {what} are {distance:.1e} from W + s B A, with s {scale:.3g}"
+            assert distance < 1e-9, f"{case}: logits {label} are {distance:.1e} from W + s B A, with s {scale:.3g}"
 
         before, state = _logits(load_model(base, dtype=torch.float64)), torch.get_rng_state()
         new, other = added(), added(seed=seed + 1)

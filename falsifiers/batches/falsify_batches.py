@@ -37,7 +37,7 @@ def assert_like_alone(case: Documents, batch: Any, device: str) -> None:
 @given(case=documents(), padding_id=st.integers(0, 2))
 @example(case=Documents(3, [[1, 2, 0], [1, 0]], [0, 0], 0), padding_id=0)
 def falsify_padded_batch_is_its_documents(subject: Any, device: str, case: Documents, padding_id: int) -> None:
-    assert_like_alone(case, subject.pad_documents(case.made(subject), padding_id=padding_id), device)
+    assert_like_alone(case, subject.pad_documents(case.build(subject), padding_id=padding_id), device)
 
 
 @given(case=documents(), padding_id=st.integers(0, 2), room=st.integers(0, 9))
@@ -46,7 +46,7 @@ def falsify_packed_batch_is_its_documents(
     subject: Any, device: str, case: Documents, padding_id: int, room: int
 ) -> None:
     options = {"length": case.longest + room, "padding_id": padding_id}
-    batch = subject.pack_documents(case.made(subject), **options)
+    batch = subject.pack_documents(case.build(subject), **options)
     assert_like_alone(case, batch, device)
     documents = [batch.tokens[row, at].tolist() for row, at in subject.document_positions(batch)]
     assert_equal("documents by their positions", sorted(documents), sorted(filter(None, case.tokens)))
@@ -72,8 +72,8 @@ def falsify_packed_rows_are_few(subject: Any, sizes: list[int], room: int) -> No
     assert_equal(f"sizes {sizes} in rows of {capacity}", subject.pack_sizes(sizes, capacity), expected)
     documents = [subject.Document(torch.zeros(size, dtype=torch.int64)) for size in sizes]
     options = {"length": capacity, "batch_size": 1, "device": torch.device("cpu")}
-    made = subject.rows_of_documents(documents, pack=True, **options)
-    assert_equal(f"rows of documents of sizes {sizes} in {capacity}", len(made), len(expected))
+    packed_rows = subject.rows_of_documents(documents, pack=True, **options)
+    assert_equal(f"rows of documents of sizes {sizes} in {capacity}", len(packed_rows), len(expected))
 
 
 @given(sizes=SIZES, room=st.integers(0, 8), surplus=st.integers(1, 3), at=st.integers(0, 9))

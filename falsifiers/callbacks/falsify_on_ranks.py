@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import HOOKS, Script, lifecycle
 from falsifiers.rank_runs.falsify_runs import assert_no_error, launched
-from falsifiers.resume.runs import Noisy, V, settings
-from falsifiers.resume.runs import small_distillation as own
+from falsifiers.resume.runs import Noisy, V, settings, small_distillation
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.runs import scratch
 from reference_trainer import Callback, MetricSum, Observer
@@ -52,7 +51,7 @@ def recorder(kind: type[Callback], path: Path) -> Callback:
 def _recorded(subject: Any, accumulate: int, every: tuple[int, int, int]) -> list[list[list[Event]]]:
     """Return the events of each rank of a run of two epochs, for a callback and an observer."""
 
-    class Evaluated(own(subject)):  # the subject is any module
+    class Evaluated(small_distillation(subject)):  # the subject is any module
         def evaluate(self) -> dict[str, Any]:
             return {"score": MetricSum(6.0, 4)}
 

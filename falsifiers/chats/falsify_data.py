@@ -60,7 +60,7 @@ def falsify_long_conversations_are_cut(
         assert ("larger --length" in message) == (cut > 0), f"{cut} documents are cut, and the message is: {message}"
         return
     read = call()
-    seen = [(document.tokens.tolist(), [not given for given in document.given.tolist()]) for document in read.documents]
+    seen = [(document.tokens.tolist(), [not flag for flag in document.given.tolist()]) for document in read.documents]
     assert_equal("documents", seen, kept)
     assert_equal("which documents continue a conversation", list(map(bool, read.continues)), continues)
     assert_equal("numbers of cut and empty documents", (read.cut, read.empty), (cut, empty))

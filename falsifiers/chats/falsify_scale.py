@@ -163,8 +163,8 @@ def falsify_rows_do_not_depend_on_workers_and_files(
         expected = write(folder / "a", valid, 1)
         notes = subject.read_chats(folder / "a" / "made").notes
         for number, count in enumerate((0, workers)):
-            made = write(folder / f"b{number}", valid, files, workers=count)
-            assert_equal(f"files of {len(valid)} rows in {files} files with {count} workers", made, expected)
+            output = write(folder / f"b{number}", valid, files, workers=count)
+            assert_equal(f"files of {len(valid)} rows in {files} files with {count} workers", output, expected)
             if bad:
                 words = refusal(lambda n=number, c=count: write(folder / f"c{n}", lines, files, workers=c), DataError)
                 size = -(-len(lines) // files)
@@ -218,8 +218,8 @@ def _row(number: int, begins: tuple[int, ...]) -> tuple[dict[str, Any], tuple[li
     messages = [{"role": "user", "content": text, **empty}, {"role": "assistant", "content": "b", **empty}]
     form = ({"text": text}, {"prompt": text, "completion": "b"}, {"messages": messages})[kind]
     before, after = [("", text), (text, "b"), (f"U{text}.A", "b.")][kind]
-    given, predicted = [*begins, *letters(before)], [*letters(after), *([END] if kind < 2 else [])]
-    return NOTHING | form, ([*given, *predicted], [True] * len(given) + [False] * len(predicted))
+    prompt, predicted = [*begins, *letters(before)], [*letters(after), *([END] if kind < 2 else [])]
+    return NOTHING | form, ([*prompt, *predicted], [True] * len(prompt) + [False] * len(predicted))
 
 
 @given(
@@ -236,7 +236,7 @@ def falsify_rows_are_those_of_their_files(
     subject: Any, path: str, rows: int, bad: int, begins: tuple[int, ...], closes: bool
 ) -> None:
     """In the order of the files, whatever their form; an invalid row is named by its place."""
-    made, at = [_row(number, begins) for number in range(rows)], rows - 1 - bad % rows
+    pairs, at = [_row(number, begins) for number in range(rows)], rows - 1 - bad % rows
     names = sorted(FILES[path])
     bounds = [rows * n // len(names) for n in range(len(names) + 1)]
     writer = subject.ChatWriter(Tokenizer(begins, closes=closes, reads=("name", "reasoning_content")))
@@ -246,7 +246,7 @@ def falsify_rows_are_those_of_their_files(
         places = dict[str, list[str]]()
         for name in FILES[path]:
             n = names.index(name)
-            part = [row for row, _ in made[bounds[n] : bounds[n + 1]]]
+            part = [row for row, _ in pairs[bounds[n] : bounds[n + 1]]]
             _put(folder / "valid" / name, part)
             places[name] = _put(
                 folder / "invalid" / name, [NOTHING if bounds[n] + k == at else row for k, row in enumerate(part)]
@@ -255,7 +255,7 @@ def falsify_rows_are_those_of_their_files(
         subject.write_chats(valid, writer, 99, folder)
         read = subject.read_chats(folder)
         seen = [(document.tokens.tolist(), document.given.tolist()) for document in read.documents]
-        assert_equal(f"tokens of {path}, and which are given", seen, [document for _, document in made])
+        assert_equal(f"tokens of {path}, and which are given", seen, [document for _, document in pairs])
         assert_equal("notes about null values", read.notes, [])
         message = refusal(lambda: subject.write_chats(invalid, writer, 99, folder), DataError)
         place = [place for name in names for place in places[name]][at]

@@ -117,9 +117,7 @@ def falsify_answers_are_predicted(
 ) -> None:
     messages = accepted(messages, template)
     writer = subject.ChatWriter(template, turns=turns, options=options)
-    seen = [
-        (d.tokens.tolist(), [not given for given in d.given.tolist()]) for d in subject.encode_chat(messages, writer)
-    ]
+    seen = [(d.tokens.tolist(), [not flag for flag in d.given.tolist()]) for d in subject.encode_chat(messages, writer)]
     documents = expected(messages, template, options, turns)
     assert_equal("the tokens", [tokens for tokens, _ in seen], [tokens for tokens, _ in documents])
     assert_equal("the tokens with whether they are predicted", seen, documents)

@@ -529,12 +529,12 @@ class Scaled(nn.Linear):
 
 def falsify_other_output_layers_are_left_alone(subject: Any) -> None:
     """Models that use their layer twice, have another one or none: gradients are theirs, and a line says so."""
-    none, other, hooked, own = Tiny(3), Tiny(4), Tiny(5), Tiny(6)
+    none, other, hooked, patched = Tiny(3), Tiny(4), Tiny(5), Tiny(6)
     none.get_output_embeddings = lambda: None
     other.head = Scaled(4, V, bias=False)
     hooked.head.register_forward_hook(lambda layer, inputs, output: output * 2)
-    own.head.forward = MethodType(Scaled.doubled, own.head)  # as the hooks of accelerate do
-    students = {"twice": Twice(2), "none": none, "other": other, "hooked": hooked, "a forward of its own": own}
+    patched.head.forward = MethodType(Scaled.doubled, patched.head)  # as the hooks of accelerate do
+    students = {"twice": Twice(2), "none": none, "other": other, "hooked": hooked, "a forward of its own": patched}
     for name, student in students.items():
         (_, teacher), batches, lines = _pair(0), batches_of(0, [(3, 5)]), list[str]()
         expected = oracle(student.double(), teacher, batches, USUAL)

@@ -10,8 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.resume.runs import Noisy, V, settings
-from falsifiers.resume.runs import small_distillation as own
+from falsifiers.resume.runs import Noisy, V, settings, small_distillation
 from falsifiers.support.assertions import assert_equal
 from falsifiers.support.runs import scratch
 from reference_trainer import Lines
@@ -81,7 +80,7 @@ def _distilled(subject: Any, directory: Path, reads: dict[str, str], accumulate:
     models = {"make_student": lambda run: model("student"), "make_teacher": lambda run: model("teacher")}
     stream = io.StringIO()
     chosen = settings(directory, "-".join(reads.values()), accumulate=accumulate, epochs=1, save_every=0, force=True)
-    with type("Counted", (own(subject),), models)(chosen, lines=Lines(stream)) as run:
+    with type("Counted", (small_distillation(subject),), models)(chosen, lines=Lines(stream)) as run:
         run.prepare()
         return run.conclude(run.run()).train, stream.getvalue().splitlines()
 

@@ -107,11 +107,11 @@ def falsify_providers_return_decoder_logits(subject: Any, device: str, case: Dec
         alone = copy.deepcopy(module)(batch.tokens)
     student = subject.ModuleStudent(copy.deepcopy(module), case.vocab_size).forward(batch).logits
     teacher = subject.ModuleTeacher(copy.deepcopy(module), case.vocab_size).logits(batch)
-    for what, seen in (("the student's logits", student), ("the teacher's logits", teacher)):
-        assert_equal(f"the dtype of {what}", seen.dtype, torch.float32)
+    for label, seen in (("the student's logits", student), ("the teacher's logits", teacher)):
+        assert_equal(f"the dtype of {label}", seen.dtype, torch.float32)
         apart = float((seen - alone).abs().max())
-        assert apart <= 1e-6, f"{what} on {seen.device} differ from a forward of the decoder alone by {apart:.3g}"
-        assert_follows_equations(what, seen, oracle.weights_of(module), case.heads, batch.tokens)
+        assert apart <= 1e-6, f"{label} on {seen.device} differ from a forward of the decoder alone by {apart:.3g}"
+        assert_follows_equations(label, seen, oracle.weights_of(module), case.heads, batch.tokens)
 
 
 READ = 8
@@ -179,8 +179,8 @@ def falsify_document_in_a_row_follows_equations(
             if dtype is torch.float64:
                 allowed = min(allowed, 1e-12 * float(np.abs(expected).max()))
             where = np.flatnonzero(at.numpy()).tolist()
-            what = f"logits of document {number} of row {b}, at positions {where[:1]} to {where[-1:]} of {len(at)},"
-            assert_close(what, seen[b, at][None], expected, allowed)
+            label = f"logits of document {number} of row {b}, at positions {where[:1]} to {where[-1:]} of {len(at)},"
+            assert_close(label, seen[b, at][None], expected, allowed)
 
 
 @given(case=decoder_cases(), packed=st.booleans())

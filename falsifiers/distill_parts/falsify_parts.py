@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from falsifiers.resume.runs import Cut, Model, Noisy, V, assert_same_end
-from falsifiers.resume.runs import small_distillation as own
+from falsifiers.resume.runs import Cut, Model, Noisy, V, assert_same_end, small_distillation
 from falsifiers.support.assertions import assert_equal, refusal
 from falsifiers.support.runs import (
     SMALL,
@@ -147,7 +146,7 @@ MODELS = ["make_batches", "make_student", "make_teacher"]
 
 def overriding(subject: Any, *names: str, **methods: Any) -> Any:
     """Return a distillation that overrides these parts, and `methods`."""
-    parts = {**vars(own(subject)), **vars(Saving)}
+    parts = {**vars(small_distillation(subject)), **vars(Saving)}
     size = {"vocab_size": V} if "make_student" in names else {}
     return type("Own", (subject.Distillation,), {name: parts[name] for name in names} | size | methods)
 

@@ -255,23 +255,23 @@ def _assert_nothing_changed(run_name: str, directory: Path, before: dict[str, st
         [f"on_{name}" for name in ("train_begin", "epoch_begin", "step_end", "epoch_end", "train_end")]
     ),
     fault=st.sampled_from([RuntimeError, KeyboardInterrupt]),
-    there=st.sampled_from(["nothing", "a directory", "an older model"]),
+    existing=st.sampled_from(["nothing", "a directory", "an older model"]),
 )
-def falsify_failed_run_leaves_no_files(subject: Any, event: str, fault: type[BaseException], there: str) -> None:
+def falsify_failed_run_leaves_no_files(subject: Any, event: str, fault: type[BaseException], existing: str) -> None:
     def fail() -> None:
         raise fault("on purpose")
 
     with scratch() as directory:
         out = directory / "new" / "out"
-        if there != "nothing":
+        if existing != "nothing":
             out.mkdir(parents=True)
-        run(subject, small(directory, out=out if there == "an older model" else directory / "model"))
+        run(subject, small(directory, out=out if existing == "an older model" else directory / "model"))
         before = file_digests(directory)
         settings = small(directory, out=out, force=True, seed=0)
         try:
             run(subject, settings, callbacks=[acting(fail, event)])
         except fault:
-            _assert_nothing_changed(f"with {there} in its place, a run that failed in {event}", directory, before)
+            _assert_nothing_changed(f"with {existing} in its place, a run that failed in {event}", directory, before)
         else:
             raise AssertionError(f"an exception in {event} is lost")
 

@@ -45,8 +45,8 @@ class FeatureCase:
         return self.mapped("both", lambda x: x.to(dtype))
 
     def loss(self, subject: Any, device: str = "cpu") -> Any:
-        there, options = self.mapped("both", lambda x: x.to(device)), {"layers": self.layers, "distance": self.distance}
-        return subject.feature_loss(there.student, there.teacher, self.scored.to(device), **options)
+        case, options = self.mapped("both", lambda x: x.to(device)), {"layers": self.layers, "distance": self.distance}
+        return subject.feature_loss(case.student, case.teacher, self.scored.to(device), **options)
 
     def gradients(self, subject: Any, device: str = "cpu") -> list[Tensor]:
         """Return the derivative of the sum by the states of each layer of the student, on CPU."""

@@ -31,10 +31,10 @@ def falsify_unscored_positions_have_no_influence(
     before, after = ([(loss := c.loss(subject, device)).sum, loss.count] for c in (case, changed))
     gradients = changed.gradients(subject, device)
     pairs = zip(before + case.gradients(subject, device), after + gradients, strict=True)
-    for name, (was, seen) in zip(
+    for name, (old, seen) in zip(
         itertools.chain(["sum", "count"], itertools.repeat("a gradient")), pairs, strict=False
     ):
-        assert torch.equal(was, seen), f"with {value} in {whose}'s padding, {name} went from {was} to {seen}"
+        assert torch.equal(old, seen), f"with {value} in {whose}'s padding, {name} went from {old} to {seen}"
     for gradient in gradients:
         leaked = gradient[~case.scored]
         assert not bool(leaked.any()), f"the gradient of unscored states is {leaked.tolist()}; expected exactly 0"

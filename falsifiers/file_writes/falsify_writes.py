@@ -151,17 +151,17 @@ def falsify_force_accepts_nonempty_directory(subject: Any) -> None:
         assert_equal("files after a forced claim", _contents(directory), {"model": b"old"})
 
 
-@given(force=st.booleans(), there=st.booleans())
-def falsify_second_claim_is_refused(subject: Any, force: bool, there: bool) -> None:
+@given(force=st.booleans(), exists=st.booleans())
+def falsify_second_claim_is_refused(subject: Any, force: bool, exists: bool) -> None:
     with scratch() as directory:
         path = directory / "runs" / "out"
-        if there:
+        if exists:
             path.mkdir(parents=True)
         with _claim(subject, path, force=force):
             message = _refused(subject, path, force=force)
             assert str(path) in message, f"the second claim of {path} is {message or 'granted'}"
         assert_equal("the first claim has ended, the next refusal", _refused(subject, path, force=force), "")
-        assert_equal("whether the directories are left", [*directory.iterdir()] != [], there)
+        assert_equal("whether the directories are left", [*directory.iterdir()] != [], exists)
         path.mkdir(parents=True, exist_ok=True)
 
         def finish(descriptor: int, operation: int) -> None:  # another run, just before the directory is locked
@@ -171,9 +171,9 @@ def falsify_second_claim_is_refused(subject: Any, force: bool, there: bool) -> N
         lock = fcntl.flock
         with mock.patch("fcntl.flock", finish):
             message = _refused(subject, path, force=force)
-        said = message or "granted"
+        outcome = message or "granted"
         assert ("complete run" in message) is not force, (
-            f"a run has finished meanwhile, the claim, force {force}: {said}"
+            f"a run has finished meanwhile, the claim, force {force}: {outcome}"
         )
 
 

@@ -426,8 +426,8 @@ def falsify_ranks_choose_the_same_batches_and_other_tokens(subject: Any) -> None
     taken: list[list[list[list[int]]]] = []
     for rank in range(2):
         options = {"student": lambda: model, "sampling": subject.Sampling(tokens=4), "seed": 5}
-        given_ = ShuffledBatches(sequences=rows, seed=5, rank=rank, world_size=2)
-        mixed = subject.MixedBatches(data_batches=given_, share=lambda epoch, position: 0.5, **options)
+        data_batches = ShuffledBatches(sequences=rows, seed=5, rank=rank, world_size=2)
+        mixed = subject.MixedBatches(data_batches=data_batches, share=lambda epoch, position: 0.5, **options)
         taken.append([mixed.batch(1, position).tokens.tolist() for position in range(1, 9)])
         before = torch.random.get_rng_state()
         again = [mixed.batch(1, position).tokens.tolist() for position in reversed(range(1, 9))]

@@ -230,5 +230,5 @@ def falsify_options_reach_the_model_that_they_name(
             is_rounded = quantized and whose == "teacher" and name.endswith("proj.weight")
             expected = (8 * files[name]).round() / 8 if is_rounded else files[name]
             if not name.startswith("lm_head"):
-                what = "rounded to eighths" if is_rounded else "as in its file"
-                assert torch.equal(parameter, expected), f"{name} of the {whose} is not {what}"
+                state = "rounded to eighths" if is_rounded else "as in its file"
+                assert torch.equal(parameter, expected), f"{name} of the {whose} is not {state}"

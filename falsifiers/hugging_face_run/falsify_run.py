@@ -192,8 +192,8 @@ def falsify_export_is_the_trained_model(run: Any) -> None:
 
 
 def falsify_export_with_other_logits_is_refused(run: Any) -> None:
-    said, left = run.result["changed_export"], sorted(path.name for path in (run.directory / "changed").iterdir())
-    assert "other logits" in said and left == [], f"an export of halved weights ends with {said!r}, and leaves {left}"
+    text, left = run.result["changed_export"], sorted(path.name for path in (run.directory / "changed").iterdir())
+    assert "other logits" in text and left == [], f"an export of halved weights ends with {text!r}, and leaves {left}"
 
 
 @torch.no_grad()

@@ -148,8 +148,8 @@ def falsify_kept_tokens_are_those_of_the_settings(subject: Any) -> None:
         shared = {name: prepared(subject, directory, "shared", **change) for name, change in CHANGES.items()}
         for name, change in CHANGES.items():
             alone = prepared(subject, directory, f"alone {name}", **change)
-            for what, seen, expected in zip(("training", "held-back"), shared[name], alone, strict=False):
-                assert seen == expected, f"{what} data of a run with {change} are not those with a directory of its own"
+            for part, seen, expected in zip(("training", "held-back"), shared[name], alone, strict=False):
+                assert seen == expected, f"{part} data of a run with {change} are not those with a directory of its own"
     for one, other in combinations(CHANGES, 2):
         assert shared[one][0] != shared[other][0], (
             f"{one} and {other} have the same data: the second run took them from the first, or nothing was tried"
@@ -194,9 +194,9 @@ def falsify_runs_with_other_data_have_other_digests(subject: Any) -> None:
         )
         # A mixture may name the path of the data, to give it a weight; it is one source then, of the same rows.
         usual, weighted = (prepared(subject, directory, "cache", batch_size=1, **mix) for mix in ({}, OF_THE_DATA))
-    for what, seen, expected in zip(("trained", "held-back"), weighted, usual, strict=False):
+    for part, seen, expected in zip(("trained", "held-back"), weighted, usual, strict=False):
         seen, expected = sorted(map(str, seen)), sorted(map(str, expected))
-        assert_equal(f"{what} rows of a mixture of the data alone", seen, expected)
+        assert_equal(f"{part} rows of a mixture of the data alone", seen, expected)
     assert FEW < len(every) < 2 * FEW, f"{FEW} of {len(every)} rows are evaluated; the claim was not tried"
     spread = [number * len(every) // FEW for number in range(FEW)]
     seen = [every.index(row) if row in every else None for row in few]
@@ -297,7 +297,7 @@ def falsify_models_that_do_not_fit_are_refused(subject: Any) -> None:
         shutil.copy(directory / "student" / "config.json", directory / "new")
         for kind, (change, words) in MISFITS.items():
 
-            def made(change: dict[str, Any] = change) -> None:
+            def begin(change: dict[str, Any] = change) -> None:
                 with begun(subject, directory, "cache", **change) as run:
                     run.join()
                     run.make_batches()
@@ -308,9 +308,9 @@ def falsify_models_that_do_not_fit_are_refused(subject: Any) -> None:
                     if "init_from" in change:
                         run.recipe.export.load(directory / change["init_from"])
 
-            message = refusal(made, SettingError)
-            said, wanted = message or "no refusal", words or "no refusal"
-            assert wanted in said, f"{kind}: {said!r}; expected {wanted!r}"
+            message = refusal(begin, SettingError)
+            text, wanted = message or "no refusal", words or "no refusal"
+            assert wanted in text, f"{kind}: {text!r}; expected {wanted!r}"
         # A token beyond the vocabulary, whichever file has it: to train on, of a mixture, or evaluated.
         words = load_tokenizer(directory / "student")
         words.add_tokens(["beyond"])

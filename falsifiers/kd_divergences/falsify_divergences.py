@@ -35,21 +35,21 @@ def falsify_divergence_against_oracle(subject: Any, device: str, case: KdCase, b
     before = [argument.clone() for argument in case.tensors(None)]
     for name, beta in betas.items():  # of drawn names, some would be tried on few cases
         _assert_is_the_oracles(subject, device, case.but(divergence=name, beta=beta), unit)
-    for was, now in zip(before, case.tensors(None), strict=True):
-        assert torch.equal(was.nan_to_num(7.0), now.nan_to_num(7.0)), "an argument was changed"
+    for old, now in zip(before, case.tensors(None), strict=True):
+        assert torch.equal(old.nan_to_num(7.0), now.nan_to_num(7.0)), "an argument was changed"
 
 
 def _assert_is_the_oracles(subject: Any, device: str, case: KdCase, unit: float) -> None:
-    what = f"{case.divergence} at beta {case.beta}"
+    label = f"{case.divergence} at beta {case.beta}"
     expected, allowed = case.oracle_gradient(), case.allowed_gradient(unit)
     loss, gradient = case.nats(subject, device), case.gradient(subject, device)
-    oracles.assert_close(f"{what}, nats", loss, case.oracle_nats(), case.allowed_nats(unit), "its equation")
-    assert bool(gradient.isfinite().all()), f"the gradient of {what} is {gradient.tolist()}; expected finite numbers"
-    assert_same_gradient(f"the gradient of {what}", gradient, expected, allowed, "its equation")
+    oracles.assert_close(f"{label}, nats", loss, case.oracle_nats(), case.allowed_nats(unit), "its equation")
+    assert bool(gradient.isfinite().all()), f"the gradient of {label} is {gradient.tolist()}; expected finite numbers"
+    assert_same_gradient(f"the gradient of {label}", gradient, expected, allowed, "its equation")
     # Autograd rounds the gradient to the dtype of the student.
     dtype = case.student.dtype
     narrow = 0.0 if dtype.itemsize > 2 else torch.finfo(dtype).eps * float(expected.abs().max())
-    assert_same_gradient(f"autograd of {what}", case.autograd(subject), expected, allowed + narrow, "its equation")
+    assert_same_gradient(f"autograd of {label}", case.autograd(subject), expected, allowed + narrow, "its equation")
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

@@ -50,14 +50,14 @@ def falsify_unscored_positions_have_no_influence(
     before = _results(subject, device, case)
     with MODES[mode](device) if mode else nullcontext():
         seen = _results(subject, device, case.but(**changes))
-    for what, x in seen.items():
-        assert torch.equal(x, before[what]), (
-            f"{what} changed from {before[what].tolist()} to {x.tolist()} when {where} logits at unscored positions "
+    for key, x in seen.items():
+        assert torch.equal(x, before[key]), (
+            f"{key} changed from {before[key].tolist()} to {x.tolist()} when {where} logits at unscored positions "
             f"were set to {value}{f', with {mode}' * bool(mode)}"
         )
-    for what in ("gradient", "autograd"):
-        leaked = seen[what][~case.scored]
-        assert not bool(leaked.any()), f"{what} is {leaked.tolist()} at unscored positions; expected exactly 0"
+    for key in ("gradient", "autograd"):
+        leaked = seen[key][~case.scored]
+        assert not bool(leaked.any()), f"{key} is {leaked.tolist()} at unscored positions; expected exactly 0"
 
 
 def _with_padding(case: KdCase) -> KdCase:
@@ -133,8 +133,8 @@ def falsify_padding_with_minus_infinity(subject: Any, device: str, case: KdCase,
     pad = torch.full((*case.labels.shape, padding), NO_TOKEN, dtype=case.student.dtype)
     padded = case.but(student=torch.cat([case.student, pad], -1), teacher=torch.cat([case.teacher, pad], -1))
     formula, unit = "the same vocabulary without the padding", unit_of(subject)
-    what, allowed = f"sum in nats with {padding} tokens of padding", case.allowed_nats(unit) + padded.allowed_nats(unit)
-    oracles.assert_close(what, padded.nats(subject, device), case.nats(subject, device), allowed, formula)
+    text, allowed = f"sum in nats with {padding} tokens of padding", case.allowed_nats(unit) + padded.allowed_nats(unit)
+    oracles.assert_close(text, padded.nats(subject, device), case.nats(subject, device), allowed, formula)
     expected = torch.cat([case.gradient(subject, device), torch.zeros_like(pad)], -1)
     allowed = case.allowed_gradient(unit) + padded.allowed_gradient(unit)
     assert_same_gradient("the gradient with padding", padded.gradient(subject, device), expected, allowed, formula)
@@ -155,14 +155,14 @@ def falsify_padded_vocabulary(subject: Any, case: KdCase, padding: int, logit: f
     padded = case.but(**{longer: torch.cat([getattr(case, longer), pad], -1)})
     cut = padded.but(**{longer: getattr(padded, longer)[..., : case.student.shape[-1]]})
     formula, allowed = "the vocabulary without the padding", 2 * case.allowed_nats(unit_of(subject))
-    what = f"sum in nats, {padding} columns of {longer} padding cut off"
-    oracles.assert_close(what, cut.nats(subject), case.oracle_nats(), allowed, formula)
+    label = f"sum in nats, {padding} columns of {longer} padding cut off"
+    oracles.assert_close(label, cut.nats(subject), case.oracle_nats(), allowed, formula)
     try:
         seen = padded.nats(subject)
     except (ValueError, RuntimeError):
         return  # refused by the loss or by PyTorch
-    what = f"sum in nats with {padding} columns of padding in the {longer}"
-    oracles.assert_close(what, seen, case.oracle_nats(), allowed, formula)
+    label = f"sum in nats with {padding} columns of padding in the {longer}"
+    oracles.assert_close(label, seen, case.oracle_nats(), allowed, formula)
 
 
 @given(

@@ -42,9 +42,9 @@ def falsify_loss_is_independent_of_torch_modes(subject: Any, device: str, case: 
     for name, mode in MODES.items():
         with mode(device):
             inside = _results(subject, case, device, name not in WITHOUT_GRAPH)
-        for what, x in inside.items():
-            same = x.dtype is outside[what].dtype and torch.equal(x, outside[what])
-            assert same, f"{what} is {x.tolist()} in {x.dtype} under {name}; expected {outside[what].tolist()}"
+        for key, x in inside.items():
+            same = x.dtype is outside[key].dtype and torch.equal(x, outside[key])
+            assert same, f"{key} is {x.tolist()} in {x.dtype} under {name}; expected {outside[key].tolist()}"
 
 
 @given(case=kd_cases(banned=ANYWHERE), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
@@ -78,8 +78,8 @@ def falsify_inputs_are_not_modified(subject: Any, case: KdCase, integers: torch.
     (loss, gradient), again = [(strided.loss(subject).sum, strided.gradient(subject)) for _ in range(2)]
     threads = torch.get_num_threads()
     assert threads == 2, f"the caller had two threads, and has {threads} after the call"
-    for name, x, was in zip(("student", "teacher", "labels"), strided.tensors(None), before, strict=True):
-        assert torch.equal(x, was), f"{name} changed from {was.tolist()} to {x.tolist()} in the call"
+    for name, x, old in zip(("student", "teacher", "labels"), strided.tensors(None), before, strict=True):
+        assert torch.equal(x, old), f"{name} changed from {old.tolist()} to {x.tolist()} in the call"
     loss.backward()
     assert strided.teacher.grad is None, f"the teacher's .grad is {strided.teacher.grad}; expected None"
     assert not gradient.requires_grad, "the closed-form gradient has a graph; expected none"
@@ -269,9 +269,9 @@ REFUSED: list[tuple[str, KdCase, tuple[str, ...]]] = [
 
 
 def falsify_invalid_inputs_are_refused(subject: Any) -> None:
-    for what, case, words in REFUSED:
+    for label, case, words in REFUSED:
         for name, call in (("loss", case.loss), ("gradient", case.gradient)):
-            oracles.assert_refused(f"{what}, {name}", lambda call=call: call(subject), *words)
+            oracles.assert_refused(f"{label}, {name}", lambda call=call: call(subject), *words)
     for temperature in (1e-4, 1e4):
         assert_loss_is_the_oracles(subject, _case(temperature=temperature))
 

@@ -134,9 +134,9 @@ def falsify_one_step_moves_towards_the_teacher(subject: Any, device: str, case: 
     token = int(case.tokens[first[0], first[1]])
     _, table = table_step(subject, case, 0.1, device)
     p, q = (oracles.softmax(x[token].tolist(), case.temperature) for x in (case.teacher, case.student))
-    for v, (mass, own) in enumerate(zip(p, q, strict=True)):
+    for v, (mass, student_mass) in enumerate(zip(p, q, strict=True)):
         moved = float(table[token, v] - case.student[token, v])
-        wanted = 0.1 * case.kd_weight * case.temperature * (mass - own)
+        wanted = 0.1 * case.kd_weight * case.temperature * (mass - student_mass)
         oracles.assert_close(
             f"move of logit {v} of token {token}", moved, wanted, allowed_table(case, 0.1), "lr·τ·(p - q)"
         )
@@ -244,13 +244,13 @@ PARTS: list[tuple[str, Callable[[Any], Any], tuple[str, ...]]] = [
 
 
 def falsify_invalid_steps_are_refused(subject: Any) -> None:
-    for what, table, tokens, labels, settings, words in INVALID_STEPS:
+    for label, table, tokens, labels, settings, words in INVALID_STEPS:
         student, batch = RecordingStudent(ZEROS), subject.Batch(tokens=tokens, labels=labels)
-        assert_step_refused(subject, what, subject.FixtureTeacher(table), student, batch, settings, words)
-        early = "vocabulary" not in what or not student.passes
-        assert early, f"{what}: the student ran its forward, although the vocab_size of the two models differ"
-    for what, call, words in PARTS:
-        oracles.assert_refused(what, functools.partial(call, subject), *words)
+        assert_step_refused(subject, label, subject.FixtureTeacher(table), student, batch, settings, words)
+        early = "vocabulary" not in label or not student.passes
+        assert early, f"{label}: the student ran its forward, although the vocab_size of the two models differ"
+    for label, call, words in PARTS:
+        oracles.assert_refused(label, functools.partial(call, subject), *words)
 
 
 class NamedOutput(NamedTuple):
@@ -373,7 +373,7 @@ class FailingBackward(torch.autograd.Function):
 def _assert_failed_backward_consumes_its_pass(subject: Any) -> None:
     """Assert that a pass takes no gradient after one that raised, because a part of that one may have been applied."""
     tokens, module = torch.tensor([[0, 1, 1]]), embedding(ZEROS)
-    module.register_forward_hook(lambda module, given, logits: FailingBackward.apply(logits))
+    module.register_forward_hook(lambda module, inputs, logits: FailingBackward.apply(logits))
     done = subject.ModuleStudent(module, 2).forward(subject.Batch(tokens=tokens, labels=tokens))
     backward = functools.partial(done.backward, torch.ones_like(done.logits))
     assert_refused("a backward that fails", backward, "on purpose", kind=RuntimeError)
@@ -405,23 +405,23 @@ class Constant(nn.Module):
 def falsify_invalid_logits_are_refused(subject: Any) -> None:
     tokens = torch.tensor([[0, 1, 1], [1, 0, 1]])
     batch = subject.Batch(tokens=tokens, labels=tokens)
-    for what, answered, words in ANSWERS:
+    for label, answered, words in ANSWERS:
         answer = answered(torch.zeros(2, 3, 2, dtype=torch.float64))
         for kind, teacher in (
             ("protocol", AnsweringTeacher(2, answer)),
             ("module", subject.ModuleTeacher(Constant(answer), 2)),
         ):
-            of = f"a {kind} teacher that answers with {what}"
+            of = f"a {kind} teacher that answers with {label}"
             assert_step_refused(subject, of, teacher, RecordingStudent(ZEROS), batch, USUAL, words)
         # None makes RecordingStudent return its table, and NaN is refused by the step only.
         words = tuple(word.replace("teacher", "student") for word in words)
         if answer is not None:
             learner, frozen = RecordingStudent(ZEROS, answer), subject.FixtureTeacher(ZEROS)
-            of = f"a protocol student that answers with {what}"
+            of = f"a protocol student that answers with {label}"
             assert_step_refused(subject, of, frozen, learner, batch, USUAL, words)
         if "nan" not in words:
             forward = functools.partial(subject.ModuleStudent(Constant(answer), 2).forward, batch)
-            assert_refused(f"a module student that answers with {what}", forward, *words)
+            assert_refused(f"a module student that answers with {label}", forward, *words)
 
 
 class Noisy(nn.Module):
@@ -494,11 +494,11 @@ def falsify_teacher_is_unchanged(
             asking = [name for name, parameter in teacher_module.named_parameters() if parameter.requires_grad]
             assert not asking, f"after a step, parameters {asking} of the teacher require a gradient"
             optimizer.step()
-    for what, before_it, again in (
+    for output, before_it, again in (
         ("logits", first, teacher.logits(batch)),
         ("hidden states", states, teacher.outputs(batch).hidden_states[0]),
     ):
-        assert torch.equal(before_it, again), f"the teacher's {what} went from {before_it} to {again}"
+        assert torch.equal(before_it, again), f"the teacher's {output} went from {before_it} to {again}"
     _assert_state(teacher_module, before, flags)
 
 

@@ -226,12 +226,12 @@ def falsify_lost_line_ends_run(subject: Any, before: int, then: str) -> None:
             "the beginning": lambda: begin(callback, before),
             "a step": lambda: callback.on_log(context(9, **LOGGED)),
         }
-        said = [refusal(calls[then], OutputError)] if then in calls else []
-        said.append(refusal(callback.close, OutputError))
+        messages = [refusal(calls[then], OutputError)] if then in calls else []
+        messages.append(refusal(callback.close, OutputError))
         lines = len(steps_in(subject, path)) if path.exists() else 0
-    named = [str(path) in message for message in said]
+    named = [str(path) in message for message in messages]
     assert named == ([True, False] if then in calls else [True]), (
-        f"lost after {before} lines, detected at {then}: the errors are {said}; expected one that names the file"
+        f"lost after {before} lines, detected at {then}: the errors are {messages}; expected one that names the file"
     )
     assert lines == before and callback.length == length, f"{lines} lines of {before}, length {callback.length}"
 
@@ -318,15 +318,15 @@ THERE = {
 }
 
 
-@given(there=st.sampled_from(list(THERE)), force=st.booleans(), events=st.integers(0, 3))
-def falsify_force_overwrites_only_traces(subject: Any, there: str, force: bool, events: int) -> None:
+@given(existing=st.sampled_from(list(THERE)), force=st.booleans(), events=st.integers(0, 3))
+def falsify_force_overwrites_only_traces(subject: Any, existing: str, force: bool, events: int) -> None:
     """Without an event the file is unchanged."""
-    content, *taken = THERE[there]
+    content, *taken = THERE[existing]
     with scratch() as place:
         path, traces = place / "trace", list[Any]()
         if content is not None:
             path.write_bytes(content)
-        said = refusal(lambda: traces.append(subject.TraceCallback(path, force=force)), OutputError)
+        message = refusal(lambda: traces.append(subject.TraceCallback(path, force=force)), OutputError)
         left = path.read_bytes() if path.exists() else b""
         assert left == (content or b""), f"before its first event, {content!r} became {left!r}"
         for trace in traces:
@@ -334,9 +334,9 @@ def falsify_force_overwrites_only_traces(subject: Any, there: str, force: bool, 
                 call_hook(trace, step=step)
             trace.close()
         seen = path.read_bytes() if path.exists() else None
-    case = f"a trace over {there}, with force {force},"
-    assert (said == "") is taken[force], f"{case} is {f'refused with {said!r}' if said else 'accepted'}"
-    if said or not events:
+    case = f"a trace over {existing}, with force {force},"
+    assert (message == "") is taken[force], f"{case} is {f'refused with {message!r}' if message else 'accepted'}"
+    if message or not events:
         assert seen == content, f"{case} got no event, and {content!r} became {seen!r}"
         return
     steps = [json.loads(line)["step"] for line in (seen or b"").splitlines()]

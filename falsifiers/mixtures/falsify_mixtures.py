@@ -50,9 +50,9 @@ def falsify_proportions_are_exact(
         taken = Counter[int]()
         for number, (source, _) in enumerate(epoch, 1):
             taken[source] += 1
-            for each, weight in enumerate(weights):
-                apart = taken[each] - Fraction(number * weight, total)
-                assert abs(apart) < 1, f"{case}: of {number} rows, {taken[each]} are of source {each}: {epoch}"
+            for index, weight in enumerate(weights):
+                apart = taken[index] - Fraction(number * weight, total)
+                assert abs(apart) < 1, f"{case}: of {number} rows, {taken[index]} are of source {index}: {epoch}"
     for source, size in enumerate(sizes):
         order = [row for epoch in epochs for at, row in epoch if at == source]
         rounds = [sorted(order[begin : begin + size]) for begin in range(0, len(order) - size + 1, size)]

@@ -186,8 +186,8 @@ def falsify_manifest_always_matches_files(subject: Any) -> None:
                 with suppress(ValueError):  # a refusal
                     _assert_one_model(subject.load_decoder(directory), when)
                 if ended == "done":
-                    said = json.loads((directory / "manifest.json").read_text())["of"]
-                    assert said == "new", f"a finished export left the manifest of the {said} model"
+                    written = json.loads((directory / "manifest.json").read_text())["of"]
+                    assert written == "new", f"a finished export left the manifest of the {written} model"
                     break
                 assert ended == expected, f"{when}, the export ended in another way: {ended}"
 
@@ -322,8 +322,8 @@ def falsify_other_models_are_refused(subject: Any, kind: str) -> None:
             damage(model)
         chosen = small(directory, out=directory / "out", init_from=model, **changes)
         with unchanged_files(directory, kind):
-            said = refused(subject, chosen)
-        assert words in said and str(model) in said, f"{kind}: the run says {said!r}; expected {words!r}"
+            message = refused(subject, chosen)
+        assert words in message and str(model) in message, f"{kind}: the run says {message!r}; expected {words!r}"
 
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"

@@ -179,14 +179,14 @@ def settings_from(directory: Path, source: str, chosen: Mapping[str, Any]) -> Se
 class Watch(Callback):
     """Callback that reads every value of the context in every hook, and counts the steps.
 
-    made: all instances; a callback file creates instances that the caller cannot reach otherwise.
+    instances: all instances; a callback file creates instances that the caller cannot reach otherwise.
     """
 
-    made: ClassVar[list[Any]] = []
+    instances: ClassVar[list[Any]] = []
 
     def __init__(self) -> None:
         self.steps = 0
-        Watch.made.append(self)
+        Watch.instances.append(self)
 
 
 def _watching(name: str) -> Any:
@@ -309,7 +309,7 @@ def run_and_record(subject: Any, workspace: Workspace, row: Row) -> RunRecord:
         ended = in_child(lambda: _tokenize(workspace, chosen))
         assert ended == "done", f"a process that makes tokens ended with {ended}"
     before = _entries(cache)
-    Watch.made.clear()
+    Watch.instances.clear()
     with _counted_forks() as forks:
         recorder, result, resumed_from = _run_to_end(subject, workspace, row, chosen)
     directory = workspace.directory / out
@@ -333,7 +333,7 @@ def run_and_record(subject: Any, workspace: Workspace, row: Row) -> RunRecord:
         directory=directory,
         resumed_from=resumed_from,
         saves=chosen["save_every"] > 0 or chosen.get("eval_every", 0) > 0 or resumed_from > 0,
-        watched=Watch.made[-1].steps if Watch.made else 0,
+        watched=Watch.instances[-1].steps if Watch.instances else 0,
     )
 
 

@@ -181,13 +181,13 @@ ACCEPTED: list[dict[str, Any]] = [
 
 def falsify_invalid_values_are_refused(subject: Any) -> None:
     for changes, words in REFUSED:
-        given = {"start": 0.7, "name": "beta", **changes}
-        assert_refused(f"{changes}", lambda given=given: subject.Annealed(**given), "'beta'", *words)
-    for given in ACCEPTED:
-        subject.Annealed(**given)
+        arguments = {"start": 0.7, "name": "beta", **changes}
+        assert_refused(f"{changes}", lambda arguments=arguments: subject.Annealed(**arguments), "'beta'", *words)
+    for arguments in ACCEPTED:
+        subject.Annealed(**arguments)
     for step, total in ((0, 10), (1, 0)):
-        what, at = f"step {step} of {total}", subject.Annealed(1.0, 0.0, "linear").at
-        assert_refused(what, partial(at, step, total), str(step), str(total), "from 1")
+        label, at = f"step {step} of {total}", subject.Annealed(1.0, 0.0, "linear").at
+        assert_refused(label, partial(at, step, total), str(step), str(total), "from 1")
 
 
 TOKENS = torch.tensor([[0, 1, 2], [2, 1, 0]])
@@ -272,12 +272,12 @@ def falsify_a_broken_step_is_left_out_and_raised_when_read(
         return
     read = min(-(-broken // every) * every, steps)
     assert error is not None, f"{value} in step {broken} of {steps} was not reported"
-    said = " ".join([str(error), *error.__notes__])
+    message = " ".join([str(error), *error.__notes__])
     model = "teacher" if math.isnan(value) else "loss of the student"
     expected = [model, f"position {PLACE}", f"in step {broken},", f"after {read} of {steps} steps"]
     expected += [f"in micro-batch {within} of {accumulation}"] if accumulation > 1 else []
     for words in expected:
-        assert words in said, f"{value} in step {broken}, read at step {read}, says {said!r}; expected {words!r}"
+        assert words in message, f"{value} in step {broken}, read at step {read}, says {message!r}; expected {words!r}"
     before = weights[broken - 2] if broken > 1 else torch.zeros(3, 3, dtype=torch.float64)
     after = weights[broken - 1] if len(weights) >= broken else before
     assert torch.equal(before, after), f"step {broken} changed the weights by {(after - before).abs().max()}"

@@ -62,10 +62,10 @@ def falsify_removed_callbacks_get_no_later_event(subject: Any, kinds: list[str],
         callbacks.fire("on_log", context(step))
     callbacks.close()
     has.append(hooks())
-    gone = [isinstance(callback, target) if by_type else callback is target for callback in registered]
-    expected = [*([1] if is_gone else [1, 2, 3] for is_gone in gone), [3]]
+    removed = [isinstance(callback, target) if by_type else callback is target for callback in registered]
+    expected = [*([1] if is_gone else [1, 2, 3] for is_gone in removed), [3]]
     assert steps == expected, f"{target} is removed from {kinds}: they got {steps}; expected {expected}"
-    expected_hooks = [["on_log"], ["on_log"] * (not all(gone)), ["on_log"], []]
+    expected_hooks = [["on_log"], ["on_log"] * (not all(removed)), ["on_log"], []]
     assert has == expected_hooks, f"{target} is removed from {kinds}: has_callbacks of {has}; expected {expected_hooks}"
 
 
@@ -144,8 +144,8 @@ def falsify_exceptions_of_observers_are_logged(
     assert seen == steps, f"{error.__name__} in {hook} of step {step}: the observer has got the steps {seen}"
     assert len(records) == events, f"{events} exceptions are logged as {[entry.getMessage() for entry in records]}"
     for record, number in zip(records, steps, strict=True):
-        said, expected = record.getMessage(), f"observer Watching raised an exception in {hook} of step {number}"
-        assert expected in said, f"the message is {said!r}; expected {expected!r}"
+        message, expected = record.getMessage(), f"observer Watching raised an exception in {hook} of step {number}"
+        assert expected in message, f"the message is {message!r}; expected {expected!r}"
         kind = record.exc_info and record.exc_info[0]
         assert kind is error, f"the traceback of {error.__name__} is missing: {record.exc_info}"
 
@@ -257,9 +257,9 @@ def falsify_full_queue_drops_the_oldest_and_counts(subject: Any, limit: int, eve
     expected = [0, *range(max(events - limit, 0) + 1, events + 1)]
     case = f"{events} events beside one that blocks, in a queue of {limit}"
     assert blocked.steps == expected, f"{case}: the observer has got {blocked.steps}; expected {expected}"
-    lost, said = events + 1 - len(expected), [record.getMessage() for record in records]
-    numbers = [message for message in said if "Watching" in message and str(lost) in message.split()]
-    assert len(numbers) == (lost > 0), f"{case}: {lost} are lost; the log says {said}"
+    lost, messages = events + 1 - len(expected), [record.getMessage() for record in records]
+    numbers = [message for message in messages if "Watching" in message and str(lost) in message.split()]
+    assert len(numbers) == (lost > 0), f"{case}: {lost} are lost; the log says {messages}"
 
 
 @given(waits=st.integers(1, 3))
@@ -276,8 +276,8 @@ def falsify_stuck_observer_is_waited_for_once(subject: Any, waits: int) -> None:
     inside = blocked.released
     blocked.go.set()
     assert inside is None, "the end of the run waited until a stuck observer gave up"
-    said = [message for message in (record.getMessage() for record in records) if "takes too long" in message]
-    assert len(said) == 1 and "Watching" in said[0], f"a stuck observer is reported as {said}; expected once, by name"
+    logs = [message for message in (record.getMessage() for record in records) if "takes too long" in message]
+    assert len(logs) == 1 and "Watching" in logs[0], f"a stuck observer is reported as {logs}; expected once, by name"
     assert seen == ["on_log", "on_train_end"], f"beside a stuck observer, another one has got {seen}"
     waited = _default_waits(subject)
     expected = [DEFAULT_S] * 4 + [0.0]
@@ -372,10 +372,10 @@ def falsify_undelivered_events_are_dropped_and_counted(subject: Any, events: int
     case = f"{events} events beside a hook that does not return, in a queue of {limit}"
     assert blocked.steps == [0], f"{case}: after the end, the observer has got {blocked.steps}"
     assert not delivery.is_alive, f"{case}: its thread is alive after its last hook has returned"
-    said = [message for message in (record.getMessage() for record in records) if "lost" in message]
-    numbers = [int(word) for message in said for word in message.split() if word.isdigit()]
+    messages = [message for message in (record.getMessage() for record in records) if "lost" in message]
+    numbers = [int(word) for message in messages for word in message.split() if word.isdigit()]
     expected = [events - 1] * (events > 1)
-    assert numbers == expected, f"{case}: {events - 1} are lost; the log says {said}"
+    assert numbers == expected, f"{case}: {events - 1} are lost; the log says {messages}"
 
 
 @given(events=st.integers(2, 5))
@@ -425,11 +425,11 @@ def falsify_blocked_observer_does_not_prevent_exit(subject: Any, stuck: bool, co
             os._exit(raised + 100)
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as pipe:
-        said = pipe.read()
-    seen = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), sorted(said)
+        output = pipe.read()
+    seen = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), sorted(output)
     expected = (code, ["e", "o"]) if stuck else (code + 100, ["o"])  # Python flushes both after SystemExit
-    what = "beside a hook that does not return" if stuck else "after all hooks have returned"
-    assert seen == expected, f"{what}, the exit code is {seen[0]}, the output {said!r}; expected {expected}"
+    case = "beside a hook that does not return" if stuck else "after all hooks have returned"
+    assert seen == expected, f"{case}, the exit code is {seen[0]}, the output {output!r}; expected {expected}"
 
 
 NO_JSON = st.sampled_from([math.nan, math.inf, -math.inf])

@@ -129,9 +129,9 @@ class OwnAdamW(torch.optim.AdamW):
     """An optimizer of no class of PyTorch; its weight decay is 0.01 by default."""
 
 
-@given(tied=st.booleans(), frozen=st.booleans(), own=st.booleans(), data=st.data())
+@given(tied=st.booleans(), frozen=st.booleans(), derived=st.booleans(), data=st.data())
 def falsify_norms_biases_and_embeddings_keep_their_size(
-    subject: Any, device: str, tied: bool, frozen: bool, own: bool, data: st.DataObject
+    subject: Any, device: str, tied: bool, frozen: bool, derived: bool, data: st.DataObject
 ) -> None:
     modules = {"embedding": nn.Embedding(5, 4), "norm": nn.LayerNorm((2, 4)), "root": nn.RMSNorm(4), "own": OwnNorm(4)}
     modules |= {"linear": nn.Linear(4, 3), "convolution": nn.Conv1d(4, 3, 2), "head": nn.Linear(4, 5, bias=False)}
@@ -144,7 +144,7 @@ def falsify_norms_biases_and_embeddings_keep_their_size(
     layers["linear"].weight.requires_grad_(not frozen)
     names = {parameter: name for name, parameter in layers.named_parameters()}
     order = data.draw(st.permutations(list(names)))
-    options = {"kind": OwnAdamW} if own else {}
+    options = {"kind": OwnAdamW} if derived else {}
     optimizer = subject.new_optimizer(order, RATE, undecayed=subject.undecayed(layers), **options)
     held = [names[held] for group in optimizer.param_groups for held in group["params"]]
     wanted = sorted(set(names.values()) - ({"linear.weight"} if frozen else set()))
@@ -436,19 +436,19 @@ def falsify_clipping(subject: Any, device: str, accumulation: int, clip: float, 
     for step, (got, free) in enumerate(zip(clipped.gradients, plain.gradients, strict=True), start=1):
         whole = _oracle(step, accumulation)
         norm = _norm(whole)
-        what = f"step {step} of {accumulation} micro-batches, norm {norm:.6g}, clip {clip}"
-        _assert_close(f"{what}: the gradient without clipping", free, whole)
+        label = f"step {step} of {accumulation} micro-batches, norm {norm:.6g}, clip {clip}"
+        _assert_close(f"{label}: the gradient without clipping", free, whole)
         logged = bool(log_every) and step % log_every == 0
         for seen in (norms[step - 1], same_norms[step - 1]):
             close = seen is not None and math.isclose(seen, norm, rel_tol=CLOSE) if logged else seen is None
-            assert close, f"{what}, logged every {log_every}: the reported norm is {seen}"
+            assert close, f"{label}, logged every {log_every}: the reported norm is {seen}"
         if norm + MARGIN < clip:
             same = all(map(torch.equal, got, free))
-            assert same, f"{what}: the gradient is {got}; expected the one without clipping, {free}"
+            assert same, f"{label}: the gradient is {got}; expected the one without clipping, {free}"
         else:
-            assert _norm(got) <= clip * (1 + CLOSE), f"{what}: the norm after clipping is {_norm(got)}"
+            assert _norm(got) <= clip * (1 + CLOSE), f"{label}: the norm after clipping is {_norm(got)}"
             scaled = [gradient * clip / (norm + MARGIN) for gradient in whole]
-            _assert_close(f"{what}: the clipped gradient", got, scaled)
+            _assert_close(f"{label}: the clipped gradient", got, scaled)
 
 
 def _assert_close(name: str, seen: list[Tensor], expected: list[Tensor]) -> None:

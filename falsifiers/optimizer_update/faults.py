@@ -57,9 +57,9 @@ def moments_in_fewer_bits(original: Any, self: Any, *closure: Any) -> None:
 
 
 def known_norms_only(original: Any, *modules: Any) -> set[Any]:
-    known = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Embedding, torch.nn.LayerNorm, torch.nn.RMSNorm)
-    every = [own for module in modules for own in module.modules() if isinstance(own, known)]
-    return set(original(*modules)) & {parameter for own in every for parameter in own.parameters(recurse=False)}
+    kinds = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Embedding, torch.nn.LayerNorm, torch.nn.RMSNorm)
+    every = [layer for module in modules for layer in module.modules() if isinstance(layer, kinds)]
+    return set(original(*modules)) & {parameter for layer in every for parameter in layer.parameters(recurse=False)}
 
 
 def micro_batches_clipped(original: Any, self: Any, position: Any, rate: float, *hooks: Any) -> Any:

@@ -73,11 +73,11 @@ NARROW = States([[3, 400, 17], [420], [150, 270]], 1, 2, 140, 1)
 SHORT = States([[3, 1, 2], [6], [1, 5]], 1, 2, 2, 0)
 
 
-def assert_close(what: str, seen: Tensor, expected: Any, allowed: float) -> None:
+def assert_close(label: str, seen: Tensor, expected: Any, allowed: float) -> None:
     apart = np.abs(seen.detach().cpu().double().numpy() - expected)
     worst = np.unravel_index(int(np.nan_to_num(apart, nan=np.inf).argmax()), apart.shape)
     assert apart[worst] <= allowed, (
-        f"{what}: at [b, t, h, d] {worst} apart by {apart[worst]:.3g}, allowed {allowed:.3g}"
+        f"{label}: at [b, t, h, d] {worst} apart by {apart[worst]:.3g}, allowed {allowed:.3g}"
     )
 
 
@@ -113,8 +113,8 @@ def falsify_each_document_attends_to_itself(
     scale = case.width**-0.5 if scaling is None else scaling
     expected = kernels.documents_alone(tensors, case.rows, scale, case.window, softcap, options["s_aux"])
     # In bfloat16, weights and sums of values of at most 5 are rounded by 2^-9 each, several times.
-    what = f"attention of documents {case.rows}, scaling {scaling}, softcap {softcap}, sinks {options['s_aux']}"
-    assert_close(what, seen, expected, 0.1 if on_gpu else 1e-12)
+    label = f"attention of documents {case.rows}, scaling {scaling}, softcap {softcap}, sinks {options['s_aux']}"
+    assert_close(label, seen, expected, 0.1 if on_gpu else 1e-12)
     seen.square().sum().backward()
     assert all(x.grad is not None and bool(x.grad.isfinite().all()) for x in leaves), "a gradient is missing"
 
@@ -199,8 +199,8 @@ def packed(seed: int, longest: int = 9) -> tuple[list[Document], Any]:
 
 def spans(batch: Any) -> list[tuple[int, Tensor]]:
     """Return row and positions of each document."""
-    found = [(b, (row == number).nonzero()[:, 0]) for b, row in enumerate(batch.segments) for number in row.unique()]
-    return [(b, at) for b, at in found if int(batch.segments[b, at[0]])]
+    places = [(b, (row == number).nonzero()[:, 0]) for b, row in enumerate(batch.segments) for number in row.unique()]
+    return [(b, at) for b, at in places if int(batch.segments[b, at[0]])]
 
 
 @given(

@@ -37,10 +37,10 @@ class Differentiated:
     __slots__ = ()
     kd_loss: Callable[..., LossSum]
 
-    def kd_logit_gradient(self, student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor, **how: Any) -> Tensor:
+    def kd_logit_gradient(self, student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor, **options: Any) -> Tensor:
         """Return the gradient [B, T, V] of the sum, from the library's own backward, or its forward if it is fused."""
         leaf = student_BTV.detach().clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(self.kd_loss(leaf, teacher_BTV, labels_BT, **how).sum, leaf)
+        (gradient,) = torch.autograd.grad(self.kd_loss(leaf, teacher_BTV, labels_BT, **options).sum, leaf)
         return gradient
 
 

@@ -277,8 +277,8 @@ def falsify_resumed_run_has_the_settings_of_its_checkpoint(subject: Any, names: 
         run(subject, whole)
         run(subject, cut.replace(max_steps=1))
         resumed = Settings(out=directory / "cut", resume=Path("latest"), force=True)
-        said = refusal(lambda: run(subject, resumed.replace(**{changed: DIFFERENT[changed]})), DriftError)
-        assert changed in said, f"with another {changed}, the resumed run says {said!r}"
+        message = refusal(lambda: run(subject, resumed.replace(**{changed: DIFFERENT[changed]})), DriftError)
+        assert changed in message, f"with another {changed}, the resumed run says {message!r}"
         run(subject, resumed.replace(log_every=1))
         of_whole, of_cut = (
             json.loads((directory / name / "manifest.json").read_text())["settings"] for name in ("whole", "cut")

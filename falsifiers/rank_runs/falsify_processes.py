@@ -82,18 +82,18 @@ def falsify_answers_are_carried_out_in_their_epoch(subject: Any, epochs: Any, ra
     assert not any(run.leaving()), "before a step, ranks are asked to stop"
     assert {member.actions for member in run.members} == {Action.CONTINUE}, "before a step, ranks have an answer"
     for epoch, steps in enumerate(epochs, start=1):
-        known = [(Action.CONTINUE, None)] * accelerator  # before each step: an accelerator's is read a step later
+        decisions = [(Action.CONTINUE, None)] * accelerator  # before each step: an accelerator's is read a step later
         strongest = Action.CONTINUE
         for step, (answers, asked) in enumerate(steps, start=1):
             strongest = max(strongest, *answers[:ranks])
-            known.append((strongest, asked if asked is not None and asked < ranks else None))
+            decisions.append((strongest, asked if asked is not None and asked < ranks else None))
             left = run.leave_out(answers, asked)
-            due, requested = known[step - 1]
+            due, requested = decisions[step - 1]
             place = "on an accelerator" if accelerator else "on the CPU"
-            what = f"answers {epochs} of {ranks} ranks {place}: step {step} of epoch {epoch}"
-            assert left == [due is not Action.CONTINUE] * ranks, f"{what} is left out: {left}; expected for {due!r}"
+            label = f"answers {epochs} of {ranks} ranks {place}: step {step} of epoch {epoch}"
+            assert left == [due is not Action.CONTINUE] * ranks, f"{label} is left out: {left}; expected for {due!r}"
             leaving = run.leaving()
-            assert all(leaves is (requested is not None) for leaves in leaving), f"{what}: leaving {leaving}"
+            assert all(leaves is (requested is not None) for leaves in leaving), f"{label}: leaving {leaving}"
             if due is not Action.CONTINUE:
                 break
         within, ended = run.agreed(), run.agreed(between_epochs=True)
@@ -269,15 +269,15 @@ def _expected(size: str | None, rank: str | None, local: str | None) -> tuple[in
 @example(texts=("4", "2", "3"))
 def falsify_place_is_that_of_the_launcher(subject: Any, texts: tuple[str | None, ...]) -> None:
     environment = {name: text for name, text in zip(NAMES, texts, strict=True) if text is not None}
-    said, seen = "", None
+    reason, seen = "", None
     try:
         place = subject.read_place({"HOME": "/", **environment})
         seen = (place.rank, place.world_size, place.local_rank)
     except SettingError as error:
-        said = str(error)
+        reason = str(error)
     try:
         expected = _expected(*texts)
     except ValueError as error:
-        assert str(error) in said, f"{environment}: {said or seen}; expected {str(error)!r}"
+        assert str(error) in reason, f"{environment}: {reason or seen}; expected {str(error)!r}"
         return
-    assert seen == expected, f"{environment}: rank, world size and local rank are {said or seen}; expected {expected}"
+    assert seen == expected, f"{environment}: rank, world size and local rank are {reason or seen}; expected {expected}"

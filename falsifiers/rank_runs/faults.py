@@ -20,9 +20,9 @@ def flags_sent_again(original: Any, self: Any) -> Any:
 
 def every_rank_evaluates_all(original: Any, teacher: Any, student: Any, rows: Any, *rest: Any, **named: Any) -> Any:
     parallel = named.pop("parallel", None)
-    found = original(teacher, student, rows, *rest, **named)
+    metrics = original(teacher, student, rows, *rest, **named)
     times = 1 if parallel is None else parallel.world_size
-    return {name: type(value)(value.sum, value.count * times) for name, value in found.items()}
+    return {name: type(value)(value.sum, value.count * times) for name, value in metrics.items()}
 
 
 def ranks_not_compared(original: Any, *arguments: Any) -> Any:

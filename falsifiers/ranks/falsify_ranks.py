@@ -154,9 +154,9 @@ def falsify_every_module_reduces_once_in_a_window(subject: Any, window: FeatureW
     modules = 1 + len(window.layers)
     for rank, results in enumerate(run_ranks(ranks, work)):
         for strategy, micro_batches, seen in results:
-            what = f"rank {rank} of {ranks} with {strategy}, a window of {micro_batches} micro-batches: {seen}"
-            assert seen.count(REDUCTION_OF_COUNTS) == 1, f"{what}; expected a reduction of the counts"
-            assert len(seen) == modules + 1, f"{what}; expected a reduction of each of {modules} modules' gradients"
+            label = f"rank {rank} of {ranks} with {strategy}, a window of {micro_batches} micro-batches: {seen}"
+            assert seen.count(REDUCTION_OF_COUNTS) == 1, f"{label}; expected a reduction of the counts"
+            assert len(seen) == modules + 1, f"{label}; expected a reduction of each of {modules} modules' gradients"
 
 
 RANKS = st.sampled_from([2, 3])
@@ -169,13 +169,13 @@ def falsify_any_split_over_ranks_gives_the_gradient_of_the_whole(
     cases = hard_windows(model, ranks)
     for rank, results in enumerate(run_ranks(ranks, windows(subject, cases, dtype))):
         for case, seen in zip(cases, results, strict=True):
-            what = f"rank {rank} of {ranks}, sequences by rank and micro-batch {case.split}"
-            assert_gradients(what, seen.gradients, case.gradient(), case.allowed(dtype))
+            text = f"rank {rank} of {ranks}, sequences by rank and micro-batch {case.split}"
+            assert_gradients(text, seen.gradients, case.gradient(), case.allowed(dtype))
             tokens = sum(case.count(n) for micro_batch in case.split[rank] for n in micro_batch)
             counts, expected = (seen.count, seen.total, seen.sequences), (tokens, case.count(), case.sequences())
-            assert counts == expected, f"{what}: own tokens, tokens, sequences are {counts}; expected {expected}"
+            assert counts == expected, f"{text}: own tokens, tokens, sequences are {counts}; expected {expected}"
             for name, nats in case.nats().items() if dtype is torch.float64 else ():
-                oracles.assert_close(f"{what}: {name}", seen.sums[name], nats, case.allowed_nats(), "nats of all ranks")
+                oracles.assert_close(f"{text}: {name}", seen.sums[name], nats, case.allowed_nats(), "nats of all ranks")
 
 
 WIDTH, TOKENS = 2, 3
@@ -234,14 +234,14 @@ def falsify_shards_are_gathered_layer_by_layer(
     # In a rank: autograd refuses to run in a fork of a process that has used it where there is a GPU.
     (expected,) = run_ranks(1, lambda rank: _gradients(Layered(weights, torch.float64), batches, factors))
     for rank, (places, gathers, divided, gradients) in enumerate(run_ranks(ranks, work)):
-        what = f"rank {rank} of {ranks} in {dtype}"
+        label = f"rank {rank} of {ranks} in {dtype}"
         wanted = [(rank, rank + 5, ranks), (rank, rank, ranks)]
-        assert places == wanted, f"{what}: rank, local_rank and world_size are {places}; expected {wanted}"
-        assert len(gathers) == 3, f"{what}: an evaluation has the collectives {gathers}; expected 3 gathers"
-        assert all(divided), f"{what}: after an evaluation, {divided.count(False)} parameters are not divided"
+        assert places == wanted, f"{label}: rank, local_rank and world_size are {places}; expected {wanted}"
+        assert len(gathers) == 3, f"{label}: an evaluation has the collectives {gathers}; expected 3 gathers"
+        assert all(divided), f"{label}: after an evaluation, {divided.count(False)} parameters are not divided"
         for seen, whole in zip(gradients, expected, strict=True):
             assert torch.equal(seen.double(), whole), (
-                f"{what}: a gradient is {seen.tolist()}; expected {whole.tolist()}"
+                f"{label}: a gradient is {seen.tolist()}; expected {whole.tolist()}"
             )
 
 

@@ -59,9 +59,9 @@ class Named(nn.Module):
 
 def model(size: int, tied: bool, dtype: torch.dtype = torch.float32) -> Layered:
     torch.manual_seed(size)
-    made = Layered(size, tied).to(dtype)
-    made.shift.copy_(torch.tensor([0.25, -1.0, 3.0]))
-    return made
+    result = Layered(size, tied).to(dtype)
+    result.shift.copy_(torch.tensor([0.25, -1.0, 3.0]))
+    return result
 
 
 def saved(whole: nn.Module, directory: Path, change: str = "") -> list[Path]:
@@ -115,9 +115,9 @@ def falsify_every_rank_loads_its_part(subject: Any, size: int, tied: bool, ranks
             inner = part.model
             return inner.head.weight is inner.embed.weight, *passed, large, inner.shift.tolist()
 
-        what = f"{size} tokens, {'tied' if tied else 'untied'}, {ranks} ranks"
+        label = f"{size} tokens, {'tied' if tied else 'untied'}, {ranks} ranks"
         for rank, (kept, seen, expected, large, shift) in enumerate(run_ranks(ranks, work)):
-            where = f"{what}: rank {rank}"
+            where = f"{label}: rank {rank}"
             assert kept is tied, f"{where}: the head is {'tied' if kept else 'not tied'}"
             assert not large, f"{where} holds more than its part of {large}"
             assert_equal(f"{where}: a buffer that files hold", shift, whole.shift.tolist())

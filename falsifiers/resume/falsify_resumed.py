@@ -108,12 +108,12 @@ def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: in
     with scratch() as directory:
         before, _ = ended(subject, settings(directory, "out", max_steps=step))
         after, result = ended(subject, settings(directory, "out", max_steps=limit, resume=LATEST, force=True))
-        what = f"resumed after step {step} with a limit of {limit}"
+        label = f"resumed after step {step} with a limit of {limit}"
         seen = [line["step"] for line in lines(directory, "out")]
-        assert seen == list(range(1, step + 1)), f"{what}, the metrics file has the steps {seen}"
+        assert seen == list(range(1, step + 1)), f"{label}, the metrics file has the steps {seen}"
         taken = result.train.steps_completed
-        assert taken == step, f"{what}, {taken} steps are reported; expected {step}"
-        assert_same(what, after.student.state_dict(), before.student.state_dict())
+        assert taken == step, f"{label}, {taken} steps are reported; expected {step}"
+        assert_same(label, after.student.state_dict(), before.student.state_dict())
 
 
 @given(failure=st.sampled_from([RuntimeError, KeyboardInterrupt]), stopping=st.sampled_from([STEPS, 3, 5]))
@@ -215,15 +215,15 @@ def falsify_stopped_run_is_saved_and_goes_on(
         stops = sorted(step for step in stops if step <= len(quiet.seen))
         asked, more = Asked(stops, times, skipped), {}
         for step in [step for step in stops for _ in range(times)]:
-            what = f"asked to stop in step {step}, the run"
+            label = f"asked to stop in step {step}, the run"
             try:
                 ended(subject, settings(directory, "cut", **every, **more), [asked], asked, _measured)
             except StopRequestedError:
-                there = saved_steps(directory / "cut" / "checkpoints", "student")
-                assert asked.seen[-1:] == [step], f"{what} takes the steps {asked.seen}"
-                assert there[-1:] == [step], f"{what} has checkpoints of {there}"
+                kept = saved_steps(directory / "cut" / "checkpoints", "student")
+                assert asked.seen[-1:] == [step], f"{label} takes the steps {asked.seen}"
+                assert kept[-1:] == [step], f"{label} has checkpoints of {kept}"
             else:
-                raise AssertionError(f"{what} runs to its end")
+                raise AssertionError(f"{label} runs to its end")
             more = {"resume": LATEST}
         cut = ended(subject, settings(directory, "cut", **every, **more, force=True), [asked], asked, _measured)
         when = f"saved every {save_every} steps and asked to stop {times} times in {stops}"

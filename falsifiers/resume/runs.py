@@ -144,8 +144,8 @@ def resumed_to_the_end(
 ) -> Any:
     """Run, resuming from the latest checkpoint after each interrupt until the run ends; start over where none is."""
     for _ in range(2 * STEPS):
-        there = any((directory / out / "checkpoints").glob("student-step*"))
-        resume = {"resume": Path("latest")} if there else {}
+        has_checkpoint = any((directory / out / "checkpoints").glob("student-step*"))
+        resume = {"resume": Path("latest")} if has_checkpoint else {}
         try:
             return ended(subject, settings(directory, out, **changes, **resume), callbacks, measure=measure)
         except KeyboardInterrupt:

@@ -60,10 +60,10 @@ def prove_best(subject: Any, first: int, second: int, third: int, fourth: int, h
 
 def prove_step_to_resume(subject: Any, saved: int, wanted: int, best: int) -> None:
     steps, word = [9 + step for step in _steps(saved)], ("latest", "best", "newest")[wanted]
-    there = {"latest": steps[-1:], "best": [9 + best] if 9 + best in steps else []}.get(word, [])
+    valid = {"latest": steps[-1:], "best": [9 + best] if 9 + best in steps else []}.get(word, [])
     seen, best_step = [], None if best == 4 else 9 + best
     refused = _refused(subject, lambda: seen.append(subject.step_to_resume(word, steps[::-1], best_step)))
-    assert seen == there and refused == (not there), f"{word} of {steps}, best {9 + best}, is {seen}; expected {there}"
+    assert seen == valid and refused == (not valid), f"{word} of {steps}, best {9 + best}, is {seen}; expected {valid}"
 
 
 def prove_steps_to_set_aside(subject: Any, saved: int, start: int) -> None:

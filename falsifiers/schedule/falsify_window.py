@@ -27,8 +27,8 @@ def falsify_any_split_gives_the_gradient_of_the_whole(
 ) -> None:
     teacher, student, module = learners(case, device, dtype)
     subject.kd_window(teacher, student, case.batches(device=device), case.weights)
-    what = f"{[len(numbers) for numbers in case.split[0]]} sequences in the micro-batches"
-    assert_gradients(what, gradients_of(module), case.gradient(), case.allowed(dtype))
+    label = f"{[len(numbers) for numbers in case.split[0]]} sequences in the micro-batches"
+    assert_gradients(label, gradients_of(module), case.gradient(), case.allowed(dtype))
 
 
 @given(case=window_cases(), metrics=st.booleans())
@@ -90,5 +90,5 @@ def falsify_divisor_counts_every_rank(
     subject.kd_window(teacher, student, case.batches(device=device), case.weights, parallel=parallel)
     share = factor * max(case.count(), 1) / max(case.count() + first[0], 1)
     expected, allowed = ({k: share * v for k, v in values.items()} for values in (case.gradient(), case.allowed()))
-    what = f"{case.count()} of {case.count() + first[0]} scored tokens are of this rank, gradient_factor {factor:g}"
-    assert_gradients(what, gradients_of(module), expected, allowed)
+    label = f"{case.count()} of {case.count() + first[0]} scored tokens are of this rank, gradient_factor {factor:g}"
+    assert_gradients(label, gradients_of(module), expected, allowed)

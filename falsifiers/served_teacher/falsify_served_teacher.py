@@ -86,8 +86,8 @@ def falsify_passing_failures_are_retried_and_others_reported(subject: Any) -> No
             pauses.clear()
         for status, requests in ((503, subject.ATTEMPTS), *((status, 1) for status in (400, 401, 403, 404, 422, 501))):
             server.statuses, server.requests = [status] * 100, 0
-            said = refused(teacher, batch)
-            assert f"HTTP {status}" in said and "not now" in said, said
+            message = refused(teacher, batch)
+            assert f"HTTP {status}" in message and "not now" in message, message
             assert server.requests == requests, f"HTTP {status} is tried {server.requests} times; expected {requests}"
         server.statuses, server.key = [], "secret"
         assert "no key" in refused(teacher, batch), "a server that wants a key is not heard"
@@ -140,9 +140,9 @@ def falsify_answers_that_do_not_fit_are_refused(subject: Any) -> None:
                 ]
             },
         }
-        for said, change in changes.items():
+        for part, change in changes.items():
             with mock.patch.object(server, "answer", partial(_changed, whole, change)):
-                assert said in (message := refused(teacher, batch)), message
+                assert part in (message := refused(teacher, batch)), message
         new = partial(subject.ServedTeacher, server.url, vocab_size=V)
         assert_refused("another model", partial(new, model="other"), "no model 'other'", "table", kind=ProviderError)
         server.models = [*server.models, {"id": "second"}]

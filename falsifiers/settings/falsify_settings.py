@@ -344,8 +344,8 @@ def falsify_precedence_of_origins(subject: Any, drawn: Origins, by_variable: boo
 
 def falsify_every_setting_has_flags_variable_and_keys(subject: Any) -> None:
     """Flags and keys are flat or in a group, and a file is TOML or YAML."""
-    for known in (LEGAL.keys(), GROUPED.keys()):
-        assert FIELDS.keys() == known, f"settings without a recorded value or group, or none any more: {FIELDS ^ known}"
+    for keys in (LEGAL.keys(), GROUPED.keys()):
+        assert FIELDS.keys() == keys, f"settings without a recorded value or group, or none any more: {FIELDS ^ keys}"
     with place() as where:
         for name, (value, *_) in LEGAL.items():
             group, leaf = GROUPED[name]
@@ -394,20 +394,20 @@ def falsify_keywords_may_be_flat_or_grouped(subject: Any) -> None:
         if value == "{}":  # a JSON object
             ways["an object"] = partial(subject.Settings, **{name: json.loads(value)})
         for way, make in ways.items():
-            made, case = make(), f"{name} = {value!r} by {way}"
-            chosen = made.flat(chosen=True)
+            result, case = make(), f"{name} = {value!r} by {way}"
+            chosen = result.flat(chosen=True)
             assert chosen.keys() == {name} and _same(name, chosen[name], value), f"{case} chooses {chosen}"
-            seen = getattr(getattr(made, group), leaf)
+            seen = getattr(getattr(result, group), leaf)
             assert _same(name, seen, value), f"{case} gives {group}.{leaf} = {seen!r}"
-            rest = made.flat() | {name: None}
+            rest = result.flat() | {name: None}
             assert rest == subject.Settings().flat() | {name: None}, f"{case} changes other settings: {rest}"
         if name not in NAMES:
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
-                seen = getattr(made, name)
-            said = [str(warning.message) for warning in warned if warning.category is DeprecationWarning]
+                seen = getattr(result, name)
+            messages = [str(warning.message) for warning in warned if warning.category is DeprecationWarning]
             assert _same(name, seen, value), f"settings.{name} is {seen!r}; expected {value!r}"
-            assert len(said) == 1 and f"{group}.{leaf}" in said[0], f"reading settings.{name} warns {said}"
+            assert len(messages) == 1 and f"{group}.{leaf}" in messages[0], f"reading settings.{name} warns {messages}"
 
 
 def falsify_settings_named_twice_are_refused(subject: Any) -> None:
@@ -426,8 +426,8 @@ def falsify_settings_named_twice_are_refused(subject: Any) -> None:
         for file, content in twice.items():
             with toml_file(content, file) as path:
                 assert_named(refusal(content, subject.gather, {}, {}, path), repr(name), repr(dotted), str(path))
-        said = refusal(f"{name} and {dotted}", subject.Settings, **{name: value, group: {leaf: value}})
-        assert_named(said, repr(name), repr(dotted))
+        message = refusal(f"{name} and {dotted}", subject.Settings, **{name: value, group: {leaf: value}})
+        assert_named(message, repr(name), repr(dotted))
 
 
 def falsify_empty_flags_are_refused(subject: Any) -> None:
@@ -485,8 +485,8 @@ def falsify_wrong_values_are_refused(subject: Any) -> None:
                 message = refusal(f"{expected} {text[:40]!r}", subject.gather, {written: text}, {}, None)
                 assert_named(message, f"{expected}:")
             for variable in variables(name) if text else []:
-                what = f"{variable}={text[:40]!r}"
-                assert_named(refusal(what, subject.gather, {}, {variable: text}, None), variable)
+                label = f"{variable}={text[:40]!r}"
+                assert_named(refusal(label, subject.gather, {}, {variable: text}, None), variable)
     for name, text in WRONG_TYPES:
         with toml_file(f"{name} = {text}") as path:
             message = refusal(f"{name} = {text[:40]} in a file", subject.gather, {}, {}, path)
@@ -524,8 +524,8 @@ def falsify_library_refuses_the_same(subject: Any) -> None:
     )
     for name, values in LIBRARY.items():
         for value in values:
-            what = f"Settings({name}=...) of {type(value).__name__}"
-            assert_named(refusal(what, subject.Settings, **{name: value}), repr(name))
+            label = f"Settings({name}=...) of {type(value).__name__}"
+            assert_named(refusal(label, subject.Settings, **{name: value}), repr(name))
     for name, value in TOGETHER.items():
         message = refusal(f"smoke with {name}", subject.Settings, smoke=3, **{name: value})
         assert_named(message, "'smoke'", "3", repr(name), f"is {as_text(value)}; ")

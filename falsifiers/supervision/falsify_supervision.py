@@ -96,9 +96,9 @@ def falsify_only_ranks_of_an_earlier_supervisor_are_killed(subject: Any, recycle
             for number, (beat, is_recycled) in enumerate(zip(ranks, recycled, strict=True)):
                 written = replace(beat, born=earlier.born) if is_recycled else beat
                 (left / f"rank-{number}.json").write_text(json.dumps(asdict(written)))
-            told = [beat.pid for beat in subject.kill_stale(left)]
+            pids = [beat.pid for beat in subject.kill_stale(left)]
             expected = [beat.pid for beat, is_recycled in zip(ranks, recycled, strict=True) if not is_recycled]
-            assert told == expected, f"ranks {recycled} are other processes; {told} are killed, expected {expected}"
+            assert pids == expected, f"ranks {recycled} are other processes; {pids} are killed, expected {expected}"
             for beat in ranks:
                 wait = os.WEXITED | os.WNOWAIT | (0 if beat.pid in expected else os.WNOHANG)
                 end = os.waitid(os.P_PID, beat.pid, wait)
@@ -171,8 +171,8 @@ def _assert_left(work: Callable[[], None], directory: Path, line: str, hook: str
             os.dup2(file.fileno(), 2)
         work()
 
-    said = in_child(hung)
-    assert said == "", f"a run that hangs does not leave: {said}"
+    message = in_child(hung)
+    assert message == "", f"a run that hangs does not leave: {message}"
     stacks = stderr.read_text()
     assert "Timeout" in stacks and f"in {hook}\n" in stacks, f"standard error has no stack of {hook}: {stacks}"
     assert line in stacks, f"standard error does not say {line!r}: {stacks}"
@@ -206,8 +206,8 @@ def falsify_asked_run_has_saved_its_step(subject: Any, save_every: int, step: in
             except BaseException as error:
                 (directory / "ended").write_text(type(error).__name__)
 
-        said = in_child(asked)
-        ended = (directory / "ended").read_text() if (directory / "ended").exists() else said
+        message = in_child(asked)
+        ended = (directory / "ended").read_text() if (directory / "ended").exists() else message
         expected = "StopRequestedError" if save_every else "KeyboardInterrupt"
         case = f"saved every {save_every} steps and asked in step {step}{', after SIGUSR1' * is_warned}"
         assert ended == expected, f"{case}, the run ends with {ended}"
@@ -247,10 +247,10 @@ def falsify_newest_whole_checkpoint_is_found(subject: Any, damages: list[str | N
         before_it = [f"{path.name}.damaged{number if number > 1 else ''}" for number in range(1, aside + 1)]
         for name in before_it:
             shutil.copytree(path, path.with_name(name))
-        before, told = _contents(out), list[str]()
+        before, reports = _contents(out), list[str]()
         whole = [step for step, damage in enumerate(damages, start=1) if damage is None]
         try:
-            seen: Any = subject.whole_step(out, told.append)
+            seen: Any = subject.whole_step(out, reports.append)
         except CheckpointError:
             seen = "refused"
         expected = whole[-1] if whole else "refused"
@@ -264,7 +264,7 @@ def falsify_newest_whole_checkpoint_is_found(subject: Any, damages: list[str | N
             names[-1] += f"{aside + 1}"
         names = sorted([*names, *before_it])
         assert left == names, f"with the damages {damages} the checkpoints are {left}; expected {names}"
-        assert len(told) == len(damages) - stays, f"with the damages {damages}, {told} is reported"
+        assert len(reports) == len(damages) - stays, f"with the damages {damages}, {reports} is reported"
 
 
 def _contents(out: Path) -> list[bytes]:
@@ -338,8 +338,8 @@ def falsify_attempts_resume_until_the_step_is_reached(
         run = Attempts(out, gains, TARGET)
         run.at = 0 if alone else older
         seen = _until(subject, Settings(out=out, save_every=1), run, retries=retries, idle=idle)
-        what = f"a model of step {older} {'alone' if alone else 'and its checkpoint'}"
-        when = f"with {retries} retries, {idle} idle attempts, gains {gains} and {what}"
+        model = f"a model of step {older} {'alone' if alone else 'and its checkpoint'}"
+        when = f"with {retries} retries, {idle} idle attempts, gains {gains} and {model}"
         if older == TARGET:
             assert (seen, run.calls) == (Verdict.DONE, []), f"{when}, the run is started again: {seen.name}"
         else:
@@ -426,8 +426,8 @@ def falsify_errors_that_stay_are_not_tried_again(subject: Any, errors: list[str]
             message = "rank 1: 'x'" if calls[-1] == "other rank" else f"'{calls[-1]}'"
             at = step + moves * len(calls)
             when = f"after step {at}" if at else "before its first step"
-            said = lines[-1]
-            assert message in said and when in said, f"given up with {said!r}; expected {message} {when}"
+            last = lines[-1]
+            assert message in last and when in last, f"given up with {last!r}; expected {message} {when}"
 
 
 OLDER: dict[str, tuple[dict[str, Any], bool]] = {
@@ -507,9 +507,9 @@ def falsify_model_of_other_settings_is_not_the_end(
             seen = str(error)
         case = f"with a model of {recorded}, the end is {seen!r}"
         now = _in_json(settings)
-        said = [f"{name} was {json.dumps(value)} and is {json.dumps(now[name])}" for name, value in changed.items()]
-        said = said if are_chosen else []
-        assert all(words in seen for words in said) if said else seen == "DONE", f"{case}; expected {said or 'DONE'}"
+        drift = [f"{name} was {json.dumps(value)} and is {json.dumps(now[name])}" for name, value in changed.items()]
+        drift = drift if are_chosen else []
+        assert all(words in seen for words in drift) if drift else seen == "DONE", f"{case}; expected {drift or 'DONE'}"
         assert (run.calls, _contents(out)) == ([], before), f"{case}, after the attempts {run.calls}"
 
 
@@ -569,10 +569,10 @@ def falsify_machine_joins_until_it_has_met_the_others(subject: Any, misses: list
         end.daemon = True
         end.start()
         limits = subject.Limits(step=None, max_retries=0, max_idle=1, silent_s=60.0)
-        this = machines.Machines(count=2, endpoint="localhost:0", run_id="run", rank=1)
+        machine = machines.Machines(count=2, endpoint="localhost:0", run_id="run", rank=1)
         with mock.patch.object(subject, "elastic_launch", launch):
             verdict = subject.supervise(
-                Settings(out=directory / "out"), [], limits, ranks=1, report=lambda line: None, machines=this
+                Settings(out=directory / "out"), [], limits, ranks=1, report=lambda line: None, machines=machine
             )
         end.cancel()
     case = f"with {misses} tries that do not meet the others"

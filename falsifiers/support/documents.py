@@ -41,7 +41,7 @@ class Documents:
     def longest(self) -> int:
         return max(map(len, self.tokens), default=0)
 
-    def made(self, subject: Any) -> list[Any]:
+    def build(self, subject: Any) -> list[Any]:
         """Return them as the subject's documents; where the seed is odd, the second half of a prompt is in a mask."""
         halved = self.seed % 2 == 1
         return [self._document(subject, tokens, prompt, halved) for tokens, prompt in self._pairs()]

@@ -115,8 +115,8 @@ def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | 
         except KeyboardInterrupt:
             assert not out.exists(), f"{where}, a production left {sorted(p.name for p in out.iterdir())} in --out"
         Counted.forwards = Counted.interrupted = 0
-        there = sum(path.stat().st_size for path in (directory / "out.partial").glob("outputs-*"))
-        with free_bytes(max(tensor_bytes(directory / "undisturbed") - there, 0)):
+        size = sum(path.stat().st_size for path in (directory / "out.partial").glob("outputs-*"))
+        with free_bytes(max(tensor_bytes(directory / "undisturbed") - size, 0)):
             assert produced() == undisturbed, f"{where}, the outputs differ from undisturbed ones"
         again, remaining = Counted.forwards, SHARDS - interrupted + 1
         assert again == remaining, f"{where}, {again} forwards were made afterwards; expected {remaining}"
@@ -235,7 +235,7 @@ def falsify_unfinished_outputs_of_another_call(subject: Any) -> None:
         "data type": ({"dtype": "float64"}, versions),
         "version of PyTorch": ({}, {**versions, "torch": "2.0"}),
     }
-    for what, (change, others) in cases.items():
+    for label, (change, others) in cases.items():
         with scratch() as directory:
             other = partial(written, directory, "out", subject.precompute, top_k=2, **change, **COUNTING)
             Counted.forwards, Counted.interrupted = 0, 3
@@ -246,9 +246,9 @@ def falsify_unfinished_outputs_of_another_call(subject: Any) -> None:
                 Counted.interrupted = 0
             seen = file_digests(written(directory, "out", subject.precompute, top_k=2, **COUNTING))
             expected = file_digests(written(directory, "expected", subject.precompute, top_k=2, **COUNTING))
-            assert seen == expected, f"the outputs hold shards of another {what}, whose production was interrupted"
+            assert seen == expected, f"the outputs hold shards of another {label}, whose production was interrupted"
             with mock.patch.object(subject, "versions", lambda others=others: others):
-                assert_refused(f"outputs of another {what}", other, "has other outputs", kind=OutputError)
+                assert_refused(f"outputs of another {label}", other, "has other outputs", kind=OutputError)
 
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -330,10 +330,10 @@ def falsify_calls_without_outputs_are_refused(subject: Any) -> None:
             "another tokenizer": ({"cross_tokenizer": True}, "expected no cross_tokenizer", SettingError),
             "a server": ({"teacher_url": "http://127.0.0.1:9", "temperature": 1.0}, "--teacher-url", SettingError),
         }
-        for what, (changes, words, kind) in cases.items():
+        for label, (changes, words, kind) in cases.items():
             call = partial(written, directory, "out", subject.precompute, **changes)
-            assert_refused(what, call, words, kind=kind)
-            assert not (directory / "out").exists(), f"{what}: outputs are there after the refusal"
+            assert_refused(label, call, words, kind=kind)
+            assert not (directory / "out").exists(), f"{label}: outputs are there after the refusal"
 
 
 DIVERGENCES = sorted(oracles.DIVERGENCES)

@@ -62,8 +62,8 @@ def outputs_by_position(original: Any, saved: Any) -> Any:
 def _labels(saved: Any, batch: Any) -> Any:
     labels = torch.full_like(batch.labels, -100)
     for b in range(len(labels)):
-        found = saved.row(b)["labels"].long()
-        labels[b, 1 : 1 + len(found)] = found
+        row = saved.row(b)["labels"].long()
+        labels[b, 1 : 1 + len(row)] = row
     return labels
 
 

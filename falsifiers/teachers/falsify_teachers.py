@@ -93,7 +93,7 @@ class Fetched:
     """The teacher of a run: the bits of its weights, the steps of its training, and the output."""
 
     def __init__(self, subject: Any, settings: Any, digest: str = "d") -> None:
-        self.said: list[str] = []
+        self.log: list[str] = []
         self.steps = 0
         part = {"length": settings.data.length, "batch_size": settings.data.batch_size, "device": CPU}
         sequences = reference_trainer.Sequences(bytes_N=TEXT, **part)
@@ -103,7 +103,7 @@ class Fetched:
 
         counter = type("Counter", (reference_trainer.Callback,), {"on_step_end": count})()
         # A smoke run's settings have a smaller number of steps; the key is of the whole training.
-        teacher = subject.load_or_train(settings, sequences, digest, [counter], self.said.append, same)
+        teacher = subject.load_or_train(settings, sequences, digest, [counter], self.log.append, same)
         self.bits = bits_of(teacher)
 
 
@@ -149,9 +149,9 @@ def falsify_padded_vocabulary(
         labels = pair.labels.clone()
         labels[0, 1] = min(size + label, pair.teacher.shape[1] - 1)
         cases["a label"] = banned.but(labels=labels)
-    for what, case in cases.items():
+    for part, case in cases.items():
         result, gradient = shared_step(subject, case, "pad", device)
-        where = f"pad, sizes {sizes_of(pair)}: {what} that the student lacks"
+        where = f"pad, sizes {sizes_of(pair)}: {part} that the student lacks"
         assert result.sum == math.inf, f"{where} costs {result.sum}, not +inf"
         assert bool(gradient.isfinite().all()), f"{where}: the gradient is {gradient.tolist()}"
 
@@ -168,8 +168,8 @@ def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small:
     ):
         student = RecordingStudent(torch.zeros(2, sizes[1], dtype=torch.float64))
         call = partial(subject.share_vocabulary, AnsweringTeacher(sizes[0], None), student, mode)
-        what = f"{mode} with a teacher of {sizes[0]} and a student of {sizes[1]} tokens"
-        oracles.assert_refused(what, call, f"'{mode}'", *words, kind=kind)
+        label = f"{mode} with a teacher of {sizes[0]} and a student of {sizes[1]} tokens"
+        oracles.assert_refused(label, call, f"'{mode}'", *words, kind=kind)
         assert not student.passes, f"{mode} ran {len(student.passes)} forwards before the refusal"
     # Of a teacher with only its most probable tokens, no logits can be cut or added; the student's can.
     for mode, sizes, is_refused in (
@@ -181,13 +181,13 @@ def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small:
         teacher = SimpleNamespace(vocab_size=sizes[0], top_k=None)
         student = RecordingStudent(torch.zeros(2, sizes[1], dtype=torch.float64))
         call = partial(subject.share_vocabulary, teacher, student, mode)
-        what = f"{mode} with {sizes[0]} tokens of a top-k teacher and {sizes[1]} of the student"
+        label = f"{mode} with {sizes[0]} tokens of a top-k teacher and {sizes[1]} of the student"
         if is_refused:
-            oracles.assert_refused(what, call, f"'{mode}'", "most probable tokens", kind=VocabularyError)
+            oracles.assert_refused(label, call, f"'{mode}'", "most probable tokens", kind=VocabularyError)
         else:
             shared = call()
-            assert shared[0] is teacher, f"{what} changes the teacher"
-            assert shared[1].vocab_size == sizes[0], f"{what}: the student has {shared[1].vocab_size} tokens"
+            assert shared[0] is teacher, f"{label} changes the teacher"
+            assert shared[1].vocab_size == sizes[0], f"{label}: the student has {shared[1].vocab_size} tokens"
 
 
 def _featured(vocab_size: int, got: list[Any]) -> Any:
@@ -196,7 +196,7 @@ def _featured(vocab_size: int, got: list[Any]) -> Any:
     done = SimpleNamespace(logits=torch.zeros(1, 2, vocab_size), hidden_states=states)
     done.backward = lambda *gradients: got.extend(gradients)
     calls = dict.fromkeys(("forward", "forward_features", "outputs"), lambda batch: done)
-    return SimpleNamespace(vocab_size=vocab_size, logits=lambda batch: done.logits, made=done, **calls)
+    return SimpleNamespace(vocab_size=vocab_size, logits=lambda batch: done.logits, result=done, **calls)
 
 
 @given(taught=st.integers(2, 5), learned=st.integers(2, 5), mode=st.sampled_from(["pad", "truncate-student"]))
@@ -208,9 +208,9 @@ def falsify_gradients_of_hidden_states_are_passed_on(subject: Any, taught: int, 
     _, student = subject.share_vocabulary(_featured(taught, []), inner, mode)
     batch = SimpleNamespace(tokens=torch.zeros(1, 2, dtype=torch.int64))
     done, hidden = student.forward_features(batch), [torch.full((1, 2, 3), 0.5), None]
-    assert done.hidden_states is inner.made.hidden_states, "the hidden states are not the student's"
+    assert done.hidden_states is inner.result.hidden_states, "the hidden states are not the student's"
     done.backward(torch.ones_like(done.logits), hidden)
-    assert got[0].shape == inner.made.logits.shape, f"the logits get a gradient {list(got[0].shape)}"
+    assert got[0].shape == inner.result.logits.shape, f"the logits get a gradient {list(got[0].shape)}"
     assert got[1:] == [hidden], f"the hidden states get {got[1:]}; expected their gradients"
 
 
@@ -229,9 +229,9 @@ def falsify_logits_of_another_width_are_refused(subject: Any) -> None:
             models = {"teacher": _featured(other, []), "student": _featured(other, []), kind: model}
             wrapped = dict(zip(models, subject.share_vocabulary(*models.values(), mode), strict=True))[kind]
             for name in CALLS[kind]:
-                what = f"{mode}: {name} of a {kind} of {size} tokens that returns {width} logits"
+                label = f"{mode}: {name} of a {kind} of {size} tokens that returns {width} logits"
                 words = (f"vocabulary of {width}", f"vocab_size {size}")
-                oracles.assert_refused(what, partial(getattr(wrapped, name), batch), *words)
+                oracles.assert_refused(label, partial(getattr(wrapped, name), batch), *words)
 
 
 OFFSET = 1_000_003
@@ -354,19 +354,19 @@ def falsify_a_run_shares_the_vocabulary_as_named(subject: Any, seed: int) -> Non
             settings = small(directory, teacher=teacher, out=out, **options)
             if vocabulary != BYTES:
                 unnamed = settings.replace(out=directory / "refused", share_vocabulary=None)
-                said = refused(subject, unnamed)
-                assert "--share-vocabulary" in said, f"without a mode a teacher of {vocabulary} tokens gives {said!r}"
+                error = refused(subject, unnamed)
+                assert "--share-vocabulary" in error, f"without a mode a teacher of {vocabulary} tokens gives {error!r}"
             result = run(subject, settings)
             text = (directory / "text").read_bytes()[90:]
             manifest = json.loads((out / "manifest.json").read_text(), parse_constant=_refuse)
             again = reference_trainer.load_decoder(out)
         assert manifest["settings"]["share_vocabulary"] == mode, f"the manifest names {manifest['settings']}"
         for metric, value in _expected(again, result.teacher, text, mode).items():
-            seen, what = result.held_back[metric].sum, f"{metric} with a teacher of {vocabulary} tokens and {mode!r}"
+            seen, label = result.held_back[metric].sum, f"{metric} with a teacher of {vocabulary} tokens and {mode!r}"
             close = seen == value or math.isclose(seen, value, rel_tol=1e-10, abs_tol=1e-12)
-            assert close, f"{what} is {seen}; expected {value}"
+            assert close, f"{label} is {seen}; expected {value}"
             written = float(manifest["held_back"][metric]["sum"])
-            assert written == seen, f"{what} is written as {written}; measured was {seen}"
+            assert written == seen, f"{label} is written as {written}; measured was {seen}"
 
 
 def _refuse(constant: str) -> float:
@@ -439,8 +439,8 @@ def falsify_cached_teacher_equals_trained_one(subject: Any, seed: int, layers: i
         places = ((cache, seed), (cache, seed), (directory / "new", seed), (cache, seed + 1))
         first, second, afresh, other = (Fetched(subject, settings_of(at, seed=s, **options)) for at, s in places)
     assert first.steps == afresh.steps == steps, f"trained for {first.steps} and {afresh.steps} steps of {steps}"
-    assert second.steps == 0, f"a cached teacher was trained again for {second.steps} steps: {second.said}"
-    assert any(str(cache) in line for line in second.said), f"no line names the cache: {second.said}"
+    assert second.steps == 0, f"a cached teacher was trained again for {second.steps} steps: {second.log}"
+    assert any(str(cache) in line for line in second.log), f"no line names the cache: {second.log}"
     assert second.bits == first.bits, "the cached teacher has other weights than the one that was trained and kept"
     assert afresh.bits == first.bits, "two trainings with the same settings and text give different teachers"
     assert other.steps == steps and other.bits != first.bits, "another seed gives the same teacher"
@@ -464,8 +464,8 @@ def falsify_cache_key_covers_dependencies(subject: Any) -> None:
     sequences = reference_trainer.Sequences(bytes_N=TEXT, length=8, batch_size=2, device=CPU)
     subject.train_teacher(trained, sequences, 1, [], same)
     subject.teacher_key(keyed, "d", CPU)
-    for what, read in (("a training", trained.read), ("the key", keyed.read)):
-        assert read <= set(DEPENDS), f"{what} of a teacher reads {sorted(read - set(DEPENDS))}, on which none depends"
+    for label, read in (("a training", trained.read), ("the key", keyed.read)):
+        assert read <= set(DEPENDS), f"{label} of a teacher reads {sorted(read - set(DEPENDS))}, on which none depends"
 
 
 class _WatchedSettings:
@@ -503,7 +503,7 @@ def falsify_smoke_run_only_reads_cache(subject: Any, steps: int) -> None:
         whole = Fetched(subject, settings_of(cache))
         assert whole.steps == 2, f"after a smoke run the teacher was trained for {whole.steps} steps of 2"
         again = Fetched(subject, settings_of(cache, smoke=steps))
-        assert again.steps == 0 and again.bits == whole.bits, f"a cached teacher was not used: {again.said}"
+        assert again.steps == 0 and again.bits == whole.bits, f"a cached teacher was not used: {again.log}"
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -524,12 +524,12 @@ def falsify_damaged_cache_is_ignored(subject: Any, damage: str) -> None:
         (teacher,) = directory.iterdir()
         DAMAGES[damage](teacher)
         again = Fetched(subject, settings)
-        assert again.steps == first.steps, f"with {damage}, the cached teacher is used: {again.said}"
+        assert again.steps == first.steps, f"with {damage}, the cached teacher is used: {again.log}"
         assert again.bits == first.bits, f"with {damage}, the teacher that is trained again has other weights"
-        lines = len(first.said) + ("no manifest" not in damage)
-        assert len(again.said) == lines, f"with {damage}, the output is {again.said}; expected {lines} lines"
+        lines = len(first.log) + ("no manifest" not in damage)
+        assert len(again.log) == lines, f"with {damage}, the output is {again.log}; expected {lines} lines"
         third = Fetched(subject, settings)
-        assert third.steps == 0 and third.bits == first.bits, f"after {damage} the cache was not repaired: {third.said}"
+        assert third.steps == 0 and third.bits == first.bits, f"after {damage} the cache was not repaired: {third.log}"
 
 
 def falsify_unwritable_cache_does_not_end_run(subject: Any) -> None:
@@ -538,7 +538,7 @@ def falsify_unwritable_cache_does_not_end_run(subject: Any) -> None:
         (directory / "file").touch()
         seen = Fetched(subject, settings_of(directory / "file" / "cache"))
     assert seen.bits == expected.bits, "a cache below a file gives another teacher"
-    assert len(seen.said) == len(expected.said), f"with a cache below a file the output is {seen.said}"
+    assert len(seen.log) == len(expected.log), f"with a cache below a file the output is {seen.log}"
 
 
 HOME, NO_HOME = Path("/home/u"), None
@@ -574,7 +574,7 @@ def falsify_cached_teacher_is_moved_to_device(subject: Any) -> None:
         Fetched(subject, settings)
         (cached,) = directory.iterdir()
         cached.rename(cached.with_name(f"teacher-{subject.teacher_key(settings, 'd', meta)}"))
-        sequences, said = reference_trainer.Sequences(bytes_N=TEXT, device=meta, **batches), list[str]()
-        teacher = subject.load_or_train(settings, sequences, "d", [], said.append, lambda decoder: decoder)
+        sequences, output = reference_trainer.Sequences(bytes_N=TEXT, device=meta, **batches), list[str]()
+        teacher = subject.load_or_train(settings, sequences, "d", [], output.append, lambda decoder: decoder)
     places = {str(value.device) for value in teacher.state_dict().values()}
-    assert places == {"meta"}, f"the text is on meta, and the cached teacher on {sorted(places)}; output: {said}"
+    assert places == {"meta"}, f"the text is on meta, and the cached teacher on {sorted(places)}; output: {output}"

@@ -82,9 +82,9 @@ def padded_with_zeros(original: Any, teacher: Any, student: Any, mode: str) -> A
 
 
 def bare_numbers(original: Any, *arguments: Any, **digests: str) -> Any:
-    made = original(*arguments, **digests)
+    content = original(*arguments, **digests)
     held_back = {
         name: {**value, "sum": float(value["sum"]) if isinstance(value["sum"], str) else value["sum"]}
-        for name, value in made["held_back"].items()
+        for name, value in content["held_back"].items()
     }
-    return {**made, "held_back": held_back}
+    return {**content, "held_back": held_back}

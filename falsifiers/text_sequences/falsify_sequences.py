@@ -229,8 +229,8 @@ UNREADABLE: dict[str, Callable[[Path], Path]] = {
 @given(kind=st.sampled_from(list(UNREADABLE)))
 def falsify_unreadable_files_are_refused(subject: Any, kind: str) -> None:
     with file_of(b"") as empty:
-        for what, path in (("an empty file", empty), (kind, UNREADABLE[kind](empty))):
-            assert_refused(what, lambda path=path: subject.read_text(path, 8))
+        for label, path in (("an empty file", empty), (kind, UNREADABLE[kind](empty))):
+            assert_refused(label, lambda path=path: subject.read_text(path, 8))
 
 
 TEXTS = st.text(alphabet="ab|", min_size=1, max_size=60)

@@ -95,5 +95,5 @@ def rate_restored(original: Any, saved: Any, modules: Any, optimizer: Any) -> No
 def steps_on_the_device(original: Any, saved: Any, modules: Any, optimizer: Any) -> None:
     original(saved, modules, optimizer)
     for parameter, state in ({} if optimizer is None else optimizer.state).items():
-        tensors = {what: value for what, value in state.items() if isinstance(value, torch.Tensor)}
-        state.update({what: value.to(parameter.device) for what, value in tensors.items()})
+        tensors = {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
+        state.update({key: value.to(parameter.device) for key, value in tensors.items()})

@@ -218,16 +218,16 @@ def falsify_best_step_is_saved_and_kept(
         options |= {"best_mode": "max" if highest else "min", "best_min_delta": delta}
         resumed_to_the_end(subject, directory, "out", [Counting(), Cut(*cuts)], measure=scripted(scores), **options)
         best = best_so_far(scores, every, highest, delta)
-        there: list[int] = []
+        kept: list[int] = []
         for step in range(1, STEPS + 1):
             if (save_every and (step % save_every == 0 or step == STEPS)) or best[step - 1] == step:
-                there.append(step)
-                last = there[-keep:] if keep else there
-                there = [saved for saved in there if saved in last or saved == best[step - 1]]
+                kept.append(step)
+                last = kept[-keep:] if keep else kept
+                kept = [saved for saved in kept if saved in last or saved == best[step - 1]]
         place = directory / "out" / "checkpoints"
         seen = sorted(int(p.name.rsplit("step")[1]) for p in place.glob("student-step*"))
         when = f"scores {scores}, evaluated every {every}, saved every {save_every}, keep {keep}, cut after {cuts}"
-        assert seen == there, f"{when}: the checkpoints {seen} are left; expected {there}"
+        assert seen == kept, f"{when}: the checkpoints {seen} are left; expected {kept}"
         newest = max(place.glob("student-step*"), key=lambda path: int(path.name.rsplit("step")[1]), default=None)
         recorded = None if newest is None else json.loads((newest / "manifest.json").read_text())["best"]
         step = None if recorded is None else recorded["step"]

@@ -55,7 +55,7 @@ class Side:
         self.documents: list[Document] = []
         self.ends: list[list[tuple[int, int] | None]] = []
         for answers, cut in zip(ANSWERS, cuts, strict=True):
-            tokens, given = list[int](), list[bool]()
+            tokens, flags = list[int](), list[bool]()
             ends = list[tuple[int, int] | None]()
             for number, answer in enumerate([["ok ok"], *([one, "red ok"] for one in answers)]):
                 for text, is_given in zip(answer[::-1], (True, False), strict=False):
@@ -66,8 +66,8 @@ class Side:
                         end += 1 if name == "<end>" else len(name if is_bytes else name.encode())
                         ends.append(None if is_given or end <= 0 else (number, end))
                     tokens += pieces
-                    given += [is_given] * len(pieces)
-            self.documents.append(Document(torch.tensor(tokens[:cut]), given=torch.tensor(given[:cut])))
+                    flags += [is_given] * len(pieces)
+            self.documents.append(Document(torch.tensor(tokens[:cut]), given=torch.tensor(flags[:cut])))
             self.ends.append(ends[:cut])
 
 

@@ -59,7 +59,7 @@ SPACES_SETTLED = "\N{REPLACEMENT CHARACTER}"
 
 def by_number(original: Any, tokenizers: Any, documents: Any) -> Any:
     """Compare the predicted tokens of both one by one."""
-    sides = [[n for n, is_given in enumerate(given) if n and not is_given] for _, given in documents]
+    sides = [[n for n, is_given in enumerate(flags) if n and not is_given] for _, flags in documents]
     return [(range(n, n + 1), range(m, m + 1)) for n, m in zip(*sides, strict=False)]
 
 
@@ -71,7 +71,7 @@ def shifted(original: Any, tokenizers: Any, documents: Any) -> Any:
 
 def everything_scored(original: Any, tokenizers: Any, documents: Any) -> Any:
     """Compare questions, too."""
-    return original(tokenizers, [(tokens, [False] * len(given)) for tokens, given in documents])
+    return original(tokenizers, [(tokens, [False] * len(flags)) for tokens, flags in documents])
 
 
 def mean_of_groups(original: Any, *arguments: Any, scale: Any = None, **options: Any) -> Any:
@@ -97,8 +97,8 @@ def rows_in_turn(original: Any, self: Any, batch: Any, temperature: float) -> An
 
 def first_token_compared(original: Any, tokenizers: Any, documents: Any) -> Any:
     """Let a token precede the teacher's, and take it away from the groups."""
-    student, (tokens, given) = documents
-    groups = original(tokenizers, (student, ([0, *tokens], [True, *given])))
+    student, (tokens, flags) = documents
+    groups = original(tokenizers, (student, ([0, *tokens], [True, *flags])))
     return [(one, range(other.start - 1, other.stop - 1)) for one, other in groups]
 
 

@@ -110,15 +110,15 @@ class Runner:
 
     def run(self, only: str = "", **inputs: str) -> int:
         """Run the action, or `only` the step of a name, with inputs named with underscores; return its exit code."""
-        given = {name: str(each["default"]) for name, each in ACTION["inputs"].items()}
-        given |= {"working-directory": "sub dir"} | {name.replace("_", "-"): value for name, value in inputs.items()}
+        values = {name: str(declaration["default"]) for name, declaration in ACTION["inputs"].items()}
+        values |= {"working-directory": "sub dir"} | {name.replace("_", "-"): value for name, value in inputs.items()}
         for step in ACTION["runs"]["steps"]:
-            if only not in ("", step.get("name")) or not self._condition(step.get("if", ""), given):
+            if only not in ("", step.get("name")) or not self._condition(step.get("if", ""), values):
                 continue
             if "actions/cache/" in step.get("uses", ""):
-                self._cache(step["uses"], {key: self._expanded(text, given) for key, text in step["with"].items()})
+                self._cache(step["uses"], {key: self._expanded(text, values) for key, text in step["with"].items()})
             elif "run" in step:
-                code = self._step(step, given)
+                code = self._step(step, values)
                 if code and not step.get("continue-on-error"):
                     return code
         return 0
@@ -127,14 +127,14 @@ class Runner:
         """Run the script of a step of a workflow in a folder; return its exit code."""
         return self._step({"run": text, "working-directory": str(folder)}, {})
 
-    def _cache(self, action: str, given: dict[str, str]) -> None:
+    def _cache(self, action: str, settings: dict[str, str]) -> None:
         """Save or restore a folder as actions/cache does: by its key, else the newest whose key starts alike."""
-        place, store = self.workspace / given["path"], self.folder / "caches"
+        place, store = self.workspace / settings["path"], self.folder / "caches"
         if "/save@" in action:
-            shutil.copytree(place, store / given["key"])
+            shutil.copytree(place, store / settings["key"])
             return
-        alike = sorted(store.glob(f"{given['restore-keys']}*"), key=lambda path: path.stat().st_mtime_ns)
-        stored = [path for path in (*alike, store / given["key"]) if path.exists()]
+        alike = sorted(store.glob(f"{settings['restore-keys']}*"), key=lambda path: path.stat().st_mtime_ns)
+        stored = [path for path in (*alike, store / settings["key"]) if path.exists()]
         shutil.rmtree(place, ignore_errors=True)
         if stored:
             shutil.copytree(stored[-1], place)
@@ -201,7 +201,7 @@ class Runner:
     def _expanded(self, text: str, inputs: dict[str, str]) -> str:
         values = {f"inputs.{name}": value for name, value in inputs.items()}
         values |= {"github.action_path": str(ROOT), "github.token": "read", "runner.os": "Linux"} | self.outputs
-        return re.sub(r"\$\{\{ (.*?) \}\}", lambda found: values.get(found[1], ""), text)
+        return re.sub(r"\$\{\{ (.*?) \}\}", lambda match: values.get(match[1], ""), text)
 
     def _condition(self, text: str, inputs: dict[str, str]) -> bool:
         if not text:

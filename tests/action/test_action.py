@@ -141,9 +141,9 @@ def test_examples_give_only_inputs_that_exist_and_no_script_of_the_action_has_an
 def test_the_example_of_a_matrix_merges_its_shards(runner: Runner) -> None:
     inputs, scripts = example("matrix")
     for shard in range(1, 5):
-        given = {key: text.replace("${{ matrix.shard }}", str(shard)) for key, text in inputs.items()}
-        assert runner.run(**given) == 0, runner.log
-        runner.reports.rename(runner.folder / given["artifact"])
+        values = {key: text.replace("${{ matrix.shard }}", str(shard)) for key, text in inputs.items()}
+        assert runner.run(**values) == 0, runner.log
+        runner.reports.rename(runner.folder / values["artifact"])
     for script in scripts:
         assert runner.script(script, runner.folder) == 0, runner.log
     assert {"report.sarif", "report.xml"} <= {path.name for path in runner.folder.iterdir()}
@@ -187,12 +187,12 @@ def test_the_baseline_is_compared_in_the_comment(runner: Runner) -> None:
     assert "there is no baseline none.json" in runner.log
     shutil.copy(runner.reports / "results.json", runner.project / "base.json")
     ask_for_less(runner)
-    given = {"arguments": ONE, "baseline": "base.json", "token": "write"}
-    assert runner.run(**given) == 1
+    inputs = {"arguments": ONE, "baseline": "base.json", "token": "write"}
+    assert runner.run(**inputs) == 1
     place = "`contracts/counting.yaml:15`"
     row = f"| **weaker** | `counting` | `C-WHOLE` | {place} | fewer examples asked for: 10, was 100 |"
     assert row in runner.comments[0]["body"]
-    assert runner.run(**given, fail_on="never") == 0
+    assert runner.run(**inputs, fail_on="never") == 0
 
 
 def test_the_default_branch_stores_its_results_and_a_pull_request_is_compared_with_them(runner: Runner) -> None:
@@ -221,7 +221,7 @@ def test_the_default_branch_stores_its_results_and_a_pull_request_is_compared_wi
 
 
 def test_without_stored_results_the_contracts_of_the_base_are_read_from_git(runner: Runner) -> None:
-    given = {"arguments": ONE, "comment": "false", "cache": "false"}
+    inputs = {"arguments": ONE, "comment": "false", "cache": "false"}
     runner.git("init", "-q")
     runner.push()
     origin = runner.folder / "origin"
@@ -233,7 +233,7 @@ def test_without_stored_results_the_contracts_of_the_base_are_read_from_git(runn
     shutil.rmtree(runner.workspace)
     shallow.rename(runner.workspace)
     runner.git("remote", "set-url", "origin", f"file://{origin}")
-    assert runner.run(**given) == 1, runner.log
+    assert runner.run(**inputs) == 1, runner.log
     assert "| **weaker** | `counting` | `C-WHOLE` |" in runner.summary
     runner.git("remote", "set-url", "origin", "file:///nowhere")
-    assert runner.run(**given, baseline="none") == 0
+    assert runner.run(**inputs, baseline="none") == 0

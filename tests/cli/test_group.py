@@ -99,10 +99,10 @@ def test_lint_counts_what_it_finds_and_exits_with_the_worst(project: Project) ->
     contract.write_text(contract.read_text().replace("::falsify_limit", "::falsify_limits"))
     assert run("lint").returncode == 1
     (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
-    found = run("lint")
-    assert found.stdout.endswith("1 contract: 1 invalid file, 1 error, 0 notices\n"), found.stdout
-    assert (found.returncode, run("list").returncode, run("show").returncode) == (3, 3, 3)
-    assert [each["severity"] for each in json.loads(run("lint", "--format", "json").stdout)] == ["refusal", "error"]
+    lint = run("lint")
+    assert lint.stdout.endswith("1 contract: 1 invalid file, 1 error, 0 notices\n"), lint.stdout
+    assert (lint.returncode, run("list").returncode, run("show").returncode) == (3, 3, 3)
+    assert [entry["severity"] for entry in json.loads(run("lint", "--format", "json").stdout)] == ["refusal", "error"]
     contract.unlink()
     (folder / "contracts/broken.yaml").unlink()
     assert [run(command).returncode for command in ("lint", "list", "show")] == [2, 2, 2]

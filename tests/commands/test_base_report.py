@@ -87,12 +87,12 @@ def test_removed_claims_and_contracts_are_reported_with_their_line_in_the_base(s
     line = text[:start].count("\n") + 1
     CONTRACT.write_text(text[:start] + text[end:])
     assert weaker() == [(f"contracts/counting.yaml:{line} in the base", "removed: the command says the same")]
-    gone = [("contracts/counting.yaml:1 in the base", "contract removed, with 6 claims")]
+    changes = [("contracts/counting.yaml:1 in the base", "contract removed, with 6 claims")]
     CONTRACT.rename("contracts/counting.txt")
-    assert weaker() == gone
+    assert weaker() == changes
     Path("contracts/counting.txt").rename(CONTRACT)
     edit(Path("pyproject.toml"), "[tool.pv]\n", '[tool.pv]\ncontracts = ["elsewhere"]\n')
-    assert weaker() == gone, "contracts that are no longer read"
+    assert weaker() == changes, "contracts that are no longer read"
 
 
 def test_contracts_in_a_folder_that_is_named_are_read_from_the_commit(small: Path) -> None:
@@ -186,11 +186,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Report]:
         commit()
         base = read_base("HEAD")
         contracts = load([folder / "contracts"]).contracts
-    own = [decide(contract, Evidence(), Selection()) for contract in contracts]
+    own_verdicts = [decide(contract, Evidence(), Selection()) for contract in contracts]
     others = [
         decide(for_other_subject(contract), Evidence(), Selection()) for contract in contracts if is_suite(contract)
     ]
-    verdicts = (*own, *(replace(verdict, subject="other") for verdict in others))
+    verdicts = (*own_verdicts, *(replace(verdict, subject="other") for verdict in others))
     return base, replace(base, contracts=verdicts, findings=())
 
 

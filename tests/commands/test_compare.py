@@ -37,16 +37,16 @@ def test_every_format_has_the_matrix_of_all_declared_subjects(project: Project, 
     assert why in done.stdout.splitlines()
     assert "peers.absent: undecided: no-such-distribution is not installed" in done.stdout
     assert done.stdout.splitlines()[-1].endswith("; seed 0; exit 0")
-    found: dict[str, Any] = json.loads(files["json"].read_text())
-    Draft202012Validator(schema("comparison")).validate(found)
-    for column in found["columns"]:
+    report: dict[str, Any] = json.loads(files["json"].read_text())
+    Draft202012Validator(schema("comparison")).validate(report)
+    for column in report["columns"]:
         if column["report"] is not None:
             Draft202012Validator(schema("report")).validate(column["report"])
     markdown = files["markdown"].read_text()
-    for position, claim in enumerate(found["claims"]):
+    for position, claim in enumerate(report["claims"]):
         row = next(line for line in markdown.splitlines() if line.startswith(f"| `{claim}`"))
         results = [result.strip(" *") for result in row.split("|")[2:-1]]
-        assert results == [column["outcomes"][claim] for column in found["columns"]]
+        assert results == [column["outcomes"][claim] for column in report["columns"]]
         shown = table[0].splitlines()[position + 1].lower()
         assert shown.split() == " ".join([claim.lower(), *results]).split()
 
@@ -80,8 +80,8 @@ def test_the_subject_of_the_contract_decides_the_exit_code(project: Project, arg
 
 def test_a_fault_of_the_own_subject_fails(project: Project) -> None:
     root = project("compared")
-    own = root / "mean.py"
-    own.write_text(own.read_text().replace("len(values) if", "2 if").replace("values else 0.0", "values else 1.0"))
+    path = root / "mean.py"
+    path.write_text(path.read_text().replace("len(values) if", "2 if").replace("values else 0.0", "values else 1.0"))
     with (root / "contracts/mean.yaml").open("a") as contract:
         contract.write("- {name: itself, target: mean}\n")
     done = run("compare", "mean", "--subject", "mean", "--subject", "modest")
@@ -154,11 +154,11 @@ def test_every_falsified_cell_of_the_page_has_a_function_that_shows_the_fault() 
     head, _, *body = table_of("## The matrix")
     red = {(head[column], row[0].split()[0]) for row in body for column, result in enumerate(row) if result == "**F**"}
     _, _, *faults = table_of("## Each fault, reproduced")
-    told = set()
+    cells = set()
     for group in (part for row in faults for part in row[1].split("; ")):
         subjects, claims = group.split(": ")
-        told |= {(subject, claim) for subject in subjects.split(", ") for claim in claims.split(", ")}
-    assert told == red
+        cells |= {(subject, claim) for subject in subjects.split(", ") for claim in claims.split(", ")}
+    assert cells == red
     named = {name.strip("`") for row in faults for name in row[3].split(", ")}
     assert named == {fault.show.__name__ for fault in FAULTS}
 
@@ -175,7 +175,7 @@ def test_recipes_break_their_known_claims_and_corrected_copies_hold() -> None:
     outcomes = {
         column.name: {row.id: column.outcome(row).value for row in comparison.rows} for column in comparison.columns
     }
-    broken = {name: [claim for claim, each in outcomes[name].items() if each == "falsified"] for name in RECIPES}
+    broken = {name: [claim for claim, outcome in outcomes[name].items() if outcome == "falsified"] for name in RECIPES}
     assert {"F-KD-MASK-002", "F-KD-INF-004"} <= set(broken["recipe-tutorial"])
     assert broken["recipe-batchmean"] == ["F-KD-MASK-002", "F-KD-INF-004"]
     assert "F-KD-VOCAB-001" in broken["recipe-mean"]

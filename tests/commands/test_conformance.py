@@ -56,7 +56,7 @@ def test_loop_that_cannot_run_the_simplest_job_is_run_and_reported_once(
     report = pv.check("logging_adapter:Adapter", jobs=1)
     assert log.read_text().count("ran") == 1 and log.read_text().count("loaded") < 10  # ranks may do without
     (verdict,) = report.contracts
-    assert len({each.reason for each in verdict.results if each.outcome is Outcome.UNDECIDED}) == 1
+    assert len({claim.reason for claim in verdict.results if claim.outcome is Outcome.UNDECIDED}) == 1
     text = pv.render(report)
     assert text.count("rows") == 2 and text.count("UNDECIDED  ") == 2  # the reason and its line; contract and claims
 
@@ -136,7 +136,7 @@ def test_raising_subject_leaves_every_claim_undecided(project: Project, trainer:
     assert set(outcomes(report).values()) == {Outcome.UNDECIDED} and report.exit_code == 2
     text = pv.render(report)
     assert text.count("UNDECIDED  every claim: ") == text.count(headline) == 1
-    places = [f"at trainers.py:{i} in " for i, each in enumerate(source, 1) if line and each.strip() == line]
+    places = [f"at trainers.py:{i} in " for i, code in enumerate(source, 1) if line and code.strip() == line]
     assert [place in text for place in places] == [True] * bool(line)
 
 

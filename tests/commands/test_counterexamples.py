@@ -36,14 +36,14 @@ def test_the_line_that_raised_comes_first_then_the_functions_that_the_test_calls
 ) -> None:
     folder = project("small")
     (contract,) = load(["contracts"]).contracts
-    found = trial(TrialStatus.REFUTED, claim, counterexample=replace(FOUND, frames=frames), reached=REACHED)
-    located = locate_code(find_project(folder), contract, evidence(found, trial(id_="C-WHOLE"))).trials
+    refutation = trial(TrialStatus.REFUTED, claim, counterexample=replace(FOUND, frames=frames), reached=REACHED)
+    located = locate_code(find_project(folder), contract, evidence(refutation, trial(id_="C-WHOLE"))).trials
     spans = located[claim, "cpu"].counterexample.code
     assert [(span.path, span.line, span.end, span.name) for span in spans] == code
     assert located["C-WHOLE", "cpu"] == trial(id_="C-WHOLE")
     equation = Equation(name="e", location=HERE, executable={"implemented_by": "total(n, 2)"})
     of_equation = replace(contract, falsifiers=(falsifier(claim, test=None, equation="e"),), equations=(equation,))
-    again = locate_code(find_project(folder), of_equation, evidence(replace(found, counterexample=FOUND))).trials
+    again = locate_code(find_project(folder), of_equation, evidence(replace(refutation, counterexample=FOUND))).trials
     assert [span.name for span in again[claim, "cpu"].counterexample.code] == ["total", "count"]
 
 
@@ -56,8 +56,8 @@ def test_long_arguments_are_written_to_a_file(
     project: Project, key: str, example: Counterexample, is_written: bool
 ) -> None:
     folder = project("small")
-    given = trial(TrialStatus.TIMEOUT, **{key: example})
+    timeout = trial(TrialStatus.TIMEOUT, **{key: example})
     file = Path(".pv_cache/replay/F-cpu.json")
-    (kept,) = write_replays(find_project(folder), evidence(given)).trials.values()
-    assert kept == replace(given, **{key: replace(example, file=str(file) if is_written else "")})
+    (kept,) = write_replays(find_project(folder), evidence(timeout)).trials.values()
+    assert kept == replace(timeout, **{key: replace(example, file=str(file) if is_written else "")})
     assert (json.loads(file.read_text()) == LONG.arguments) if is_written else not file.exists()

@@ -170,8 +170,8 @@ def test_a_request_selects_claims_and_says_what_it_leaves_out(
 
 
 def test_the_options_of_a_request_reach_every_selection(folder: Path) -> None:
-    given = {"devices": ["cuda", "cpu", "cuda"], "require": frozenset({"cuda"}), "examples": 5}
-    plan = plan_validation(find_project(folder), Request(contracts=["counting"], **given))
+    options = {"devices": ["cuda", "cpu", "cuda"], "require": frozenset({"cuda"}), "examples": 5}
+    plan = plan_validation(find_project(folder), Request(contracts=["counting"], **options))
     expected = Selection(devices=("cuda", "cpu"), require=frozenset({"cuda"}), examples=5)
     assert plan.selections == {"counting": expected}
     plan = plan_validation(find_project(folder), Request(only=["C-LIMIT"], replay="{}"))

@@ -143,11 +143,11 @@ def test_command_that_a_failed_claim_prints_replays_its_example(folder: Path) ->
 PARAMETERS = yaml.safe_load(Path(__file__).with_name("parameters.yaml").read_text())
 
 
-@pytest.mark.parametrize(("parameter", "given"), PARAMETERS.items())
-def test_parameter_takes_the_setting_that_it_is_named_for(parameter: str, given: str) -> None:
+@pytest.mark.parametrize(("parameter", "value"), PARAMETERS.items())
+def test_parameter_takes_the_setting_that_it_is_named_for(parameter: str, value: str) -> None:
     (node,) = ast.parse(f"def fit(model, *, {parameter}, data): ...").body
     call = call_of(Loop(node, {}), "fit", {"job": "job", "model": "model"})
-    assert call.text == f'fit(model=model, {parameter.split("=")[0].split(":")[0]}={given}, data=fill_in("data"))'
+    assert call.text == f'fit(model=model, {parameter.split("=")[0].split(":")[0]}={value}, data=fill_in("data"))'
 
 
 def test_new_adapter_with_a_trace_lists_the_claims_that_the_run_passed(folder: Path) -> None:
@@ -156,8 +156,8 @@ def test_new_adapter_with_a_trace_lists_the_claims_that_the_run_passed(folder: P
     epoch = (((7,), (5,)), ((6,), (8,)), ((9,),))
     (events,) = traces(Plan((epoch, epoch), scale=1.0, clip=False, logits=False, stream=False))
     (trace / "trace-1-0-1.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in numbered(events)))
-    said = run("new", "--trainer", "train:Loop", "--trace", "trace").stdout
-    assert "has passed, and the adapter tries on more jobs: TR-GRAD-001 (as TL-GRAD-001), TR-GRAD-002, " in said
+    output = run("new", "--trainer", "train:Loop", "--trace", "trace").stdout
+    assert "has passed, and the adapter tries on more jobs: TR-GRAD-001 (as TL-GRAD-001), TR-GRAD-002, " in output
     refused = run("new", "--trainer", "train:train", "--trace", "nowhere")
     assert refused.returncode == 3 and "no such folder of traces" in refused.stderr
 
@@ -183,10 +183,10 @@ CREATED = "settings(RunConfig, job)"
 
 
 @pytest.mark.parametrize(
-    ("parameter", "settings", "given"),
+    ("parameter", "settings", "value"),
     [
-        *((each, SETTINGS, CREATED) for each in ("cfg=RunConfig()", "run=RunConfig()", "config", "train_args")),
-        *((each, SETTINGS, CREATED) for each in ("run: 'RunConfig'", "run: RunConfig | None = None")),
+        *((code, SETTINGS, CREATED) for code in ("cfg=RunConfig()", "run=RunConfig()", "config", "train_args")),
+        *((code, SETTINGS, CREATED) for code in ("run: 'RunConfig'", "run: RunConfig | None = None")),
         ("config", TAKING, "settings(RunConfig, job, depth=fill_in("),
         ("config", "class RunConfig:\n    lr = 0.1\n", CREATED),
         ("config", f"{SETTINGS}\nclass DataConfig: ...\n", CREATED),
@@ -195,15 +195,15 @@ CREATED = "settings(RunConfig, job)"
     ],
 )
 @pytest.mark.parametrize("imported", [False, True])
-def test_settings_of_a_loop_are_found(empty: Path, parameter: str, settings: str, given: str, imported: bool) -> None:
+def test_settings_of_a_loop_are_found(empty: Path, parameter: str, settings: str, value: str, imported: bool) -> None:
     names = f"from settings import {'DataConfig, ' if 'DataConfig' in settings else ''}RunConfig"
     loops = f"{names if imported else settings}\n\ndef fit(model, {parameter}): ...\n"
     write(empty, {"settings.py": settings, "loops.py": loops})
     assert run("new", "--trainer", "loops:fit").returncode == 0
     text = (empty / "loops_adapter.py").read_text()
     name = parameter.split("=")[0].split(":")[0]
-    assert f"fit(model=model, {name}={given}" in text if given else "RunConfig" not in text
-    assert ("from loops import RunConfig, fit" in text) is given.startswith("settings(")
+    assert f"fit(model=model, {name}={value}" in text if value else "RunConfig" not in text
+    assert ("from loops import RunConfig, fit" in text) is value.startswith("settings(")
 
 
 PARTS = """
@@ -228,6 +228,6 @@ def test_adapter_declares_the_features_of_the_loop(
     folder: Path, parts: Any, logged: Any, own_loss: bool, without: Any
 ) -> None:
     adapter = written_adapter(folder, {"code": PARTS.format(*parts), "loop": "loops:Loop"})
-    there = {name for name, value in adapter.features.items() if value is True}
-    assert (there, adapter.features.keys() - there) == ({*logged}, {*without})
+    present = {name for name, value in adapter.features.items() if value is True}
+    assert (present, adapter.features.keys() - present) == ({*logged}, {*without})
     assert set(adapter.not_claimed) == ({"TL-LOG-003", "TL-LOG-004", "TL-LOG-005"} if own_loss else set())

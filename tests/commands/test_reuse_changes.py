@@ -49,7 +49,7 @@ def running(benchmark: Any, shop: Path, name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", [*RUN_AGAIN, *OUTSIDE])
 def test_change_runs_claims_that_it_reaches(benchmark: Any, shop: Path, name: str) -> None:
-    claims = {claim for each in benchmark.CLAIMS.values() for claim in each}
+    claims = {claim for ids in benchmark.CLAIMS.values() for claim in ids}
     reached = {OUTSIDE[name]} if name in OUTSIDE else {"SHELL", *RUN_AGAIN[name]}
     assert running(benchmark, shop, name) == (claims if "ALL" in reached else reached)
 
@@ -85,7 +85,7 @@ def test_data_counts_for_its_reader_alone_where_one_claim_runs_at_a_time(
     claims = ["SQL", "STATE", "CONSTS"]
     pv.validate(project=find_project(folder), mutants=False, jobs=1, only=claims)
     (folder / "assets/rows.db").write_text("other")
-    reasons = {each.claim: each.reasons for each in reuse_statuses(claims, find_project(folder))}
+    reasons = {status.claim: status.reasons for status in reuse_statuses(claims, find_project(folder))}
     assert reasons == {"SQL": ("assets/rows.db",), "STATE": (), "CONSTS": ()}
 
 

@@ -59,7 +59,7 @@ def test_each_claim_of_this_repository_is_in_one_shard_beside_those_that_read_it
                 places.setdefault((id_, claim.id), []).append(index)
                 runs.setdefault((id_, claim.run or claim.id), set()).add(index)
     assert {*places} == {(contract.id, claim.id) for contract in contracts for claim in contract.claims}
-    assert all(len(found) == 1 for found in (*places.values(), *runs.values()))
+    assert all(len(indices) == 1 for indices in (*places.values(), *runs.values()))
 
 
 def test_reports_of_all_shards_become_that_of_the_whole(small: list[str]) -> None:

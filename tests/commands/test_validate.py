@@ -211,7 +211,7 @@ def test_shards_record_into_one_file(project: Project) -> None:
     for part in ("1/2", "2/2"):
         assert quick(devices=["cuda"], record=True, probe=probe, shard=part).exit_code == 0
     results = json.loads((folder / "evidence/counting.cuda.json").read_text())["results"]
-    assert [each["falsifier"] for each in results] == ["C-RUN", "C-WHOLE"]
+    assert [record["falsifier"] for record in results] == ["C-RUN", "C-WHOLE"]
 
 
 def test_only_claims_for_cuda_see_gpus(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,8 +198,8 @@ def test_a_cached_report_is_found_with_the_same_options_only(project: Project) -
     assert first.lookup() is None
     first.store(passing, render(passing, "json"))
     assert ReportCache(options).lookup() is not None
-    found = [name for name in ANOTHER if ReportCache({**options, name: ANOTHER[name]}).lookup() is not None]
-    assert found == [], "options with which the report of other options is printed"
+    hits = [name for name in ANOTHER if ReportCache({**options, name: ANOTHER[name]}).lookup() is not None]
+    assert hits == [], "options with which the report of other options is printed"
     code = Path("counting.py")
     sound, edited = code.read_text(), ReportCache({**options, "seed": 5})
     edited.lookup()
@@ -234,7 +234,7 @@ def test_files_read_by_shared_runs_of_a_suite_are_dependencies(project: Project,
     (folder / "ordering.py").write_text(ORDERING)
     (folder / "order.txt").write_text("seeded")
     edit(folder / "contracts/my-loop.yaml", "trainers:Unclipped", "sharing:Sharing")
-    claims = {f"my-loop.{each}" for each in ("TL-DATA-003", "TL-CLIP-001", "TL-PAD-001")}
+    claims = {f"my-loop.{id_}" for id_ in ("TL-DATA-003", "TL-CLIP-001", "TL-PAD-001")}
 
     def tried_again() -> set[str]:
         assert set(outcomes(validate(only=[*claims])).values()) == {Outcome.HELD}

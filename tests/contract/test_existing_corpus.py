@@ -82,12 +82,12 @@ def test_a_contract_in_prose_gets_names_and_a_notice_for_each_contradiction(tmp_
     (contract,) = load([tmp_path / "prose.yaml"]).contracts
     assert (contract.id, contract.version, contract.strict) == ("prose", "1.0", False)
     assert (contract.gate.id, contract.gate.name) == ("G", "g")
-    assert [(each.name, each.formula) for each in contract.equations] == [("softmax", "x"), ("equation_1", "y")]
-    assert [(each.id, each.statement) for each in contract.obligations] == [
+    assert [(entry.name, entry.formula) for entry in contract.equations] == [("softmax", "x"), ("equation_1", "y")]
+    assert [(obligation.id, obligation.statement) for obligation in contract.obligations] == [
         *(("O", "p"), ("obligation-2", "s"), ("obligation-3", "q"))
     ]
     words = [(claim.id, claim.rule, claim.prediction, claim.if_fails) for claim in contract.claims]
     assert words == [("falsifier-1", "r", "e", "i"), ("T", "r", "", ""), ("harness-1", "p", "", ""), ("K", "", "", "")]
-    found = [f for f in findings(tmp_path, tmp_path / "prose.yaml") if f.code != "PV202"]
-    shown = [f"{f.location.line}:{f.location.column} {f.code} {f.message}" for f in found]
+    problems = [f for f in findings(tmp_path, tmp_path / "prose.yaml") if f.code != "PV202"]
+    shown = [f"{f.location.line}:{f.location.column} {f.code} {f.message}" for f in problems]
     assert shown == NOTICES.splitlines()

@@ -116,13 +116,13 @@ def test_every_section_of_a_file_is_read(tmp_path: Path) -> None:
     judge = replace(read, id="base")
     assert replace(read, known={"base": judge}).judges == (judge,)
     assert replace(read, known={"c": read}).judges == replace(judge, known={"base": judge}).judges == ()
-    observed, *own = read.falsifiers
+    observed, *rest = read.falsifiers
     assert (observed.id, observed.run, observed.options["observed"]) == (
         "c.script.TR-GRAD-001",
         "script",
         "TR-GRAD-001",
     )
-    claims = tuple(replace(claim, places={}) for claim in own), (replace(read.harnesses[0], places={}),)
+    claims = tuple(replace(claim, places={}) for claim in rest), (replace(read.harnesses[0], places={}),)
     equations = tuple(replace(equation, texts={}) for equation in read.equations)
     for name, value in vars_of(replace(read, falsifiers=claims[0], harnesses=claims[1], equations=equations)).items():
         assert value == getattr(expected, name), name

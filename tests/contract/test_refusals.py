@@ -108,7 +108,7 @@ def test_keys_that_are_missing_together_are_reported_once(write: Write) -> None:
 @pytest.mark.parametrize("key", ["examples", "limit"])
 def test_a_number_out_of_all_bounds_is_refused(number: str, key: str, write: Write) -> None:
     path = write(spoilt("  kills:", f"  {key}: {number}\n  kills:"))
-    assert {said.split(" ")[0] + said.split(" ")[1] for said in refusals(path)} == {f"12:{len(key) + 5}PV012"}
+    assert {refusal.split(" ")[0] + refusal.split(" ")[1] for refusal in refusals(path)} == {f"12:{len(key) + 5}PV012"}
 
 
 @pytest.mark.parametrize("find", ["(" * 1000, "a" + ".b" * 20_000, '"\\0"'])

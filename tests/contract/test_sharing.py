@@ -88,11 +88,11 @@ def test_the_subject_of_a_claim_is_its_own_or_that_of_its_run_or_of_the_contract
     runs = tuple(
         Run(name=name, location=HERE, subject=subject) for name, subject in (("r", Target("run")), ("s", None))
     )
-    given = contract(subject=Target("whole"), runs=runs)
-    own = Target("own")
-    cases = {"own": {"subject": own, "run": "r"}, "run": {"run": "r"}, "whole": {"run": "s"}}
-    assert [str(given.subject_of(falsifier(**how))) for how in cases.values()] == [*cases]
-    assert [str(given.subject_of(run)) for run in runs] == ["run", "whole"]
+    example = contract(subject=Target("whole"), runs=runs)
+    target = Target("own")
+    cases = {"own": {"subject": target, "run": "r"}, "run": {"run": "r"}, "whole": {"run": "s"}}
+    assert [str(example.subject_of(falsifier(**fields))) for fields in cases.values()] == [*cases]
+    assert [str(example.subject_of(run)) for run in runs] == ["run", "whole"]
     with pytest.raises(LookupError, match="no subject"):
         contract().subject_of(falsifier())
-    assert not is_suite(given)
+    assert not is_suite(example)

@@ -61,8 +61,8 @@ def draws(data, offset):
 def of_arrays():
     import torch
 
-    found, wanted = {"weight": torch.tensor([2.0, 4.0]), "bias": None}, {"weight": torch.tensor([1.0, 2.0])}
-    assert torch.equal(found["weight"], wanted["weight"])
+    actual, wanted = {"weight": torch.tensor([2.0, 4.0]), "bias": None}, {"weight": torch.tensor([1.0, 2.0])}
+    assert torch.equal(actual["weight"], wanted["weight"])
 
 
 def of_named_arrays():

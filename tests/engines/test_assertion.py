@@ -8,9 +8,9 @@ from tests.engines import asserting
 
 
 def caught(function, *arguments) -> AssertionError:
-    with pytest.raises(AssertionError) as found:
+    with pytest.raises(AssertionError) as excinfo:
         function(*arguments)
-    return found.value
+    return excinfo.value
 
 
 def explanation(function) -> list[str]:

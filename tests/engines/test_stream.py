@@ -56,7 +56,7 @@ def test_arguments_of_calls_that_never_return_are_shown(report: Report, claim: s
 
 def test_a_saved_report_keeps_the_arguments_under_way(report: Report, tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(pv.render(report, "json"))
-    trial, again = (result(each, "HANG").trial for each in (report, load(tmp_path / "report.json")))
+    trial, again = (result(source, "HANG").trial for source in (report, load(tmp_path / "report.json")))
     assert trial.current_arguments == again.current_arguments is not None
 
 

@@ -58,11 +58,11 @@ def evaluated() -> Callable[..., Any]:
         dtypes = {Kind.INDEX: torch.int64, Kind.MASK: torch.bool}
         tensors = {n: torch.tensor(array, dtype=dtypes.get(kinds[n], torch.float64)) for n, array in arrays.items()}
         # The sizes of the arrays, and for axes that no array has the smallest size.
-        axes = (dict(zip(equation.variables[n].axes, each.shape, strict=True)) for n, each in tensors.items())
+        axes = (dict(zip(equation.variables[n].axes, tensor.shape, strict=True)) for n, tensor in tensors.items())
         sizes = {axis: low for axis, (low, _) in axis_bounds(equation.variables).items()}
-        sizes |= {axis: size for each in axes for axis, size in each.items()}
-        (found,) = exact_values(equation, Example(tensors, sizes))
-        return found.tolist()
+        sizes |= {axis: size for axis_sizes in axes for axis, size in axis_sizes.items()}
+        (exact,) = exact_values(equation, Example(tensors, sizes))
+        return exact.tolist()
 
     return value
 
@@ -71,9 +71,9 @@ def evaluated() -> Callable[..., Any]:
 def tried() -> Callable[..., dict[str, Any]]:
     """Attacks one equation of several; `code` is the subject, or its functions by name."""
 
-    def attack_(equations: Any, name: str, code: Any, *, device: str = "cpu", **how: Any) -> Any:
+    def attack_(equations: Any, name: str, code: Any, *, device: str = "cpu", **options: Any) -> Any:
         subject = SimpleNamespace(**code) if isinstance(code, dict) else code
-        settings = Settings(**{"examples": 40, "seed": 0, **how})
+        settings = Settings(**{"examples": 40, "seed": 0, **options})
         record = attack(equations, name, subject, device, settings, Foreign(), Deaf())
         record["inputs"] = {key: torch.as_tensor(decode(value)) for key, value in record.get("arguments", {}).items()}
         return record

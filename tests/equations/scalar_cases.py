@@ -97,5 +97,5 @@ def trial(name: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    found = {"functions": of_functions(), "claims": {name: trial(name) for name in TRIALS}}
-    json.dump({"torch": "torch" in sys.modules, **found}, sys.stdout)
+    results = {"functions": of_functions(), "claims": {name: trial(name) for name in TRIALS}}
+    json.dump({"torch": "torch" in sys.modules, **results}, sys.stdout)

@@ -26,16 +26,16 @@ def in_its_own_type(x):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", *NARROW])
 def test_code_gets_values_of_the_dtype_inside_the_bounds(dtype, tried) -> None:
-    given = []
+    inputs = []
 
     def spy(x):
-        given.append(x)
+        inputs.append(x)
         return in_float32(x)
 
     assert tried(equation(dtypes=[dtype]), "e", {"f": spy}, examples=100)["status"] == "held"
-    assert {str(x.dtype) for x in given} == {f"torch.{dtype}"}
-    assert all(0.3 <= float(v) <= 0.7 for x in given for v in x.double())
-    assert len({float(v) for x in given for v in x}) > 20
+    assert {str(x.dtype) for x in inputs} == {f"torch.{dtype}"}
+    assert all(0.3 <= float(v) <= 0.7 for x in inputs for v in x.double())
+    assert len({float(v) for x in inputs for v in x}) > 20
 
 
 @pytest.mark.parametrize("dtype", NARROW)

@@ -12,7 +12,7 @@ LAST[:, -1] = 0.0
 
 
 @pytest.mark.parametrize(
-    ("found", "text"),
+    ("actual", "text"),
     [
         (2 * X, "it is 2 times that everywhere"),
         (-X, "it has the opposite sign everywhere"),
@@ -27,8 +27,8 @@ LAST[:, -1] = 0.0
         (X * X, ""),
     ],
 )
-def test_the_cause_of_a_difference(found: torch.Tensor, text: str) -> None:
-    assert cause(found, X, torch.full_like(X, 1e-9), ("B", "T")) == text
+def test_the_cause_of_a_difference(actual: torch.Tensor, text: str) -> None:
+    assert cause(actual, X, torch.full_like(X, 1e-9), ("B", "T")) == text
 
 
 def test_an_array_with_one_axis_has_a_cause_too() -> None:
@@ -40,9 +40,9 @@ def test_an_array_with_one_axis_has_a_cause_too() -> None:
         "it differs only at axis 0 1, the last": ([torch.inf, 1.0], [torch.inf, 2.0]),
         "at [1] it is nan, expected 2": ([1.0, torch.nan, 9.0], [1.0, 2.0, 3.0]),
     }
-    for says, (found, wanted) in pairs.items():
+    for says, (actual, wanted) in pairs.items():
         describe = describe_largest_difference if says.startswith("at") else describe_difference
-        assert describe(torch.tensor(found), torch.tensor(wanted)).endswith(says)
+        assert describe(torch.tensor(actual), torch.tensor(wanted)).endswith(says)
     nothing = [
         describe_difference(torch.tensor([2.0, 9.0]), torch.tensor([1.0, 2.0])),
         describe_largest_difference(X, X[0]),
@@ -54,9 +54,9 @@ def test_an_array_with_one_axis_has_a_cause_too() -> None:
 
 def test_named_arrays_say_which_differ_and_how_and_have_one_ratio() -> None:
     wanted = {"weight": X, "bias": X[0], "scale": X[1]}
-    found = {"weight": 3 * X, "bias": 3 * X[0], "scale": X[1], "extra": X}
+    actual = {"weight": 3 * X, "bias": 3 * X[0], "scale": X[1], "extra": X}
     says = "only in the first: extra; 2 of 3 differ: weight, bias: it is 3 times that everywhere"
-    assert describe_difference(found, wanted) == says
+    assert describe_difference(actual, wanted) == says
     assert describe_difference(X, X[0]) == "shapes [3, 4] and [4]"
     assert describe_difference({"a": X, "b": X + 0.5}, {"c": X, **wanted, "a": X, "b": X}).startswith(
         "only in the second: c, weight, bias, scale; 1 of 2 differ: b: it is larger by 0.5 everywhere"

@@ -42,7 +42,7 @@ def test_every_value_is_inside_its_domain_and_representable(dtype) -> None:
             assert torch.equal(arrays[name], arrays[name].to(getattr(torch, dtype)).double()), name
         for name in ("tau", "w"):
             assert torch.equal(arrays[name], arrays[name].float().double()), name
-    assert any(float(each.arrays["tau"].bfloat16()) != float(each.arrays["tau"]) for each in drawn(dtype))
+    assert any(float(example.arrays["tau"].bfloat16()) != float(example.arrays["tau"]) for example in drawn(dtype))
 
 
 def test_equal_seeds_give_equal_examples_and_others_do_not() -> None:
@@ -71,7 +71,7 @@ def test_typical_inputs_of_faults_occur() -> None:
 def shrunk(domain, fails, seed=0):
     variables = parse_domain(domain)
     drawer = Drawer(variables, seed)
-    example = next(each for each in (drawer.example() for _ in range(1000)) if fails(each))
+    example = next(candidate for candidate in (drawer.example() for _ in range(1000)) if fails(candidate))
     shrinker = Shrinker(variables, fails)
     return shrinker.smallest(example), shrinker
 

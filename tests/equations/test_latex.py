@@ -18,11 +18,11 @@ HERE = Path(__file__).parent
 def test_different_equations_have_different_latex(formulas) -> None:
     contract = HERE.parent / "projects" / "kernels" / "contracts" / "kernels.yaml"
     more = yaml.safe_load(contract.read_text(encoding="utf-8"))["equations"]
-    known, problems = parse_equations({**formulas, **more})
+    definitions, problems = parse_equations({**formulas, **more})
     assert problems == []
-    callees = {name: equation.callee for name, equation in known.items()}
+    callees = {name: equation.callee for name, equation in definitions.items()}
     compared = 0
-    for name, equation in known.items():
+    for name, equation in definitions.items():
         others = [c.callees[name].formula for c in mutants(name, callees, equation.results) if c.equation == name]
         texts = [latex(name, formula) for formula in (equation.formula, *others)]
         assert len(set(texts)) == len(texts), name
@@ -77,15 +77,15 @@ def test_show_prints_the_parsed_equations_and_refuses_an_invalid_one_at_its_posi
 COMPLETE = yaml.safe_load((HERE / "mutants.yaml").read_text())
 
 
-def found(equations, name):
+def generate(equations, name):
     parsed, problems = parse_equations(equations)
     assert problems == []
-    callees = {each: equation.callee for each, equation in parsed.items()}
+    callees = {key: equation.callee for key, equation in parsed.items()}
     return list(mutants(name, callees, parsed[name].results))
 
 
 def test_mutant_has_its_position_and_the_text_before_and_after(formulas) -> None:
-    shown = {(c.equation, c.line, c.column, c.before, c.after) for c in found(formulas, "kd_loss")}
+    shown = {(c.equation, c.line, c.column, c.before, c.after) for c in generate(formulas, "kd_loss")}
     assert shown >= {
         ("kd_loss", 1, 10, "y != -100", "y == -100"),
         ("kd_loss", 3, 23, "t / tau", "t"),
@@ -99,13 +99,13 @@ def test_mutant_has_its_position_and_the_text_before_and_after(formulas) -> None
 def test_equations_that_are_called_by_called_ones_are_mutated_too() -> None:
     expressions = {"inner": "a + 1", "middle": "2 * inner(a)", "outer": "middle(a)"}
     equations = {name: {"domain": {"a": "real 1..2"}, "expression": text} for name, text in expressions.items()}
-    assert {mutant.equation for mutant in found(equations, "outer")} == {"inner", "middle"}
+    assert {mutant.equation for mutant in generate(equations, "outer")} == {"inner", "middle"}
 
 
 @pytest.mark.parametrize("expression", COMPLETE)
 def test_mutants_of_a_small_equation_are_complete(expression) -> None:
     domain = {"a": "real 1..2", "b": "real 1..2", "x": "real[N]"}
-    every = found({"e": {"domain": domain, "expression": expression}}, "e")
+    every = generate({"e": {"domain": domain, "expression": expression}}, "e")
     lines = [[(line.name, ast.unparse(line.value)) for line in m.callees["e"].formula.lines] for m in every]
     shown = {"\n".join(f"{name} = {value}" if name else value for name, value in pairs) for pairs in lines}
     assert shown == set(COMPLETE[expression])

@@ -43,8 +43,8 @@ def test_derivative_inherits_undeclared_keys() -> None:
     assert slope.derivative == Derivative("square", "x")
     assert ast.unparse(slope.requires.lines[-1].value) == "all(x > 0, N)"
     assert slope.accuracy == Accuracy(("bfloat16",), "", None)
-    own = {**SLOPE, "requires": "any(x > 1, N)", "dtypes": ["float64"], "precision": "float32"}
-    definitions, _ = parse_equations({"square": SQUARE, "slope": own})
+    overrides = {**SLOPE, "requires": "any(x > 1, N)", "dtypes": ["float64"], "precision": "float32"}
+    definitions, _ = parse_equations({"square": SQUARE, "slope": overrides})
     assert ast.unparse(definitions["slope"].requires.lines[-1].value) == "any(x > 1, N)"
     assert definitions["slope"].accuracy == Accuracy(("float64",), "float32", None)
 

@@ -19,9 +19,9 @@ INEXACT = {"sqrt", "power", "exp", "log", "log1p", "expm1", "sin", "cos", "tanh"
 def bare(without_torch: Path) -> dict[str, Any]:
     """The results of an interpreter that lacks PyTorch."""
     command = [without_torch, scalar_cases.__file__]
-    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
-    assert found["torch"] is False
-    return found
+    results = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    assert results["torch"] is False
+    return results
 
 
 @pytest.fixture(scope="module")

@@ -73,10 +73,10 @@ def steps(validation: Validation, ends: Mapping[str, TrialStatus]) -> Iterator[s
 
 
 def planned(
-    folder: Path, contract: Contract, ends: Mapping[str, TrialStatus], **how: Any
+    folder: Path, contract: Contract, ends: Mapping[str, TrialStatus], **options: Any
 ) -> tuple[list[str], Validation]:
-    stale = frozenset[Location](how.pop("stale", ()))
-    selections = {contract.id: Selection(**how)}
+    stale = frozenset[Location](options.pop("stale", ()))
+    selections = {contract.id: Selection(**options)}
     validation = Validation([contract], selections, Attempts(find_project(folder)), stale)
     validation.devices = BOTH
     return list(steps(validation, ends)), validation
@@ -147,12 +147,12 @@ SCENARIOS: list[tuple[str, dict[str, TrialStatus], dict[str, Any], list[str]]] =
 ]
 
 
-@pytest.mark.parametrize(("claim", "ends", "how", "expected"), SCENARIOS)
+@pytest.mark.parametrize(("claim", "ends", "options", "expected"), SCENARIOS)
 def test_the_end_of_an_attempt_decides_what_follows(
-    folder: Path, contract: Contract, claim: str, ends: dict[str, TrialStatus], how: dict[str, Any], expected: list[str]
+    folder: Path, contract: Contract, claim: str, ends: dict[str, TrialStatus], options: Any, expected: list[str]
 ) -> None:
-    given = {**how, "stale": [contract.mutant(how["stale"]).location]} if "stale" in how else how
-    shown, validation = planned(folder, contract, ends, falsifiers=frozenset({claim}), **given)
+    settings = {**options, "stale": [contract.mutant(options["stale"]).location]} if "stale" in options else options
+    shown, validation = planned(folder, contract, ends, falsifiers=frozenset({claim}), **settings)
     assert shown == expected
     evidence = validation.evidence(contract)
     kept = {**evidence.trials, **evidence.mutants}
@@ -185,9 +185,9 @@ def test_mutants_are_faults_of_the_own_subject_though_another_one_is_tried(folde
     whole, small = ({"epochs": e, "steps": s} for e, s in ((5, 7), (2, 2)))
     assert runs == [None, None, whole, small, small]
     assert attempts.clean(contract, run, "cuda").run is built[2].run
-    found = replace(trial(TrialStatus.REFUTED), counterexample=FOUND)
-    again = attempts.confirmation(built[1], found)
-    assert (again.conditions.replay, again.replayed, str(again.subject)) == ('{"n": 1}', found, "counting")
+    refutation = replace(trial(TrialStatus.REFUTED), counterexample=FOUND)
+    again = attempts.confirmation(built[1], refutation)
+    assert (again.conditions.replay, again.replayed, str(again.subject)) == ('{"n": 1}', refutation, "counting")
     assert (again.mutant, again.limit_s) == (built[1].mutant, built[1].limit_s)
 
 

@@ -13,8 +13,8 @@ from tests.instrument.programs import SUBJECT, edit, ran, swap, value
 
 def log_of(folder: Path, plan: Plan) -> tuple[frozenset[str], bool]:
     """What the parent reads once its children have ended; nothing was reached in the parent itself."""
-    found = trace_of(entries(plan.log))
-    return found.seen, found.applied
+    trace = trace_of(entries(plan.log))
+    return trace.seen, trace.applied
 
 
 def logged(folder: Path, **fields: Any) -> Plan:
@@ -35,8 +35,8 @@ def test_a_probe_notes_each_function_that_ran_and_no_other(folder: Path) -> None
 def test_a_child_notes_that_a_mutant_could_not_be_planted(plan: Plan, says: str, folder: Path) -> None:
     plan = replace(plan, log=str(folder / "log.jsonl"), root=str(folder))
     ran(plan, folder, "-c", "import subject")
-    found = trace_of(entries(plan.log))
-    assert (found.broken, found.applied) == (says, says == "")
+    trace = trace_of(entries(plan.log))
+    assert (trace.broken, trace.applied) == (says, says == "")
 
 
 def test_the_notes_of_children_that_end_together_stay_whole(folder: Path) -> None:
@@ -61,8 +61,8 @@ def test_the_notes_of_children_that_end_together_stay_whole(folder: Path) -> Non
 def test_a_swap_is_probed_under_its_own_name(folder: Path) -> None:
     plan = swap("double", "other:triple", log=str(folder / "log.jsonl"), root=str(folder), covered=("subject", "other"))
     value(plan, folder, "import subject\nshow(subject.double(2))")
-    found, applied = log_of(folder, plan)
-    assert ("other:triple" in found, "subject:double" in found, applied) == (True, False, True)
+    seen, applied = log_of(folder, plan)
+    assert ("other:triple" in seen, "subject:double" in seen, applied) == (True, False, True)
     assert ImportHook(plan).mutated_name == "other:triple"
 
 
@@ -102,19 +102,19 @@ def test_processes_tell_what_they_reached_or_are_noticed(folder: Path, code: str
     """The program is a child itself: the worker has started it."""
     plan = plan_of(folder)
     assert value(plan, folder, START.format(code=code)) == 0
-    found = entries(plan.log)
-    worker = {**next(entry for entry in found if "seen" in entry and entry["id"] == found[0]["id"]), "id": ""}
-    rest = [entry for entry in found if entry["id"] != found[0]["id"]]
-    told = trace_of([worker, *rest])
-    assert ("subject:double" in told.seen, told.unsure) == (reached, unsure)
+    records = entries(plan.log)
+    worker = {**next(entry for entry in records if "seen" in entry and entry["id"] == records[0]["id"]), "id": ""}
+    rest = [entry for entry in records if entry["id"] != records[0]["id"]]
+    trace = trace_of([worker, *rest])
+    assert ("subject:double" in trace.seen, trace.unsure) == (reached, unsure)
 
 
 def test_modules_that_were_loaded_or_asked_for_are_named(folder: Path) -> None:
     plan = plan_of(folder)
     assert value(plan, folder, START.format(code="try:\n    import absent\nexcept ImportError:\n    pass")) == 0
-    found = trace_of(entries(plan.log))
-    assert found.loaded == {"subject": str(folder / "subject.py")}
-    assert found.asked == {"subject", "absent"}
+    trace = trace_of(entries(plan.log))
+    assert trace.loaded == {"subject": str(folder / "subject.py")}
+    assert trace.asked == {"subject", "absent"}
 
 
 def end(id_: str, **fields: Any) -> dict[str, Any]:
@@ -124,18 +124,18 @@ def end(id_: str, **fields: Any) -> dict[str, Any]:
 
 def test_traces_of_a_process_and_its_children_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pv.instrument.process_trace.at_import", {"m:at_import"})
-    own = end("", started=2, searched={"a": ["x"]}, files=["f"])
+    parent = end("", started=2, searched={"a": ["x"]}, files=["f"])
     children = [
         end("1", seen=["m:early"]),
         end("1", seen=["m:f"], searched={"a": ["y"], "b": ["z"]}, loaded={"m": "m.py"}, broken="why"),
         end("2", ran=["m:g"], applied=True, files=["h"]),
     ]
-    trace = trace_of([own, {"id": "1"}, {"id": "2"}, *children])
+    trace = trace_of([parent, {"id": "1"}, {"id": "2"}, *children])
     assert (trace.seen, trace.ran, trace.files) == ({"m:f", "m:at_import"}, {"m:g", "m:at_import"}, {"f", "h"})
     assert (trace.searched, trace.loaded) == ({"a": {"x", "y"}, "b": {"z"}}, {"m": "m.py"})
     assert (trace.applied, trace.broken, trace.unsure) == (True, "why", "")
-    alone = trace_of([own, {"id": "1"}])
+    alone = trace_of([parent, {"id": "1"}])
     assert (alone.seen, alone.unsure) == (set(), "a process that it started was killed, or is not Python")
-    assert trace_of([{**own, "started": 3}, {"id": "1"}, {"id": "2"}, *children]).unsure == alone.unsure
-    assert trace_of([{**own, "started": 1}, {"id": "1"}]).unsure == alone.unsure
+    assert trace_of([{**parent, "started": 3}, {"id": "1"}, {"id": "2"}, *children]).unsure == alone.unsure
+    assert trace_of([{**parent, "started": 1}, {"id": "1"}]).unsure == alone.unsure
     assert trace_of([end("", foreign="true")]).unsure == "it started true"

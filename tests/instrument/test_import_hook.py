@@ -194,8 +194,8 @@ def test_code_that_a_fork_server_holds_is_not_read_again(tmp_path: Path) -> None
 
 def test_methods_of_dataclasses_are_kept_at_import_alone(tmp_path: Path) -> None:
     def define(name: str) -> int:
-        made = make_dataclass(name, [("number", int)], frozen=True)
-        assert made(1) == made(1) and repr(made(1)) == f"{name}(number=1)"
+        kind = make_dataclass(name, [("number", int)], frozen=True)
+        assert kind(1) == kind(1) and repr(kind(1)) == f"{name}(number=1)"
         return len(list(tmp_path.iterdir()))
 
     code_cache.cache_dataclasses(str(tmp_path))

@@ -40,10 +40,10 @@ def area(width: int, height: int = 1) -> int:
 
 @pytest.fixture
 def module() -> ModuleType:
-    made = ModuleType("made")
-    made.area = area
-    made.Box = type("Box", (Box,), dict(vars(Box)))
-    return made
+    result = ModuleType("made")
+    result.area = area
+    result.Box = type("Box", (Box,), dict(vars(Box)))
+    return result
 
 
 def plus_one(original: Any, *args: Any, **kwargs: Any) -> Any:

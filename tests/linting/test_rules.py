@@ -160,6 +160,6 @@ def test_every_problem_of_a_contract_is_listed_at_its_place(tmp_path: Path) -> N
     test = "def attack(subject): assert subject\ndef predicate(run): assert run\n"
     test += "def fixture(subject, tmp_path): assert tmp_path\n"
     test += "def run(subject, device, directory, trace): ...\n"
-    found = linted(tmp_path, {"tiny.py": code, "t.py": test, "c.yaml": HEAD + MANY})
-    shown = [f"{f.location.line}:{f.location.column} {f.code} {f.message}; {f.hint}"[:100] for f in found]
+    problems = linted(tmp_path, {"tiny.py": code, "t.py": test, "c.yaml": HEAD + MANY})
+    shown = [f"{f.location.line}:{f.location.column} {f.code} {f.message}; {f.hint}"[:100] for f in problems]
     assert sorted(shown) == PROBLEMS.splitlines()

@@ -74,15 +74,15 @@ EXAMPLES = [
 def test_an_operator_makes_its_change(
     tmp_path: Path, operator: str, source: str, replace: str, shown_by: Any, hidden_from: Any
 ) -> None:
-    made = [m for m in mutants(tmp_path, source) if m.operator == operator]
-    chosen = [m for m in made if m.mutant.change.replace == replace]
-    assert len(chosen) == 1, [m.mutant.id for m in made]
+    candidates = [m for m in mutants(tmp_path, source) if m.operator == operator]
+    chosen = [m for m in candidates if m.mutant.change.replace == replace]
+    assert len(chosen) == 1, [m.mutant.id for m in candidates]
     changed = planted(source, chosen[0])
     assert call(changed, *shown_by) != call(source, *shown_by), changed
     if hidden_from is not None:
         assert call(changed, *hidden_from) == call(source, *hidden_from), changed
 
 
-@pytest.mark.parametrize(("source", "made"), [*((source, []) for source in TABLE["none"]), *TABLE["few"].items()])
-def test_what_is_no_computation_is_left_alone(tmp_path: Path, source: str, made: list[str]) -> None:
-    assert [m.mutant.id.removeprefix("subject:f: ") for m in mutants(tmp_path, source)] == made
+@pytest.mark.parametrize(("source", "ids"), [*((source, []) for source in TABLE["none"]), *TABLE["few"].items()])
+def test_what_is_no_computation_is_left_alone(tmp_path: Path, source: str, ids: list[str]) -> None:
+    assert [m.mutant.id.removeprefix("subject:f: ") for m in mutants(tmp_path, source)] == ids

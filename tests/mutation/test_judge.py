@@ -125,8 +125,8 @@ def test_a_falsifier_that_fails_on_the_code_itself_is_no_judge(shop: Any) -> Non
 
 def test_what_ran_at_import_is_mutated_and_judged_by_whoever_uses_what_it_made(shop: Any) -> None:
     source = shop.folder / "shop.py"
-    made = "def _times():\n    return lambda one, other: one * other\n\n\nTIMES = _times()\n\n\ndef price("
-    text = source.read_text().replace("def price(", made).replace("cents * pieces", "TIMES(cents, pieces)")
+    factory = "def _times():\n    return lambda one, other: one * other\n\n\nTIMES = _times()\n\n\ndef price("
+    text = source.read_text().replace("def price(", factory).replace("cents * pieces", "TIMES(cents, pieces)")
     source.write_text(text)
     assert shop.fates(shop.mutate("shop"))["_times: one * other -> one / other"] is MutantStatus.KILLED
 

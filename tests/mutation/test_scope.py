@@ -21,9 +21,9 @@ def test_a_contract_selects_the_modules_that_are_mutated(shop: Any) -> None:
     shop.add("S-LEAVE", "falsify_leave")
     assert {j.mutant.function for j in shop.mutate("shop").judged} == {"shop:price", "shop:leave"}
     shop.append("mutation_scope: [helper]\n")
-    found = shop.mutate("shop")
-    assert {j.mutant.function for j in found.judged} == {"helper:rounded"}
-    assert json.loads(summary.data([found], 0.5))["contracts"][0]["mutation_scope"] == ["helper"]
+    result = shop.mutate("shop")
+    assert {j.mutant.function for j in result.judged} == {"helper:rounded"}
+    assert json.loads(summary.data([result], 0.5))["contracts"][0]["mutation_scope"] == ["helper"]
 
 
 def test_a_module_that_no_falsifier_executes_is_no_part_of_a_recorded_score(shop: Any) -> None:
@@ -50,22 +50,22 @@ def test_only_the_modules_that_are_asked_for_are_mutated(shop: Any) -> None:
 
 
 def validated(*paths: str) -> tuple[Report, dict[str, Any]]:
-    said = pv.validate(paths, mutants=False)
-    shown = json.loads(pv.render(said, "json"))
+    report = pv.validate(paths, mutants=False)
+    shown = json.loads(pv.render(report, "json"))
     Draft202012Validator(pv.schema("report")).validate(shown)
-    return said, shown["contracts"][0]
+    return report, shown["contracts"][0]
 
 
 def test_a_score_stays_one_of_its_own_places_when_the_contract_names_others(shop: Any) -> None:
     shop.scope("[helper, shop]")
     shop.mutate("shop", record=True)
     shop.scope("[helper]")
-    said, shown = validated()
+    report, shown = validated()
     assert shown["mutation_scope"] == ["helper"]
     assert shown["mutation_score"]["mutation_scope"] == ["helper", "shop"]
     assert shown["mutation_score"]["changed"][0] == "the contract's `mutation_scope`"
-    assert ", of 2 modules; recorded " in pv.render(said, verbose=True)
-    assert ", stale, changed: the contract's `mutation_scope`" in pv.render(said, verbose=True)
+    assert ", of 2 modules; recorded " in pv.render(report, verbose=True)
+    assert ", stale, changed: the contract's `mutation_scope`" in pv.render(report, verbose=True)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_judge_without_scope_has_no_score_of_its_own(judged: Any) -> None:
     says = "leave by 0 falsifiers: nothing to judge: leave has no score of its own; its modules are scored in shop"
     assert summary.text([result], 0.5).startswith(says)
     assert (summary.problems(result), summary.exit_code([result])) == ([], 2)
-    assert [each.contract.id for each in pv.mutate(jobs=1)] == ["shop"], "it is left out if no contract is named"
+    assert [result.contract.id for result in pv.mutate(jobs=1)] == ["shop"], "it is left out if no contract is named"
 
 
 def test_falsifier_of_a_judge_is_tried_on_the_scope_that_it_judges(judged: Any) -> None:

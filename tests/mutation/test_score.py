@@ -25,11 +25,11 @@ def test_a_score_is_recorded_and_stands_in_the_report_until_something_changes(sh
     assert {s["mutant"] for s in kept["survivors"]} == {
         j.mutant.mutant.id for j in result.judged if j.status in (MutantStatus.SURVIVED, MutantStatus.NO_COVERAGE)
     }
-    said = pv.validate()
-    assert f"mutation score 46.6 % (7 of 15 killed; recorded {kept['when']}, fresh)" in pv.render(said, verbose=True)
-    shown = json.loads(pv.render(said, "json"))["contracts"][0]["mutation_score"]
+    report = pv.validate()
+    assert f"mutation score 46.6 % (7 of 15 killed; recorded {kept['when']}, fresh)" in pv.render(report, verbose=True)
+    shown = json.loads(pv.render(report, "json"))["contracts"][0]["mutation_score"]
     assert (shown["value"], shown["changed"]) == (7 / 15, [])
-    assert "fresh" in pv.render(said, "markdown")
+    assert "fresh" in pv.render(report, "markdown")
     (shop.folder / "helper.py").write_text("def rounded(cents):\n    return cents\n")
     assert f"recorded {kept['when']}, stale, changed: helper.py)" in pv.render(pv.validate(), verbose=True)
 
@@ -58,17 +58,17 @@ def test_a_gate_demands_a_score_that_is_there_fresh_and_high_enough(shop: Any) -
 def test_a_recorded_sample_satisfies_no_gate(shop: Any) -> None:
     shop.gate(0.01)
     assert summary.problems(shop.mutate("shop", sample=14, record=True)) == []
-    said = pv.validate()
-    assert said.contracts[0].status is Status.UNDECIDED
-    assert "fresh; the gate asks for 1 %, and a sample satisfies no gate)" in pv.render(said, verbose=True)
+    report = pv.validate()
+    assert report.contracts[0].status is Status.UNDECIDED
+    assert "fresh; the gate asks for 1 %, and a sample satisfies no gate)" in pv.render(report, verbose=True)
 
 
 def test_a_score_that_cannot_be_read_is_an_error(shop: Any) -> None:
     (shop.folder / "evidence").mkdir()
     (shop.folder / "evidence/shop.mutants.json").write_text("{}")
-    said = pv.validate()
-    assert said.exit_code == 1
-    assert "PV170 the evidence file cannot be used" in pv.render(said)
+    report = pv.validate()
+    assert report.exit_code == 1
+    assert "PV170 the evidence file cannot be used" in pv.render(report)
 
 
 KILLED, SURVIVED = MutantStatus.KILLED, MutantStatus.SURVIVED
@@ -110,7 +110,7 @@ c by 2 falsifiers: nothing to judge: no subject
 def test_result_with_mutants_of_every_status_is_written_as_text_and_json() -> None:
     sampled = result(*MutantStatus, total=9)
     changes = {KILLED: {"cached": True}, SURVIVED: {"seen": "why"}, MutantStatus.NO_COVERAGE: {"tried": ()}}
-    judged = tuple(replace(each, **changes.get(each.status, {})) for each in sampled.judged)
+    judged = tuple(replace(judgement, **changes.get(judgement.status, {})) for judgement in sampled.judged)
     results = [replace(sampled, judged=judged), result(elsewhere="no subject", falsifiers=("F", "G"))]
     assert summary.text(results, 1.46) == TEXT
     content = json.loads(summary.data(results, 1.46))

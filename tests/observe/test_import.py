@@ -65,7 +65,7 @@ def test_losses_of_every_fourth_step_are_all_noted_or_none(beside: bool, whole: 
     assert child.exitcode == 0
     run = pv.check_run(trace=tmp_path)
     (windows,) = (ws for ws in run.run.processes[0].windows.values() if len(ws[0].passes) == 2)
-    losses = [[len(each.losses) for each in window.passes] for window in windows]
+    losses = [[len(part.losses) for part in window.passes] for window in windows]
     assert losses == [[1, 1] if step in whole else [0, 0] for step in range(12)]
     assert run.falsified == [], str(run)
 

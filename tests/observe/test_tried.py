@@ -55,9 +55,9 @@ def test_edits_of_scripts_that_may_be_intended_are_hints(tmp_path: Path) -> None
     run_scripts(tmp_path, [(str(n), tmp_path / f"{n}.py") for n in range(len(HINTS))], plain=False)
     for number, (claim, *_) in enumerate(HINTS):
         records = judge(read_folder(tmp_path / str(number) / "trace", complete=True))
-        found = {name: [finding.hint for finding in record.findings] for name, record in records.items()}
-        assert {name for name, hints in found.items() if hints} == {claim}
-        assert all(found[claim])
+        hints_of = {name: [finding.hint for finding in record.findings] for name, record in records.items()}
+        assert {name for name, hints in hints_of.items() if hints} == {claim}
+        assert all(hints_of[claim])
         shown = render(check_run(trace=tmp_path / str(number) / "trace", only=[claim]), hints=True)
         assert f"HINT        {claim}" in shown and "\n  right     if this is not intended: " in shown
 

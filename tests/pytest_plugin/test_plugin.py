@@ -193,7 +193,7 @@ def test_claim_that_cannot_fail_does_not_pass(held: Trial, says: str) -> None:
         claims._must_hold(held, falsifier())
 
 
-def found(**fields: Any) -> Trial:
+def refutation(**fields: Any) -> Trial:
     return trial(TrialStatus.REFUTED, counterexample=Counterexample(**EXAMPLE, **fields))
 
 
@@ -216,7 +216,7 @@ RERUN = "  rerun   pv validate --only F"
 @pytest.mark.parametrize(
     ("ended", "text"),
     [
-        (found(printed=" hello", explained=True), SEEN + RERUN),
+        (refutation(printed=" hello", explained=True), SEEN + RERUN),
         (trial(TrialStatus.ERROR, detail="broken"), f"error: r\n  seen    broken\n{AUTHOR}{RERUN}"),
         (
             trial(TrialStatus.CRASHED, detail="d", current_arguments=UNDER_WAY),
@@ -263,8 +263,8 @@ def test_claims_and_mutants_are_tried_and_no_process_is_left(
     for id_ in ("C-LIMIT", "C-RUN-FIRST"):
         assert workers.trial(contract, by_id[id_], "cpu", None).status is TrialStatus.HELD, id_
         for name in by_id[id_].kills:
-            found = workers.trial(contract, by_id[id_], "cpu", contract.mutant(name))
-            assert found.status in (TrialStatus.REFUTED, TrialStatus.RAISED), (id_, name)
+            outcome = workers.trial(contract, by_id[id_], "cpu", contract.mutant(name))
+            assert outcome.status in (TrialStatus.REFUTED, TrialStatus.RAISED), (id_, name)
     workers.close()
     assert marked() == []
     assert workers.why_absent("cpu") == ""

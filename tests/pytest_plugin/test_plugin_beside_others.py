@@ -9,8 +9,8 @@ from tests.support.processes import run_pytest
 from tests.support.projects import Project
 
 PLUGINS = ("pytest_asyncio", "pytest_cov", "pytest_mock", "random_order", "pytest_rerunfailures", "pytest_timeout")
-for each in PLUGINS:
-    pytest.importorskip(each)
+for plugin in PLUGINS:
+    pytest.importorskip(plugin)
 
 
 def outcomes(*arguments: str) -> tuple[list[tuple[str, str, str]], str]:
@@ -24,7 +24,7 @@ def outcomes(*arguments: str) -> tuple[list[tuple[str, str, str]], str]:
 
 
 def _outcome(case: ElementTree.Element) -> str:
-    return " ".join(f"{each.tag}: {each.get('message', '')}" for each in case if each.tag != "properties") or "passed"
+    return " ".join(f"{part.tag}: {part.get('message', '')}" for part in case if part.tag != "properties") or "passed"
 
 
 @pytest.mark.parametrize("options", ["--cov=shop --cov-report=", "-n 2 --dist worksteal --import-mode=importlib"])

@@ -22,7 +22,7 @@ class Ended:
     """The exit code of a command, or the exception that it raised, and its output."""
 
     code: Any
-    said: str
+    output: str
     complaints: str
 
 
@@ -52,9 +52,9 @@ def command(
     return Ended(code, out.getvalue(), err.getvalue())
 
 
-def distilling(run: Run, *arguments: str, **given: Any) -> Ended:
+def distilling(run: Run, *arguments: str, **options: Any) -> Ended:
     """Run `reference-trainer distill` with `run` as its distillation."""
-    return command("distill", *arguments, run=run, **given)
+    return command("distill", *arguments, run=run, **options)
 
 
 def raising(error: BaseException) -> Run:

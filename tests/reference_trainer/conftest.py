@@ -37,8 +37,8 @@ class Trainer:
 
     def start(self, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
         """Start it in a new interpreter, with other streams or limits."""
-        given: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        return subprocess.Popen([*COMMAND, *arguments], cwd=self.folder, env=self.environment, text=True, **given)
+        settings: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        return subprocess.Popen([*COMMAND, *arguments], cwd=self.folder, env=self.environment, text=True, **settings)
 
     def fork(self, *arguments: str) -> Process:
         """Start it in a fork of this process."""
@@ -62,7 +62,7 @@ def new_trainer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Traine
         folder = tmp_path_factory.mktemp("distill")
         (folder / "text").write_bytes(b"the quick brown fox jumps over the lazy dog. " * 40)
         tiny = {f"REFERENCE_TRAINER_{name}": value for name, value in TINY.items()}
-        kept = {name: each for name, each in os.environ.items() if not name.startswith(("REFERENCE_TRAINER_", "APR_"))}
+        kept = {name: text for name, text in os.environ.items() if not name.startswith(("REFERENCE_TRAINER_", "APR_"))}
         # One thread: several on a busy machine wait for each other at every step.
         return Trainer(folder, {**kept, **tiny, "OMP_NUM_THREADS": "1"})
 

@@ -156,8 +156,8 @@ def is_complete(out: Path) -> bool:
     """Return whether a directory has a manifest; assert that its digests match its files."""
     if not (out / "manifest.json").exists():
         return False
-    said = json.loads((out / "manifest.json").read_text())["sha256"]
-    assert said == {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in said}, out
+    recorded = json.loads((out / "manifest.json").read_text())["sha256"]
+    assert recorded == {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in recorded}, out
     return True
 
 

@@ -29,7 +29,7 @@ def test_json_has_sums_of_the_chosen_text(tmp_path: Path) -> None:
     text.write_bytes(bytes(range(101)))
     arguments = ["--data", str(text), "--whole", "--length", "11", "--batch-size", "3", "--device", "cpu", "--json"]
     ended = command("evaluate", saved_model(tmp_path, "a", 1), *arguments)
-    report = json.loads(ended.said)
+    report = json.loads(ended.output)
     assert ended.code == 0
     assert report["text"]["name"] == str(text) and report["text"]["part"] == "whole" and report["length"] == 11
     assert report["models"][0]["sums"]["hard_loss"]["count"] == 100
@@ -42,7 +42,7 @@ def test_json_has_sums_of_the_chosen_text(tmp_path: Path) -> None:
 def test_refusal_names_what_is_wrong(arguments: list[str], code: int, words: str) -> None:
     """Exit code 2 for a wrong option, 1 for a file that cannot be used, with one line."""
     ended = command("evaluate", "missing", *arguments)
-    assert ended.code == code and words in ended.complaints and not ended.said
+    assert ended.code == code and words in ended.complaints and not ended.output
 
 
 def test_directory_of_an_own_model_is_refused_in_words(tmp_path: Path) -> None:
@@ -54,13 +54,13 @@ def test_directory_of_an_own_model_is_refused_in_words(tmp_path: Path) -> None:
 
 
 def test_first_run_decides_how_all_are_evaluated(tmp_path: Path) -> None:
-    given = {"length": 17, "documents": "pack"}
+    settings = {"length": 17, "documents": "pack"}
     models = [saved_model(tmp_path, "a", 1), saved_model(tmp_path, "b", 2)]
     manifest = Path(models[1], "manifest.json")
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "settings": given}))
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "settings": settings}))
     ended = command("evaluate", *models, "--device", "cpu")
     assert ended.code == 0, ended.complaints
-    assert ended.said.splitlines()[0].endswith(" bytes in packed documents of at most 17")
+    assert ended.output.splitlines()[0].endswith(" bytes in packed documents of at most 17")
 
 
 CONFIG = DecoderConfig(vocab_size=256, layers=1, width=16, heads=1)
@@ -70,7 +70,7 @@ CONFIG = DecoderConfig(vocab_size=256, layers=1, width=16, heads=1)
 def out(tmp_path: Path) -> Path:
     """Return an output directory with the checkpoints of steps 1 and 2, where step 1 is the best."""
     for step in (1, 2):
-        tensors = {f"student.{name}": each for name, each in new_decoder(CONFIG, step).state_dict().items()}
+        tensors = {f"student.{name}": tensor for name, tensor in new_decoder(CONFIG, step).state_dict().items()}
         state = {"student": asdict(CONFIG)}
         content = Manifest(run_id="student", step=step, best=Best(step=1, score=0.25), conditions={}, state=state)
         save_checkpoint(tmp_path / "out" / "checkpoints", content, tensors)
@@ -79,7 +79,7 @@ def out(tmp_path: Path) -> Path:
 
 def test_whole_checkpoints_are_listed_with_exit_code_0_and_damaged_ones_with_1(out: Path) -> None:
     ended = command("checkpoints", str(out))
-    first, second = ended.said.splitlines()
+    first, second = ended.output.splitlines()
     assert (ended.code, ended.complaints) == (0, "")
     assert first.startswith("student-step1  20") and first.endswith("bytes  whole, best (score 0.25)")
     assert second.startswith("student-step2  20") and second.endswith("bytes  whole, latest")
@@ -87,14 +87,14 @@ def test_whole_checkpoints_are_listed_with_exit_code_0_and_damaged_ones_with_1(o
     path.write_bytes(path.read_bytes()[:-1])
     ended = command("checkpoints", str(out / "checkpoints"))
     assert ended.code == 1
-    assert f"damaged: {path} has" in ended.said.splitlines()[1]
-    assert ended.said.splitlines()[0].endswith("whole, best (score 0.25)")
+    assert f"damaged: {path} has" in ended.output.splitlines()[1]
+    assert ended.output.splitlines()[0].endswith("whole, best (score 0.25)")
 
 
 @pytest.mark.parametrize(("asked", "step"), [("1", 1), ("latest", 2), ("best", 1)])
 def test_exported_checkpoint_is_a_teacher(out: Path, tmp_path: Path, asked: str, step: int) -> None:
     ended = command("checkpoints", str(out), "--export", asked, str(tmp_path / "model"))
-    assert (ended.code, ended.said, ended.complaints) == (0, f"wrote {tmp_path / 'model'}\n", "")
+    assert (ended.code, ended.output, ended.complaints) == (0, f"wrote {tmp_path / 'model'}\n", "")
     exported, expected = load_teacher(tmp_path / "model").state_dict(), new_decoder(CONFIG, step).state_dict()
     assert all(torch.equal(exported[name], expected[name]) for name in expected)
 

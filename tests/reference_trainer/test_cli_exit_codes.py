@@ -55,11 +55,11 @@ def test_internal_error_is_reported_with_its_traceback_and_one_of_a_callback_is_
     """The note is recognised by its type. The user gets the traceback of the callback, and no request to report it."""
     ended = distilling(raising(noted(kind("text"), "raised by Mine.on_log")))
     lines = ended.complaints.splitlines()
-    assert (ended.code, ended.said, lines[0], lines[-1]) == (70, "", "Traceback (most recent call last):", REQUEST)
+    assert (ended.code, ended.output, lines[0], lines[-1]) == (70, "", "Traceback (most recent call last):", REQUEST)
     assert f"{kind.__name__}: {kind('text')}" in ended.complaints
     ended = distilling(raising(noted(kind("text"), errors.CallbackNote("raised by Mine.on_log"))))
     lines = ended.complaints.splitlines()
-    assert (ended.code, ended.said, lines[0]) == (1, "", "Traceback (most recent call last):")
+    assert (ended.code, ended.output, lines[0]) == (1, "", "Traceback (most recent call last):")
     assert lines[-1] == f"error: {kind('text')} (raised by Mine.on_log)"
 
 
@@ -96,7 +96,7 @@ def test_run_succeeds_without_standard_output(number: int, closed: bool) -> None
 
 def test_version_is_printed_and_help_lists_every_setting_with_its_default_in_the_order_of_declaration() -> None:
     assert command("--version") == Ended(0, f"reference-trainer, version {reference_trainer.__version__}\n", "")
-    shown, places = " ".join(command("distill", "--help").said.split()), []
+    shown, places = " ".join(command("distill", "--help").output.split()), []
     for name, field in config.FIELDS.items():
         default = "" if field.default in (None, False) else f" [default: {field.default}]"
         dotted = config.DOTTED[name].replace("_", "-")
@@ -109,12 +109,12 @@ def test_version_is_printed_and_help_lists_every_setting_with_its_default_in_the
 
 @pytest.mark.parametrize("wrong", [math.nextafter(gradcheck.AGREE, 1), math.inf, math.nan])
 def test_one_difference_beyond_rounding_is_a_failure_also_if_it_cannot_be_printed(wrong: float) -> None:
-    found = [(0.25, 0.0), (1.0, 1e-16), (2.0, gradcheck.AGREE), (4.0, 0.0), (20.0, wrong)]
-    with mock.patch.object(gradcheck, "differences", lambda *given: found):
+    pairs = [(0.25, 0.0), (1.0, 1e-16), (2.0, gradcheck.AGREE), (4.0, 0.0), (20.0, wrong)]
+    with mock.patch.object(gradcheck, "differences", lambda *arguments: pairs):
         ended = command("gradcheck")
         lost = command("gradcheck", out=Failing(OSError(28, "No space left on device")))
     assert (ended.code, lost.code) == (1, 1)
-    assert "DIFFER on" in ended.said
+    assert "DIFFER on" in ended.output
 
 
 @pytest.mark.parametrize("flags", ["--vocabulary=1", "--positions=0", "--seed=-1", "--device=cuda:999"])

@@ -79,8 +79,8 @@ def test_a_model_larger_than_the_memory_is_no_bug_of_ours(trainer) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))  # or a machine with more would begin to fill it
 
     process = trainer.start("--width", "65536", preexec_fn=limit)
-    said, complaints = process.communicate()
-    assert process.returncode == 1 and said == ""
+    output, complaints = process.communicate()
+    assert process.returncode == 1 and output == ""
     (line,) = complaints.splitlines()
     assert line.startswith("error: ") and "can't allocate memory" in line
 

@@ -44,9 +44,9 @@ LINES = [
 ]
 
 
-def assert_lines(said: list[str]) -> None:
-    assert len(said) == len(LINES), said
-    for line, expected in zip(said, LINES, strict=True):
+def assert_lines(lines: list[str]) -> None:
+    assert len(lines) == len(LINES), lines
+    for line, expected in zip(lines, LINES, strict=True):
         assert re.fullmatch(expected, line), line
 
 
@@ -134,10 +134,10 @@ def test_terminal_shows_a_bar_below_whole_lines(trainer) -> None:
     assert_cursor_is_visible(seen)
 
 
-@pytest.mark.parametrize("how", ["ctrl-c", "error"])
-def test_terminal_is_restored_after_the_run(trainer, how: str) -> None:
+@pytest.mark.parametrize("ending", ["ctrl-c", "error"])
+def test_terminal_is_restored_after_the_run(trainer, ending: str) -> None:
     trainer.environment["TERM"] = "xterm"
-    if how == "ctrl-c":
+    if ending == "ctrl-c":
         code, seen = on_a_terminal(trainer, "--epochs", "1000", interrupt_at=line_start(STEP, step=20).strip())
         assert code == 75, seen
         assert re.fullmatch(

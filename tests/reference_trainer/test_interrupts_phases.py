@@ -36,20 +36,20 @@ def child(work: Callable[[], str]) -> tuple[int | str, str, bytes]:
             answer = work()
         except BaseException as error:  # the child reports every exception to its parent
             answer = f"{type(error).__name__}: {error}"
-        os.write(said.fileno(), answer.encode())
+        os.write(output.fileno(), answer.encode())
 
-    with TemporaryFile("w+") as said, TemporaryFile() as complaints:
+    with TemporaryFile("w+") as output, TemporaryFile() as complaints:
         code = in_child(answered)
-        said.seek(0)
+        output.seek(0)
         complaints.seek(0)
-        return signal.Signals(-code).name if code < 0 else code, said.read(), complaints.read()
+        return signal.Signals(-code).name if code < 0 else code, output.read(), complaints.read()
 
 
 def begin(number: int, before: str) -> list[int]:
     """Set the signal's initial handler; return the list to which a foreign handler appends."""
     heard: list[int] = []
-    for each in NUMBERS:
-        signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
+    for signal_number in NUMBERS:
+        signal.signal(signal_number, signal.default_int_handler if signal_number == signal.SIGINT else signal.SIG_DFL)
     if before != DEFAULT:
         signal.signal(number, signal.SIG_IGN if before == IGNORED else lambda *_: heard.append(number))
     return heard
@@ -140,16 +140,16 @@ def noted(number: int, waits: tuple[float, ...], *, asked: bool = True) -> str:
     begin(signal.SIGINT, DEFAULT)
     interrupts.exit_at_once()
     interrupts.raise_once()
-    before, clock, told = signal.getsignal(number), 1000.0, False
+    before, clock, was_requested = signal.getsignal(number), 1000.0, False
     with interrupts.record_interrupts() as requested:
         assert not requested()
         for wait in waits:
             clock += wait
             with mock.patch.object(interrupts.time, "monotonic", lambda now=clock: now):
                 os.kill(os.getpid(), number)
-        told = requested() if asked else False
+        was_requested = requested() if asked else False
     assert signal.getsignal(number) == before
-    return str(told)
+    return str(was_requested)
 
 
 @pytest.mark.parametrize("number", NUMBERS)

@@ -30,7 +30,7 @@ class Copies(TorchFunctionMode):
         if is_pinned:
             self.pinned.append(result)
         if func is Tensor.copy_ or (func is Tensor.to and args[1] == "cpu"):
-            waits = not (options.get("non_blocking") and any(each is args[0] for each in self.pinned))
+            waits = not (options.get("non_blocking") and any(tensor is args[0] for tensor in self.pinned))
             self.seen.append("copied and waited" if waits else "copied")
         return result
 

@@ -60,8 +60,8 @@ def test_text_shows_results_worst_first_with_details() -> None:
 
 def report_with_output(text: str) -> Report:
     trial = trial_of("F-REFUTED", TrialStatus.REFUTED, counterexample=replace(counterexample("seen"), printed=text))
-    given = contract(claim("F-REFUTED", "plainly", 5), location=FILE)
-    return replace(PLAIN, contracts=(decide(given, evidence(trial), Selection()),), findings=())
+    example = contract(claim("F-REFUTED", "plainly", 5), location=FILE)
+    return replace(PLAIN, contracts=(decide(example, evidence(trial), Selection()),), findings=())
 
 
 def test_repeated_and_early_lines_of_output_are_shown_only_with_v() -> None:
@@ -74,8 +74,8 @@ def test_repeated_and_early_lines_of_output_are_shown_only_with_v() -> None:
     assert "left out" not in render(report_with_output("one\ntwo\n"), "text")
 
 
-@pytest.mark.parametrize(("valid", "asked", "said"), [(1, 200, True), (19, 200, True), (20, 200, False), (1, 1, False)])
-def test_text_names_claims_that_held_on_a_fraction_of_their_examples(valid: int, asked: int, said: bool) -> None:
+@pytest.mark.parametrize(("valid", "asked", "few"), [(1, 200, True), (19, 200, True), (20, 200, False), (1, 1, False)])
+def test_text_names_claims_that_held_on_a_fraction_of_their_examples(valid: int, asked: int, few: bool) -> None:
     """Only F-HELD can be named, since the other claims did not hold."""
     verdict = PLAIN.contracts[0]
     tried = [result for result in verdict.results if result.trial is not None]
@@ -83,7 +83,7 @@ def test_text_names_claims_that_held_on_a_fraction_of_their_examples(valid: int,
     shown = render(replace(PLAIN, contracts=(replace(verdict, results=tuple(tried)),)), "text", width=200)
     noun = "example" if valid == 1 else "examples"
     line = f"HELD       F-HELD on cpu: on only {valid} {noun} of {asked} requested\n"
-    assert shown.count("requested") == shown.count(line) == said
+    assert shown.count("requested") == shown.count(line) == few
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])
@@ -105,10 +105,10 @@ PASSING, FAILING = report_of_equation(None).contracts[0], PLAIN.contracts[0]
 
 def test_claims_on_fewer_examples_are_counted() -> None:
     verdict = replace(PASSING, results=(replace(PASSING.results[0], fewer=True),))
-    said = "1 result on fewer examples than the contract asks for"
-    assert line_cells(verdict)["remarks"] == said
-    assert said in sentence(verdict)
-    assert said in render(replace(PLAIN, contracts=(verdict,)), "junit")
+    remark = "1 result on fewer examples than the contract asks for"
+    assert line_cells(verdict)["remarks"] == remark
+    assert remark in sentence(verdict)
+    assert remark in render(replace(PLAIN, contracts=(verdict,)), "junit")
 
 
 def test_score_is_rounded_down_and_marked_if_it_satisfies_no_gate() -> None:
@@ -120,9 +120,9 @@ def test_score_is_rounded_down_and_marked_if_it_satisfies_no_gate() -> None:
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
 def test_a_tolerance_that_a_contract_sets_is_shown_with_its_reason(form: str) -> None:
-    given = report_of_equation(None, tolerance={"relative": 1e-3, "absolute": 0, "why": "a table of 10 bits"})
+    report = report_of_equation(None, tolerance={"relative": 1e-3, "absolute": 0, "why": "a table of 10 bits"})
     note = "the tolerance of double is set, relative 0.001, absolute 0: a table of 10 bits"
-    assert note in render(given, form, verbose=True)
+    assert note in render(report, form, verbose=True)
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "json"])
@@ -139,8 +139,8 @@ def test_guess_and_prediction_are_not_shown_if_the_failure_names_its_cause(name:
         trial = trial_of(
             "F-REFUTED", TrialStatus.REFUTED, counterexample=replace(counterexample("seen"), explained=explained)
         )
-        given = decide(contract(claim("F-REFUTED", "plainly", 5), location=FILE), evidence(trial), Selection())
-        shown = render(replace(PLAIN, contracts=(given,), findings=()), name)
+        verdict = decide(contract(claim("F-REFUTED", "plainly", 5), location=FILE), evidence(trial), Selection())
+        shown = render(replace(PLAIN, contracts=(verdict,), findings=()), name)
         assert ("if this fails" in shown) == (not explained and "AssertionError: seen" in shown)
         if name != "sarif":  # whose description of a rule is about all its results
             assert not explained or "prediction plainly" not in shown

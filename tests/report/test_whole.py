@@ -86,14 +86,14 @@ def validated() -> Report:
         trial_of("F-WAIVED", killed, mutant="m"),
         trial_of("F-WAIVED", held, mutant="waived"),
     ]
-    claims = [claim(id_, "stated", 5 + n, **{"kills": ("m",), **how}) for n, (id_, how) in enumerate(CLAIMS.items())]
+    claims = [claim(id_, "stated", 5 + n, **{"kills": ("m",), **keys}) for n, (id_, keys) in enumerate(CLAIMS.items())]
     equation = Equation(
         name="double",
         location=at,
         executable={"tolerance": {"relative": 0.5, "why": "8 bits"}},
         texts={"expression": lambda line, column: replace(at, line=line + 3, column=column)},
     )
-    given = contract(
+    main = contract(
         *claims,
         location=FILE,
         mutants=tuple(mutant(id_, 60 + n) for n, id_ in enumerate(("m", "n", "waived"))),
@@ -101,7 +101,7 @@ def validated() -> Report:
         equations=(replace(equation, name="other"), equation),
         gate=Gate(mutants=frozenset("mn"), mutation_score=0.9),
     )
-    known = replace(
+    full_evidence = replace(
         evidence(*trials),
         recorded={("H-RECORDED", PROOFS): recorded(id_="H-RECORDED", detail="10 of 10 cases")},
         automatic={"F-DRAWN": 1, **dict.fromkeys(ids, 1)},
@@ -118,7 +118,7 @@ def validated() -> Report:
     fine = evidence(*(trial_of(id_, held, valid=5, asked=5) for id_ in ("F-CUDA", "F-STALE")), recorded=kept)
     absent = ContractVerdict(contract=contract(id="absent"), status=Status.UNDECIDED, results=(), absent="in no report")
     verdicts = (
-        decide(given, known, Selection(devices=("cpu", "cuda"))),
+        decide(main, full_evidence, Selection(devices=("cpu", "cuda"))),
         decide(linted, evidence(), Selection(), ERRORS),
         decide(prose, evidence(), Selection()),
         absent,
@@ -143,9 +143,9 @@ def validated() -> Report:
 
 def compared() -> BaseComparison:
     place = replace(FILE, line=9, column=3)
-    gone = {"claim": "F-GONE", "name": "F-GONE", "location": place, "removed": True}
+    removal = {"claim": "F-GONE", "name": "F-GONE", "location": place, "removed": True}
     changes = (
-        Change(kind=ChangeKind.WEAKER, contract="c", text="removed: r", **gone),
+        Change(kind=ChangeKind.WEAKER, contract="c", text="removed: r", **removal),
         Change(kind=ChangeKind.LESS, contract="c", text="mutation score 80 %, was 90 %"),
         Change(kind=ChangeKind.ADDED, contract="d", text="contract with 1 claims"),
     )
@@ -156,8 +156,8 @@ def observed() -> Report:
     """Return a report of a run of a script: a wrong claim, one that held, one that was not reached, and its steps."""
     names = ("TR-WRONG", "TR-HELD", "TR-UNREACHED")
     place = Location(Path("lib/pv/suites/training_run/training-run.yaml"), 5, 3)
-    own: dict[str, Any] = {"test": None, "location": place}
-    claims = [replace(claim(id_, "run", 5, kills=()), options={"observed": id_}, **own) for id_ in names]
+    fields: dict[str, Any] = {"test": None, "location": place}
+    claims = [replace(claim(id_, "run", 5, kills=()), options={"observed": id_}, **fields) for id_ in names]
     code = (Code("train.py", 4, 4, "main"), Code("data.py", 2, 9, "load"))
     wrong = replace(
         counterexample("seen"), error="the loss is 2.0", right="divide by 2", blob="", arguments={}, code=code
@@ -169,9 +169,9 @@ def observed() -> Report:
     ]
     unknown: dict[str, Any] = dict.fromkeys(ObservedStep.__slots__)
     first = {"rank": 0, "optimizer": 1, "step": 1, "micro_batches": 2}
-    known = {"examples": 8, "scored": 6.0, "loss": 0.5, "weight": 1.0, "lowest_weight": 0.125, "highest_weight": 0.25}
-    known |= {"norm": 1.5, "rate": 0.001, "limit": 1.0, "scale": 1024.0}
-    steps = [ObservedStep(**{**unknown, **first, **known}), ObservedStep(**{**unknown, **first, "step": 2})]
+    values = {"examples": 8, "scored": 6.0, "loss": 0.5, "weight": 1.0, "lowest_weight": 0.125, "highest_weight": 0.25}
+    values |= {"norm": 1.5, "rate": 0.001, "limit": 1.0, "scale": 1024.0}
+    steps = [ObservedStep(**{**unknown, **first, **values}), ObservedStep(**{**unknown, **first, "step": 2})]
     steps += [replace(steps[0], step=3, loss=0.25), replace(steps[0], step=5, loss=0.125, norm=None)]
     verdict = decide(contract(*claims, mutants=(), id="training-run"), evidence(*trials), Selection())
     verdict = replace(verdict, repeat=("pv check", "-- python train.py"))
@@ -188,20 +188,20 @@ def several() -> Comparison:
         "modest": (TrialStatus.HELD, TrialStatus.NOT_CLAIMED),
         "untried": (TrialStatus.SKIPPED, TrialStatus.SKIPPED),
     }
-    given = contract(*(claim(id_, "stated", 5, kills=()) for id_ in ("F-FIRST", "F-SECOND")), location=FILE)
+    example = contract(*(claim(id_, "stated", 5, kills=()) for id_ in ("F-FIRST", "F-SECOND")), location=FILE)
     columns = []
     for name, statuses in ends.items():
-        trials = [trial_of(f.id, status, detail="why") for f, status in zip(given.falsifiers, statuses, strict=True)]
+        trials = [trial_of(f.id, status, detail="why") for f, status in zip(example.falsifiers, statuses, strict=True)]
         trials = [
             replace(t, counterexample=counterexample("2 == 3")) if t.status is TrialStatus.REFUTED else t
             for t in trials
         ]
-        verdict = decide(given, evidence(*trials), Selection(mutants=False))
+        verdict = decide(example, evidence(*trials), Selection(mutants=False))
         verdict = replace(verdict, repeat=("pv validate", f"--subject c={name}"))
         report = replace(validated(), contracts=(verdict,), findings=())
         columns.append(Column(name=name, target=f"{name}s:Loss", own=name == "own", package="p 1.0", report=report))
     columns.append(Column(name="gone", target="gone", package="p", missing="p is not installed"))
-    return Comparison(contract=given, columns=tuple(columns))
+    return Comparison(contract=example, columns=tuple(columns))
 
 
 BRIEF = ("F-REFUTED", "F-RAISED", "F-RAISED-TOO", "F-EQUATION", "F-SKIPPED", "F-WAIVED", "H-PROVED")

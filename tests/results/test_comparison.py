@@ -20,16 +20,16 @@ STATUS = {
 LINTED = Finding(code="PV101", severity=Severity.ERROR, location=HERE, message="m")
 
 
-def column(how: str, *, own: bool = False) -> Column:
-    if how == "missing":
-        return Column(name=how, target=how, own=own, missing="not installed")
-    verdict = decided(trial(STATUS.get(how, TrialStatus.HELD), counterexample=FOUND, detail=how), judged())
-    verdict = replace(verdict, findings=(LINTED,) if how == "linted" else ())
-    return Column(name=how, target=how, own=own, report=replace(PLAIN, contracts=(verdict,), findings=()))
+def column(state: str, *, is_own: bool = False) -> Column:
+    if state == "missing":
+        return Column(name=state, target=state, own=is_own, missing="not installed")
+    verdict = decided(trial(STATUS.get(state, TrialStatus.HELD), counterexample=FOUND, detail=state), judged())
+    verdict = replace(verdict, findings=(LINTED,) if state == "linted" else ())
+    return Column(name=state, target=state, own=is_own, report=replace(PLAIN, contracts=(verdict,), findings=()))
 
 
 @pytest.mark.parametrize(
-    ("own", "peer", "code"),
+    ("subject", "peer", "code"),
     [
         ("held", "held", 0),
         ("held", "refuted", 0),
@@ -43,14 +43,14 @@ def column(how: str, *, own: bool = False) -> Column:
         ("unclaimed", "unclaimed", 2),
     ],
 )
-def test_the_own_subject_and_a_broken_peer_decide_the_exit_code(own: str, peer: str, code: int) -> None:
-    columns = (column(own, own=True), column(peer))
+def test_the_own_subject_and_a_broken_peer_decide_the_exit_code(subject: str, peer: str, code: int) -> None:
+    columns = (column(subject, is_own=True), column(peer))
     compared = Comparison(contract=contract(falsifier()), columns=columns)
     assert compared.exit_code == code
-    assert replace(compared, strict=True).exit_code == (1 if "refuted" in (own, peer) else code)
+    assert replace(compared, strict=True).exit_code == (1 if "refuted" in (subject, peer) else code)
     assert replace(compared, interrupted=True).exit_code == 130
     shown = [result.outcome.value for _, result in compared.refuted()]
-    assert len(shown) == sum(how in ("refuted", "broken") for how in (own, peer))
+    assert len(shown) == sum(state in ("refuted", "broken") for state in (subject, peer))
     assert [(c.name, why, ids) for c, why, ids in compared.unclaimed()] == [
-        (how, how, ["F"]) for how in (own, peer) if how == "unclaimed"
+        (state, state, ["F"]) for state in (subject, peer) if state == "unclaimed"
     ]

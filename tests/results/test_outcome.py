@@ -90,8 +90,8 @@ def test_a_falsifier_is_judged_by_its_mutants(mutant: Trial, expected: tuple[Sta
 def test_a_falsifier_without_kills_is_judged_by_generated_mutants(
     generated: int, mutants: tuple[Trial, ...], expected: tuple[Status, Outcome, str]
 ) -> None:
-    known = replace(evidence(trial(), *mutants), automatic={"F": generated})
-    verdict = decide(contract(falsifier(kills=())), known, Selection())
+    results = replace(evidence(trial(), *mutants), automatic={"F": generated})
+    verdict = decide(contract(falsifier(kills=())), results, Selection())
     assert (judgement(verdict), verdict.results[0].waived) == (expected, ())
 
 
@@ -127,8 +127,8 @@ def test_a_proof_that_timed_out_is_replaced_by_its_record(
     one: Trial, record: dict[str, Any] | None, expected: tuple[Status, Outcome, str]
 ) -> None:
     records = {("F", PROOFS): recorded(**record)} if record is not None else {}
-    known = replace(evidence(one, judged(mutant="auto")), automatic={"F": 1}, recorded=records)
-    assert judgement(decide(replace(contract(), harnesses=(PROOF,)), known, Selection())) == expected
+    results = replace(evidence(one, judged(mutant="auto")), automatic={"F": 1}, recorded=records)
+    assert judgement(decide(replace(contract(), harnesses=(PROOF,)), results, Selection())) == expected
 
 
 SEARCH = trial(TrialStatus.REFUTED, counterexample=replace(FOUND, shrunk=True), valid=7)
@@ -156,7 +156,7 @@ def test_a_refutation_counts_only_if_a_fresh_worker_confirms_it(
 ) -> None:
     shown = SEARCH.counterexample if replay.counterexample is None else replace(replay.counterexample, shrunk=True)
     assert corrected_by_replay(SEARCH, replay) == replace(SEARCH, status=status, detail=detail, counterexample=shown)
-    ends = [trial(status, counterexample=found) for status in TrialStatus for found in (None, FOUND)]
+    ends = [trial(status, counterexample=counterexample) for status in TrialStatus for counterexample in (None, FOUND)]
     replayed = {end.status for end in ends if must_replay(end)}
     assert replayed == {*ENDED_EARLY, TrialStatus.REFUTED, TrialStatus.RAISED}
     assert not any(must_replay(end) for end in ends if end.counterexample is None)

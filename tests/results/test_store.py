@@ -69,15 +69,15 @@ def test_file_that_is_not_evidence_is_a_finding(project: Project, contract: Cont
     path.write_text(text)
     (claim,) = contract.claims
     prints = {claim.id: store.fingerprint(project, contract, claim, Target("tiny"))}
-    found, (problem,) = store.read(project, contract, "cuda", lambda: prints)
-    assert (found, problem.code, problem.location.path) == ({}, "PV170", path)
+    trials, (problem,) = store.read(project, contract, "cuda", lambda: prints)
+    assert (trials, problem.code, problem.location.path) == ({}, "PV170", path)
     other = store.write(project, contract, "mps", H200, {claim.id: trial(id_=claim.id, device="mps")}, prints)
     assert json.loads(other.read_text())["renew"] == f"pv validate --contract {contract.id} --device mps --record"
-    found, problems = store.read(project, contract, "mps", lambda: prints)
-    assert ([*found], problems) == ([(claim.id, "mps")], [])
+    trials, problems = store.read(project, contract, "mps", lambda: prints)
+    assert ([*trials], problems) == ([(claim.id, "mps")], [])
     other.rename(path)
-    found, (problem,) = store.read(project, contract, "cuda", lambda: prints)
-    assert found == {} and problem.message.endswith(f"it is evidence of {contract.id} on mps")
+    trials, (problem,) = store.read(project, contract, "cuda", lambda: prints)
+    assert trials == {} and problem.message.endswith(f"it is evidence of {contract.id} on mps")
 
 
 def test_failed_write_names_the_file_and_leaves_no_file(tmp_path: Path) -> None:

@@ -120,17 +120,17 @@ def test_a_score_below_the_gate_is_a_reason(score: MutationScore | None, status:
 
 def test_every_reason_is_listed_once_worst_first() -> None:
     finding = Finding(code="PV101", severity=Severity.ERROR, location=HERE, message="m")
-    found = (finding, finding, replace(finding, severity=Severity.NOTICE))
+    linted = (finding, finding, replace(finding, severity=Severity.NOTICE))
     ids = {"A": TrialStatus.SKIPPED, "B": TrialStatus.REFUTED, "C": TrialStatus.ERROR, "D": TrialStatus.REFUTED}
     claims = [falsifier(id_, options={"observed": id_} if id_ == "D" else {}) for id_ in ids]
     gate = Gate(falsifiers=frozenset("ABD"), mutation_score=0.9)
-    known = evidence(*(trial(status, id_) for id_, status in ids.items()))
-    verdict = decide(contract(*claims, gate=gate), known, Selection(require=frozenset({"mps", "cuda", "xpu"})), found)
+    trials = evidence(*(trial(status, id_) for id_, status in ids.items()))
+    verdict = decide(contract(*claims, gate=gate), trials, Selection(require=frozenset({"mps", "cuda", "xpu"})), linted)
     of_contract = ("the gate requires a mutation score of 90 %, none is recorded",)
     of_contract += tuple(f"nothing claimed on {device}" for device in ("cuda", "mps", "xpu"))
     of_results = ("2 lint errors", "falsified: B on cpu, D", "undecided: A on cpu")
     assert gates.unmet_requirements(verdict) == (*of_results, *of_contract)
-    assert (gates.unmet_by_contract(verdict), verdict.findings) == (of_contract, found)
+    assert (gates.unmet_by_contract(verdict), verdict.findings) == (of_contract, linted)
     nothing = decided(*HELD, gate=Gate(falsifiers=frozenset()))
     assert gates.unmet_by_contract(nothing) == ("nothing that the gate requires was measured",)
 

@@ -150,8 +150,8 @@ def test_a_call_is_checked_where_the_source_shows_the_parameters(
     tmp_path: Path, name: str, count: int, keywords: list[str], problem: str | None
 ) -> None:
     write(tmp_path, {"pyproject.toml": "[tool.pv]\n", "called.py": CALLED})
-    found = resolve.parameters(find_project(tmp_path), Target("called", name))
-    assert (found.problem(count, keywords) if found is not None else None) == problem
+    signature = resolve.parameters(find_project(tmp_path), Target("called", name))
+    assert (signature.problem(count, keywords) if signature is not None else None) == problem
 
 
 NOTHING = {

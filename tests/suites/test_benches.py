@@ -67,8 +67,8 @@ SAMPLER = "make(size, batch_size, seed, world_size"
 def test_what_to_write_is_said_where_a_subject_cannot_be_called(bench: Any, make: Any, why: str, write: str) -> None:
     with pytest.raises(CannotCall) as refused:
         bench(make)
-    said = str(refused.value)
-    assert said.startswith("cannot call ") and why in said and f"def {write}" in said
+    message = str(refused.value)
+    assert message.startswith("cannot call ") and why in message and f"def {write}" in message
 
 
 def test_a_sum_is_known_by_the_name_of_its_parameter() -> None:
@@ -104,8 +104,8 @@ def test_an_optimizer_has_the_parameters_of_its_bases_and_its_own_groups() -> No
     bench = OptimizerBench(Passing)
     assert (bench.rate, bench.formula_name, bench.flags) == ("lr", "adamw", ["foreach", "fused"])
     run = OptimizerBench(make).start([torch.ones(2), torch.ones(3)], [RATE, 0.0])
-    groups = [run.group(each) for each in run.weights]
-    assert [(each["lr"], each["momentum"]) for each in groups] == [(RATE, 0.9), (0.0, 0)]
+    groups = [run.group(weight) for weight in run.weights]
+    assert [(group["lr"], group["momentum"]) for group in groups] == [(RATE, 0.9), (0.0, 0)]
 
 
 def test_what_a_partial_gives_to_a_sampler_is_left() -> None:

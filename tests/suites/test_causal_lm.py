@@ -53,7 +53,7 @@ def decoder() -> nn.Module:
     ],
 )
 def test_correct_model_makes_the_claims_of_its_signature(factory: Any, unclaimed: set[str]) -> None:
-    assert TRYING.wrong(factory) == {f"CLM-{each}": "" for each in unclaimed}
+    assert TRYING.wrong(factory) == {f"CLM-{claim}": "" for claim in unclaimed}
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ class Going(CausalLM):
 )
 def test_documents_are_tried_where_positions_cannot_be_given(kind: Any, fault: str | None) -> None:
     assert "positions" in Bench(kind).lacks
-    found = TRYING.wrong(kind).get("CLM-PACK-001")
-    assert found is None if fault is None else re.search(fault, str(found))
+    message = TRYING.wrong(kind).get("CLM-PACK-001")
+    assert message is None if fault is None else re.search(fault, str(message))
 
 
 class Raising(CausalLM):
@@ -127,7 +127,7 @@ def test_forward_that_raises_for_an_argument_leaves_its_claim_undecided(claim: s
         TRYING.tests[claim](bench=bench)
 
 
-def late_in_the_cache(given: Any, mask: Tensor, past: int) -> Tensor:
+def late_in_the_cache(attention: Any, mask: Tensor, past: int) -> Tensor:
     return (mask.cumsum(1) - int(not past)).long().clamp(min=0)[:, past:]
 
 
@@ -157,9 +157,9 @@ def test_cause_is_named(name: str, fault: Any, claim: str, cause: str, monkeypat
 def test_weights_that_are_untied_by_a_load_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model.CausalLM, "load_state_dict", model.CausalLM.load_state_dict)  # restored afterwards
     swap(model, "CausalLM.load_state_dict", faults.untied)
-    found = TRYING.wrong(model.CausalLM)
-    assert found.keys() == {"CLM-LOAD-001"}
-    assert "embed.weight and head.weight are no longer one parameter" in found["CLM-LOAD-001"]
+    messages = TRYING.wrong(model.CausalLM)
+    assert messages.keys() == {"CLM-LOAD-001"}
+    assert "embed.weight and head.weight are no longer one parameter" in messages["CLM-LOAD-001"]
 
 
 def test_logits_that_are_not_finite_are_infinitely_far_off_and_explained() -> None:

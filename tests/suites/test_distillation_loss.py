@@ -15,7 +15,7 @@ TRYING = trying_of("distillation-loss")
 MASK = {"DKL-MASK-001"}
 
 
-def own(student: Tensor, teacher: Tensor, labels: Tensor, temperature: float) -> Tensor:
+def mean_loss(student: Tensor, teacher: Tensor, labels: Tensor, temperature: float) -> Tensor:
     loss = kd_loss(student, teacher, labels, temperature=temperature, ce_weight=0.0, kd_weight=1.0)
     return loss.sum / loss.count
 
@@ -36,7 +36,7 @@ def of_images(teacher: Tensor, student: Tensor, targets: Tensor, alpha: float, T
 of_images.features = {"mask": "an image always counts"}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("make", "not_claimed"), [(own, set()), (documented, MASK), (of_images, MASK)])
+@pytest.mark.parametrize(("make", "not_claimed"), [(mean_loss, set()), (documented, MASK), (of_images, MASK)])
 def test_correct_losses_keep_what_they_claim(make: Any, not_claimed: set[str]) -> None:
     assert TRYING.wrong(make) == dict.fromkeys(not_claimed, "")
 
@@ -58,11 +58,11 @@ def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
     return log_p.exp() * (log_p - log_q)
 
 
-def made(rows: Of = kl, power: int = 2, divisor: float = 1.0, axis: int = -1) -> Callable[..., Tensor]:
+def loss(rows: Of = kl, power: int = 2, divisor: float = 1.0, axis: int = -1) -> Callable[..., Tensor]:
     """Return a loss; what is not given is right."""
 
     def loss(of_student: Tensor, wanted: Tensor, temperature: float) -> Tensor:
-        log_q, log_p = (each.div(temperature).log_softmax(axis) for each in (of_student, wanted.detach()))
+        log_q, log_p = (logits.div(temperature).log_softmax(axis) for logits in (of_student, wanted.detach()))
         return rows(log_p, log_q).sum(-1).mean() * temperature**power / divisor
 
     return loss
@@ -82,16 +82,16 @@ def attached(student: Tensor, teacher: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("make", "claim", "message"),
     [
-        (made(lambda p, q: kl(q, p)), "DKL-VALUE-001", r"it is KL\(student \|\| teacher\)$"),
-        (made(power=0), "DKL-VALUE-001", "it is 1/T\\^2 times that$"),
-        (made(divisor=7), "DKL-VALUE-001", "it is 1/V times that or"),
-        (made(lambda p, q: p.exp() * (p - q.exp())), "DKL-VALUE-001", "the student's softmax without a logarithm"),
-        (made(lambda p, q: kl(p, q.exp().log_softmax(-1))), "DKL-VALUE-001", "a softmax of the softmax in the student"),
-        (made(lambda p, q: kl(p.exp().log_softmax(-1), q)), "DKL-VALUE-001", "a softmax of the softmax in the teacher"),
-        (made(lambda p, q: kl(p.exp(), q)), "DKL-VALUE-001", "probabilities that are read as logarithms"),
-        (made(axis=1), "DKL-VALUE-001", "the softmax over positions"),
-        (made(lambda p, q: -p.exp() * q), "DKL-ZERO-001", "the cross-entropy, without the teacher's entropy"),
-        (made(lambda p, q: p.exp() * (p.exp().log() - q.exp().log())), "DKL-LARGE-001", "the loss is nan"),
+        (loss(lambda p, q: kl(q, p)), "DKL-VALUE-001", r"it is KL\(student \|\| teacher\)$"),
+        (loss(power=0), "DKL-VALUE-001", "it is 1/T\\^2 times that$"),
+        (loss(divisor=7), "DKL-VALUE-001", "it is 1/V times that or"),
+        (loss(lambda p, q: p.exp() * (p - q.exp())), "DKL-VALUE-001", "the student's softmax without a logarithm"),
+        (loss(lambda p, q: kl(p, q.exp().log_softmax(-1))), "DKL-VALUE-001", "a softmax of the softmax in the student"),
+        (loss(lambda p, q: kl(p.exp().log_softmax(-1), q)), "DKL-VALUE-001", "a softmax of the softmax in the teacher"),
+        (loss(lambda p, q: kl(p.exp(), q)), "DKL-VALUE-001", "probabilities that are read as logarithms"),
+        (loss(axis=1), "DKL-VALUE-001", "the softmax over positions"),
+        (loss(lambda p, q: -p.exp() * q), "DKL-ZERO-001", "the cross-entropy, without the teacher's entropy"),
+        (loss(lambda p, q: p.exp() * (p.exp().log() - q.exp().log())), "DKL-LARGE-001", "the loss is nan"),
         (attached, "DKL-TEACHER-001", "detach them"),
         (masked(lambda rows, mask: (rows * mask).mean()), "DKL-MASK-001", r"it is 1/\(B\*L/N\) times that"),
         (masked(lambda rows, mask: rows.mean()), "DKL-MASK-001", "it is of every position"),
@@ -100,5 +100,5 @@ def attached(student: Tensor, teacher: Tensor) -> Tensor:
     ],
 )
 def test_wrong_losses_are_refuted(make: Any, claim: str, message: str) -> None:
-    found = TRYING.wrong(make)
-    assert re.search(message, found.get(claim, ""), re.MULTILINE), found
+    messages = TRYING.wrong(make)
+    assert re.search(message, messages.get(claim, ""), re.MULTILINE), messages

@@ -47,8 +47,8 @@ class Sums:
         return self.total / self.count
 
     def merge_state(self, metrics: "list[Sums]") -> None:
-        for each in metrics:
-            self.total, self.count = self.total + each.total, self.count + each.count
+        for metric in metrics:
+            self.total, self.count = self.total + metric.total, self.count + metric.count
 
     def state_dict(self) -> dict[str, Any]:
         return {"total": self.total, "count": self.count}
@@ -100,5 +100,5 @@ class Attached(Sums):
     ],
 )
 def test_wrong_metrics_are_refuted(make: Any, claim: str, message: str) -> None:
-    found = TRYING.wrong(make)
-    assert re.search(message, found.get(claim, "")), found
+    messages = TRYING.wrong(make)
+    assert re.search(message, messages.get(claim, "")), messages

@@ -24,9 +24,9 @@ MESSAGES = yaml.safe_load((Path(__file__).parent / "messages.yaml").read_text(en
 def test_claim_says_what_is_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     contract, _ = load_file(suites()[name])
     assert contract is not None
-    trying, said = trying_of(name), {}
+    trying, messages = trying_of(name), {}
     original = import_module(contract.subject.module)
-    for claim, mutant in ((each, contract.mutant(id_)) for each in contract.falsifiers for id_ in each.kills):
+    for claim, mutant in ((entry, contract.mutant(id_)) for entry in contract.falsifiers for id_ in entry.kills):
         module, source, change = ModuleType(original.__name__), Path(str(original.__file__)).read_text(), mutant.change
         if isinstance(change, Edit):
             source = patch(source, change.function.attribute, change.find, change.replace, change.occurrence)
@@ -40,5 +40,5 @@ def test_claim_says_what_is_wrong(name: str, monkeypatch: pytest.MonkeyPatch) ->
             trying.tests[claim.id](bench=bench)
         assert len(bench.used) > used, f"{claim.id} counts no run"
         first = str(refuted.value).partition("\n")[0].replace("example,", "examples,")  # pytest adds lines
-        said[mutant.id] = re.sub(NUMBERS, "#", first)
-    assert said == MESSAGES[name]
+        messages[mutant.id] = re.sub(NUMBERS, "#", first)
+    assert messages == MESSAGES[name]

@@ -20,7 +20,7 @@ FORMULA = {"OPT-STEP-001", "OPT-ORDER-001"}
 
 def split(parameters: Any, lr: float = 1e-3) -> torch.optim.Optimizer:
     """Return AdamW without decay of vectors, which is a group of its own."""
-    matrices, vectors = ([each for each in parameters if (each.ndim < 2) is small] for small in (False, True))
+    matrices, vectors = ([weight for weight in parameters if (weight.ndim < 2) is small] for small in (False, True))
     groups: list[Any] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=lr, weight_decay=0.1)
 
@@ -35,10 +35,10 @@ class Sign(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        for each in self.param_groups:
-            for weight in each["params"]:
+        for group in self.param_groups:
+            for weight in group["params"]:
                 if weight.grad is not None:
-                    weight -= each["lr"] * weight.grad.sign()
+                    weight -= group["lr"] * weight.grad.sign()
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ class Captured(Sign):
         self.rate = lr
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        for each in self.param_groups:
-            each["lr"] = self.rate
+        for group in self.param_groups:
+            group["lr"] = self.rate
         super().step()
 
 
@@ -79,7 +79,7 @@ class Aliased(Sign):
     """Keeps the gradient of the first step, and adds it."""
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        for weight in (each for group in self.param_groups for each in group["params"] if each.grad is not None):
+        for weight in (tensor for group in self.param_groups for tensor in group["params"] if tensor.grad is not None):
             weight.grad = weight.grad + self.state[weight].setdefault("first", weight.grad)
         super().step()
 

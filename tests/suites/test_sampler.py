@@ -65,7 +65,7 @@ order = batches.order
         ),
         (
             "every_nth",
-            lambda own, world, _: own[: len(own) // world],
+            lambda indices, world, _: indices[: len(indices) // world],
             "RANKS",
             "on no rank; .*; every rank has the same",
         ),
@@ -77,8 +77,8 @@ order = batches.order
 )
 def test_fault_has_its_cause(monkeypatch: pytest.MonkeyPatch, name: str, fault: Any, claim: str, message: str) -> None:
     monkeypatch.setattr(f"pv.suites.sampler.batches.{name}", fault)
-    found = TRYING.wrong(batches.Batches)
-    assert re.search(message, found[f"SMP-{claim}-001"]), found
+    messages = TRYING.wrong(batches.Batches)
+    assert re.search(message, messages[f"SMP-{claim}-001"]), messages
 
 
 def test_position_of_the_sampler_of_the_suite_is_saved_before_the_next_batch() -> None:
@@ -91,6 +91,6 @@ def test_position_of_the_sampler_of_the_suite_is_saved_before_the_next_batch() -
 
 def test_an_order_by_the_global_generator_is_refuted() -> None:
     accelerate = pytest.importorskip("accelerate.data_loader")
-    found = TRYING.wrong(accelerate.SeedableRandomSampler)
-    assert "have the same order" in found["SMP-SEED-001"]
-    assert "another order once the global generators are seeded anew" in found["SMP-GLOBAL-001"]
+    messages = TRYING.wrong(accelerate.SeedableRandomSampler)
+    assert "have the same order" in messages["SMP-SEED-001"]
+    assert "another order once the global generators are seeded anew" in messages["SMP-GLOBAL-001"]

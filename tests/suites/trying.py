@@ -37,21 +37,21 @@ class Trying:
         assert suite is not None
         package = f"pv.suites.{name.replace('-', '_')}"
         self.bench = importlib.import_module(f"{package}.suite").Bench
-        self.tests = {each.id: runnable(each, examples, Phase.generate) for each in suite.falsifiers}
-        self.needs = {each.id: tuple(each.options["needs"]) for each in suite.falsifiers}
+        self.tests = {claim.id: runnable(claim, examples, Phase.generate) for claim in suite.falsifiers}
+        self.needs = {claim.id: tuple(claim.options["needs"]) for claim in suite.falsifiers}
 
     def wrong(self, make: Any) -> dict[str, str]:
         """Return the messages of the claims that fail, and "" for those that are not claimed."""
-        bench, found = self.bench(make), {}
+        bench, messages = self.bench(make), {}
         for id_, test in self.tests.items():
             if bench.missing(id_, self.needs[id_]):
-                found[id_] = ""
+                messages[id_] = ""
                 continue
             try:
                 test(bench=bench)
             except AssertionError as error:
-                found[id_] = str(error)
-        return found
+                messages[id_] = str(error)
+        return messages
 
 
 @cache

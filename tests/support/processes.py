@@ -16,8 +16,8 @@ def python(
     *arguments: str, cwd: Path | None = None, env: Mapping[str, str] = os.environ, out: Any = PIPE, **others: str
 ) -> Ended:
     """Run a new interpreter. out: its standard output. others: variables in addition to `env`."""
-    given: Any = {"env": {**env, **others}, "stdin": subprocess.DEVNULL, "stdout": out, "stderr": PIPE, "text": True}
-    return subprocess.run([sys.executable, *arguments], cwd=cwd, timeout=600, **given)
+    options: Any = {"env": {**env, **others}, "stdin": subprocess.DEVNULL, "stdout": out, "stderr": PIPE, "text": True}
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, timeout=600, **options)
 
 
 def run(*arguments: str, **environment: str) -> Ended:

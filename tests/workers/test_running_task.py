@@ -90,7 +90,7 @@ FIRST = {"kind": "counterexample", "status": "refuted", "arguments": {"n": 9}, "
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "detail", "found"),
+    ("fields", "status", "detail", "counterexample"),
     [
         ({"records": (FIRST, END)}, "refuted", "", Counterexample(arguments={"n": 0}, exact=True, error="e")),
         ({"records": ({"kind": "end", "status": "error", "detail": "d", "error": "e"},)}, "error", "d",
@@ -104,14 +104,14 @@ FIRST = {"kind": "counterexample", "status": "refuted", "arguments": {"n": 9}, "
     ],
 )  # fmt: skip
 def test_trial_follows_from_the_reply(
-    fields: dict[str, Any], status: str, detail: str, found: Counterexample | None
+    fields: dict[str, Any], status: str, detail: str, counterexample: Counterexample | None
 ) -> None:
     usual = {"records": (), "status": 0, "stopped": "", "seconds": 1.0, "cpu_s": 0.5, "peak_mib": 7}
     limits = {"output": Output(head="o"), "limit_s": 2.0, "memory_mib": 10, "current_arguments": ({"n": 5}, False)}
-    made = trial(Reply(**{**usual, **limits, **fields}), falsifier="F", device="cuda", mutant="m", seed=4)
-    assert (made.status, made.detail, made.counterexample) == (TrialStatus(status), detail, found)
-    assert (made.falsifier, made.device, made.mutant, made.seed) == ("F", "cuda", "m", 4)
-    assert (made.seconds, made.cpu_s, made.peak_mib, made.output) == (1.0, 0.5, 7, Output(head="o"))
+    result = trial(Reply(**{**usual, **limits, **fields}), falsifier="F", device="cuda", mutant="m", seed=4)
+    assert (result.status, result.detail, result.counterexample) == (TrialStatus(status), detail, counterexample)
+    assert (result.falsifier, result.device, result.mutant, result.seed) == ("F", "cuda", "m", 4)
+    assert (result.seconds, result.cpu_s, result.peak_mib, result.output) == (1.0, 0.5, 7, Output(head="o"))
     ended = any(record["kind"] == "end" for record in fields.get("records", ()))
     under_way = None if ended else Counterexample(arguments={"n": 5}, exact=False, error="")
-    assert (made.current_arguments, made.stopped) == (under_way, "stopped" in fields)
+    assert (result.current_arguments, result.stopped) == (under_way, "stopped" in fields)

@@ -32,8 +32,8 @@ def test_fault_of_a_size_without_array_is_named(says) -> None:
 def test_encoded_tensors_are_read_and_may_be_rounded_at_a_bound() -> None:
     variables = parse_domain({"x": "real[N] 0.1..0.3"})
     for dtype in (torch.float32, torch.bfloat16):
-        given = {"x": encode(torch.tensor([0.1, 0.3], dtype=dtype))[0]}
-        assert list(faults(variables, given)) == []
+        values = {"x": encode(torch.tensor([0.1, 0.3], dtype=dtype))[0]}
+        assert list(faults(variables, values)) == []
     outside = {"x": encode(torch.tensor([0.31]))[0]}
     assert list(faults(variables, outside)) == ["x is 0.31, its domain is real 0.1..0.3"]
 
@@ -104,8 +104,8 @@ def test_an_equation_that_cancels_is_inconclusive(tried) -> None:
 
 def test_an_equation_without_cancellation_or_with_a_tolerance_holds(tried) -> None:
     code = {"var": lambda x: x.double().var(correction=0)}
-    for given in ({"expression": "mean((x - mean(x, N))**2, N)"}, {"tolerance": {"absolute": 1, "why": "a test"}}):
-        assert tried(variance(**given), "var", code)["status"] == "held"
+    for settings in ({"expression": "mean((x - mean(x, N))**2, N)"}, {"tolerance": {"absolute": 1, "why": "a test"}}):
+        assert tried(variance(**settings), "var", code)["status"] == "held"
 
 
 @pytest.mark.parametrize(

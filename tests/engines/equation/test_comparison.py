@@ -54,15 +54,15 @@ def test_only_the_arrays_of_the_code_are_on_the_device(tried) -> None:
         }
     }
     # Every call notes where its arguments are.
-    given = []
+    calls = []
 
     def size(x, y, masks, tau, many):
-        given.append([array.device.type for array in (x, y, *masks)] + [type(tau), type(many)])
+        calls.append([array.device.type for array in (x, y, *masks)] + [type(tau), type(many)])
         return tau * x.shape[0], torch.full((x.shape[0],), float(x.shape[1]))
 
     record = tried(equations, "size", {"size": size}, device="meta", examples=30)
     assert (record["status"], record["valid"]) == ("held", 30)
-    assert given == [["meta", "meta", "meta", float, bool]] * 30
+    assert calls == [["meta", "meta", "meta", float, bool]] * 30
     wrong = tried(equations, "size", {"size": lambda x, *others: size(x.T, *others)}, device="meta")
     assert wrong["status"] == "refuted"
     assert wrong["inputs"]["x"].device.type == "cpu"
@@ -123,7 +123,7 @@ NOISY = {"tolerance": {"absolute": 1e-3, "why": "noise"}}
 
 
 @pytest.mark.parametrize(
-    ("given", "check", "code", "says"),
+    ("settings", "check", "code", "says"),
     [
         ({}, {"checks": ["inputs_unchanged"]}, lambda x: x.mul_(2), "changed its argument x"),
         ({}, {"result_dtype": "input"}, lambda x: (x * 2).double(), "returned float64, `result_dtype` is float32"),
@@ -133,10 +133,10 @@ NOISY = {"tolerance": {"absolute": 1e-3, "why": "noise"}}
         ),
     ],
 )
-def test_code_that_a_check_forbids_is_refuted_where_it_is_asked_for(tried, given, check, code, says) -> None:
-    assert tried(doubled(**given, **check), "e", {"f": code})["error"] == f"the code of f {says}"
-    assert tried(doubled(**given), "e", {"f": code})["status"] == "held"
-    assert tried(doubled(**given, **check), "e", {"f": lambda x: x * 2})["status"] == "held"
+def test_code_that_a_check_forbids_is_refuted_where_it_is_asked_for(tried, settings, check, code, says) -> None:
+    assert tried(doubled(**settings, **check), "e", {"f": code})["error"] == f"the code of f {says}"
+    assert tried(doubled(**settings), "e", {"f": code})["status"] == "held"
+    assert tried(doubled(**settings, **check), "e", {"f": lambda x: x * 2})["status"] == "held"
 
 
 def test_result_may_be_selected_and_have_another_dtype(tried) -> None:
@@ -215,11 +215,11 @@ def test_result_that_is_no_real_number_is_named(tried, code, status, says) -> No
     assert (record["status"], record["error" if status == "refuted" else "detail"]) == (status, says)
 
 
-@pytest.mark.parametrize(("code", "told"), [(lambda x: 2 * x + 0 * numpy.max(x), True), (lambda x: x + None, False)])
-def test_failure_of_numpy_code_names_the_tensor_arguments(tried, code, told) -> None:
+@pytest.mark.parametrize(("code", "named"), [(lambda x: 2 * x + 0 * numpy.max(x), True), (lambda x: x + None, False)])
+def test_failure_of_numpy_code_names_the_tensor_arguments(tried, code, named) -> None:
     record = tried(doubled(), "e", {"f": code})
     assert record["status"] == "raised"
-    assert record["error"].count("the arguments are torch tensors") == told
+    assert record["error"].count("the arguments are torch tensors") == named
     assert tried(doubled(), "e", {"f": lambda x: numpy.asarray(x) * 2})["status"] == "held"
 
 

@@ -21,14 +21,14 @@ falsifiers:
 def findings(folder: Path, text: str, code: str = "") -> list[str]:
     """Return the codes of the findings."""
     files = {"tiny.py": f"def double(number):\n    return 2 * number\n{code}", "c.yaml": text}
-    return [found.code for found in linted(folder, files)]
+    return [finding.code for finding in linted(folder, files)]
 
 
 LATER = "{domain: {y: real 0..1, x: real 0..y}, expression: x + x, implemented_by: double(x)}"
 
 
 @pytest.mark.parametrize(
-    ("equation", "found"),
+    ("equation", "expected"),
     [
         (EQUATION, []),
         (EQUATION.replace(", implemented_by: double(x)", ""), ["PV184"]),
@@ -38,8 +38,8 @@ LATER = "{domain: {y: real 0..1, x: real 0..y}, expression: x + x, implemented_b
         (LATER, []),
     ],
 )
-def test_equation_is_checked_with_its_call(tmp_path: Path, equation: str, found: list[str]) -> None:
-    assert findings(tmp_path, CONTRACT.replace(EQUATION, equation)) == found
+def test_equation_is_checked_with_its_call(tmp_path: Path, equation: str, expected: list[str]) -> None:
+    assert findings(tmp_path, CONTRACT.replace(EQUATION, equation)) == expected
 
 
 def test_method_of_a_constructed_object_is_checked_in_both_calls(tmp_path: Path) -> None:

@@ -130,29 +130,29 @@ def test_a_proof_that_took_more_than_half_of_its_limit_is_pointed_out(sound: Rep
 )
 def test_gate_requires_harnesses_unless_it_lists_them(status: TrialStatus, gate: Gate, expected: Status) -> None:
     contract = replace(pv.load([PROJECTS / "proofs/contracts"]).contracts[0], gate=gate)
-    known = Evidence(trials={("H-SHARE", "cpu"): trial_of("H-SHARE", status, detail="limit")})
+    trials = Evidence(trials={("H-SHARE", "cpu"): trial_of("H-SHARE", status, detail="limit")})
     only = Selection(falsifiers=frozenset({"H-SHARE"}), mutants=False)
-    assert decide(contract, known, only).status is expected
+    assert decide(contract, trials, only).status is expected
 
 
 def test_recorded_proof_counts_at_the_limit_until_something_changes(project: Project) -> None:
     folder = project("proofs")
-    file, here = folder / "contracts/proofs.yaml", find_project(Path.cwd())
+    file, root = folder / "contracts/proofs.yaml", find_project(Path.cwd())
     edit(file, "{epochs: 0..4, steps: 0..5, limit: 0..6}", "{epochs: 0..400, steps: 0..500, limit: 0..1000}")
     edit(file, "  engine: both\n  kills: [one-too-many]", "  limit: 1\n  kills: [one-too-many]")  # no solver settles it
     contract = pv.load([file]).contracts[0]
     harness = contract.harnesses[0]
     trial = trial_of("H-LOOP", TrialStatus.HELD, detail="in an hour")
-    fingerprint = store.fingerprint(here, contract, harness, contract.subject_of(harness))
-    store.write(here, contract, PROOFS, DeviceInfo(name="a large machine"), {"H-LOOP": trial}, {"H-LOOP": fingerprint})
+    fingerprint = store.fingerprint(root, contract, harness, contract.subject_of(harness))
+    store.write(root, contract, PROOFS, DeviceInfo(name="a large machine"), {"H-LOOP": trial}, {"H-LOOP": fingerprint})
     report = pv.validate(only=["H-LOOP"])
     proved = result(report, "H-LOOP")
     assert (proved.outcome, report.exit_code) == (Outcome.PROVED, 0), proved.reason
     assert proved.reason.startswith("recorded on a large machine, ")
     assert "1 of 1 proved (1 recorded), 1 of 1 mutants killed" in pv.render(report, verbose=True)
-    found = trial_of("H-LOOP", TrialStatus.TIMEOUT, counterexample=Counterexample(arguments={}, exact=True, error="e"))
-    known = Evidence(trials={("H-LOOP", "cpu"): found}, recorded={("H-LOOP", PROOFS): proved.recorded})
-    assert decide(contract, known, Selection(falsifiers=frozenset({"H-LOOP"}))).results[0].outcome is Outcome.FALSIFIED
+    search = trial_of("H-LOOP", TrialStatus.TIMEOUT, counterexample=Counterexample(arguments={}, exact=True, error="e"))
+    trials = Evidence(trials={("H-LOOP", "cpu"): search}, recorded={("H-LOOP", PROOFS): proved.recorded})
+    assert decide(contract, trials, Selection(falsifiers=frozenset({"H-LOOP"}))).results[0].outcome is Outcome.FALSIFIED
     edit(folder / "counting.py", "        result += count", "        result = result + count")
     stale = result(pv.validate(only=["H-LOOP"], mutants=False), "H-LOOP")
     assert stale.outcome is Outcome.UNDECIDED

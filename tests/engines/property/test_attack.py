@@ -28,9 +28,9 @@ class Records(Stream):
         self.kept.append({"kind": kind, **fields})
 
 
-def attack(test: Any, *, fixed: dict[str, Any] | None = None, **how: Any) -> tuple[dict[str, Any], Records]:
+def attack(test: Any, *, fixed: dict[str, Any] | None = None, **options: Any) -> tuple[dict[str, Any], Records]:
     records: Any = Records()
-    wanted = engine.Settings(**{"examples": 50, "seed": 1, **how})
+    wanted = engine.Settings(**{"examples": 50, "seed": 1, **options})
     return engine.attack(test, fixed or {}, wanted, FailureClassifier(Path(__file__).parent, []), records), records
 
 

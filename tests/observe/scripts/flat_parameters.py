@@ -36,7 +36,7 @@ for step in range(10):
     (
         F.cross_entropy(functional_call(other, outside, (x,)), labels) + F.cross_entropy(tagger(tokens), labels)
     ).backward()
-    for each in (optimizer, second):
-        each.step()
-        each.zero_grad()
+    for updater in (optimizer, second):
+        updater.step()
+        updater.zero_grad()
 print("sum", repr(sum(p.double().sum().item() for p in (*net.parameters(), *outside.values(), *tagger.parameters()))))

@@ -36,9 +36,9 @@ for step in range(6):
     tags = tokens % TAGS
     chosen = (torch.rand(tokens.shape) < 0.3) & mask
     labels = tokens.masked_fill(~chosen, -100)
-    how = torch.rand(tokens.shape)
-    inputs = torch.where(chosen & (how < 0.8), MASK, tokens)
-    inputs = torch.where(chosen & (how > 0.9), torch.randint(2, V, tokens.shape), inputs)
+    choice = torch.rand(tokens.shape)
+    inputs = torch.where(chosen & (choice < 0.8), MASK, tokens)
+    inputs = torch.where(chosen & (choice > 0.9), torch.randint(2, V, tokens.shape), inputs)
     scores, tag_scores = net(inputs, mask)
     loss = F.cross_entropy(scores.transpose(1, 2), labels)
     tagged = F.cross_entropy(tag_scores.reshape(-1, TAGS), tags.reshape(-1), reduction="none")

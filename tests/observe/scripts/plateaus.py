@@ -20,20 +20,20 @@ for mode, kind in (("max", "accuracy"), ("min", "loss"), ("max", "likelihood"), 
             optimizer.zero_grad()
             F.cross_entropy(net(inputs), labels).backward()
             optimizer.step()
-        hits = loss = found = 0.0
+        hits = loss = overlap = 0.0
         with torch.no_grad():
             for inputs, labels in val:
                 scores = net(inputs)
                 loss += F.cross_entropy(scores, labels, reduction="sum").item()
                 hits += (scores.argmax(1) == labels).sum().item()
-                found += (
+                overlap += (
                     2
                     * ((scores.argmax(1) == 0) & (labels == 0)).sum()
                     / ((scores.argmax(1) == 0) | (labels == 0)).sum()
                 )
         metrics = {"accuracy": hits / 52, "loss": loss / 52, "likelihood": -loss / 52, "error": 1 - hits / 52}
         if kind == "f1":
-            metrics["f1"] = found.item() / 6
+            metrics["f1"] = overlap.item() / 6
             print(f"loss {loss / 52:.4f} val_f1 {metrics['f1']:.4f}")
         schedule.step(torch.tensor(metrics[kind], dtype=torch.double) if kind == "loss" else metrics[kind])
     total += sum(p.double().sum().item() for p in net.parameters())

@@ -66,8 +66,8 @@ def test_failed_stream_ends_the_lines_but_not_the_run(error: Exception, terminal
         call_all(ProgressCallback(1, lines=Lines(stream)), 2, 3)
     assert failures == [], "a thread of the bar ended with an exception"
     assert stream.raised == 1, "the failed stream was written to again"
-    (said,) = errors.getvalue().splitlines()
-    assert str(error) in said
+    (message,) = errors.getvalue().splitlines()
+    assert str(error) in message
 
 
 @pytest.mark.parametrize(("out", "err"), [(None, None), (Stream(FULL_DISK), Stream(FULL_DISK))])

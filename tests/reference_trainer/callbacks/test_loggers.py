@@ -48,8 +48,8 @@ def test_scalars_of_rank_0_are_in_the_file_at_their_steps_before_the_run_ends(di
         "student_perplexity": [(10, 1e6)],
         "eval/hard_loss": [(15, 4.0)],
     }
-    for each in (callback, other):
-        each.on_train_end(context(20, metrics={}))
+    for logger in (callback, other):
+        logger.on_train_end(context(20, metrics={}))
 
 
 def test_resumed_run_replaces_scalars_that_are_logged_again(directory: Path) -> None:

@@ -51,7 +51,7 @@ def test_stacks_of_all_threads_are_written_and_the_process_ends(tmp_path: Path) 
 def test_slow_micro_batches_evaluations_and_saves_start_the_timer_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, now = list[Any](), [100.0]
     timer = SimpleNamespace(
-        dump_traceback_later=lambda seconds, **given: asked.append((now[0], seconds)),
+        dump_traceback_later=lambda seconds, **options: asked.append((now[0], seconds)),
         cancel_dump_traceback_later=lambda: asked.append((now[0], None)),
     )
     monkeypatch.setattr(watchdog, "faulthandler", timer)

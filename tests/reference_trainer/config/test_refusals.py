@@ -20,9 +20,9 @@ ALLOWED = {name: kind_of(field).expected for name, field in FIELDS.items()}
 PATH, TEXT = (ALLOWED[name] for name in ("out", "best_metric"))
 
 
-def refused(function: Callable[..., Any], *arguments: Any, **given: Any) -> str:
+def refused(function: Callable[..., Any], *arguments: Any, **options: Any) -> str:
     with pytest.raises(SettingError) as caught:
-        function(*arguments, **given)
+        function(*arguments, **options)
     return str(caught.value)
 
 
@@ -57,17 +57,17 @@ def test_unknown_key_is_refused_with_a_suggestion(key: str, hint: str, tmp_path:
 
 def test_unknown_variable_is_refused_with_a_suggestion() -> None:
     for near in ("REFERENCE_TRAINER_BATCH_SIZE", "APR_DISTILL_MAX_STEPS"):
-        said = refused(gather, {}, {near[:-1]: "5"}, None)
-        assert said == f"unknown environment variable {near[:-1]} (did you mean {near}?)"
+        message = refused(gather, {}, {near[:-1]: "5"}, None)
+        assert message == f"unknown environment variable {near[:-1]} (did you mean {near}?)"
 
 
 def test_conflicting_settings_are_named_with_their_origins_and_values() -> None:
-    said = refused(gather, {"smoke": "3"}, {"REFERENCE_TRAINER_MAX_STEPS": "41"}, None)
-    assert said.startswith("conflicting settings: --smoke is 3 and REFERENCE_TRAINER_MAX_STEPS is 41; give one of them")
-    said = refused(Settings, smoke=3, resume=Path("latest"))
-    assert said.startswith("conflicting settings: 'smoke' is 3 and 'resume' is latest; give one of them")
-    said = refused(Settings, ce_weight=0, kd_weight=0.0)
-    assert said == "conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0"
+    text = refused(gather, {"smoke": "3"}, {"REFERENCE_TRAINER_MAX_STEPS": "41"}, None)
+    assert text.startswith("conflicting settings: --smoke is 3 and REFERENCE_TRAINER_MAX_STEPS is 41; give one of them")
+    text = refused(Settings, smoke=3, resume=Path("latest"))
+    assert text.startswith("conflicting settings: 'smoke' is 3 and 'resume' is latest; give one of them")
+    text = refused(Settings, ce_weight=0, kd_weight=0.0)
+    assert text == "conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0"
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 """A setting, and another one without which it has no effect."""
 
 
-@pytest.mark.parametrize(("given", "needed"), CASES, ids=lambda each: ",".join(each))
-def test_setting_without_effect_is_named(given: dict[str, Any], needed: dict[str, Any]) -> None:
-    (name,) = given
-    (line,) = find_unused(Settings(**given))
+@pytest.mark.parametrize(("settings", "needed"), CASES, ids=lambda names: ",".join(names))
+def test_setting_without_effect_is_named(settings: dict[str, Any], needed: dict[str, Any]) -> None:
+    (name,) = settings
+    (line,) = find_unused(Settings(**settings))
     assert line.startswith(f"settings: {name} has no effect without ")
-    assert find_unused(Settings(**given, **needed)) == find_unused(Settings(**needed)) == []
+    assert find_unused(Settings(**settings, **needed)) == find_unused(Settings(**needed)) == []
 
 
 @pytest.mark.parametrize("name", ["teacher_steps", "teacher_layers", "teacher_width"])
@@ -140,8 +140,8 @@ def test_unknown_key_of_a_group_is_refused_with_a_suggestion(key: str, hint: str
 
 
 def test_group_by_itself_refuses_its_settings_by_name() -> None:
-    said = refused(Objective, temperature=0, temprature=1)
-    assert said == (
+    message = refused(Objective, temperature=0, temprature=1)
+    assert message == (
         "invalid value 0 for 'temperature': expected a number from 0.0001 to 10000; "
         "unknown setting 'temprature' (did you mean 'temperature'?)"
     )
@@ -170,8 +170,8 @@ def test_unusable_yaml_is_refused_with_its_place(text: str, message: str, tmp_pa
 def test_invalid_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "settings.yml"
     file.write_text("seed: 1\nlr: [\n", encoding="utf-8")
-    said = refused(gather, {}, {}, file)
-    assert said.startswith(f"invalid YAML in {file}: ") and "line 3, column 1" in said and "\n" not in said
+    message = refused(gather, {}, {}, file)
+    assert message.startswith(f"invalid YAML in {file}: ") and "line 3, column 1" in message and "\n" not in message
 
 
 def test_numbers_of_yaml_need_no_point_and_empty_files_set_nothing(tmp_path: Path) -> None:
@@ -223,10 +223,10 @@ SCHEMA = jsonschema.Draft202012Validator(json.loads(schema()))
 )
 def test_schema_of_files_takes_flat_keys_and_tables(content: dict[str, Any], is_valid: bool) -> None:
     assert SCHEMA.is_valid(content) == is_valid
-    assert isinstance(_made(content), Settings) == is_valid
+    assert isinstance(_create(content), Settings) == is_valid
 
 
-def _made(content: dict[str, Any]) -> Settings | str:
+def _create(content: dict[str, Any]) -> Settings | str:
     try:
         return Settings(**content)
     except SettingError as error:

@@ -36,13 +36,13 @@ def start(place: Path, out: str) -> "subprocess.Popen[bytes]":
 def kill(place: Path, out: str, process: "subprocess.Popen[bytes]", after: int, draw: random.Random) -> int:
     """Kill the supervisor or a rank once both ranks are beyond a step, and a random time later; return the step."""
     ranks = beats(place / f"{out}.until")
-    while len(ranks) < 2 or min(each.step for each in ranks) <= after:
+    while len(ranks) < 2 or min(rank.step for rank in ranks) <= after:
         assert process.poll() is None, f"the run ended before it was killed beyond step {after}"
         time.sleep(0.01)
         ranks = beats(place / f"{out}.until")
     time.sleep(draw.uniform(0, 0.5))
-    step = max(each.step for each in beats(place / f"{out}.until"))
-    victim = draw.choice([process.pid, *(each.pid for each in ranks)])
+    step = max(rank.step for rank in beats(place / f"{out}.until"))
+    victim = draw.choice([process.pid, *(rank.pid for rank in ranks)])
     print(f"killing {'the supervisor' if victim == process.pid else 'a rank'} near step {step}", flush=True)
     os.kill(victim, signal.SIGKILL)
     return step
@@ -61,7 +61,7 @@ def killed(place: Path, out: str, kills: int, draw: random.Random) -> None:
 
 def check(place: Path, out: str, straight: str) -> None:
     assert [line.step for line in read_metrics(place / out / "metrics.jsonl")] == list(range(1, STEPS + 1))
-    digests = [file_digest(place / each / "model.safetensors") for each in (out, straight)]
+    digests = [file_digest(place / name / "model.safetensors") for name in (out, straight)]
     assert digests[0] == digests[1], digests
     print(f"weights {digests[0][:12]} twice")
 

@@ -39,9 +39,9 @@ def tokenizer(text: str, size: int = 300) -> Any:
         vocab_size=size, special_tokens=MARKS, initial_alphabet=byte_level.alphabet(), show_progress=False
     )
     model.train_from_iterator(text.splitlines(), trainer)
-    made = transformers.PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<|end|>", pad_token="<|end|>")
-    made.chat_template = TEMPLATE
-    return made
+    result = transformers.PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<|end|>", pad_token="<|end|>")
+    result.chat_template = TEMPLATE
+    return result
 
 
 def write_model(folder: Path, words: Any, width: int, *, weights: bool = True, **others: Any) -> None:
@@ -74,9 +74,9 @@ def with_models(folder: Path) -> Path:
 
 
 def settings(place: Path, out: Path, **others: Any) -> Settings:
-    given: dict[str, Any] = {"teacher": place / "teacher", "student": place / "student", "data": place / "chats.jsonl"}
-    given |= {"length": 48, "batch_size": 2, "epochs": 1, "warmup": 2, "save_every": 4, "device": "cpu"}
-    return Settings(**given | {"out": out, "hang_after": 0.0} | others)
+    usual: dict[str, Any] = {"teacher": place / "teacher", "student": place / "student", "data": place / "chats.jsonl"}
+    usual |= {"length": 48, "batch_size": 2, "epochs": 1, "warmup": 2, "save_every": 4, "device": "cpu"}
+    return Settings(**usual | {"out": out, "hang_after": 0.0} | others)
 
 
 def run_ranks(place: Path, out: Path, count: int, *options: str) -> None:
@@ -89,7 +89,7 @@ def run_ranks(place: Path, out: Path, count: int, *options: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as unused:
             shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(unused.getsockname()[1])}
         places = [{**shared, "WORLD_SIZE": str(count), "RANK": str(rank)} for rank in range(count)]
-    started = [Process(command, place, {**os.environ, **each}) for each in places]
+    started = [Process(command, place, {**os.environ, **variables}) for variables in places]
     for process in started:
         assert process.wait() == 0, process.stderr.read()
 

@@ -31,24 +31,24 @@ def trained(place: Path) -> Any:
 
 def logits(model: Any) -> torch.Tensor:
     with torch.no_grad():
-        found: torch.Tensor = model.eval()(torch.arange(8)[None]).logits
-    return found
+        result: torch.Tensor = model.eval()(torch.arange(8)[None]).logits
+    return result
 
 
 def test_adapter_is_read_by_peft_and_merged_by_a_flag(place: Path, trained: Any, tmp_path: Path) -> None:
     base = transformers.AutoModelForCausalLM.from_pretrained(place / "student")
-    before = {name: each.clone() for name, each in base.state_dict().items()}
-    found = peft.PeftModel.from_pretrained(base, place / "whole")
-    assert torch.equal(logits(found), logits(trained.student))
-    assert not torch.equal(logits(found), logits(transformers.AutoModelForCausalLM.from_pretrained(place / "student")))
+    before = {name: weight.clone() for name, weight in base.state_dict().items()}
+    model = peft.PeftModel.from_pretrained(base, place / "whole")
+    assert torch.equal(logits(model), logits(trained.student))
+    assert not torch.equal(logits(model), logits(transformers.AutoModelForCausalLM.from_pretrained(place / "student")))
     parameters = trained.student.model.get_base_model().named_parameters()
-    own = {name.replace("base_layer.", ""): each for name, each in parameters}
-    assert all(torch.equal(each, own[name]) for name, each in before.items() if name in own), "the base is trained"
+    after = {name.replace("base_layer.", ""): weight for name, weight in parameters}
+    assert all(torch.equal(old, after[name]) for name, old in before.items() if name in after), "the base is trained"
     assert sorted(json.loads((place / "whole/manifest.json").read_text())["sha256"]) == ["adapter_config.json", ADAPTER]
     verify_manifest(place / "whole")
     merged = distill(settings(place, tmp_path / "merged", lora_merge=True, save_every=0, **LORA))
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
-    assert torch.allclose(logits(again), logits(found), atol=1e-5)
+    assert torch.allclose(logits(again), logits(model), atol=1e-5)
     assert torch.equal(logits(again), logits(merged.student))
 
 
@@ -67,7 +67,7 @@ def test_merged_adapter_of_a_tied_layer_gives_the_logits_of_the_trained_model(
     options = {"student": tmp_path / "tied", "lora": 4, "lora_options": json.dumps({"target_modules": [layer]})}
     result = distill(settings(place, tmp_path / "out", lora_merge=True, save_every=0, max_steps=3, lr=0.1, **options))
     ended = command("evaluate", str(tmp_path / "out"), "--device", "cpu", "--json")
-    sums = json.loads(ended.said)["models"][0]["sums"]["hard_loss"]
+    sums = json.loads(ended.output)["models"][0]["sums"]["hard_loss"]
     assert sums["sum"] == pytest.approx(result.held_back["hard_loss"].sum, rel=1e-5)
 
 
@@ -75,9 +75,9 @@ def test_adapter_and_its_checkpoint_are_evaluated_as_its_run_did(place: Path, tr
     models = [place / "whole", place / "whole/checkpoints/student-latest"]
     ended = command("evaluate", *map(str, models), "--teacher", str(place / "teacher"), "--device", "cpu", "--json")
     assert ended.code == 0, ended.complaints
-    for each in json.loads(ended.said)["models"]:
+    for entry in json.loads(ended.output)["models"]:
         for name in ("hard_loss", "kl_at_1"):
-            expected, seen = trained.held_back[name], each["sums"][name]
+            expected, seen = trained.held_back[name], entry["sums"][name]
             assert seen == {"sum": pytest.approx(expected.sum, rel=1e-6), "count": expected.count}
 
 
@@ -122,6 +122,6 @@ def test_what_does_not_fit(place: Path, trained: Any, tmp_path: Path, change: An
     if change.get("init_from") == "cut":
         shutil.copytree(place / "whole", place / "cut", ignore=shutil.ignore_patterns("manifest.json", "checkpoints"))
         (place / "cut" / ADAPTER).write_bytes((place / "whole" / ADAPTER).read_bytes()[:500])
-    paths = {name: place / each for name, each in change.items() if name in ("student", "init_from")}
+    paths = {name: place / folder for name, folder in change.items() if name in ("student", "init_from")}
     with pytest.raises(error, match=message):
         distill(settings(place, tmp_path / "out", **{"lora": 2} | change | paths))

@@ -73,9 +73,9 @@ def spans(words: Any, template: str, messages: Any, tools: Any = None, **options
     for document in encode_chat(messages, writer, tools=tools):
         text, was_given = "", True
         assert document.given is not None
-        for token, given in zip(document.tokens.tolist(), document.given.tolist(), strict=True):
-            text += ("" if given == was_given else "]" if given else "[") + words.decode([token])
-            was_given = given
+        for token, is_given in zip(document.tokens.tolist(), document.given.tolist(), strict=True):
+            text += ("" if is_given == was_given else "]" if is_given else "[") + words.decode([token])
+            was_given = is_given
         texts.append(text + ("" if was_given else "]"))
     return texts, writer.notes()
 
@@ -151,13 +151,13 @@ def test_predicted_text_of_each_construct_is_exact(words: Any, case: str) -> Non
     template, messages, tools, expected, says = CASES[case]
     texts, notes = spans(words, template, messages, tools)
     assert texts == expected
-    assert len(notes) == len(says) and all(any(each in note for note in notes) for each in says), notes
+    assert len(notes) == len(says) and all(any(phrase in note for note in notes) for phrase in says), notes
 
 
 def test_last_turn_options_and_weights_choose_what_is_predicted(words: Any) -> None:
     text = f"{U}a{E}{A}b{E}{U}c{E}{A}"
     assert spans(words, THINKING, TWO, turns="last")[0] == [f"{text}[<think>y</think>d{E}]"]
-    quiet = [{name: each[name] for name in ("role", "content")} for each in TWO]
+    quiet = [{name: message[name] for name in ("role", "content")} for message in TWO]
     calm = spans(words, THINKING, quiet, options={"enable_thinking": False}, turns="last")
     assert calm == ([f"{text}<think></think>[d{E}]"], [])
     weighted = [TWO[0], {**quiet[1], "weight": 0}, TWO[2], {**quiet[3], "weight": 1}]
@@ -187,24 +187,24 @@ def test_template_of_a_run_is_in_its_exports_and_conversations_stay_whole(place:
     (tmp_path / "template.jinja").write_text(THINKING)
     rows: list[Any] = [{"messages": TWO if n % 2 else TALK, "source": "s"} for n in range(11)]
     (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    given: dict[str, Any] = {"data": tmp_path / "chats.jsonl", "chat_template": tmp_path / "template.jinja"}
-    given |= {"max_steps": 1, "save_every": 1, "data_cache": tmp_path / "cache"}
+    options: dict[str, Any] = {"data": tmp_path / "chats.jsonl", "chat_template": tmp_path / "template.jinja"}
+    options |= {"max_steps": 1, "save_every": 1, "data_cache": tmp_path / "cache"}
     for lines in (io.StringIO(), io.StringIO()):  # the notes come with the tokens, also when they are read
-        distill(settings(place, tmp_path / "out", force=True, rewind=True, **given), lines=Lines(lines))
+        distill(settings(place, tmp_path / "out", force=True, rewind=True, **options), lines=Lines(lines))
         assert "data: rows have 'source', which has no effect (11)\n" in lines.getvalue()
         assert "data: conversations are divided into several documents" in lines.getvalue()
     with pytest.raises(TrainerError, match=r"template_options was null and is .*enable_thinking"):
         resumed = {"template_options": '{"enable_thinking": false}', "resume": Path("latest"), "force": True}
-        distill(settings(place, tmp_path / "out", **given | resumed))
+        distill(settings(place, tmp_path / "out", **options | resumed))
     # Of 16 documents, 14 would be trained on; the last two conversations have three.
     tokenizer = load_tokenizer(tmp_path / "out")
-    kept = [each for row in rows[9:] for each in encode_chat(row["messages"], ChatWriter(tokenizer))]
+    kept = [document for row in rows[9:] for document in encode_chat(row["messages"], ChatWriter(tokenizer))]
     held_back = json.loads((tmp_path / "out/manifest.json").read_text())["held_back"]["hard_loss"]
     assert len(kept) == 3 and held_back["count"] == sum(
-        int((~each.given).sum()) for each in kept if each.given is not None
+        int((~document.given).sum()) for document in kept if document.given is not None
     )
     ended = command("evaluate", str(tmp_path / "out"), "--json", "--device", "cpu")
-    assert json.loads(ended.said)["models"][0]["sums"]["hard_loss"]["count"] == held_back["count"]
+    assert json.loads(ended.output)["models"][0]["sums"]["hard_loss"]["count"] == held_back["count"]
     command("checkpoints", str(tmp_path / "out"), "--export", "latest", str(tmp_path / "exported"))
     assert load_tokenizer(tmp_path / "exported").chat_template == tokenizer.chat_template == THINKING
 

@@ -32,16 +32,16 @@ def test_length_that_ends_before_every_answer_is_named_as_too_small(place: Path,
 
 def test_tokens_are_made_once_and_smoke_runs_leave_none(place: Path, tmp_path: Path) -> None:
     """Another length has other ones; a cache that cannot be written names its setting."""
-    given: dict[str, Any] = {"data_cache": tmp_path / "cache", "max_steps": 1, "save_every": 0}
-    distill(settings(place, tmp_path / "smoke", **given | {"smoke": 1, "max_steps": None}))
+    options: dict[str, Any] = {"data_cache": tmp_path / "cache", "max_steps": 1, "save_every": 0}
+    distill(settings(place, tmp_path / "smoke", **options | {"smoke": 1, "max_steps": None}))
     assert not (tmp_path / "cache").exists()
-    made = set[int]()
+    times = set[int]()
     for name, others, entries in (("a", {}, 1), ("b", {}, 1), ("c", {"length": 40}, 2)):
-        distill(settings(place, tmp_path / name, **given | others))
-        made |= {each.stat().st_mtime_ns for each in (tmp_path / "cache").glob("chats-*")}
-        assert len(made) == entries
+        distill(settings(place, tmp_path / name, **options | others))
+        times |= {path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("chats-*")}
+        assert len(times) == entries
     with pytest.raises(OutputError, match="use --data-cache to choose another directory"):
-        distill(settings(place, tmp_path / "d", **given | {"data_cache": place / "chats.jsonl"}))
+        distill(settings(place, tmp_path / "d", **options | {"data_cache": place / "chats.jsonl"}))
 
 
 def test_tokens_beyond_the_limit_are_removed_and_those_of_the_run_are_not(place: Path, tmp_path: Path) -> None:
@@ -64,10 +64,10 @@ def test_saved_dataset_has_the_rows_of_its_shards_in_order(place: Path, tmp_path
     whole = datasets.Dataset.from_list(rows)
     whole.save_to_disk(tmp_path / "data", num_shards=12)
     datasets.DatasetDict({"train": whole}).save_to_disk(tmp_path / "splits")
-    found, lines = (chats_of(each, place, tmp_path) for each in (tmp_path / "data", place / "chats.jsonl"))
+    dataset, lines = (chats_of(path, place, tmp_path) for path in (tmp_path / "data", place / "chats.jsonl"))
     digest = digest_of(tmp_path / "data")
-    assert all(map(torch.equal, (d.tokens for d in found.documents), (d.tokens for d in lines.documents)))
-    assert len(found.documents) == len(lines.documents) == 30 and digest != digest_of(place / "chats.jsonl")
+    assert all(map(torch.equal, (d.tokens for d in dataset.documents), (d.tokens for d in lines.documents)))
+    assert len(dataset.documents) == len(lines.documents) == 30 and digest != digest_of(place / "chats.jsonl")
     with pytest.raises(DataError, match=r"splits is not a saved dataset.*such as .*splits/train"):
         chats_of(tmp_path / "splits", place, tmp_path)
     (tmp_path / "data/data-00001-of-00012.arrow").write_bytes(b"other")

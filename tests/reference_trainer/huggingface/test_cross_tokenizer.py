@@ -45,9 +45,9 @@ def other(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def distilled(other: Path, out: Path, **options: Any) -> tuple[Any, str]:
-    said = io.StringIO()
+    output = io.StringIO()
     usual = {"cross_tokenizer": True, "ce_weight": 0.5, "temperature": 2.0}
-    return distill(settings(other, out, **usual | options), lines=Lines(said)), said.getvalue()
+    return distill(settings(other, out, **usual | options), lines=Lines(output)), output.getvalue()
 
 
 def test_command_trains_evaluates_and_records_both_tokenizers(other: Path, tmp_path: Path) -> None:
@@ -56,11 +56,11 @@ def test_command_trains_evaluates_and_records_both_tokenizers(other: Path, tmp_p
     options = "--cross-tokenizer --ce-weight 0.5 --length 64 --epochs 1 --warmup 0 --log-every 4 --eval-every 9".split()
     command = ["distill", *models, f"--data={other / 'chats.jsonl'}", "--out", str(out), *options]
     process = Process([*command, "--batch-size=3", "--device=cpu"], tmp_path, dict(os.environ))
-    said = process.stdout.read()
+    text = process.stdout.read()
     assert process.wait() == 0, process.stderr.read()
-    assert "universal_distance" in said and "kl_at_1=" not in said and "agreement=" not in said
+    assert "universal_distance" in text and "kl_at_1=" not in text and "agreement=" not in text
     assert (
-        "held-back universal_distance" in said and "nats" not in said.partition("held-back universal")[2].split("\n")[0]
+        "held-back universal_distance" in text and "nats" not in text.partition("held-back universal")[2].split("\n")[0]
     )
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["tokenizer_sha256"] != manifest["teacher_tokenizer_sha256"]
@@ -91,19 +91,19 @@ def test_two_ranks_have_the_weights_of_one(other: Path, tmp_path: Path) -> None:
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("1", "2"))
     assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-12
     sums = [json.loads((tmp_path / name / "manifest.json").read_text())["held_back"] for name in ("1", "2")]
-    one_rank, two_ranks = ([(part["sum"], part["count"]) for part in each.values()] for each in sums)
+    one_rank, two_ranks = ([(part["sum"], part["count"]) for part in metrics.values()] for metrics in sums)
     assert torch.allclose(torch.tensor(one_rank), torch.tensor(two_ranks))
 
 
 def test_text_beyond_the_length_of_either_is_not_compared_and_is_counted(other: Path, tmp_path: Path) -> None:
     bytewise = tokenizer("", size=260)
     write_model(tmp_path / "teacher", bytewise, 32)
-    _, said = distilled(other, tmp_path / "cut", max_steps=1, length=60, teacher=tmp_path / "teacher")
-    line = next(line for line in said.splitlines() if "are compared with the teacher's" in line)
+    _, output = distilled(other, tmp_path / "cut", max_steps=1, length=60, teacher=tmp_path / "teacher")
+    line = next(line for line in output.splitlines() if "are compared with the teacher's" in line)
     compared, scored = (int(word) for word in line.split() if word.isdecimal())
     assert 0 < compared < scored, line
-    _, said = distilled(other, tmp_path / "whole", max_steps=1, length=200)
-    line = next(line for line in said.splitlines() if "are compared with the teacher's" in line)
+    _, output = distilled(other, tmp_path / "whole", max_steps=1, length=200)
+    line = next(line for line in output.splitlines() if "are compared with the teacher's" in line)
     assert len({word for word in line.split() if word.isdecimal()}) == 1, line
 
 

@@ -43,9 +43,9 @@ def test_sharded_student_is_refused(place: Path, tmp_path: Path) -> None:
 
 
 def test_labels_of_the_student_itself_are_named(place: Path, tmp_path: Path) -> None:
-    said = io.StringIO()
-    distill(settings(place, tmp_path / "out", on_policy=1.0, ce_weight=1.0, max_steps=1), lines=Lines(said))
-    assert "on_policy: with a ce_weight" in said.getvalue()
+    output = io.StringIO()
+    distill(settings(place, tmp_path / "out", on_policy=1.0, ce_weight=1.0, max_steps=1), lines=Lines(output))
+    assert "on_policy: with a ce_weight" in output.getvalue()
 
 
 @pytest.mark.parametrize(

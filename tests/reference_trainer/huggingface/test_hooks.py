@@ -48,11 +48,11 @@ def test_documented_class_replaces_one_part_on_the_command_line(
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
     seen = {
         "Smoothed": manifest["optimizer"]["name"] == "SGD",
-        "Separate": "conversations of a batch have like lengths" in ended.said,
+        "Separate": "conversations of a batch have like lengths" in ended.output,
         "Even": manifest["held_back"]["hard_loss"]["count"] > 60,
-        "Watched": "loss of step 3:" in ended.said,
+        "Watched": "loss of step 3:" in ended.output,
     }
-    assert seen[name], ended.said
+    assert seen[name], ended.output
 
 
 def test_documented_class_is_a_library_too(place: Path, tmp_path: Path, own_parts: Any) -> None:

@@ -141,18 +141,18 @@ def test_saved_models_are_evaluated_on_the_chats_of_their_run(place: Path, tmp_p
     distill(settings(place, tmp_path / "out", documents="pack", temperature=1.0, max_steps=2, save_every=2))
     write_model(tmp_path / "other", tokenizer("zebra zebra zoo zoo " * 20, 290), 16)
     models = [tmp_path / "out", tmp_path / "out/checkpoints/student-latest", tmp_path / "other", place / "student"]
-    given = ["--data", str(place / "chats.jsonl"), "--teacher", str(place / "teacher"), "--device", "cpu", "--json"]
-    ended = command("evaluate", *map(str, models), *given)
-    report = json.loads(ended.said)
+    options = ["--data", str(place / "chats.jsonl"), "--teacher", str(place / "teacher"), "--device", "cpu", "--json"]
+    ended = command("evaluate", *map(str, models), *options)
+    report = json.loads(ended.output)
     assert ended.code == 1 and ended.complaints.count("error: the tokenizers") == 1, ended.complaints
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
-    for each in report["models"][:2]:
-        assert each["sums"] == {name: pytest.approx(manifest["held_back"][name]) for name in each["sums"]}
+    for entry in report["models"][:2]:
+        assert entry["sums"] == {name: pytest.approx(manifest["held_back"][name]) for name in entry["sums"]}
     assert report["models"][2]["sums"] != report["models"][0]["sums"]
     assert (report["documents"], report["unit"]) == ("pack", "token")
     assert report["evaluation"] == manifest["evaluation"]
     moved = (tmp_path / "out").rename(tmp_path / "moved")
-    table = command("evaluate", str(moved), "--device", "cpu").said.splitlines()
+    table = command("evaluate", str(moved), "--device", "cpu").output.splitlines()
     count = report["models"][0]["sums"]["hard_loss"]["count"]
     assert table[0] == f"{place / 'chats.jsonl'} (held back): {count} tokens in packed documents of at most 48"
     assert table[2].split()[1] == f"{report['models'][0]['metrics']['hard_loss']:.6g}"
@@ -169,7 +169,7 @@ def test_weights_in_fewer_bits_are_trained_in_float32(place: Path, tmp_path: Pat
     assert digest(tmp_path / "whole") == digest(tmp_path / "cut") == digest(tmp_path / "exported")
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "exported").chat_template == small_models.TEMPLATE
     saved = load_file(tmp_path / "whole/model.safetensors")
-    assert {each.dtype for each in saved.values()} == {torch.bfloat16}
+    assert {weight.dtype for weight in saved.values()} == {torch.bfloat16}
     masters = load_file(next((tmp_path / "whole/checkpoints").glob("student-step*/rank-00000.safetensors")))
     name = "model.layers.0.mlp.up_proj.weight"
     master = masters[f"optimizer.student.model.{name}.master"]
@@ -183,10 +183,10 @@ def test_weights_in_fewer_bits_are_trained_in_float32(place: Path, tmp_path: Pat
 
 def test_weights_are_trained_in_float32_with_dtype_bfloat16(place: Path, tmp_path: Path) -> None:
     """Without --weights, the model computes in fewer bits, and its weights and their updates are not rounded."""
-    found = distill(settings(place, tmp_path / "out", dtype="bfloat16", max_steps=1, save_every=0)).student
-    assert {each.dtype for each in found.parameters()} == {torch.float32}, "--dtype bfloat16 rounds the weights"
+    student = distill(settings(place, tmp_path / "out", dtype="bfloat16", max_steps=1, save_every=0)).student
+    assert {weight.dtype for weight in student.parameters()} == {torch.float32}, "--dtype bfloat16 rounds the weights"
     saved = load_file(tmp_path / "out/model.safetensors")
-    assert {each.dtype for each in saved.values()} == {torch.float32}, "--dtype bfloat16 rounds the saved weights"
+    assert {weight.dtype for weight in saved.values()} == {torch.float32}, "--dtype bfloat16 rounds the saved weights"
 
 
 def test_sharded_weights_in_fewer_bits_are_those_of_one_process(place: Path, tmp_path: Path) -> None:
@@ -206,11 +206,11 @@ def test_hidden_states_of_other_widths_are_matched_and_activations_recomputed(pl
 
 
 def test_outputs_of_a_teacher_replace_it_for_the_same_tokenizer_and_template(place: Path, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"documents": "pack", "save_every": 0}
-    live = distill(settings(place, tmp_path / "live", **given))
-    outputs = precompute(settings(place, tmp_path / "outputs", **given))
-    given |= {"teacher": None, "teacher_outputs": outputs}
-    stored = distill(settings(place, tmp_path / "stored", **given))
+    options: dict[str, Any] = {"documents": "pack", "save_every": 0}
+    live = distill(settings(place, tmp_path / "live", **options))
+    outputs = precompute(settings(place, tmp_path / "outputs", **options))
+    options |= {"teacher": None, "teacher_outputs": outputs}
+    stored = distill(settings(place, tmp_path / "stored", **options))
     assert digest(tmp_path / "stored") == digest(tmp_path / "live")
     assert stored.held_back == live.held_back
     written = json.loads((outputs / "manifest.json").read_text())
@@ -218,7 +218,7 @@ def test_outputs_of_a_teacher_replace_it_for_the_same_tokenizer_and_template(pla
     shutil.copytree(place / "student", tmp_path / "other")
     (tmp_path / "other" / "chat_template.jinja").write_text(small_models.TEMPLATE + "{# another #}")
     with pytest.raises(SettingError, match="chat_template_sha256 was"):
-        distill(settings(place, tmp_path / "out", **given | {"student": tmp_path / "other"}))
+        distill(settings(place, tmp_path / "out", **options | {"student": tmp_path / "other"}))
 
 
 def test_what_needs_no_data_is_refused_before_they_are_read(place: Path, tmp_path: Path) -> None:
@@ -243,23 +243,23 @@ def test_outputs_need_the_space_that_they_take(place: Path, tmp_path: Path, monk
     """Logits in bfloat16 take 2 bytes each."""
     load_model(place / "teacher", dtype=torch.bfloat16).model.save_pretrained(tmp_path / "teacher")
     load_tokenizer(place / "teacher").save_pretrained(tmp_path / "teacher")
-    given = partial(settings, place, teacher=tmp_path / "teacher")
+    settings_for = partial(settings, place, teacher=tmp_path / "teacher")
     for top_k in (None, 4):
-        written = precompute(given(tmp_path / f"first{top_k}"), top_k=top_k)
-        size = sum(each.stat().st_size for each in written.glob("outputs-*"))
+        written = precompute(settings_for(tmp_path / f"first{top_k}"), top_k=top_k)
+        size = sum(file.stat().st_size for file in written.glob("outputs-*"))
         for part, is_enough in ((1.0, True), (0.9, False)):
             monkeypatch.setattr(shutil, "disk_usage", lambda path, free=int(part * size): SimpleNamespace(free=free))
             with nullcontext() if is_enough else pytest.raises(OutputError, match="bytes free, the results need"):
-                precompute(given(tmp_path / f"{top_k} {part}"), top_k=top_k)
+                precompute(settings_for(tmp_path / f"{top_k} {part}"), top_k=top_k)
         monkeypatch.undo()
 
 
 def test_device_map_is_that_of_from_pretrained(place: Path, tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="from_pretrained needs it for a device_map")
     teacher = load_model(Source(place=place / "teacher", device_map="meta"), dtype="auto")
-    assert all(each.is_meta for each in teacher.parameters())
+    assert all(weight.is_meta for weight in teacher.parameters())
     result = distill(settings(place, tmp_path / "out", teacher_device_map="auto", max_steps=1, save_every=0))
-    assert not any(each.is_meta for each in result.teacher.parameters())
+    assert not any(weight.is_meta for weight in result.teacher.parameters())
 
 
 def test_manifest_has_the_digests_of_weights_in_several_files(place: Path, tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_parts_of_hugging_face_are_subclassed_and_named(
     monkeypatch.syspath_prepend(tmp_path)
     parts = {"parts": "frozen_layers:TopOnly", "eval_rows": 0}
     result = distill(settings(place, tmp_path / "out", **parts))
-    before, after = (load_file(each / "model.safetensors") for each in (place / "student", tmp_path / "out"))
+    before, after = (load_file(folder / "model.safetensors") for folder in (place / "student", tmp_path / "out"))
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved and all(name.startswith(("model.layers.1.", "model.norm", "lm_head")) for name in moved), moved
     export_checkpoint(tmp_path / "out", "latest", tmp_path / "exported")
@@ -306,40 +306,40 @@ def test_parts_of_hugging_face_are_subclassed_and_named(
     ended = command("evaluate", str(tmp_path / "out"), str(tmp_path / "exported"), "--device", "cpu", "--json")
     assert ended.code == 0, ended.complaints
     expected = pytest.approx(result.held_back["hard_loss"].sum, rel=1e-6)
-    assert [each["sums"]["hard_loss"]["sum"] for each in json.loads(ended.said)["models"]] == [expected, expected]
+    assert [model["sums"]["hard_loss"]["sum"] for model in json.loads(ended.output)["models"]] == [expected, expected]
 
 
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("has_eval_data", [False, True])
 def test_evaluated_conversations_are_few_evenly_spaced_and_of_the_file_that_is_named(
-    place: Path, tmp_path: Path, own: bool
+    place: Path, tmp_path: Path, has_eval_data: bool
 ) -> None:
     """The command `evaluate` has the numbers of the run, also over another choice."""
     lines = (place / "chats.jsonl").read_text().splitlines()
     (tmp_path / "own.jsonl").write_text("\n".join(lines[::-1]))
     rows: dict[str, Any] = {"eval_rows": 2, "length": 200, "max_steps": 1}
-    rows |= {"eval_data": tmp_path / "own.jsonl"} if own else {}
+    rows |= {"eval_data": tmp_path / "own.jsonl"} if has_eval_data else {}
     output = io.StringIO()
     result = distill(settings(place, tmp_path / "out", **rows), lines=Lines(output))
     steps = json.loads((tmp_path / "out/manifest.json").read_text())["optimizer"]
     assert steps, "the manifest has no optimizer"
-    total = 30 if own else 3
+    total = 30 if has_eval_data else 3
     assert f"data: 2 of {total} held-back conversations are evaluated; see --eval-rows" in output.getvalue()
-    pool = lines[::-1] if own else lines[27:]
-    chosen = [pool[0], pool[15 if own else 1]]
+    pool = lines[::-1] if has_eval_data else lines[27:]
+    chosen = [pool[0], pool[15 if has_eval_data else 1]]
     (tmp_path / "chosen.jsonl").write_text("\n".join(chosen))
     runs = ["evaluate", str(tmp_path / "out"), "--device", "cpu", "--json"]
     for options in ([], ["--data", str(tmp_path / "chosen.jsonl"), "--whole"]):
         ended = command(*runs, *options)
         assert ended.code == 0, ended.complaints
-        report = json.loads(ended.said)
+        report = json.loads(ended.output)
         sums = report["models"][0]["sums"]["hard_loss"]
         expected = result.held_back["hard_loss"]
         assert sums == {"sum": pytest.approx(expected.sum, rel=1e-6), "count": expected.count}, options
-        part = f"{'whole' if own else 'held back'}, 2 conversations"
+        part = f"{'whole' if has_eval_data else 'held back'}, 2 conversations"
         assert report["evaluation"]["part"] == ("whole" if options else part)
     with pytest.raises(DriftError, match=f'evaluated was "2 of {total}" and is absent'):
         distill(settings(place, tmp_path / "out", **rows | {"eval_rows": 0, "resume": Path("latest"), "force": True}))
-    trained = 30 if own else 27
+    trained = 30 if has_eval_data else 27
     again = distill(settings(place, tmp_path / "more", **rows | {"max_steps": None, "batch_size": 1}))
     assert again.train.steps_completed == trained
 
@@ -362,11 +362,11 @@ def test_pretrained_student_has_a_rate_that_does_not_ruin_it(place: Path, tmp_pa
 
 def test_smoke_check_says_no_go_to_a_rate_that_ruins_the_student(place: Path, tmp_path: Path) -> None:
     """A student that is its teacher has no loss to begin with; only a fault can raise it."""
-    given: dict[str, Any] = {"student": place / "teacher", "smoke": 4, "warmup": 0}
-    ruined = distill(settings(place, tmp_path / "out", lr=0.3, **given))
-    (failed,) = (each.says for each in ruined.checks if not each.passed)
+    options: dict[str, Any] = {"student": place / "teacher", "smoke": 4, "warmup": 0}
+    ruined = distill(settings(place, tmp_path / "out", lr=0.3, **options))
+    (failed,) = (check.says for check in ruined.checks if not check.passed)
     assert failed.startswith("loss of the first batch 0.0000 before"), failed
-    assert distill(settings(place, tmp_path / "out", **given)).go
+    assert distill(settings(place, tmp_path / "out", **options)).go
 
 
 def test_samples_are_those_of_the_saved_model_and_leave_the_run_as_it_is(place: Path, tmp_path: Path) -> None:
@@ -376,21 +376,21 @@ def test_samples_are_those_of_the_saved_model_and_leave_the_run_as_it_is(place: 
     (student / "config.json").write_text(json.dumps(config))
     output, logged, weights = io.StringIO(), [], []
     for name, callbacks in (("without", []), ("with", [samples()])):
-        given: dict[str, Any] = {"student": student, "eval_every": 2, "max_steps": 4, "log_every": 1}
-        distill(settings(place, tmp_path / name, **given), callbacks=callbacks, lines=Lines(output))
+        options: dict[str, Any] = {"student": student, "eval_every": 2, "max_steps": 4, "log_every": 1}
+        distill(settings(place, tmp_path / name, **options), callbacks=callbacks, lines=Lines(output))
         logged.append([(line.step, line.metrics["loss"]) for line in read_metrics(tmp_path / name / "metrics.jsonl")])
         files = ["model.safetensors", "generation_config.json", "checkpoints/student-step4/rank-00000.safetensors"]
-        weights.append([(tmp_path / name / each).read_bytes() for each in files])
+        weights.append([(tmp_path / name / file).read_bytes() for file in files])
     assert logged[0] == logged[1] and weights[0] == weights[1]
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "with")
     words = transformers.AutoTokenizer.from_pretrained(tmp_path / "with")
     for prompt in PROMPTS:
         chat = [{"role": "user", "content": prompt}]
-        given = words.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-        tokens = given["input_ids"]
+        inputs = words.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        tokens = inputs["input_ids"]
         for _ in range(5):  # none of these is the end of a text
             best = model(tokens).logits[:, -1].argmax(-1, keepdim=True)
             tokens = torch.cat([tokens, best], dim=1)
-        text = words.decode(tokens[0, given["input_ids"].shape[1] :], skip_special_tokens=True)
+        text = words.decode(tokens[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
         assert f"step 4: {prompt!r} -> {text!r}" in output.getvalue().splitlines()
     assert output.getvalue().count("step 2: ") == len(PROMPTS)

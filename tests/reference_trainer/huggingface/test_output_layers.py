@@ -57,7 +57,7 @@ def gradients(student: Causal, teacher: Causal, dtype: str, lines: list[str]) ->
         ModuleStudent(computing_in(dtype, student), V, note=lines.append),
     )
     kd_window(*providers, [Batch(tokens=tokens, labels=labels)], weights)
-    return {name: each.grad.clone() for name, each in student.named_parameters() if each.grad is not None}
+    return {name: weight.grad.clone() for name, weight in student.named_parameters() if weight.grad is not None}
 
 
 def in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +81,6 @@ def test_chunked_gradients_are_as_exact_as_unchunked(monkeypatch: pytest.MonkeyP
     assert chunked.keys() == exact.keys()
     for key, wanted in exact.items():
         size = float(wanted.norm()) or 1.0
-        expected, seen = (float((each[key].double() - wanted).norm()) / size for each in (at_once, chunked))
+        expected, seen = (float((gradient[key].double() - wanted).norm()) / size for gradient in (at_once, chunked))
         rounding = 1e-6 if dtype == "float32" else 5e-3
         assert seen <= 1.5 * expected + rounding, f"{key} is off by {seen:.1e}, with all logits by {expected:.1e}"

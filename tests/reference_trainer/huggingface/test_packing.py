@@ -24,10 +24,10 @@ def test_long_packed_rows_form_no_mask(place: Path, monkeypatch: pytest.MonkeyPa
     masked = models[1](tokens, segments).logits
     with monkeypatch.context() as patch:
         patch.setattr("transformers.masking_utils.sdpa_mask", None)  # which would form a mask
-        found = models[0](tokens, segments).logits
-    assert torch.allclose(found, masked, rtol=0, atol=1e-12)
-    for each in (found, masked):
-        each.square().sum().backward()
+        plain = models[0](tokens, segments).logits
+    assert torch.allclose(plain, masked, rtol=0, atol=1e-12)
+    for logits in (plain, masked):
+        logits.square().sum().backward()
     pairs = zip(models[0].parameters(), models[1].parameters(), strict=True)
     assert all(torch.allclose(a.grad, b.grad, rtol=1e-9, atol=1e-12) for a, b in pairs)
     eager = load_model(place / "student", dtype=torch.float64)

@@ -62,8 +62,8 @@ def test_packaged_recipe_is_planned_from_configurations_alone(name: str, tmp_pat
 
 def test_recipe_is_listed_printed_and_suggested() -> None:
     listed, printed = command("recipes"), command("recipes", "one-gpu")
-    assert [line.split()[0] for line in listed.said.splitlines()] == sorted(recipes())
-    assert printed.said == recipes()["one-gpu"].read_text()
+    assert [line.split()[0] for line in listed.output.splitlines()] == sorted(recipes())
+    assert printed.output == recipes()["one-gpu"].read_text()
     refused = command("distill", "--config", "one_gpu")
     assert refused.code == 2
     assert "one of eight-gpus, one-gpu, two-machines" in refused.complaints

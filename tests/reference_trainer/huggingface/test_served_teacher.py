@@ -23,15 +23,15 @@ def table(place: Path) -> Any:
 
 def test_resumed_run_compares_what_the_server_says(place: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"teacher": None, "teacher_top_k": 5, "on_policy": 0.5, "answer_tokens": 4}
-    said = io.StringIO()
+    output = io.StringIO()
     with serving(table(place)) as server:
         options["teacher_url"] = server.url
-        whole = distill(settings(place, tmp_path / "whole", max_steps=4, log_every=1, **options), lines=Lines(said))
+        whole = distill(settings(place, tmp_path / "whole", max_steps=4, log_every=1, **options), lines=Lines(output))
         distill(settings(place, tmp_path / "out", max_steps=2, save_every=2, **options))
         resumed = settings(place, tmp_path / "out", max_steps=4, resume=Path("latest"), force=True, **options)
         distill(resumed)
     assert digest(tmp_path / "out") == digest(tmp_path / "whole") != digest(place / "student")
-    assert "soft_loss" in whole.train.metrics and "tokenizer of --teacher-url is not compared" in said.getvalue()
+    assert "soft_loss" in whole.train.metrics and "tokenizer of --teacher-url is not compared" in output.getvalue()
     manifest = json.loads((tmp_path / "whole/manifest.json").read_text())
     assert json.loads(manifest["served_teacher"])["root"] == "tables/one" and manifest["evaluation"]["top_k"] == 5
     with serving(table(place), root="tables/two") as other:

@@ -18,7 +18,7 @@ def assert_refused(done, *says: str) -> None:
     assert done.returncode == 1, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
-    assert all(each in line for each in says), line
+    assert all(words in line for words in says), line
     assert done.stdout == ""
 
 

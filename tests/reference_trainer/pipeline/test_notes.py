@@ -18,7 +18,7 @@ SCHEDULE = Schedule(epochs=3, steps_per_epoch=114, micro_batches=114)
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("settings", "says"),
     [
         ({"warmup": 5000, "lr": 1.0}, ["warmup is 5000 and the run has 342 steps: the learning rate reaches 0.0684"]),
         ({"warmup": 342}, []),
@@ -29,8 +29,8 @@ SCHEDULE = Schedule(epochs=3, steps_per_epoch=114, micro_batches=114)
         ({}, []),
     ],
 )
-def test_settings_beyond_the_run_have_one_line_each(given: dict[str, Any], says: list[str]) -> None:
-    lines = find_unreachable(Settings(**given), SCHEDULE)
+def test_settings_beyond_the_run_have_one_line_each(settings: dict[str, Any], says: list[str]) -> None:
+    lines = find_unreachable(Settings(**settings), SCHEDULE)
     assert len(lines) == len(says)
     assert all(words in line for words, line in zip(says, lines, strict=True))
 
@@ -76,8 +76,8 @@ RESULT = TrainResult(
 
 
 def test_numbers_that_are_not_finite_are_strings() -> None:
-    made = manifest(Settings(), torch.device("cpu"), RESULT, {"kl_at_1": MetricSum(math.inf, 3)}, data_sha256="0")
-    read = json.loads(json.dumps(made, allow_nan=False))
+    content = manifest(Settings(), torch.device("cpu"), RESULT, {"kl_at_1": MetricSum(math.inf, 3)}, data_sha256="0")
+    read = json.loads(json.dumps(content, allow_nan=False))
     result = read["result"]
     assert (result["initial_loss"], result["final_loss"], result["best_loss"]) == ("NaN", "Infinity", None)
     assert result["metrics"] == {"loss": "-Infinity", "hard_loss": 2.0}

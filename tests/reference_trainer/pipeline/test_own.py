@@ -88,8 +88,8 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def rows(path: Path) -> torch.Tensor:
-    found: dict[str, torch.Tensor] = torch.load(path)
-    return found["rows"]
+    state: dict[str, torch.Tensor] = torch.load(path)
+    return state["rows"]
 
 
 @pytest.mark.usefixtures("forked_ranks")
@@ -105,9 +105,9 @@ def test_supervised_ranks_resume_and_export_own_parts(folder: Path) -> None:
     assert exported.returncode == 0, exported.stderr
     assert torch.equal(rows(Path("model/table.pt")), rows(Path("out/table.pt")))
     evaluated = command("evaluate", "out", "out/checkpoints/student-latest", "--device", "cpu")
-    assert evaluated.said.splitlines()[0] == "the data of mine:Mine (held back), by mine:Mine, against their teacher"
-    found = [line.split() for line in evaluated.said.splitlines()[2:]]
-    assert found == [["out", "7"], ["out/checkpoints/student-latest", "7"]]
+    assert evaluated.output.splitlines()[0] == "the data of mine:Mine (held back), by mine:Mine, against their teacher"
+    table = [line.split() for line in evaluated.output.splitlines()[2:]]
+    assert table == [["out", "7"], ["out/checkpoints/student-latest", "7"]]
     begun = run("distill", *OWN, "--out", "begun", "--init-from", "out", "--max-steps", "1", "--save-every", "0")
     assert begun.returncode == 0 and "student: weights of out, step 12" in begun.stdout, begun.stderr
     recorded = json.loads(Path("begun/manifest.json").read_text())["initial_weights"]
@@ -119,19 +119,19 @@ def test_supervised_ranks_resume_and_export_own_parts(folder: Path) -> None:
 
 
 def test_own_evaluation_finds_the_numbers_of_its_run_again(folder: Path) -> None:
-    given: dict[str, Any] = {"parts": "mine:Measuring", "arguments": '{"teacher_seed": 7}', "device": "cpu"}
-    distill(Settings(out=Path("out"), max_steps=3, save_every=2, **given), lines=SilentLines())
+    settings: dict[str, Any] = {"parts": "mine:Measuring", "arguments": '{"teacher_seed": 7}', "device": "cpu"}
+    distill(Settings(out=Path("out"), max_steps=3, save_every=2, **settings), lines=SilentLines())
     models = ["out", "out/checkpoints/student-latest", "missing"]
     ended = command("evaluate", *models, "--device", "cpu", "--json")
     assert ended.code == 1 and ended.complaints.startswith("error: Measuring cannot load missing: FileNotFoundError")
     reported = json.loads(Path("out/manifest.json").read_text())["held_back"]
-    report = json.loads(ended.said)
-    assert [each["sums"] for each in report["models"]] == [reported, reported]
+    report = json.loads(ended.output)
+    assert [entry["sums"] for entry in report["models"]] == [reported, reported]
     assert report["teacher"]["path"] is None and report["unit"] == "token"
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         ({"parts": "mine"}, "'parts'.*expected MODULE:CLASS"),
         ({"parts": "mine:Mine", "arguments": "[1]"}, "'arguments'.*expected a JSON object"),
@@ -145,18 +145,18 @@ def test_own_evaluation_finds_the_numbers_of_its_run_again(folder: Path) -> None
         ({"parts": "mine:Mine", "arguments": '{"seed": 1}'}, "unexpected keyword argument 'seed'"),
     ],
 )
-def test_invalid_parts_are_refused(folder: Path, given: dict[str, Any], message: str) -> None:
+def test_invalid_parts_are_refused(folder: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        create_run(Settings(**given), Distillation)
+        create_run(Settings(**settings), Distillation)
 
 
 def test_own_model_without_a_load_is_no_source(folder: Path) -> None:
-    given: dict[str, Any] = {"parts": "mine:Unread", "device": "cpu", "save_every": 0}
-    distill(Settings(**given, out=Path("out"), max_steps=1))
+    settings: dict[str, Any] = {"parts": "mine:Unread", "device": "cpu", "save_every": 0}
+    distill(Settings(**settings, out=Path("out"), max_steps=1))
     (folder / "out/model.safetensors").touch()
     message = "cannot load out: Unread has a save of its own and no load"
     with pytest.raises(ModelFileError, match=message):
-        distill(Settings(**given, out=Path("second"), init_from=Path("out")))
+        distill(Settings(**settings, out=Path("second"), init_from=Path("out")))
     assert command("evaluate", "out", "--device", "cpu").complaints.startswith(f"error: {message}")
 
 

@@ -43,8 +43,8 @@ def plot(*arguments: Any) -> Ended:
 @pytest.mark.parametrize(("name", "start"), [("a.png", PNG), ("b.svg", SVG)])
 def test_file_has_the_format_of_its_suffix(make: Make, name: str, start: bytes) -> None:
     ended = plot(make(), "--out", name)
-    said = f"not drawn, since constant: temperature\nwrote {name}\n"
-    assert (ended.code, ended.said, ended.complaints) == (0, said, "")
+    output = f"not drawn, since constant: temperature\nwrote {name}\n"
+    assert (ended.code, ended.output, ended.complaints) == (0, output, "")
     assert Path(name).read_bytes().startswith(start)
     assert sorted(path.name for path in Path().iterdir()) == [name, "run"]
 
@@ -63,7 +63,7 @@ def test_all_metrics_are_drawn_by_default_loss_and_rate_first_with_paths_for_equ
 
 
 def points(**values: list[float]) -> PlottedRun:
-    return PlottedRun("", {name: ([*range(1, len(each) + 1)], each) for name, each in values.items()})
+    return PlottedRun("", {name: ([*range(1, len(series) + 1)], series) for name, series in values.items()})
 
 
 def test_constant_metrics_and_equal_ones_are_not_drawn_unless_they_are_named() -> None:

@@ -53,10 +53,10 @@ def test_run_whose_machines_and_ranks_are_killed_ends_like_the_straight_one(
         second = started(trainer, endpoint, 1)
     with held(trainer, 18) as rank:
         os.kill(rank, signal.SIGKILL)
-    (code, said, complaints), (joined_code, joined, joined_complaints) = ended(first), ended(second)
+    (code, output, complaints), (joined_code, joined, joined_complaints) = ended(first), ended(second)
     assert (code, joined_code) == (0, 0), complaints + joined_complaints
-    assert "rank 0 ended with signal SIGKILL" in said
-    assert "attempt 3: the run came to its end; step 30 of 30 is reached" in said
+    assert "rank 0 ended with signal SIGKILL" in output
+    assert "attempt 3: the run came to its end; step 30 of 30 is reached" in output
     assert joined.splitlines()[-1] == "machine 1: the run came to its end"
     assert steps(trainer) == list(range(1, 31))
     request.getfixturevalue("forked_ranks")
@@ -83,9 +83,9 @@ def test_machine_that_is_lost_before_its_ranks_connect_does_not_block_the_others
     processes[lost] = started(trainer, endpoint, lost, 10, **variables)
     assert processes[lost].stdout.readline()  # it knows the attempt that has lost it, or begins another one
     (tmp_path / "hold").unlink()
-    (code, said, complaints), (joined_code, _, joined_complaints) = map(ended, processes)
+    (code, output, complaints), (joined_code, _, joined_complaints) = map(ended, processes)
     assert (code, joined_code) == (0, 0), complaints + joined_complaints
-    assert ("machine 1 was lost and came back: this attempt ends" in said) == bool(lost)
+    assert ("machine 1 was lost and came back: this attempt ends" in output) == bool(lost)
     assert steps(trainer) == list(range(1, 11))
     assert not place_of(trainer.folder / "out").exists()
 

@@ -92,9 +92,9 @@ def test_run_that_is_signalled_while_it_loads_saves_and_evaluates_loses_nothing(
         if phase:
             assert "begun\n" in iter(script.stdout.readline, ""), f"the run does not come to {phase}"
             script.send_signal(signal.SIGUSR1)
-        said, _ = script.communicate()
+        output, _ = script.communicate()
         codes.append(script.returncode)
-    assert codes == [130, 75, 75, 0], said
+    assert codes == [130, 75, 75, 0], output
     assert (folder / "scontrol").read_text().count("requeue 17") == 3
     assert [line.step for line in read_metrics(folder / "run/metrics.jsonl")] == list(range(1, 13))
     assert is_complete(folder / "run")

@@ -59,8 +59,8 @@ def started(trainer: Trainer, *options: str) -> Process:
 
 
 def ended(process: Process) -> tuple[int | None, str, str]:
-    said, complaints = process.stdout.read(), process.stderr.read()
-    return process.wait(), said, complaints
+    output, complaints = process.stdout.read(), process.stderr.read()
+    return process.wait(), output, complaints
 
 
 def beat(trainer: Trainer, ready: Callable[[Beat], bool]) -> Beat:
@@ -82,8 +82,8 @@ def steps(trainer: Trainer) -> list[int]:
     return [line.step for line in read_metrics(trainer.folder / "out/metrics.jsonl")]
 
 
-def wait_for_end(found: Beat) -> None:
-    wait_for(lambda: not is_alive(found), "the rank to end")
+def wait_for_end(rank: Beat) -> None:
+    wait_for(lambda: not is_alive(rank), "the rank to end")
 
 
 @pytest.mark.usefixtures("forked_ranks")
@@ -95,30 +95,30 @@ def test_run_that_is_killed_and_stopped_ends_like_the_straight_one(trainer: Trai
     for step, number in endings.items():
         with held(trainer, step) as rank:
             os.kill(rank, number)
-    code, said, complaints = ended(process)
+    code, output, complaints = ended(process)
     assert code == 0, complaints
-    assert "rank 0 ended with signal SIGKILL" in said
-    assert "silent" in said
-    assert "attempt 3: the run came to its end; step 30 of 30 is reached" in said
+    assert "rank 0 ended with signal SIGKILL" in output
+    assert "silent" in output
+    assert "attempt 3: the run came to its end; step 30 of 30 is reached" in output
     assert steps(trainer) == list(range(1, 31))
     straight = trainer.run("--out", "straight", *RUN[2:], "--max-steps", "30")
     assert straight.returncode == 0, straight.stderr
-    models = [(trainer.folder / each / "model.safetensors").read_bytes() for each in ("out", "straight")]
+    models = [(trainer.folder / name / "model.safetensors").read_bytes() for name in ("out", "straight")]
     assert models[0] == models[1]
     assert not (trainer.folder / "out.until").exists()
-    code, said, _ = ended(started(trainer, "--step", "30"))
-    assert (code, said) == (0, "done: step 30 is reached\n")
+    code, output, _ = ended(started(trainer, "--step", "30"))
+    assert (code, output) == (0, "done: step 30 is reached\n")
 
 
 @pytest.mark.usefixtures("forked_ranks")
 def test_ranks_of_a_killed_supervisor_are_killed_and_those_of_an_interrupted_one_save(trainer: Trainer) -> None:
     process = started(trainer, "--step", "100000")
-    found = beat(trainer, lambda read: read.step > 3)
+    first = beat(trainer, lambda read: read.step > 3)
     process.send_signal(signal.SIGKILL)
     ended(process)
-    wait_for_end(found)
+    wait_for_end(first)
     process = started(trainer, "--step", "100000")  # the files of the killed run are accepted
-    later = beat(trainer, lambda read: read.step > found.step and read.pid != found.pid)
+    later = beat(trainer, lambda read: read.step > first.step and read.pid != first.pid)
     other = ended(started(trainer, "--step", "100000"))
     assert other[0] == 1 and "another supervisor" in other[2]
     process.send_signal(signal.SIGTERM)
@@ -147,8 +147,8 @@ def test_exit_code_tells_lack_of_progress_retries_refusal_and_an_early_end_apart
         return ending, f"{ranks} ranks ended"
 
     monkeypatch.setattr("reference_trainer.supervision.until.run_attempt", run_attempt)
-    found, said, _ = ended(started(trainer, "--step", "20", *options))
-    assert (found, said.count(f"{5 if '5' in options else 1} ranks ended")) == (code, attempts)
+    exit_code, output, _ = ended(started(trainer, "--step", "20", *options))
+    assert (exit_code, output.count(f"{5 if '5' in options else 1} ranks ended")) == (code, attempts)
 
 
 REFUSED = {
@@ -191,9 +191,9 @@ def test_error_that_stays_is_not_tried_again_and_is_named(trainer: Trainer, erro
     (trainer.folder / "callbacks.toml").write_text('[[callbacks]]\nuse = "failing:Failing"\n')
     options = {"row": ("--data", "rows.jsonl"), "callback": ("--callbacks", "callbacks.toml")}[error]
     command = ["until", "--step", "20", *RUN, "--out", "out", *options]
-    found, said, _ = ended(Process(command, trainer.folder, trainer.environment))
+    exit_code, output, _ = ended(Process(command, trainer.folder, trainer.environment))
     code, attempts, message, name = ERRORS[error]
-    last = said.splitlines()[-1]
-    assert (found, said.count("ended with exit code")) == (code, attempts), said
+    last = output.splitlines()[-1]
+    assert (exit_code, output.count("ended with exit code")) == (code, attempts), output
     assert message in last and name in last and last.endswith("run the same command again")
     assert not (trainer.folder / "out.until").exists()

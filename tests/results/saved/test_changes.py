@@ -137,7 +137,7 @@ def test_every_difference_names_its_contract_clause_and_place() -> None:
     again = evidence(trial(valid=40), judged(), trial(TrialStatus.ERROR, "I", detail="d"))
     now, part = (decide(new, again, Selection(devices=("cpu",), falsifiers=ids)) for ids in (None, frozenset({"F"})))
     added = replace(GOOD, contract=replace(GOOD.contract, id="d"))
-    found = find_differences(report(base), report(now, added))
-    assert [" | ".join((c.kind.value, c.contract, c.claim, c.name, c.place, c.text)) for c in found] == DIFFERENCES
+    changes = find_differences(report(base), report(now, added))
+    assert [" | ".join((c.kind.value, c.contract, c.claim, c.name, c.place, c.text)) for c in changes] == DIFFERENCES
     unmeasured = [change.claim for change in find_differences(report(base), report(part)) if "not meas" in change.text]
     assert unmeasured == ["F"], "a claim that was not selected is no change"

@@ -84,8 +84,8 @@ def test_fewer_examples_and_rewordings_do_not_fail() -> None:
 def test_a_renaming_of_code_that_is_gone_is_only_reworded() -> None:
     moved = replace(BASE.mutants[0].change, function=Target("tiny", "twice"))
     now = report(replace(BASE, mutants=(replace(BASE.mutants[0], change=moved), *BASE.mutants[1:])))
-    for gone, kind, end in (("double", ChangeKind.REWORDED, "; tiny:double renamed"), ("twice", ChangeKind.WEAKER, "")):
-        is_gone = partial(Target.__eq__, Target("tiny", gone))
+    for name, kind, end in (("double", ChangeKind.REWORDED, "; tiny:double renamed"), ("twice", ChangeKind.WEAKER, "")):
+        is_gone = partial(Target.__eq__, Target("tiny", name))
         compared = compare(report(BASE), now, fail_on=FailOn.WEAKER, today=DAY, is_gone=is_gone)
         assert [(change.kind, change.text) for change in compared.changes] == [(kind, f"mutant changed: f{end}")]
 

@@ -41,7 +41,7 @@ def job() -> Jobs:
 
     def make(*, unequal: bool = False, first: bool = False, **settings: Any) -> Job:
         train = UNEQUAL if unequal else EQUAL
-        train = tuple(Example(each.tokens, each.tokens) for each in train) if first else train
+        train = tuple(Example(row.tokens, row.tokens) for row in train) if first else train
         return Job(**{"directory": Path(), "train": train, "evaluated": EQUAL[:3]} | settings)
 
     return make
@@ -52,15 +52,15 @@ def gradient_ratios() -> Ratios:
     """Returns the norm of each step's gradient of the head, divided by the norm of the token mean's gradient."""
 
     def ratios(run: Run) -> list[float]:
-        before, found = START, []
+        before, quotients = START, []
         for step in run.steps:
-            named = {each.name: each for each in run.job.train}
+            named = {row.name: row for row in run.job.train}
             right = sums(before, [named[name] for name in step.names])
             gradient = step.gradient["head.weight"]
             assert gradient is not None
-            found.append(float(gradient.norm() * right.tokens / right.gradient["head.weight"].norm()))
+            quotients.append(float(gradient.norm() * right.tokens / right.gradient["head.weight"].norm()))
             before = step.weights
-        return found
+        return quotients
 
     return ratios
 
@@ -77,6 +77,6 @@ def assert_whole(gradient_ratios: Ratios) -> Check:
         assert run.final_step == len(run.steps)
         assert [step for step, _ in run.evaluations] == list(range(1, len(run.steps) + 1))
         assert sorted(run.checkpoints) == [step for step, _ in run.evaluations]
-        assert all(torch.equal(run.weights[name], each) for name, each in run.steps[-1].weights.items())
+        assert all(torch.equal(run.weights[name], weight) for name, weight in run.steps[-1].weights.items())
 
     return check

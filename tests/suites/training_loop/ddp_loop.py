@@ -33,7 +33,7 @@ class DDP:
         optimizer = torch.optim.SGD(model.parameters(), lr=job.rate)
         report = Report(model=model)
         for step, window in enumerate(self.windows(job) * job.epochs, 1):
-            scored = self.total(sum(each.scored for batch in window for each in batch))
+            scored = self.total(sum(example.scored for batch in window for example in batch))
             for batch in window:
                 # Each backward averages over the ranks, so that the sum of their means is the mean of all.
                 (parallel(job.collate(batch)) * dist.get_world_size() / scored).backward()
@@ -51,15 +51,15 @@ class DDP:
     def total(self, scored: int) -> int:
         return int(self.summed(torch.tensor(scored)))
 
-    def summed(self, own: torch.Tensor) -> torch.Tensor:
-        dist.all_reduce(own)
-        return own
+    def summed(self, tensor: torch.Tensor) -> torch.Tensor:
+        dist.all_reduce(tensor)
+        return tensor
 
     def evaluate(self, job: Job, model: Model) -> float:
         mine = list(job.evaluated[dist.get_rank() :: dist.get_world_size()])
         model.eval()
         with torch.no_grad():
-            tokens = torch.tensor(sum(each.scored for each in mine))
+            tokens = torch.tensor(sum(example.scored for example in mine))
             nats, scored = self.summed(torch.stack([model(job.collate(mine)), tokens]))
         model.train()
         return float(nats / scored)
@@ -68,8 +68,8 @@ class DDP:
 class OwnEvaluation(DDP):
     """Evaluates the part of its own rank."""
 
-    def summed(self, own: torch.Tensor) -> torch.Tensor:
-        return own if own.ndim else super().summed(own)
+    def summed(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if tensor.ndim else super().summed(tensor)
 
 
 class Broken(DDP):

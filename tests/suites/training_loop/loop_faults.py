@@ -38,7 +38,7 @@ def faulty(faults: str) -> Iterator[Bench]:
         yield planted(faults)
         return
     with pytest.MonkeyPatch.context() as patch:
-        for part, function in (each.split(" = ") for each in faults.split(", ")):
+        for part, function in (fault.split(" = ") for fault in faults.split(", ")):
             *owner, name = part.split(".")
             patch.setattr(reduce(getattr, owner, loop), name, globals()[function], raising=not owner)
         yield Bench(loop.Loop())
@@ -78,7 +78,7 @@ def of_losses(loss: Callable[[nn.Module, dict[str, Tensor], int], Tensor]) -> Ca
         counts = [loop.scored(batch["labels"]) for batch in window]
         losses = [loss(training.model, batch, sum(counts)) for batch in window]
         sum(losses, torch.zeros(())).backward()
-        return [(float(each.detach()), count) for each, count in zip(losses, counts, strict=True)]
+        return [(float(value.detach()), count) for value, count in zip(losses, counts, strict=True)]
 
     return backward_
 
@@ -126,13 +126,13 @@ def trained_in_eval_mode(training: Training, window: Any) -> Any:
 
 
 def gradients_in_bfloat16(training: Training, window: Any) -> Any:
-    found, hooks = [], []
-    for each in training.model.parameters():
-        hooks.append(each.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", p.grad.bfloat16().double())))
-    found = backward(training, window)
+    losses, hooks = [], []
+    for leaf in training.model.parameters():
+        hooks.append(leaf.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", p.grad.bfloat16().double())))
+    losses = backward(training, window)
     for hook in hooks:
         hook.remove()
-    return found
+    return losses
 
 
 def smoothed(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
@@ -153,11 +153,11 @@ def micro_batches_used_again(training: Training, window: Any) -> Any:
 
 
 def gradient_kept_in_part(training: Training, window: Any) -> Any:
-    found, earlier = backward(training, window), getattr(training.model, "earlier", {})
-    for name, each in training.model.named_parameters():
-        each.grad = earlier[name] = each.grad + earlier[name] / 2 if name in earlier else each.grad
+    losses, earlier = backward(training, window), getattr(training.model, "earlier", {})
+    for name, parameter in training.model.named_parameters():
+        parameter.grad = earlier[name] = parameter.grad + earlier[name] / 2 if name in earlier else parameter.grad
     vars(training.model)["earlier"] = earlier
-    return found
+    return losses
 
 
 def average_updated_in_backward(training: Training, window: Any) -> Any:
@@ -182,7 +182,7 @@ def clipped_by_largest(parameters: Iterable[Tensor], limit: float | None) -> flo
 
 
 def clipped_by_tensor(parameters: Iterable[Tensor], limit: float | None) -> float:
-    return [float(nn.utils.clip_grad_norm_([each], limit or math.inf)) for each in parameters][-1]
+    return [float(nn.utils.clip_grad_norm_([parameter], limit or math.inf)) for parameter in parameters][-1]
 
 
 def clipped_by_element(parameters: Iterable[Tensor], limit: float | None) -> float:
@@ -215,8 +215,8 @@ def warm(decay: float | None, done: int) -> float:
 @torch.no_grad()
 def average_warming_up(mean: Any, model: nn.Module, decay: float | None) -> None:
     mean.updates = getattr(mean, "updates", -1) + 1
-    for each, new in zip(mean.parameters(), model.parameters(), strict=True):
-        each.copy_(torch.lerp(new, each, warm(decay, mean.updates)))
+    for mean_weight, new in zip(mean.parameters(), model.parameters(), strict=True):
+        mean_weight.copy_(torch.lerp(new, mean_weight, warm(decay, mean.updates)))
 
 
 def warm_decay(self: Any, job: Job, done: int) -> float:
@@ -359,8 +359,8 @@ def ties(job: Job) -> Training:
 @torch.no_grad()
 def weights_off(training: Training, saved: Any) -> None:
     unpatched.restore(training, saved)
-    for each in (*training.model.parameters(), *training.average.parameters()):
-        each.mul_(1 + 1e-7)
+    for parameter in (*training.model.parameters(), *training.average.parameters()):
+        parameter.mul_(1 + 1e-7)
 
 
 def flags_ignored(self: Any, network: nn.Module, rows: Any, *, checkpointing: bool, autocast: bool) -> Tensor:

@@ -24,9 +24,9 @@ from tests.suites.trying import runnable
 
 @cache
 def contract() -> Contract:
-    found, problems = load_file(suites()["training-loop"])
-    assert found is not None, problems
-    return found
+    suite, problems = load_file(suites()["training-loop"])
+    assert suite is not None, problems
+    return suite
 
 
 @cache
@@ -36,8 +36,8 @@ def correct() -> Bench:
 
 
 def by_id(claim: str) -> Falsifier:
-    (found,) = (each for each in contract().falsifiers if each.id == claim)
-    return found
+    (falsifier,) = (candidate for candidate in contract().falsifiers if candidate.id == claim)
+    return falsifier
 
 
 @cache

@@ -60,17 +60,17 @@ def test_other_subjects_are_refused_with_the_lines_to_write(other: object) -> No
 @pytest.mark.parametrize("where", ["features", "lacks", "has", "without"])
 def test_unknown_features_are_refused_with_the_nearest_known_one(where: str) -> None:
     with pytest.raises(NoAdapter, match=f"Own.{where} names an unknown feature 'evaluation'; did you mean 'evaluate'"):
-        setattr(made := Own(3), where, {"evaluation": "none"})
-        adapted(made)
+        setattr(adapter := Own(3), where, {"evaluation": "none"})
+        adapted(adapter)
 
 
 def test_missing_and_invalid_values_are_refused() -> None:
     with pytest.raises(NoAdapter, match=r"missing attribute Bare\.features: expected a dictionary of features to True"):
         adapted(type("Bare", (), {"run": lambda self, job: None}))
-    made = Own(3)
-    made.without = "masks"  # type: ignore[attr-defined]
+    adapter = Own(3)
+    adapter.without = "masks"  # type: ignore[attr-defined]
     with pytest.raises(NoAdapter, match=r"invalid Own\.without 'masks': expected a sequence of features, such as"):
-        adapted(made)
+        adapted(adapter)
     with pytest.raises(NoAdapter, match=r"Adapter\.tokens must be a sequence of ids, but it is a method: write an "):
         adapted(type("Adapter", (Own,), {"tokens": lambda self: range(9)}))
 
@@ -101,10 +101,10 @@ def test_adapter_that_contradicts_itself_is_refused(attributes: dict[str, object
     ],
 )
 def test_values_of_features_that_say_nothing_are_refused(features: Any, text: str) -> None:
-    made = Own(3)
-    made.features = features
+    adapter = Own(3)
+    adapter.features = features
     with pytest.raises(NoAdapter, match=text):
-        adapted(made)
+        adapted(adapter)
 
 
 class Parts(HandWritten):

@@ -30,7 +30,7 @@ CAUSES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("cau
 @pytest.mark.parametrize(("claim", "fault"), [(claim, fault) for claim in CAUSES for fault in CAUSES[claim]])
 def test_cause_is_named(claim: str, fault: str) -> None:
     causes, message = CAUSES[claim][fault], refutation(fault, claim)
-    assert [each for each in ([causes] if isinstance(causes, str) else causes) if each not in message] == []
+    assert [cause for cause in ([causes] if isinstance(causes, str) else causes) if cause not in message] == []
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ ONCE, REACHING = data.falsify_each_example_once_an_epoch, data.falsify_every_bat
 def test_cause_is_named_for_a_given_job(
     falsify: Any, fault: str, examples: int, batch: int, accumulate: int, epochs: int, says: str
 ) -> None:
-    given = {"train": unequal(examples), "batch": batch, "accumulate": accumulate, "epochs": epochs}
+    settings = {"train": unequal(examples), "batch": batch, "accumulate": accumulate, "epochs": epochs}
     with faulty(fault) as bench, pytest.raises(AssertionError, match=says):
-        falsify.hypothesis.inner_test(bench, **given)
+        falsify.hypothesis.inner_test(bench, **settings)
 
 
 def test_job_that_is_explained_is_the_one_that_is_reported_and_replayed() -> None:
@@ -153,8 +153,8 @@ def test_cause_that_one_of_many_failures_has_is_a_coincidence(causes: list[list[
 
 
 def test_average_that_a_later_evaluation_leaves_in_the_model_is_not_called_random_numbers() -> None:
-    own = type(planted("average-left-in-place").trainer)
-    late = type("Late", (own,), {"run": lambda self, job: own.run(self, replace(job, eval_every=job.eval_every and 3))})
+    cls = type(planted("average-left-in-place").trainer)
+    late = type("Late", (cls,), {"run": lambda self, job: cls.run(self, replace(job, eval_every=job.eval_every and 3))})
     with pytest.raises(AssertionError, match="weights that change between the steps; it is the running average left"):
         attack("TL-EVAL-003", Bench(late()))
 
@@ -193,7 +193,7 @@ def test_a_number_that_counts_all_tokens_from_the_cut_is_named() -> None:
         correct().resume(straight, 2),
         straight.examples(name for step in straight.order[:2] for name in step),
     )
-    counted = sum(len(each.tokens) for each in before)
+    counted = sum(len(example.tokens) for example in before)
     logs = [{"step": step, "num_tokens": 100.0 + 10 * step} for step in (3, 6)]
     less = [row | {"num_tokens": row["num_tokens"] - counted} for row in logs]
     fault, causes = number_fault(replace(straight, logs=tuple(logs)), replace(again, logs=tuple(less)), 2, "num_tokens")

@@ -109,7 +109,7 @@ def bench(kind: type[Epochs]) -> Bench:
     return Bench(kind())
 
 
-MADE = [each for each in contract().falsifiers if not bench(Epochs).missing(each.id, each.options["needs"])]
+MADE = [claim for claim in contract().falsifiers if not bench(Epochs).missing(claim.id, claim.options["needs"])]
 
 
 @pytest.mark.parametrize("claim", MADE, ids=lambda claim: claim.id)
@@ -125,9 +125,9 @@ def test_claims_about_tokens_are_not_made_of_a_classifier() -> None:
 
 
 def test_examples_of_a_classifier_that_is_declared_have_one_label() -> None:
-    (first, *_), given = restrict_job(Job(train=unequal(3)), ("sequences",)).train, classified
+    (first, *_), collate = restrict_job(Job(train=unequal(3)), ("sequences",)).train, classified
     assert (len(first.tokens), first.scored) == (2, 1)
-    ((x, y),) = given([first], IMAGE)
+    ((x, y),) = collate([first], IMAGE)
     assert x.shape == IMAGE and x.dtype == torch.float32 and y == first.tokens[1]
     with pytest.raises(SkipTest, match="name `sequences` as missing in `features`"):
         classified(equal(2))

@@ -24,11 +24,11 @@ ROWS = [[cell.strip() for cell in line.split(" | ")] for line in TABLE.splitline
 
 
 def test_every_field_of_a_job_has_its_default_in_the_table() -> None:
-    found: dict[str, str] = {}
+    table: dict[str, str] = {}
     for names, defaults, _, _ in ROWS:
-        found |= dict(zip(re.findall(r"`(\w+)`", names), defaults.replace("`", "").split(", "), strict=True))
-    defaults_of = {each.name: "-" if each.default is MISSING else repr(each.default) for each in fields(Job)}
-    assert found == {name: default.replace("'", '"') for name, default in defaults_of.items()}
+        table |= dict(zip(re.findall(r"`(\w+)`", names), defaults.replace("`", "").split(", "), strict=True))
+    defaults_of = {field.name: "-" if field.default is MISSING else repr(field.default) for field in fields(Job)}
+    assert table == {name: default.replace("'", '"') for name, default in defaults_of.items()}
 
 
 def test_fields_that_may_be_ignored_are_those_of_features() -> None:

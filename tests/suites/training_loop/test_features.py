@@ -31,7 +31,7 @@ class Blocks(HandWritten):
         self.optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=job.rate)
 
     def windows(self) -> Iterable[list[torch.Tensor]]:
-        rows = torch.tensor([each.tokens for each in self.job.train])
+        rows = torch.tensor([example.tokens for example in self.job.train])
         for _ in range(self.job.epochs):
             batches = list(rows.split(self.job.batch))
             yield from (batches[i : i + self.job.accumulate] for i in range(0, len(batches), self.job.accumulate))
@@ -43,10 +43,10 @@ class Blocks(HandWritten):
         self.optimizer.zero_grad()
         tokens = sum(rows[:, 1:].numel() for rows in window)
         losses = [self.loss_of(rows) / tokens for rows in window]
-        for each in losses:
-            each.backward()
+        for loss in losses:
+            loss.backward()
         self.optimizer.step()
-        self.last = sum(each.item() for each in losses)
+        self.last = sum(loss.item() for loss in losses)
 
     def log(self) -> dict[str, float]:
         return {"loss": self.last}
@@ -54,7 +54,7 @@ class Blocks(HandWritten):
     def evaluate(self) -> float:
         self.model.eval()
         with torch.no_grad():
-            rows = torch.tensor([each.tokens for each in self.job.evaluated]).split(self.job.eval_batch)
+            rows = torch.tensor([example.tokens for example in self.job.evaluated]).split(self.job.eval_batch)
             total = sum(self.loss_of(part).item() for part in rows)
         self.model.train()
         return float(total / sum(part[:, 1:].numel() for part in rows))
@@ -69,8 +69,8 @@ def test_claims_hold_for_a_loop_over_blocks(claim: str, tmp_path: Path) -> None:
 
 
 def test_claims_about_unscored_tokens_and_unequal_rows_are_not_claimed() -> None:
-    made = Bench(Blocks())
-    reasons = {each.id: made.missing(each.id, each.options["needs"]) for each in contract().falsifiers}
+    subject = Bench(Blocks())
+    reasons = {claim.id: subject.missing(claim.id, claim.options["needs"]) for claim in contract().falsifiers}
     for claim in ("TL-MASK-001", "TL-MASK-002", "TL-GRAD-002", "TL-GRAD-004", "TL-PAD-001"):
         assert "it scores every token" in reasons[claim] or "blocks have one" in reasons[claim]
     assert reasons["TL-GRAD-003"] == ""
@@ -78,10 +78,10 @@ def test_claims_about_unscored_tokens_and_unequal_rows_are_not_claimed() -> None
 
 def test_tokens_that_are_not_scored_come_first_in_a_loop_without_gaps() -> None:
     before = Job(train=unequal(6))
-    for each, old in zip(restrict_job(before, ["gaps"]).train, before.train, strict=True):
-        given = old.labels[1:].count(IGNORED)
-        assert each.labels[1:] == (IGNORED,) * given + each.tokens[1 + given :]
-        assert each.scored == old.scored
+    for new, old in zip(restrict_job(before, ["gaps"]).train, before.train, strict=True):
+        unscored = old.labels[1:].count(IGNORED)
+        assert new.labels[1:] == (IGNORED,) * unscored + new.tokens[1 + unscored :]
+        assert new.scored == old.scored
 
 
 PLANNED = Job(train=unequal(6), batch=2, accumulate=2, warmup=3, max_steps=5, epochs=2, log_every=3, eval_batch=7)
@@ -138,12 +138,12 @@ def test_features_of_a_class_add_to_those_of_its_base_class(tmp_path: Path) -> N
     class Adapter(Blocks):
         features: Mapping[str, bool | str] = {"events": "no callbacks", "groups": True}
 
-    made = Bench(Adapter(), tmp_path)
-    assert made.missing("TL-MASK-001", ("masks", "events")) == (
+    subject = Bench(Adapter(), tmp_path)
+    assert subject.missing("TL-MASK-001", ("masks", "events")) == (
         "no masks: it scores every token; no events: no callbacks"
     )
-    assert made.missing("", ("groups", "loss")) == ""
-    assert all(IGNORED not in each.labels[1:] for each in made.run(Job(train=unequal(3))).job.train)
+    assert subject.missing("", ("groups", "loss")) == ""
+    assert all(IGNORED not in example.labels[1:] for example in subject.run(Job(train=unequal(3))).job.train)
 
 
 @pytest.mark.parametrize("claim", ["TL-GRAD-001", "TL-STEP-001", "TL-STEP-003", "TL-RATE-001", "TL-LOG-002"])

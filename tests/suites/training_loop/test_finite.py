@@ -53,7 +53,7 @@ def raised_after_the_step(training: Training, window: Sequence[Batch]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "refuse_not_finite", lambda window, step: None)
         train_step(training, window)
-    refuse([(float(each.detach().sum()), 1) for each in training.model.parameters()], training.state.step)
+    refuse([(float(parameter.detach().sum()), 1) for parameter in training.model.parameters()], training.state.step)
 
 
 @pytest.mark.parametrize(

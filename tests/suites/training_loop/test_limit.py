@@ -72,6 +72,6 @@ def test_run_that_hangs_or_fails_in_a_fork_alone_decides_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "IDLE_S", 0.2)
-    for run, how in ((threading.Event().wait, "hangs"), (lambda: 1 / 0, "ends with status 1")):
-        with pytest.raises(SkipTest, match=f"the run {how} before it is killed"):
+    for run, ending in ((threading.Event().wait, "hangs"), (lambda: 1 / 0, "ends with status 1")):
+        with pytest.raises(SkipTest, match=f"the run {ending} before it is killed"):
             run_and_kill(run, tmp_path, 0)

@@ -22,7 +22,7 @@ def fault(change: Callable[[Tensor], Any], left: bool, added: int | None = None)
     ids, mask = batch["input_ids"], batch["attention_mask"]
     if left:
         missing = (mask == 0).sum(1).tolist()
-        ids, mask = (torch.stack(list(map(torch.roll, each, missing))) for each in (ids, mask))
+        ids, mask = (torch.stack(list(map(torch.roll, tensor, missing))) for tensor in (ids, mask))
     if added is not None:
         ids = torch.cat([ids.new_full((4, 1), added), ids], 1)
         mask = torch.cat([mask.new_ones(4, 1), mask], 1)
@@ -67,7 +67,7 @@ def test_mask_of_ones_is_a_fault_where_padding_comes_before_the_tokens_and_not_a
 
 def test_numbers_of_examples_that_share_a_row_are_no_fault() -> None:
     run = correct().run(Job(train=unequal(4)))
-    first, second, third = (list(each.tokens) for each in run.job.train[:3])
+    first, second, third = (list(example.tokens) for example in run.job.train[:3])
     rows = [[*first, *second[:2]], third]
     width = max(map(len, rows))
     ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])

@@ -79,24 +79,24 @@ class TwoRanks(Bench):
         ]
         wrong = [self.both, True]
         return [
-            replace(run, steps=tuple(self.change(run, k, step) for k, step in enumerate(own)) if wrong[rank] else own)
-            for rank, own in enumerate(steps)
+            replace(run, steps=tuple(self.change(run, k, step) for k, step in enumerate(part)) if wrong[rank] else part)
+            for rank, part in enumerate(steps)
         ]
 
     def resume_ranks(self, straight: list[Run], step: int) -> list[Run]:
         return [
-            replace(each, steps=tuple(self.change(each, k, s) for k, s in enumerate(each.steps))[step:])
-            for each in straight
+            replace(run, steps=tuple(self.change(run, k, s) for k, s in enumerate(run.steps))[step:])
+            for run in straight
         ]
 
 
 def scaled(run: Run, k: int, step: Step) -> Step:
-    return replace(step, gradient={name: each if each is None else 2 * each for name, each in step.gradient.items()})
+    return replace(step, gradient={name: grad if grad is None else 2 * grad for name, grad in step.gradient.items()})
 
 
 def running_average(run: Run, k: int, step: Step) -> Step:
     halves = [sums(run.before(k), run.examples(batch[rank] for batch in run.steps[k].batches)) for rank in (0, 1)]
-    parts = [{n: g / each.tokens for n, g in each.gradient.items()} for each in halves]
+    parts = [{n: g / half.tokens for n, g in half.gradient.items()} for half in halves]
     return replace(step, gradient={n: (parts[0][n] + parts[1][n]) / 2 for n in parts[0]})
 
 

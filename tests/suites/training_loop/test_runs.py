@@ -38,10 +38,10 @@ def test_steps_that_are_not_of_torch_leave_the_claims_undecided(tmp_path: Path) 
 
 
 def test_optimizer_of_another_model_is_not_recorded() -> None:
-    found = record()
-    found.watch(Probe())
-    found.note_step(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0))
-    assert found.steps == []
+    recording = record()
+    recording.watch(Probe())
+    recording.note_step(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0))
+    assert recording.steps == []
 
 
 @dataclass
@@ -129,10 +129,10 @@ SCHEDULED: dict[str, Any] = {"schedule": "linear", "warmup": 2, "optimizer": "ad
     ],
 )
 def test_setting_that_is_not_read_is_named(settings: Any, read: str, lacks: tuple[str, ...], says: str | None) -> None:
-    given = Job(directory=Path("out"), train=equal(4), **settings)
-    assert getattr(track_reads(given), read, None) == settings.get(read)
+    job = Job(directory=Path("out"), train=equal(4), **settings)
+    assert getattr(track_reads(job), read, None) == settings.get(read)
     try:
-        refuse_unread(given, lacks)
+        refuse_unread(job, lacks)
     except SkipTest as error:
         assert says and re.search(says, str(error)), error
     else:
@@ -158,11 +158,11 @@ class Endless(Loop):
 
 def test_endless_run_says_what_a_loop_of_steps_declares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "FIRST_S", 0.3)
-    made = Bench(Endless(), tmp_path)
+    subject = Bench(Endless(), tmp_path)
     with pytest.raises(Unfinished, match=r"s of CPU time; if the loop counts only steps, name `epochs`"):
-        made.run(Job(train=equal(2)))
+        subject.run(Job(train=equal(2)))
     with pytest.raises(Unfinished, match=r"s of CPU time(, the last .*)?$"):
-        made.run(Job(train=equal(2), max_steps=1))
+        subject.run(Job(train=equal(2), max_steps=1))
 
 
 def late(job: Job, report: Report) -> None:

@@ -35,13 +35,13 @@ class Stream(HandWritten):
         torch.manual_seed(job.seed)
         kind = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[job.optimizer]
         self.model, self.steps = model, 0
-        self.optimizer: Any = kind([each for each in model.parameters() if each.requires_grad], lr=job.rate)
+        self.optimizer: Any = kind([weight for weight in model.parameters() if weight.requires_grad], lr=job.rate)
 
     def order(self, epoch: int) -> Batch:
         return random.Random(f"{self.job.seed} {epoch}").sample(self.job.train, len(self.job.train))
 
     def stream(self) -> Iterator[Batch]:
-        rows = (each for epoch in range(99) for each in self.order(epoch))
+        rows = (example for epoch in range(99) for example in self.order(epoch))
         while batch := list(islice(rows, self.job.batch)):
             yield batch
 
@@ -59,8 +59,8 @@ class Stream(HandWritten):
     def update(self, window: list[Batch]) -> None:
         self.optimizer.zero_grad()
         rows = [padded(batch) for batch in window]
-        scored = max(sum(int((each["labels"][:, 1:] != -100).sum()) for each in rows), 1)
-        losses = [token_loss(self.model(each["input_ids"]), each["labels"], "sum") / scored for each in rows]
+        scored = max(sum(int((tensors["labels"][:, 1:] != -100).sum()) for tensors in rows), 1)
+        losses = [token_loss(self.model(tensors["input_ids"]), tensors["labels"], "sum") / scored for tensors in rows]
         for loss in losses:
             loss.backward()  # type: ignore[no-untyped-call]
         if self.job.clip:
@@ -113,11 +113,11 @@ def bench(kind: type[Stream]) -> Bench:
     return Bench(kind())
 
 
-def made(kind: type[Stream]) -> list[Falsifier]:
-    return [each for each in contract().falsifiers if not bench(kind).missing(each.id, each.options["needs"])]
+def claims_of(kind: type[Stream]) -> list[Falsifier]:
+    return [claim for claim in contract().falsifiers if not bench(kind).missing(claim.id, claim.options["needs"])]
 
 
-CASES = [(kind, claim) for kind in (Stream, Drawn, Crossing) for claim in made(kind)]
+CASES = [(kind, claim) for kind in (Stream, Drawn, Crossing) for claim in claims_of(kind)]
 
 
 @pytest.mark.parametrize(("kind", "claim"), CASES, ids=[f"{kind.__name__}-{claim.id}" for kind, claim in CASES])
@@ -127,7 +127,7 @@ def test_no_claim_accuses_a_correct_stream(kind: type[Stream], claim: Falsifier)
 
 @pytest.mark.parametrize("kind", [Stream, Drawn, Crossing])
 def test_claims_about_short_windows_are_not_made(kind: type[Stream]) -> None:
-    ids = {claim.id for claim in made(kind)}
+    ids = {claim.id for claim in claims_of(kind)}
     assert not ids & {"TL-GRAD-003", "TL-GRAD-004"} and {"TL-GRAD-002", "TL-STEP-002", "TL-RESUME-001"} <= ids
     assert ("TL-DATA-001" in ids) is ("TL-STEP-001" in ids) is (kind is Crossing)
 

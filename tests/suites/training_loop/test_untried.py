@@ -26,8 +26,8 @@ class Idle(Loop):
     """Reads every setting, calls the callbacks, and takes no step."""
 
     def run(self, job: Job) -> Report:
-        for each in fields(Job):
-            getattr(job, each.name)
+        for field in fields(Job):
+            getattr(job, field.name)
         model = job.model()
         events = ["train_begin", *["epoch_begin", "epoch_end"] * job.epochs, "train_end"]
         return Report(model=model, events=events, final_step=0, average=model, best_model=model if job.best else None)
@@ -35,9 +35,9 @@ class Idle(Loop):
 
 IDLE = Bench(Idle())
 OF_RUNS = [
-    each.id
-    for each in contract().falsifiers
-    if not any(feature == "ranks" or feature.startswith("network") for feature in each.options["needs"])
+    claim.id
+    for claim in contract().falsifiers
+    if not any(feature == "ranks" or feature.startswith("network") for feature in claim.options["needs"])
 ]
 
 
@@ -171,10 +171,10 @@ class Gated(Loop):
     """Has a network that begins with a gate of zeros, which hides what is below it."""
 
     def network(self) -> nn.Module:
-        made = Attention()
+        attention = Attention()
         with torch.no_grad():
-            made.norm.weight.zero_()
-        return made
+            attention.norm.weight.zero_()
+        return attention
 
 
 def test_gate_of_zeros_is_no_missing_gradient() -> None:

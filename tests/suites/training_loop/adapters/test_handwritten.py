@@ -40,12 +40,12 @@ def test_example_is_whole(example: Trainer, bench: Benches, job: Jobs, assert_wh
 
 
 def test_resumed_example_ends_as_the_straight_run(example: Trainer, bench: Benches, job: Jobs) -> None:
-    made = bench(example)
-    straight = made.run(job(epochs=2, save_every=1, dropout=0.3, optimizer="adamw", rate=0.01, schedule="linear"))
+    subject = bench(example)
+    straight = subject.run(job(epochs=2, save_every=1, dropout=0.3, optimizer="adamw", rate=0.01, schedule="linear"))
     for step in (1, 4, 7):
-        again = made.resume(straight, step)
-        assert [each.names for each in again.steps] == [each.names for each in straight.steps[step:]]
-        assert all((again.weights[name] == each).all() for name, each in straight.weights.items())
+        again = subject.resume(straight, step)
+        assert [entry.names for entry in again.steps] == [entry.names for entry in straight.steps[step:]]
+        assert all((again.weights[name] == weight).all() for name, weight in straight.weights.items())
 
 
 @pytest.mark.parametrize(("method", "settings"), [("evaluate", {"eval_every": 1}), ("save", {"save_every": 1})])

@@ -25,9 +25,9 @@ EVENTS = ("train_begin", *("epoch_begin", "epoch_end") * 2, "train_end")
 def library(name: str) -> Any:
     """Return a library, or skip the test if it or what its extra needs is not installed."""
     extra = "pytorch-ignite" if name == "ignite" else name
-    for each in (NEEDS.get(name, name), name):
-        found = pytest.importorskip(each, reason=f"install it with `pip install 'pv-contracts[{extra}]'`")
-    return found
+    for package in (NEEDS.get(name, name), name):
+        result = pytest.importorskip(package, reason=f"install it with `pip install 'pv-contracts[{extra}]'`")
+    return result
 
 
 def adapter(name: str, kind: str) -> Any:
@@ -35,7 +35,7 @@ def adapter(name: str, kind: str) -> Any:
     return getattr(importlib.import_module(f"pv.suites.training_loop.adapters.{name}"), kind)
 
 
-def own(name: str, trainer: str) -> Trainer:
+def derive(name: str, trainer: str) -> Trainer:
     """Return the adapter of a class of a library, as of one that a user derives from it."""
     return adapted(getattr(library(name), trainer))
 
@@ -46,7 +46,7 @@ def own(name: str, trainer: str) -> Trainer:
         (lambda: adapter("accelerate", "Accelerate")(), {}),
         (lambda: adapter("accelerate", "TokensAccelerate")(), {}),
         (lambda: adapter("accelerate", "StatefulAccelerate")(), {}),
-        (lambda: own("trl", "SFTTrainer"), {"unequal": True}),
+        (lambda: derive("trl", "SFTTrainer"), {"unequal": True}),
     ],
 )
 def test_run_is_whole(make: Callable[[], Any], settings: Any, bench: Benches, job: Jobs, assert_whole: Check) -> None:
@@ -71,8 +71,8 @@ def test_run_has_gradients_checkpoints_and_events(
 
 
 def test_run_of_transformers_is_whole_with_logs_and_events(bench: Benches, job: Jobs, assert_whole: Check) -> None:
-    given = job(unequal=True, accumulate=2, epochs=2, eval_every=1, save_every=1, clip=1e9)
-    run = bench(adapter("transformers", "Transformers")()).run(given)
+    settings = job(unequal=True, accumulate=2, epochs=2, eval_every=1, save_every=1, clip=1e9)
+    run = bench(adapter("transformers", "Transformers")()).run(settings)
     assert_whole(run)
     assert [row["step"] for row in run.logs if {"loss", "rate", "norm"} <= row.keys()] == [1, 2, 3, 4]
     assert (run.events[0], run.events.count("step_end")) == ("train_begin", 4)
@@ -88,9 +88,9 @@ def test_run_of_transformers_is_whole_with_logs_and_events(bench: Benches, job: 
     ],
 )
 def test_resumed_run_goes_on(name: str, kind: str, after: int, settings: Any, bench: Benches, job: Jobs) -> None:
-    made = bench(adapter(name, kind)())
-    straight = made.run(job(save_every=1, **settings))
-    again = made.resume(straight, after)
+    subject = bench(adapter(name, kind)())
+    straight = subject.run(job(save_every=1, **settings))
+    again = subject.resume(straight, after)
     assert [step.rate for step in again.steps] == [step.rate for step in straight.steps[after:]]
     if name == "fastai":  # it has another order
         assert [step.rate for step in straight.steps[:3]] == pytest.approx([0.0, 0.25, 0.5])
@@ -100,32 +100,32 @@ def test_resumed_run_goes_on(name: str, kind: str, after: int, settings: Any, be
 
 @pytest.mark.parametrize("claim", ["TL-DATA-004", "TL-STEP-001", "TL-RATE-001"])
 def test_windows_of_ignite_that_go_on_over_the_ends_of_epochs_are_not_accused(claim: str, bench: Benches) -> None:
-    made = bench(adapter("ignite", "Ignite")())
-    assert "no short_windows" in made.missing("TL-GRAD-003", ("short_windows",))
-    attack(claim, made)
+    subject = bench(adapter("ignite", "Ignite")())
+    assert "no short_windows" in subject.missing("TL-GRAD-003", ("short_windows",))
+    attack(claim, subject)
 
 
 def test_best_and_newest_checkpoints_of_ignite_are_those_of_their_steps(bench: Benches, job: Jobs) -> None:
-    given = job(epochs=2, eval_every=1, save_every=1, keep=1, best=True, rate=40.0)
-    run = bench(adapter("ignite", "Ignite")()).run(given)
-    assert set(run.checkpoints) == {min(run.evaluations, key=lambda each: each[1])[0], 8}
+    settings = job(epochs=2, eval_every=1, save_every=1, keep=1, best=True, rate=40.0)
+    run = bench(adapter("ignite", "Ignite")()).run(settings)
+    assert set(run.checkpoints) == {min(run.evaluations, key=lambda evaluation: evaluation[1])[0], 8}
 
 
 @pytest.mark.parametrize(("name", "kind"), [("fastai", "Fastai"), ("ignite", "Ignite")])
 def test_run_that_is_stopped_or_of_max_steps_has_as_many_steps(name: str, kind: str, bench: Benches, job: Jobs) -> None:
-    made = bench(adapter(name, kind)())
-    assert len(made.run(job(accumulate=2, epochs=2, stop_at=1)).steps) == 1
+    subject = bench(adapter(name, kind)())
+    assert len(subject.run(job(accumulate=2, epochs=2, stop_at=1)).steps) == 1
     with pytest.raises(SkipTest, match="takes a number of epochs") if name == "fastai" else nullcontext():
-        assert len(made.run(job(accumulate=2, max_steps=3)).steps) == 3
+        assert len(subject.run(job(accumulate=2, max_steps=3)).steps) == 3
 
 
 def test_resumed_run_of_transformers_ends_as_the_straight_one(bench: Benches, job: Jobs) -> None:
-    made = bench(adapter("transformers", "Transformers")())
-    straight = made.run(job(epochs=2, save_every=1, optimizer="adamw", rate=0.01, schedule="linear", tied=True))
-    again = made.resume(straight, 3)
+    subject = bench(adapter("transformers", "Transformers")())
+    straight = subject.run(job(epochs=2, save_every=1, optimizer="adamw", rate=0.01, schedule="linear", tied=True))
+    again = subject.resume(straight, 3)
     assert [step.names for step in again.steps] == [step.names for step in straight.steps[3:]]
     assert [step.rate for step in again.steps] == [step.rate for step in straight.steps[3:]]
-    assert all((again.weights[name] == each).all() for name, each in straight.weights.items())
+    assert all((again.weights[name] == weight).all() for name, weight in straight.weights.items())
     assert again.tied
 
 
@@ -138,7 +138,7 @@ def test_loop_for_variable_samples_divides_by_their_tokens(bench: Benches, job: 
 
 @pytest.mark.parametrize(("name", "trainer"), [("transformers", "Trainer"), ("trl", "SFTTrainer")])
 def test_first_labels_do_not_count(name: str, trainer: str, bench: Benches, job: Jobs, gradient_ratios: Ratios) -> None:
-    run = bench(own(name, trainer)).run(job(first=True, accumulate=2))
+    run = bench(derive(name, trainer)).run(job(first=True, accumulate=2))
     assert gradient_ratios(run) == pytest.approx([1.0, 1.0], rel=1e-4)
 
 
@@ -172,16 +172,16 @@ def test_trainer_of_a_classifier_is_given_one_label_an_example(
             return (loss, outputs) if return_outputs else loss
 
     for kind in (plain, Own):
-        made = adapter("transformers", "Transformers")(kind, features={"sequences": False})
-        run = bench(made).run(job(unequal=True, epochs=2, eval_every=1, clip=1e9))
+        trainer = adapter("transformers", "Transformers")(kind, features={"sequences": False})
+        run = bench(trainer).run(job(unequal=True, epochs=2, eval_every=1, clip=1e9))
         assert gradient_ratios(run) == pytest.approx([1.0] * 8, rel=1e-5)
         assert len(run.evaluations) == 8
 
 
 def test_own_loss_of_trl_is_under_attack(bench: Benches, job: Jobs, gradient_ratios: Ratios) -> None:
     class Halved(library("trl").SFTTrainer):  # type: ignore[misc]
-        def compute_loss(self, *given: Any, **named: Any) -> Any:
-            return super().compute_loss(*given, **named) / 2
+        def compute_loss(self, *arguments: Any, **named: Any) -> Any:
+            return super().compute_loss(*arguments, **named) / 2
 
     assert gradient_ratios(bench(adapted(Halved)).run(job())) == pytest.approx([0.5] * 4, rel=1e-4)
 
@@ -204,10 +204,10 @@ def test_own_collator_gets_rows_of_a_dataset(bench: Benches, job: Jobs) -> None:
         seen.extend(set(row) for row in rows)
         return {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}
 
-    made = adapter("transformers", "Transformers")(collator=collator)
-    assert len(bench(made).run(job()).steps) == 4
+    trainer = adapter("transformers", "Transformers")(collator=collator)
+    assert len(bench(trainer).run(job()).steps) == 4
     assert seen[0] == {"input_ids", "attention_mask", "labels"}
-    assert "noise" in missing_features(made)
+    assert "noise" in missing_features(trainer)
 
 
 def test_own_module_is_attacked_and_has_to_place_the_probe(bench: Benches, job: Jobs, gradient_ratios: Ratios) -> None:
@@ -237,4 +237,4 @@ def test_own_module_is_attacked_and_has_to_place_the_probe(bench: Benches, job: 
 
 def test_trainer_of_another_task_is_refused() -> None:
     with pytest.raises(NoAdapter, match="DPOTrainer"):
-        own("trl", "DPOTrainer")
+        derive("trl", "DPOTrainer")

@@ -67,11 +67,11 @@ class Config:
 
 
 def test_settings_are_those_of_the_job_as_loops_take_them_with_own_ones(job: Any) -> None:
-    made: Job = job(rate=0.25, schedule="linear", optimizer="sgd", epochs=2, max_steps=7, save_every=3)
-    given = (made.directory, str(made.directory), 7, 7, 10**9, 3, True, "sgd")
-    assert settings(Config, made, folder=made.directory) == Config(0.25, 0.0, *given)
-    own = {"lr": 1.0, "device": "meta"}
-    assert settings(Config, made, folder=made.directory, **own) == Config(1.0, 0.0, *given, "meta")
+    task: Job = job(rate=0.25, schedule="linear", optimizer="sgd", epochs=2, max_steps=7, save_every=3)
+    values = (task.directory, str(task.directory), 7, 7, 10**9, 3, True, "sgd")
+    assert settings(Config, task, folder=task.directory) == Config(0.25, 0.0, *values)
+    options = {"lr": 1.0, "device": "meta"}
+    assert settings(Config, task, folder=task.directory, **options) == Config(1.0, 0.0, *values, "meta")
 
 
 def annotated(grad_clip: float, max_norm: float | None) -> tuple[float, float | None]:
@@ -123,10 +123,10 @@ def test_arguments_of_the_command_line_are_those_of_the_job_and_own_ones(
     job: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["pv", "check", "script_adapter:Adapter"])  # not the script's arguments
-    made = settings(parse_args, job(rate=0.25, batch=3), model_name="m", data_path="data")
-    assert made.corpus == Path("data/corpus.txt")
+    arguments = settings(parse_args, job(rate=0.25, batch=3), model_name="m", data_path="data")
+    assert arguments.corpus == Path("data/corpus.txt")
     expected = {"model_name": "m", "files": [], "lr": 0.25, "batch_size": 3, "note": "none"}
-    assert vars(made).items() >= expected.items()
+    assert vars(arguments).items() >= expected.items()
 
 
 def test_missing_required_arguments_are_named_with_the_call_that_gives_them(job: Any) -> None:
@@ -141,10 +141,10 @@ def test_error_of_a_parser_does_not_end_the_process(job: Any) -> None:
 
 
 def test_cosine_begins_after_the_warmup_and_ends_at_0(job: Any) -> None:
-    made: Job = job(rate=1.0, warmup=2, schedule="linear")
+    task: Job = job(rate=1.0, warmup=2, schedule="linear")
     rates = [0.5, 1, 1, 0.853553, 0.5, 0.146447, 0]
-    assert [cosine_rate(made, k, 6) for k in range(7)] == pytest.approx(rates, abs=1e-6)
-    assert cosine_rate(made, 0, 6, rise=0.25) == 0.25 and cosine_rate(job(rate=1.0), 3, 6) == 1.0
+    assert [cosine_rate(task, k, 6) for k in range(7)] == pytest.approx(rates, abs=1e-6)
+    assert cosine_rate(task, 0, 6, rise=0.25) == 0.25 and cosine_rate(job(rate=1.0), 3, 6) == 1.0
 
 
 def test_rows_of_a_log_are_those_of_a_report() -> None:
@@ -168,8 +168,8 @@ class Defaults:
 
 
 def test_attributes_of_default_settings_are_set_and_properties_are_not(job: Any) -> None:
-    made = settings(Defaults, job(rate=0.25))
-    assert made.lr == 0.25 and Defaults.lr == 0.1
+    result = settings(Defaults, job(rate=0.25))
+    assert result.lr == 0.25 and Defaults.lr == 0.1
 
 
 def parse_all(argv: list[str] | None = None, *, strict: bool = True) -> argparse.Namespace:
@@ -209,16 +209,16 @@ class Folders:
 
 def test_checkpoints_that_are_overwritten_and_folders_are_copied(tmp_path: Path) -> None:
     loop = Overwriting()
-    found = copies(loop)
+    checkpoints = copies(loop)
     loop.save_state(tmp_path / "last")
     loop.save_state(tmp_path / "last", note="!")
-    assert {step: path.read_text() for step, path in found.items()} == {1: "1", 2: "2!"}
+    assert {step: path.read_text() for step, path in checkpoints.items()} == {1: "1", 2: "2!"}
     with pytest.raises(ValueError, match="no method with a usual name that saves"):
         copies(Calling())
     loop = Folders()
-    found = copies(loop)
+    checkpoints = copies(loop)
     assert [loop.save(tmp_path / "folder") for _ in range(2)] == 2 * [tmp_path / "folder"]
-    assert (found[4] / "weights").read_text() == "4"
+    assert (checkpoints[4] / "weights").read_text() == "4"
 
 
 def test_rows_are_drawn_when_they_are_taken(job: Any) -> None:
