@@ -43,6 +43,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
     "F-UNCLAIMED": {},
     "F-FEW": {},
     "F-WAIVED": {"kills": ("m", "waived")},
+    "F-RAISED-ELSEWHERE": {},
 }
 
 
@@ -67,6 +68,11 @@ def validated() -> Report:
         trial_of("F-REFUTED", TrialStatus.REFUTED, valid=12, counterexample=refuted),
         trial_of("F-REFUTED", TrialStatus.REFUTED, device="cuda", valid=12, counterexample=replace(refuted, blob="")),
         *(trial_of(id_, TrialStatus.RAISED, **raised) for id_ in ("F-RAISED", "F-RAISED-TOO")),
+        trial_of(
+            "F-RAISED-ELSEWHERE",
+            TrialStatus.RAISED,
+            counterexample=replace(raised["counterexample"], frames=("tiny.py:9 in halve",)),
+        ),
         trial_of("F-STOPPED", TrialStatus.TIMEOUT, detail="limit of 60 s", seconds=61.0, current_arguments=under_way),
         trial_of("F-BROKEN", TrialStatus.ERROR, detail="ImportError: x", output=Output(head=" said\n", size=6)),
         *(trial_of(id_, held, valid=100, asked=100) for id_ in ("F-UNJUDGED", "F-SURVIVED", "F-DRAWN", "F-WAIVED")),
