@@ -82,6 +82,14 @@ def test_spawned_workers_return_the_same_results(project: Project) -> None:
     assert report.notes == ("tasks are spawned, as requested",)
 
 
+def test_spawned_worker_that_ends_without_a_result_has_its_exit_status(project: Project) -> None:
+    project("hostile")
+    report = pv.validate(spawn=True, only=["segfault", "close-everything"])
+    reasons = {result.falsifier.id: result.reason for result in report.contracts[0].results if result.trial}
+    assert reasons["segfault"].startswith("killed by signal 11 (SIGSEGV)")
+    assert reasons["close-everything"].startswith("the worker ended without a result (exit status ")
+
+
 def test_pools_of_the_same_modules_share_a_server(marked: Callable[[], list[int]]) -> None:
     with PoolCache(1) as pools:
         for preload, servers in ((["json"], 1), (["json"], 1), (["csv"], 2)):
