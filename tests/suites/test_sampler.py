@@ -70,7 +70,7 @@ order = batches.order
             "on no rank; .*; every rank has the same",
         ),
         ("order", lambda size, seed, _: order(size, seed, 0), "EPOCH", "epochs 0 and 1 have the same order .*; set"),
-        ("order", lambda size, seed, epoch: order(size, seed, epoch % 2), "EPOCH", "epochs 0 and 2 have the same order"),
+        ("order", lambda size, seed, epoch: order(size, seed, epoch % 2), "EPOCH", "epochs 0 and 2 have the same"),
         ("Batches.load_state_dict", lambda self, state: None, "RESUME", "resumed after .*; it starts the epoch again"),
         ("Batches.state_dict", lambda self: {"epoch": self.epoch, "done": self.done - 1}, "RESUME", "is repeated"),
         ("order", drawn_globally, "GLOBAL", "it draws from the global generator of random"),
