@@ -137,7 +137,7 @@ def falsify_plan_is_what_the_run_needs(
         numbers = [
             f"{planned.parameters[0]:,} parameters, {planned.parameters[1]:,} trained",
             *(f"{size / 2**20:.2f} MiB {part}" for part, size in planned.memory.items() if size),
-            f"{sum(planned.memory.values()) / 2**20:.2f} MiB of a rank in all",
+            f"{sum(planned.memory.values()) / 2**20:.2f} MiB per rank in total",
             f"steps: {planned.steps:,}",
             f"predicted tokens: {planned.predicted_tokens:,}",
             f"time: {planned.predicted_tokens / 0.25 / 3600:.2f} h",
