@@ -316,7 +316,7 @@ def _wrapped(name: str, arguments: list[str], indent: str = 8 * " ") -> str:
 
 
 def attributes(loop: Loop) -> dict[str, str]:
-    """Return the expressions of those of `loss`, `norm`, `rate` and `steps` that are attributes of the loop."""
+    """Return the expressions of `loss`, `norm`, `rate` and `steps`, as far as they are attributes of the loop."""
     assigned = loop.assigned
     targets = (node.target for node in ast.walk(loop.node) if isinstance(node, ast.AugAssign))
     sums = {target.attr for target in targets if isinstance(target, ast.Attribute) and _is_self(target.value)}

@@ -265,7 +265,7 @@ class Run:
 
     Attributes:
         callable: The function that executes the run; None for a run with a `command`.
-        environment: Environment variables of the command, in addition to those of the worker.
+        environment: Environment variables of the command, in addition to the environment of the worker.
         claims: The claims of `training-run` about the observed command, or the single name `all`.
         arguments: The arguments of the function or command.
         small: The arguments that replace `arguments` on mutants; None to keep `arguments`.
@@ -452,7 +452,7 @@ class Contract:
         return {id_: f"{entry.why} ({entry.reference})" for entry in exceptions for id_ in entry.falsifiers}
 
     def subject_of(self, claim: Falsifier | Run) -> Target:
-        """Return the subject of a claim or run: its own, else that of the run of the claim, else that of the contract.
+        """Return the subject of a claim or run: its own, or the one of the claim's run, or the contract's.
 
         Raises:
             UnknownName: The run does not exist.

@@ -37,7 +37,7 @@ def unequal(n: int, start: int = 1) -> tuple[Example, ...]:
 
 
 def _ending_scored(name: int, length: int, mask: int) -> Example:
-    """Return an example whose scored tokens are the last one and those of `mask`, so that every row has a label."""
+    """Return an example that scores the last token and the tokens in `mask`, so that every row has a label."""
     # The mask has a bit for each token after the first: set the last bit, and cut the mask to the row.
     return example(name, length, (mask | 1 << (length - 2)) & (1 << (length - 1)) - 1)
 
