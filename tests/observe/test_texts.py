@@ -1,4 +1,4 @@
-"""Findings say what was seen, and no finding rests on a wrong number."""
+"""Test the texts of findings, and the numbers that these texts state."""
 
 from pv.suites.training_run.attacks.drawn import Plan, numbered, traces
 from pv.suites.training_run.claims import judge, run_of

@@ -198,7 +198,8 @@ class _Search:
         try:
             hypothesis.reproduce_failure(version, blob.encode())(self.falsifier)(**self.fixed)
         except errors.DidNotReproduce:
-            # Hypothesis raises this error also if the example ran and passed, which is no error here.
+            # Hypothesis also raises `DidNotReproduce` if the example ran and passed. Only an example that did not run is
+            # an error.
             if not self.valid:
                 raise
 
