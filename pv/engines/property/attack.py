@@ -198,8 +198,7 @@ class _Search:
         try:
             hypothesis.reproduce_failure(version, blob.encode())(self.falsifier)(**self.fixed)
         except errors.DidNotReproduce:
-            # Hypothesis also raises `DidNotReproduce` if the example ran and passed. Only an example that did not run is
-            # an error.
+            # Hypothesis also raises `DidNotReproduce` if the example ran and passed. It is an error only if no example ran.
             if not self.valid:
                 raise
 
