@@ -198,7 +198,7 @@ class _Search:
         try:
             hypothesis.reproduce_failure(version, blob.encode())(self.falsifier)(**self.fixed)
         except errors.DidNotReproduce:
-            # Hypothesis also raises `DidNotReproduce` if the example ran and passed. It is an error only if no example ran.
+            # Hypothesis also raises `DidNotReproduce` if the example ran and passed, which is no error.
             if not self.valid:
                 raise
 
