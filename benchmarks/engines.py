@@ -17,11 +17,12 @@ from pathlib import Path
 import pv
 from pv.contract.model import Contract, Falsifier, Harness
 from pv.engines.registry import engine_of
+from pv.engines.trial import Trial
 from pv.execution.attempt import Attempts
 from pv.execution.executor import Executor
 from pv.execution.validation import Validation
+from pv.results.evidence import DeviceInfo
 from pv.results.outcome import Selection, killed
-from pv.results.trial import DeviceInfo, Trial
 from pv.source.project import find_project
 from pv.workers import tasks
 from pv.workers.pool import Pool

@@ -22,11 +22,11 @@ from pv.engines.encoding import show
 from pv.engines.equation.attack import attack, equation_with, kills, mutants_of
 from pv.engines.equation.comparison import Observer
 from pv.engines.property.attack import Settings
+from pv.engines.trial import TrialStatus
 from pv.equations.evaluate import admits, exact_values
 from pv.equations.examples import Drawer, Example
 from pv.equations.parse import Definition, parse_equations
 from pv.equations.tolerance import Limits
-from pv.results.trial import TrialStatus
 
 FORMULAS = Path(__file__).parents[1] / "tests" / "equations"
 EXAMPLES = 200

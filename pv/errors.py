@@ -4,7 +4,7 @@ from enum import Enum, IntEnum
 
 
 class ExitCode(IntEnum):
-    """The exit codes of `pv`. `worst` is the only place that chooses among them."""
+    """The exit codes of `pv`. `worst` chooses among them; `pv.cli.group` chooses those of exceptions."""
 
     PASSED = 0
     FAILED = 1

@@ -5,7 +5,7 @@ goes through phases, and calls one function at the beginning of each phase:
 
 1. `exit_at_once`, while modules are imported: a signal ends the process, with one line.
 2. `raise_once`: a signal raises `KeyboardInterrupt`, so that files are cleaned up.
-3. `record_interrupts`, while a model is trained: a signal is recorded, and the loop saves a checkpoint.
+3. `record_interrupts`, while a model is trained: a signal is recorded, and `training.loop` saves a checkpoint.
 4. `ignore`, at the end: signals are ignored.
 
 With Python's defaults, an interrupt during an import or at the exit prints an unrelated traceback, and a second one

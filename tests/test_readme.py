@@ -10,7 +10,7 @@ import pytest
 import pv
 from pv.cli import main
 from pv.contract.model import Contract
-from pv.report.summary import aligned
+from pv.report.contract_line import aligned
 from reference_trainer.cli import main as trainer
 from tests import pages
 from tests.support.workers import shared_workers as shared_workers
@@ -102,10 +102,19 @@ def test_every_page_is_in_the_index_of_the_site() -> None:
     assert sorted([*listed, "index"]) == sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
 
 
-def test_paths_in_the_documentation_exist() -> None:
-    names = ("docs/architecture.md", "docs/extending.md", "CONTRIBUTING.md")
+def test_paths_and_names_in_the_documentation_exist() -> None:
+    names = ("docs/architecture.md", "docs/extending.md", "CONTRIBUTING.md", "reference_trainer/README.md")
+    located = []
     for page in (*(ROOT / name for name in names), *ROOT.glob("docs/trainer*.md")):
-        spans = " ` ".join(re.findall(r"`([^`\n]+)`", page.read_text()))
+        text = page.read_text()
+        spans = " ` ".join(re.findall(r"`([^`\n]+)`", text))
         # Names in capitals, such as `pv/report/NAME.py`, stand for any file.
         for path in re.findall(r"(?<!\S)(?:pv|reference_trainer|tests|contracts)/[a-z_./]*(?=\s)", spans):
             assert (ROOT / path).exists(), f"{page.name}: {path}"
+        located += re.findall(r"`([\w.]+)`\s+in\s+`((?:pv|reference_trainer)/[a-z_/]+\.py)`", text)
+        located += [(name, path) for path, name in re.findall(r"`(pv/[a-z_/]+\.py)`: `([\w.]+)`", text)]
+    assert len(located) > 10
+    for name, path in located:
+        for part in name.split("."):
+            defined = rf"(def|class) {part}\b|^ *{part}( =|:)"
+            assert re.search(defined, (ROOT / path).read_text(), re.MULTILINE), f"{path} does not define {name}"

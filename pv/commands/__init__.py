@@ -1,1 +1,12 @@
-"""The functions behind the command line and the library."""
+"""The functions behind the command line and the library.
+
+validate, compare, mutate, explain, doctor, dry_run, new   one command each
+plan           which claims, devices and shards a validation has
+naming         resolves names of contracts, claims, suites and subjects
+conformance    `pv check ADAPTER`; `declarations` reads what the adapter leaves out
+observed       `pv check -- COMMAND`; `resumed` for `--cut` and `--resume`
+new_adapter, function_under_contract   what `pv new` reads from existing code
+base_report    a saved report, or a commit, to compare with
+report_cache   reports of earlier validations of unchanged files
+counterexamples, terminal   shared by commands
+"""

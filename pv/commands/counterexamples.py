@@ -11,9 +11,9 @@ from pathlib import Path
 from pv.contract.load import shown_path
 from pv.contract.model import Contract, Falsifier, Target, UnknownName
 from pv.engines.replay import MAX_INLINE
-from pv.engines.trial import Code
+from pv.engines.trial import Code, Trial
 from pv.results import store
-from pv.results.trial import Evidence, Trial
+from pv.results.evidence import Evidence
 from pv.source import resolve, syntax
 from pv.source.project import Project
 from pv.source.resolve import Unbound

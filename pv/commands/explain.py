@@ -20,12 +20,12 @@ from pv.errors import UsageError
 from pv.execution.attempt import Attempts
 from pv.mutation import score
 from pv.results import store
+from pv.results.evidence import PROOFS, Recorded
 from pv.results.explained import Explained
 from pv.results.outcome import Result
 from pv.results.reuse.cache import CacheEntry, ResultCache
 from pv.results.reuse.dependencies import EVERYTHING
 from pv.results.saved import report as saved
-from pv.results.trial import PROOFS, Recorded
 from pv.source.project import Project
 from pv.source.resolve import Unbound, function
 

@@ -17,12 +17,13 @@ from pv.contract.load import load_file
 from pv.contract.model import Contract
 from pv.contract.suites import OBSERVED, for_observed_run, suites
 from pv.contract.wording import count
+from pv.engines.trial import Code, Counterexample, Trial, TrialStatus
 from pv.errors import UsageError
 from pv.observe import launch
 from pv.results import steps
+from pv.results.evidence import Evidence
 from pv.results.outcome import Outcome, Selection
 from pv.results.steps import ObservedStep
-from pv.results.trial import Code, Counterexample, Evidence, Trial, TrialStatus
 from pv.results.verdict import Report, Status, decide
 from pv.suites.training_run.claim import is_finite
 from pv.suites.training_run.claims import Finding, Record, judge

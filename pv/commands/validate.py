@@ -25,8 +25,8 @@ from pv.execution.validation import Validation, supports
 from pv.linting import MUTANT_STALE
 from pv.mutation import score
 from pv.results import gates, store, worktree
+from pv.results.evidence import PROOFS, Evidence, Recorded
 from pv.results.reuse.cache import ResultCache
-from pv.results.trial import PROOFS, Evidence, Recorded
 from pv.results.verdict import ContractVerdict, Report, Status, decide, parse_shard
 from pv.source.project import Project, is_shipped
 from pv.source.resolve import Unbound, source, target_file

@@ -9,7 +9,7 @@ from pv.engines.code import ResolvedCode
 from pv.engines.engine import Conditions
 from pv.engines.registry import engine_of
 from pv.engines.seed import seed_of
-from pv.results.trial import Trial
+from pv.engines.trial import Trial
 from pv.source.imports import Imports
 from pv.source.project import Project
 from pv.workers import tasks

@@ -9,12 +9,13 @@ from functools import cached_property
 
 from pv.engines.engine import Depends
 from pv.engines.registry import engine_of
+from pv.engines.trial import Trial, TrialStatus
 from pv.execution.attempt import Attempt
 from pv.execution.plan import Consumer, Event, Finished, Queued, Result, Started
 from pv.mutation.judge import Judged
 from pv.results import store, worktree
+from pv.results.evidence import PROOFS, DeviceInfo
 from pv.results.reuse.cache import ResultCache
-from pv.results.trial import PROOFS, DeviceInfo, Trial, TrialStatus
 from pv.source.project import Project
 from pv.workers.device import CPU
 from pv.workers.tasks import source_of

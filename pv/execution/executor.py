@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pv.engines.trial import Trial, TrialStatus
 from pv.execution.attempt import Attempt
 from pv.execution.consumers import Journal
 from pv.execution.plan import (
@@ -25,7 +26,6 @@ from pv.execution.plan import (
     Started,
     Step,
 )
-from pv.results.trial import Trial, TrialStatus
 from pv.workers import tasks
 from pv.workers.pool import Pool
 from pv.workers.running_task import Reply, Task

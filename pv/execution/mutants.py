@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pv.contract.model import NO_SCOPE, Contract, Falsifier
 from pv.engines.engine import Conditions
 from pv.engines.registry import engine_of
+from pv.engines.trial import Trial, TrialStatus
 from pv.execution.attempt import Attempt, Attempts
 from pv.execution.consumers import Journal, OnProgress, Progress
 from pv.execution.executor import Executor
@@ -17,7 +18,6 @@ from pv.mutation import judge, scope
 from pv.mutation.generate import GeneratedMutant, Module, compiles_to
 from pv.mutation.judge import DETECTED, Judged, MutantStatus, MutationResult
 from pv.results.reuse.cache import ResultCache
-from pv.results.trial import Trial, TrialStatus
 from pv.source import resolve
 from pv.source.patch import patch
 from pv.source.project import Project

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from pv.engines.trial import Trial
 from pv.execution.attempt import Attempt
 from pv.mutation.judge import Judged
-from pv.results.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,12 @@ from pv.contract.model import Contract, Falsifier, Mutant
 from pv.engines.registry import engine_of
 from pv.engines.run import reference_run
 from pv.engines.suite.engine import bench_of
+from pv.engines.trial import Trial, TrialStatus
 from pv.execution.attempt import Attempt, Attempts
 from pv.execution.plan import Answer, Cancelled, Finished, Result, Step
 from pv.mutation import scope
 from pv.mutation.judge import limit_on_mutant
+from pv.results.evidence import STOPPED, DeviceInfo, Evidence, RunTrace, trace_of
 from pv.results.outcome import (
     KILLED,
     Selection,
@@ -24,7 +26,6 @@ from pv.results.outcome import (
     name_limit,
     needs_mutants,
 )
-from pv.results.trial import STOPPED, DeviceInfo, Evidence, RunTrace, Trial, TrialStatus, trace_of
 from pv.workers.device import CPU
 
 MOST_GENERATED = 20

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pv.contract.model import Contract
+from pv.engines.trial import Trial, TrialStatus
 from pv.mutation.generate import GeneratedMutant
-from pv.results.trial import Trial, TrialStatus
 
 MIN_LIMIT_S = 5.0
 """The smallest limit of a falsifier on a mutant, in seconds."""

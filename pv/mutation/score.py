@@ -12,9 +12,9 @@ from pv.engines.registry import engine_of
 from pv.mutation import scope
 from pv.mutation.judge import DETECTED, UNDETECTED, MutantStatus, MutationResult
 from pv.results import store, worktree
+from pv.results.evidence import MutationScore
 from pv.results.saved.report import Data
 from pv.results.store import Fingerprint
-from pv.results.trial import MutationScore
 from pv.source.digest import digest_data
 from pv.source.project import Project
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pv.errors import ExitCode
 from pv.mutation import score
 from pv.mutation.judge import UNDETECTED, Judged, MutantStatus, MutationResult
 
@@ -51,11 +52,10 @@ def _below_gate(result: MutationResult) -> list[str]:
     ]
 
 
-def exit_code(results: Sequence[MutationResult]) -> int:
-    """Return 1 if a result has a problem, 2 if there was nothing to judge, else 0."""
-    if any(problems(result) for result in results):
-        return 1
-    return 0 if results and all(score.compute(result).judged for result in results) else 2
+def exit_code(results: Sequence[MutationResult]) -> ExitCode:
+    """Return whether a result has a problem, or there was nothing to judge, as an exit code."""
+    nothing = not results or not all(score.compute(result).judged for result in results)
+    return ExitCode.worst(failed=any(problems(result) for result in results), undecided=nothing)
 
 
 def _of(result: MutationResult, *statuses: MutantStatus) -> list[Judged]:

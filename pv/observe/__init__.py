@@ -6,6 +6,7 @@ needs only Python 3.9 or newer and torch 2.1 or newer.
 
 launch         starts the command; `site/sitecustomize.py` starts the observer in each of its Python processes
 trace          the events, their JSON lines, and tensor values that are read later
+call_sites     the line of the script that an event belongs to
 observer       the hooks on forwards, backward passes, clipping and steps; they call the modules below
 
 losses, heads  the weight of a token or an example in the gradient; `heads` for losses fused with the output layer
@@ -17,7 +18,7 @@ handwritten    updates of parameters without an optimizer
 schedules      learning rates
 averages       averages of weights
 modes          training and eval mode, normalization
-loaders        batches of data loaders; `workers` for their worker processes, `examples` for facts about examples
+loaders        batches of data loaders; `workers` for their worker processes, `datasets` for facts about data sets
 seeds          seeds that are set during the training
 collectives    reductions over ranks
 checkpoints    saves and loads; kills the process on request

@@ -16,7 +16,7 @@ from torch.utils import data
 from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch
 
-from . import examples, frames, tokens, workers
+from . import datasets, frames, tokens, workers
 from .trace import Late
 
 if TYPE_CHECKING:
@@ -96,22 +96,22 @@ class PassState:
         # all listed, and the first batches of the first four passes, whose orders are compared.
         is_compared = self.batches <= COMPARED_BATCHES and self.index <= 4
         is_hashed = self.row_hashes is not None or is_compared
-        inputs = examples.row_tensor(batch) if is_hashed or indices is None else None
+        inputs = datasets.row_tensor(batch) if is_hashed or indices is None else None
         self.rows += len(indices) if indices is not None else 0 if inputs is None else inputs.shape[0]
         if inputs is not None and is_hashed:
-            self._waiting.append(examples.columns(inputs))
+            self._waiting.append(datasets.columns(inputs))
             if len(self._waiting) == GROUPED_BATCHES:
                 self._hash_rows()
         has_labels = self.random is False and self.index <= LABELLED_PASSES and len(self.labels) < LABELLED_BATCHES
         if has_labels and indices:
-            labels = examples.label_tensor(batch, len(indices))
+            labels = datasets.label_tensor(batch, len(indices))
             if labels is not None:
                 self.labels.append((int(labels.min()), int(labels.max())))
 
     def _hash_rows(self) -> None:
         """Hash the waiting rows, and add them to `content` and `row_hashes`."""
         waiting, self._waiting = self._waiting, []
-        for hashes in examples.row_hashes(waiting):
+        for hashes in datasets.row_hashes(waiting):
             if self._compared_batches < COMPARED_BATCHES:
                 self._compared_batches += 1
                 self.content = hash((self.content or 0, *hashes))
@@ -259,16 +259,16 @@ class LoaderHooks:
             record = self._add_loader(loader, at)
         active.passes += 1
         record.passes += 1
-        sampler = examples.sampler_of(loader)
+        sampler = datasets.sampler_of(loader)
         if iterator in self.passes:  # with persistent workers, the iterator of the previous pass
             self._read_workers(iterator)
         key = (self.datasets.of(loader.dataset, active.number), at)
         listed = key not in self.listed
-        state = PassState(record.number, record.passes, examples.is_random(sampler), listed=listed)
+        state = PassState(record.number, record.passes, datasets.is_random(sampler), listed=listed)
         state.removed_columns = record.removed_columns
         previous = record.last_pass
         if previous is not None and not previous.is_whole:
-            size = examples.size_of(loader.dataset)
+            size = datasets.size_of(loader.dataset)
             self._close(previous, "pass_left", whole=size is not None and previous.rows >= size)
         self.passes[iterator] = record.last_pass = state
         self.listed.add(key)
@@ -320,7 +320,7 @@ class LoaderHooks:
     def _add_loader(self, loader: Loader, at: str) -> LoaderRecord:
         """Add the event of a loader that is read for the first time; return its new record."""
         active = self.observer()
-        record = LoaderRecord(active.number(), examples.removed_columns(loader.dataset))
+        record = LoaderRecord(active.number(), datasets.removed_columns(loader.dataset))
         self.records[loader] = record
         collator = type(loader.collate_fn)
         removes = collator.__module__.startswith("transformers.") and hasattr(collator, "_remove_columns")
@@ -328,8 +328,8 @@ class LoaderHooks:
             self.collators.add(collator)
             frames.wrap(collator, "_remove_columns", self._wrap_remove_columns)
         dataset = loader.dataset
-        base, _ = examples.base_of(dataset)
-        sampler = examples.sampler_of(loader)
+        base, _ = datasets.base_of(dataset)
+        sampler = datasets.sampler_of(loader)
         weights = getattr(sampler, "weights", None)
         active.add(
             "loader",
@@ -337,14 +337,14 @@ class LoaderHooks:
             dataset=type(dataset).__name__,
             data=self.datasets.of(dataset, active.number),
             base=self.datasets.of(base, active.number),
-            examples=examples.size_of(dataset),
-            base_examples=examples.size_of(base),
-            readable=examples.readable(loader),
+            examples=datasets.size_of(dataset),
+            base_examples=datasets.size_of(base),
+            readable=datasets.readable(loader),
             split=self.splits.get(dataset) if isinstance(dataset, data.Subset) else None,
             iterable=isinstance(dataset, data.IterableDataset),
             batch=loader.batch_size,
             sampler=type(sampler).__name__,
-            random=examples.is_random(sampler),
+            random=datasets.is_random(sampler),
             replacement=bool(getattr(sampler, "replacement", False)),
             replicas=getattr(sampler, "num_replicas", None),
             set_epoch=callable(getattr(sampler, "set_epoch", None)),
@@ -468,7 +468,7 @@ class LoaderHooks:
                 return original(fetcher, index)
             stored = None
             with self.observer().observing("stored rows"):
-                stored = examples.StoredRows(fetcher.dataset, index)
+                stored = datasets.StoredRows(fetcher.dataset, index)
             batch = original(fetcher, index)
             if stored is not None:
                 with self.observer().observing("stored rows"):

@@ -52,9 +52,10 @@ from . import (
     terms,
     tokens,
 )
+from .call_sites import CallSites
 from .launch import DEFAULTS, Options
 from .sharding import Shards, is_as_before, is_partial, is_shard, local, version
-from .trace import CallSites, Event, Late, Trace
+from .trace import Event, Late, Trace
 
 FLUSH_INTERVAL = 10
 """Number of steps between two flushes of the trace. It is also flushed after each of the first two steps."""

@@ -7,17 +7,13 @@ flush copies all values with one transfer per device, so the observer waits for 
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import platform
 import sys
-import sysconfig
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any, Optional
 
 import torch
@@ -25,8 +21,6 @@ import torch
 SCHEMA = "pv-trace/1"
 EVENTS_KEPT_WITHOUT_STEP = 20_000
 """Largest number of events that are kept at a flush in a process that has taken no step."""
-FRAMES_IN_KEY = 6
-"""Number of innermost frames that identify a call."""
 PLAIN = frozenset((str, int, float, bool, type(None)))
 """Types of values that are written as they are."""
 
@@ -47,111 +41,6 @@ class Late:
     def __init__(self, tensors: Sequence[torch.Tensor], build: Callable[..., object]) -> None:
         self.tensors = list(tensors)
         self.build = build
-
-
-class CallSites:
-    """Finds the current line of the user's code.
-
-    Frames of torch, of this package, of the standard library and of the scripts of console commands are skipped. A line
-    of another installed library is returned only if no line of the user's code is on the stack.
-    """
-
-    def __init__(self) -> None:
-        self._skipped = tuple(
-            str(Path(folder).resolve()) + os.sep
-            for folder in (
-                Path(torch.__file__).parent,
-                Path(__file__).parent,
-                sysconfig.get_paths()["stdlib"],
-                sysconfig.get_paths()["scripts"],
-            )
-        )
-        # Code of `python -c` and `python -` has a file name in angle brackets, like code that libraries generate.
-        self._main = getattr(sys.modules.get("__main__"), "__file__", None) or "<string>"
-        self._kinds: dict[str, str] = {}
-        """By source file: its kind."""
-        self._keys: dict[tuple[object, ...], int] = {}
-        """By file and instruction of the innermost frames: the number of the call."""
-        self._paths: dict[str, str] = {}
-        """By source file: its path in messages, relative to the working folder if the file is in this folder."""
-
-    def _kind(self, file: str) -> str:
-        """Return "user", "library" or "skipped" for a source file."""
-        kind = self._kinds.get(file)
-        if kind is None and file.startswith("<") and file != self._main:  # generated code, and `frames.HIDDEN`
-            kind = self._kinds[file] = "skipped"
-        if kind is None:
-            real = str(Path(file).resolve())
-            if "site-packages" in real or "dist-packages" in real:
-                kind = "skipped" if real.startswith(self._skipped[:2]) else "library"
-            else:
-                kind = "skipped" if real.startswith(self._skipped) else "user"
-            self._kinds[file] = kind
-        return kind
-
-    def is_user(self, file: str) -> bool:
-        """Return whether a source file belongs to the user, not to an installed library."""
-        return self._kind(file) == "user"
-
-    def _line_of(self, frame: FrameType) -> str:
-        """Return "path:line" of a frame."""
-        file = frame.f_code.co_filename
-        if file not in self._paths:
-            real = Path(file).resolve()
-            try:
-                self._paths[file] = str(real.relative_to(Path.cwd()))
-            except (ValueError, OSError):
-                self._paths[file] = str(real)
-        return f"{self._paths[file]}:{frame.f_lineno}"
-
-    def find(self, depth: int = 2) -> tuple[str, int]:
-        """Return "path:line" of the current line of the user's code, and a number that identifies the call.
-
-        Two calls on one line have different numbers, and so do the calls of one helper by two callers. The number is
-        the same on every rank. It is computed from the six innermost frames only, to limit the cost.
-
-        Args:
-            depth: Number of frames to skip, from the frame of this method.
-        """
-        frame: Optional[FrameType] = sys._getframe(depth)
-        calls: list[tuple[str, int]] = []
-        codes: list[CodeType] = []
-        user = library = ""
-        while frame is not None and (len(calls) < FRAMES_IN_KEY or not user):
-            kind = self._kind(frame.f_code.co_filename)
-            if kind != "skipped":
-                if len(calls) < FRAMES_IN_KEY:
-                    calls.append((frame.f_code.co_filename, frame.f_lasti))
-                    codes.append(frame.f_code)
-                if kind == "user":
-                    user = user or self._line_of(frame)
-                else:
-                    library = library or self._line_of(frame)
-            frame = frame.f_back
-        # `f_lasti`, the offset of the running instruction, distinguishes two calls on one line.
-        key = tuple(calls)
-        if key not in self._keys:  # crc32, since `hash` of a string is different in every process
-            positions = [(file, _position_of(code, last)) for (file, last), code in zip(calls, codes)]
-            self._keys[key] = zlib.crc32(repr(positions).encode())
-        return user or library or "?", self._keys[key]
-
-    def is_direct(self) -> bool:
-        """Return whether the user's code has called torch directly, not through another library."""
-        frame: Optional[FrameType] = sys._getframe(1)
-        while frame is not None and self._kind(frame.f_code.co_filename) == "skipped":
-            frame = frame.f_back
-        return frame is not None and self._kind(frame.f_code.co_filename) == "user"
-
-
-def _position_of(code: CodeType, offset: int) -> object:
-    """Return the lines and columns of the instruction at an offset; before Python 3.11, the offset.
-
-    The offset does not identify a call in Python 3.11: a call has several instructions, and the reported one changes
-    after the interpreter has specialized the call.
-    """
-    positions = getattr(code, "co_positions", None)
-    position = next(itertools.islice(positions(), offset // 2, None), None) if positions is not None else None
-    return offset if position is None or None in position else position
 
 
 class Trace:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data._utils import fetch, worker
 
-from . import examples, frames
+from . import datasets, frames
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,7 +60,7 @@ class WorkerRecorder:
             self._fetcher, self._batches = fetcher, 0
             self._pass += 1
             if self._pass <= PASSES:
-                self._write(states=examples.generator_states(self._dataset))
+                self._write(states=datasets.generator_states(self._dataset))
 
     def end(self, batch: object) -> None:
         """Record the states of random generators after a batch, and the rows of an iterable data set."""
@@ -69,11 +69,11 @@ class WorkerRecorder:
             return
         fields: dict[str, object] = {}
         if self._batches <= STATE_BATCHES:
-            states, drawn = examples.generator_states(self._dataset), examples.used_generators()
+            states, drawn = datasets.generator_states(self._dataset), datasets.used_generators()
             fields.update(states=states, drawn=drawn, seeded=dict(self.seeded))
         if self._batches <= ROW_BATCHES and isinstance(self._fetcher, fetch._IterableDatasetFetcher):
-            rows = examples.row_tensor(list(self._tensors_in(batch)))
-            fields["rows"] = [] if rows is None else examples.row_hashes([examples.columns(rows)])[0]
+            rows = datasets.row_tensor(list(self._tensors_in(batch)))
+            fields["rows"] = [] if rows is None else datasets.row_hashes([datasets.columns(rows)])[0]
         if fields:
             self._write(**fields)
 

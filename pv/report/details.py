@@ -10,12 +10,11 @@ from pv.contract.finding import Location
 from pv.contract.wording import cut
 from pv.engines.encoding import show
 from pv.engines.registry import engine_of
-from pv.engines.trial import in_suite
+from pv.engines.trial import Counterexample, EquationMutant, TrialStatus, in_suite
 from pv.report import View
 from pv.results.outcome import Outcome, Result
 from pv.results.saved import changes
 from pv.results.saved.changes import Change
-from pv.results.trial import Counterexample, EquationMutant, TrialStatus
 from pv.results.verdict import ContractVerdict
 
 

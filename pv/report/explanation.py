@@ -9,9 +9,9 @@ from pv.contract.suites import OBSERVED, is_suite
 from pv.contract.wording import count
 from pv.engines.registry import engine_of
 from pv.report.wrapping import hanging
+from pv.results.evidence import Recorded
 from pv.results.explained import Explained
 from pv.results.outcome import Result, killed
-from pv.results.trial import Recorded
 
 INDENT = 14
 """The column in which the texts of a table begin."""

@@ -2,11 +2,11 @@
 
 import json
 
+from pv.engines.trial import EquationMutant
 from pv.report import View, details
+from pv.report.contract_line import sentence
 from pv.report.phrases import declared_tolerances
-from pv.report.summary import sentence
 from pv.results.saved.report import Json, to_json
-from pv.results.trial import EquationMutant
 from pv.results.verdict import ContractVerdict, Report
 
 

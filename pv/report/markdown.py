@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from pv.contract.wording import count, cut, listed
 from pv.engines.registry import engine_of
 from pv.report import View, details, phrases
-from pv.report.summary import sentence
+from pv.report.contract_line import sentence
 from pv.results import steps
+from pv.results.evidence import UNFINISHED
 from pv.results.outcome import Result
 from pv.results.saved.changes import BaseComparison
 from pv.results.steps import ObservedStep
-from pv.results.trial import UNFINISHED
 from pv.results.verdict import ContractVerdict, Report
 
 MAX_BLOCKS, MAX_CHANGES, MAX_NAMES, MAX_STEPS = 50, 100, 50, 50

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pv.contract.finding import Finding, Severity
 from pv.contract.wording import count
 from pv.engines.registry import engine_of
+from pv.engines.trial import TrialStatus
 from pv.report import View
 from pv.results import gates
+from pv.results.evidence import UNFINISHED
 from pv.results.outcome import GOOD, Outcome, Result
 from pv.results.saved.changes import BaseComparison
-from pv.results.trial import UNFINISHED, TrialStatus
 from pv.results.verdict import FAILING, ContractVerdict, Report, Shard, Status, find_missing_shards
 
 

@@ -10,11 +10,11 @@ from rich.text import Text
 
 from pv.contract.wording import MAX_NAMES, listed
 from pv.report import View, details, phrases
-from pv.report.summary import contract_lines, sentence
+from pv.report.contract_line import contract_lines, sentence
 from pv.report.wrapping import wrap_styled
+from pv.results.evidence import UNFINISHED
 from pv.results.outcome import Result
 from pv.results.saved.changes import BaseComparison
-from pv.results.trial import UNFINISHED
 from pv.results.verdict import ContractVerdict, Report
 
 STYLES = {

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from pv.contract.finding import Finding, Location
 from pv.contract.model import Contract, Falsifier, Mutant
+from pv.results.evidence import MutationScore, Recorded
 from pv.results.outcome import Result
-from pv.results.trial import MutationScore, Recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ from enum import Enum
 from pv.contract.model import Contract, Falsifier
 from pv.engines.engine import ENDED_EARLY
 from pv.engines.registry import engine_of
-from pv.results.trial import INTERRUPTED, PROOFS, Counterexample, Evidence, Recorded, Trial, TrialStatus
+from pv.engines.trial import Counterexample, Trial, TrialStatus
+from pv.results.evidence import INTERRUPTED, PROOFS, Evidence, Recorded
 
 
 class Outcome(Enum):

@@ -16,10 +16,11 @@ from pv.contract.check import schema
 from pv.contract.finding import Finding, Location, error
 from pv.contract.model import Contract, Falsifier, Target
 from pv.engines.registry import engine_of
+from pv.engines.trial import Trial, TrialStatus
 from pv.errors import UsageError
+from pv.results.evidence import PROOFS, DeviceInfo, Recorded
 from pv.results.own_code import is_dependency
 from pv.results.saved.report import Data, Json
-from pv.results.trial import PROOFS, DeviceInfo, Recorded, Trial, TrialStatus
 from pv.results.worktree import commit_of
 from pv.source import imports, resolve
 from pv.source.digest import digest_data, digest_file

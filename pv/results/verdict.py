@@ -13,11 +13,12 @@ from pv import __version__
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
 from pv.engines.registry import engine_of
+from pv.engines.trial import TrialStatus
 from pv.errors import ExitCode, UsageError
 from pv.results.definitions import definitions
+from pv.results.evidence import DeviceInfo, Evidence, MutationScore, RunTrace
 from pv.results.outcome import Outcome, Result, Selection, claim_results, killed
 from pv.results.steps import ObservedStep
-from pv.results.trial import DeviceInfo, Evidence, MutationScore, RunTrace, TrialStatus
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
-from pv.results.trial import DeviceInfo
+from pv.results.evidence import DeviceInfo
 from pv.source.project import Project
 from pv.workers import tasks
 from pv.workers.pool import Pool

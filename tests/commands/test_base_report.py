@@ -12,10 +12,10 @@ from pv.contract.load import load
 from pv.contract.suites import for_other_subject, is_suite, suites
 from pv.errors import UsageError
 from pv.report import render
+from pv.results.evidence import Evidence
 from pv.results.outcome import Selection
 from pv.results.saved.changes import BaseComparison, ChangeKind, find_differences
 from pv.results.saved.report import parse
-from pv.results.trial import Evidence
 from pv.results.verdict import Report, decide
 from tests.commands.small import edit, run
 from tests.support.processes import git

@@ -10,7 +10,7 @@ import pytest
 from pv.commands.counterexamples import locate_code, write_replays
 from pv.contract.load import load
 from pv.contract.model import Equation
-from pv.results.trial import Counterexample, TrialStatus
+from pv.engines.trial import Counterexample, TrialStatus
 from pv.source.project import find_project
 from tests.results.handmade import FOUND, HERE, evidence, falsifier, trial
 from tests.support.projects import Project

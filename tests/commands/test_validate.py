@@ -10,8 +10,8 @@ import pv
 from pv.commands.validate import Interrupted
 from pv.errors import UsageError
 from pv.execution.consumers import Progress
+from pv.results.evidence import DeviceInfo
 from pv.results.outcome import Outcome
-from pv.results.trial import DeviceInfo
 from pv.results.verdict import Status
 from tests.commands.small import edit, outcomes, result
 from tests.support.projects import Project

@@ -10,9 +10,10 @@ import pytest
 import pv
 from pv.commands.counterexamples import write_replays
 from pv.engines.replay import read
+from pv.engines.trial import Counterexample, Trial, TrialStatus
 from pv.errors import UsageError
+from pv.results.evidence import Evidence
 from pv.results.outcome import Outcome
-from pv.results.trial import Counterexample, Evidence, Trial, TrialStatus
 from pv.source.project import find_project
 from tests.commands.small import edit, result
 from tests.support.projects import HEAD, Project, write

@@ -6,7 +6,7 @@ from pathlib import Path
 import pv
 from pv.contract.finding import Severity
 from pv.contract.load import load
-from pv.report.summary import sentence
+from pv.report.contract_line import sentence
 from pv.results.verdict import Status
 from tests.support.projects import findings, write
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pv.engines.registry import engine_named
-from pv.results.trial import EquationMutants, TrialStatus
+from pv.engines.trial import EquationMutants, TrialStatus
 from tests.results.handmade import trial
 
 

@@ -11,13 +11,13 @@ import pytest
 
 from pv.contract.load import load
 from pv.contract.model import Contract
+from pv.engines.trial import TrialStatus
 from pv.execution.attempt import Attempt, Attempts
 from pv.execution.consumers import Journal, stop_at_failure
 from pv.execution.executor import Executor
 from pv.execution.plan import Answer, Cancelled, Event, Finished, Result, Step
 from pv.execution.validation import supports
 from pv.results.reuse.cache import ResultCache
-from pv.results.trial import TrialStatus
 from pv.source.project import find_project
 from pv.workers import tasks
 from pv.workers.pool import Pool, PoolCache

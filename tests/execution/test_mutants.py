@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 import pv
+from pv.engines.trial import TrialStatus
 from pv.errors import UsageError
 from pv.execution.consumers import Journal
 from pv.execution.plan import Result
 from pv.execution.validation import Validation, supports
 from pv.mutation import summary
+from pv.results.evidence import STOPPED
 from pv.results.outcome import Outcome
-from pv.results.trial import STOPPED, TrialStatus
 from tests.commands.small import edit, result, run
 from tests.results.handmade import falsifier, trial
 from tests.support.projects import Project

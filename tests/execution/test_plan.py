@@ -12,15 +12,15 @@ import pytest
 from pv.contract.finding import Location
 from pv.contract.load import load
 from pv.contract.model import Contract, Target
-from pv.engines.trial import Reads
+from pv.engines.trial import Reads, Trial, TrialStatus
 from pv.execution.attempt import Attempt, Attempts
 from pv.execution.consumers import EvidenceWriter, Journal, Progress
 from pv.execution.plan import Cancelled, Finished, Queued, Result, Started
 from pv.execution.validation import Validation, supports
 from pv.results import store
+from pv.results.evidence import STOPPED, DeviceInfo
 from pv.results.outcome import Selection
 from pv.results.reuse.dependencies import Source
-from pv.results.trial import STOPPED, DeviceInfo, Trial, TrialStatus
 from pv.source.project import find_project
 from tests.results.handmade import FOUND, trial
 from tests.support.projects import Project

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from pv.engines.trial import Trial, TrialStatus
 from pv.mutation import judge, summary
 from pv.mutation.judge import MutantStatus
 from pv.results.reuse.cache import FILE
-from pv.results.trial import Trial, TrialStatus
 from tests.commands.small import edit
 from tests.results.handmade import FOUND
 from tests.results.handmade import trial as ended

@@ -11,7 +11,7 @@ import pv
 from pv.errors import UsageError
 from pv.mutation import score, summary
 from pv.mutation.judge import MutantStatus
-from pv.results.trial import MutationScore
+from pv.results.evidence import MutationScore
 from pv.results.verdict import Status
 from tests.commands.small import edit
 from tests.mutation.handmade import result

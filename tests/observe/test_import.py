@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="the observer needs torch")
 
 
 def test_the_file_that_starts_a_console_command_is_no_line_of_the_user() -> None:
-    from pv.observe.trace import CallSites
+    from pv.observe.call_sites import CallSites
 
     assert not CallSites().is_user(f"{sysconfig.get_path('scripts')}/train-command")
     assert CallSites().is_user(__file__)

@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("torch", reason="the observer needs torch")
 import torch
 
+from pv.observe.call_sites import CallSites
 from pv.observe.reported import MAX_REPEATS, Reports
 from pv.observe.terms import Terms
-from pv.observe.trace import CallSites
 
 
 class Recorded:

@@ -8,10 +8,9 @@ import pytest
 
 import pv
 from pv.contract.load import load
-from pv.engines.trial import TrialStatus
+from pv.engines.trial import Counterexample, EquationMutants, Trial, TrialStatus
 from pv.pytest_plugin import claims
 from pv.pytest_plugin.claims import Workers
-from pv.results.trial import Counterexample, EquationMutants, Trial
 from pv.source.project import find_project
 from tests.commands.small import edit
 from tests.results.handmade import falsifier, trial

@@ -7,8 +7,9 @@ from typing import Any
 
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Edit, Equation, Falsifier, Mutant, Target
+from pv.engines.trial import Counterexample, EquationMutant, EquationMutants, Output, Trial, TrialStatus
+from pv.results.evidence import DeviceInfo
 from pv.results.outcome import Selection
-from pv.results.trial import Counterexample, DeviceInfo, EquationMutant, EquationMutants, Output, Trial, TrialStatus
 from pv.results.verdict import Report, decide
 from tests.results.handmade import contract, evidence, falsifier, recorded, trial
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from pv.contract.finding import Location
+from pv.engines.trial import Code
 from pv.report import View, details, github, render
 from pv.results.outcome import Outcome, Result
 from pv.results.saved import report as saved
 from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn, Hunk
-from pv.results.trial import Code
 from pv.results.verdict import Report
 from tests.report.handmade import HOSTILE, NASTY, PLAIN, report_of_many
 

@@ -9,13 +9,14 @@ from xml.etree.ElementTree import Element
 import html5lib
 import pytest
 
+from pv.engines.trial import EquationMutants, TrialStatus
 from pv.report import render
 from pv.report.html import charts
 from pv.report.html.markup import tag
 from pv.report.html.page import kill_matrix, section
+from pv.results.evidence import RunTrace
 from pv.results.outcome import Selection
 from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn, compare
-from pv.results.trial import EquationMutants, RunTrace, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, decide
 from tests.report.handmade import HOSTILE, NASTY, PLAIN, REPORTS
 from tests.results.handmade import contract, evidence, falsifier, judged, trial

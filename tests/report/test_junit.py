@@ -8,10 +8,9 @@ import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 
 from pv.contract.model import Gate
-from pv.engines.trial import Code
+from pv.engines.trial import Code, TrialStatus
 from pv.report import render
 from pv.results.outcome import Outcome
-from pv.results.trial import TrialStatus
 from pv.results.verdict import Report, Status
 from tests.report.handmade import HOSTILE, PLAIN
 from tests.results.handmade import FOUND, HELD, decided, trial

@@ -7,10 +7,11 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from pv.engines.trial import TrialStatus
 from pv.report import FORMATS, render
-from pv.report.summary import line_cells, sentence
+from pv.report.contract_line import line_cells, sentence
+from pv.results.evidence import MutationScore
 from pv.results.outcome import Selection
-from pv.results.trial import MutationScore, TrialStatus
 from pv.results.verdict import Report, decide
 from tests.report.handmade import (
     FILE,

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from pv.contract.model import Gate
+from pv.engines.trial import Trial, TrialStatus
 from pv.report import render
+from pv.results.evidence import STOPPED
 from pv.results.outcome import Selection
 from pv.results.saved import report as saved
-from pv.results.trial import STOPPED, Trial, TrialStatus
 from pv.results.verdict import Report, decide
 from tests.report.handmade import PLAIN
 from tests.results.handmade import BOTH, FOUND, contract, evidence, judged, recorded, trial

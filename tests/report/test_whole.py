@@ -13,12 +13,13 @@ import pytest
 
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Binding, Equation, Gate, Harness
+from pv.engines.trial import Code, EquationMutants, Output, TrialStatus
 from pv.report import matrix, render
 from pv.results.comparison import Column, Comparison
+from pv.results.evidence import PROOFS, DeviceInfo, MutationScore, RunTrace
 from pv.results.outcome import Selection
 from pv.results.saved.changes import BaseComparison, Change, ChangeKind, FailOn
 from pv.results.steps import ObservedStep
-from pv.results.trial import PROOFS, Code, DeviceInfo, EquationMutants, MutationScore, Output, RunTrace, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Shard, Status, decide
 from tests.report.handmade import FILE, MISSED, claim, counterexample, mutant, trial_of
 from tests.results.handmade import contract, evidence, recorded

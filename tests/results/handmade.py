@@ -6,8 +6,9 @@ from typing import Any
 
 from pv.contract.finding import Location
 from pv.contract.model import Binding, Contract, Edit, Falsifier, Gate, Mutant, Target
+from pv.engines.trial import Counterexample, Trial, TrialStatus
+from pv.results.evidence import DeviceInfo, Evidence, Recorded
 from pv.results.outcome import Selection
-from pv.results.trial import Counterexample, DeviceInfo, Evidence, Recorded, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, decide
 
 HERE = Location(Path("contract.yaml"), 3, 1)

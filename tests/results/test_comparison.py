@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pv.contract.finding import Finding, Severity
+from pv.engines.trial import TrialStatus
 from pv.results.comparison import Column, Comparison
-from pv.results.trial import TrialStatus
 from tests.report.handmade import PLAIN
 from tests.results.handmade import FOUND, HERE, contract, decided, falsifier, judged, trial
 

@@ -8,8 +8,9 @@ import pytest
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Binding, Gate, Harness
 from pv.engines.engine import ENDED_EARLY
+from pv.engines.trial import EquationMutants, Trial, TrialStatus
+from pv.results.evidence import PROOFS
 from pv.results.outcome import Outcome, Selection, corrected_by_replay, must_replay
-from pv.results.trial import PROOFS, EquationMutants, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, Status, decide
 from tests.report.handmade import report_of_equation
 from tests.results.handmade import FOUND, HELD, HERE, contract, decided, evidence, falsifier, judged, recorded, trial

@@ -15,7 +15,7 @@ from pv.contract.check import schema
 from pv.contract.load import load
 from pv.contract.model import Binding, Contract, Equation, Harness, Run, Target
 from pv.results import store
-from pv.results.trial import DeviceInfo
+from pv.results.evidence import DeviceInfo
 from pv.results.worktree import commit_of, edits
 from pv.source.project import Project, find_project
 from tests.results.handmade import HERE, falsifier, trial

@@ -1,6 +1,6 @@
 """The trace of a run is short enough for a report, and has the first and the last step of the run."""
 
-from pv.results.trial import MAX_POINTS, RunTrace, trace_of
+from pv.results.evidence import MAX_POINTS, RunTrace, trace_of
 
 
 def test_long_series_of_losses_keeps_its_first_and_last_point() -> None:

@@ -6,10 +6,11 @@ import pytest
 
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Gate
-from pv.report.summary import sentence
+from pv.engines.trial import TrialStatus
+from pv.report.contract_line import sentence
 from pv.results import gates
+from pv.results.evidence import MutationScore
 from pv.results.outcome import Outcome, Selection
-from pv.results.trial import MutationScore, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Shard, Status, decide
 from tests.report.handmade import PLAIN
 from tests.results.handmade import BOTH, HELD, HERE, contract, decided, evidence, falsifier, judged, trial, two

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from pv.report.html.markup import Html, join, tag
+from pv.results.evidence import RunTrace
 from pv.results.steps import ObservedStep
-from pv.results.trial import RunTrace
 
 Points = tuple[tuple[float, float], ...]
 

@@ -9,14 +9,14 @@ from itertools import groupby
 
 from pv.contract.wording import count
 from pv.engines.registry import engine_of
+from pv.engines.trial import EquationMutants, Trial, TrialStatus
 from pv.report import View, details, phrases
+from pv.report.contract_line import sentence
 from pv.report.html import charts
 from pv.report.html.markup import Cell, Html, column_heads, hidden, join, table, tag
 from pv.report.phrases import is_of_script
-from pv.report.summary import sentence
 from pv.results import gates, steps
 from pv.results.outcome import Outcome, Result, killed
-from pv.results.trial import EquationMutants, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status
 
 SYMBOLS = {

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from pv.contract.finding import Location
 from pv.contract.model import Contract, Falsifier
+from pv.engines.trial import TrialStatus
 from pv.errors import UsageError
+from pv.results.evidence import DeviceInfo
 from pv.results.outcome import Outcome, Result, in_gate
-from pv.results.trial import DeviceInfo, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, find_missing_shards, status_of
 
 T = TypeVar("T")

@@ -30,9 +30,10 @@ from pv.contract.model import (
     Waiver,
 )
 from pv.engines.registry import engine_of
+from pv.engines.trial import Trial
 from pv.errors import UsageError
+from pv.results.evidence import MutationScore, Recorded, RunTrace
 from pv.results.outcome import Result
-from pv.results.trial import MutationScore, Recorded, RunTrace, Trial
 from pv.results.verdict import ContractVerdict, Report, Shard, parse_shard
 
 REPORT_FORMAT = "pv-report/2"

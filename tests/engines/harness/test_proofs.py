@@ -10,9 +10,10 @@ import yaml
 
 import pv
 from pv.contract.model import Gate
+from pv.engines.trial import Counterexample, Trial, TrialStatus
 from pv.results import store
+from pv.results.evidence import PROOFS, DeviceInfo, Evidence
 from pv.results.outcome import Outcome, Selection
-from pv.results.trial import PROOFS, Counterexample, DeviceInfo, Evidence, Trial, TrialStatus
 from pv.results.verdict import Report, Status, decide
 from pv.source.project import find_project
 from tests.commands.small import edit, result

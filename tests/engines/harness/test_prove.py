@@ -13,7 +13,7 @@ from pv.engines.failures import FailureClassifier
 from pv.engines.harness.point import Claim
 from pv.engines.harness.prove import combine, symbolic
 from pv.engines.harness.symbolic import parse_counterexample
-from pv.results.trial import TrialStatus
+from pv.engines.trial import TrialStatus
 
 REFUTED = ("refuted", "raised")
 ANSWERS = {"held": "holds", "no examples": "empty", "refuted": "refuted", "raised": "refuted"}

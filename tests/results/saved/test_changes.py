@@ -8,9 +8,10 @@ import pytest
 
 from pv.contract.finding import Location
 from pv.contract.model import Gate
+from pv.engines.trial import TrialStatus
+from pv.results.evidence import MutationScore
 from pv.results.outcome import Outcome, Result, Selection
 from pv.results.saved.changes import ChangeKind, find_differences
-from pv.results.trial import MutationScore, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from tests.report.handmade import PLAIN
 from tests.results.handmade import HELD, contract, decided, evidence, falsifier, judged, recorded, trial

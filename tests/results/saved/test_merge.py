@@ -10,11 +10,12 @@ import pytest
 
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Contract, Gate
+from pv.engines.trial import TrialStatus
 from pv.errors import UsageError
-from pv.report.summary import line_cells
+from pv.report.contract_line import line_cells
+from pv.results.evidence import DeviceInfo, MutationScore
 from pv.results.outcome import Outcome, Selection
 from pv.results.saved.merge import NO_COMMIT, UNCOMPARED, merge, merge_verdicts, with_missing_claims
-from pv.results.trial import DeviceInfo, MutationScore, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Shard, Status, decide
 from tests.report.handmade import PLAIN
 from tests.results.handmade import BOTH, HERE, contract, decided, evidence, falsifier, judged, recorded, trial

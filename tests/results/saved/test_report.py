@@ -10,10 +10,11 @@ import pytest
 
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Gate, Harness, MutationScope, Name
+from pv.engines.trial import EquationMutants
 from pv.errors import UsageError
 from pv.report import render
+from pv.results.evidence import MutationScore, RunTrace
 from pv.results.saved import report as saved
-from pv.results.trial import EquationMutants, MutationScore, RunTrace
 from pv.results.verdict import Report
 from tests.report.handmade import MISSED, PLAIN, REPORTS, report_of_equation
 

@@ -18,9 +18,10 @@ from pv.contract.model import (
     Swap,
     Target,
 )
+from pv.engines.trial import Trial, TrialStatus
+from pv.results.evidence import MutationScore
 from pv.results.outcome import Outcome, Selection
 from pv.results.saved.changes import find_rewordings, find_smaller_measurements, find_weakenings
-from pv.results.trial import MutationScore, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, decide
 from tests.results.handmade import HELD, HERE, contract, decided, evidence, falsifier, judged, trial
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pv.contract.wording import FEW, count, listed
 from pv.engines.registry import engine_of
 from pv.report import phrases
+from pv.results.evidence import MutationScore
 from pv.results.outcome import Outcome, Result, killed
-from pv.results.trial import MutationScore
 from pv.results.verdict import ContractVerdict, Status
 
 

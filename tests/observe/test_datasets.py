@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the observer needs torch")
 
-from pv.observe.examples import generator_states
+from pv.observe.datasets import generator_states
 
 GLOBAL = random.Random(0)
 

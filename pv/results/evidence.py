@@ -6,13 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from pv.engines.trial import Code as Code
-from pv.engines.trial import Counterexample as Counterexample
-from pv.engines.trial import EquationMutant as EquationMutant
-from pv.engines.trial import EquationMutants as EquationMutants
-from pv.engines.trial import Output as Output
-from pv.engines.trial import Trial as Trial
-from pv.engines.trial import TrialStatus as TrialStatus
+from pv.engines.trial import Trial, TrialStatus
 
 PROOFS = "proofs"
 """The name under which proofs are recorded, in place of a device: they are the same on every machine."""
