@@ -70,6 +70,12 @@ def test_claim_with_skipped_jobs_is_judged_by_the_remaining_jobs(project: Projec
     assert re.search(rf"runs? \({remark}\), seed", pv.render(report, "markdown"))
 
 
+def test_runs_of_premises_are_not_runs_of_the_claim(project: Project) -> None:
+    project("trainers")
+    trial = result(pv.check("trainers:Right", only=["TL-EVAL-001"]), "TL-EVAL-001").trial
+    assert trial is not None and trial.valid == 1  # its two premises have more runs
+
+
 def test_code_that_runs_in_processes_of_its_own_is_reached(project: Project) -> None:
     folder = project("trainers")
     shutil.copy(Path(__file__).parents[1] / "suites/training_loop/ddp_loop.py", folder)

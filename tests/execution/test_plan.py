@@ -12,10 +12,11 @@ import pytest
 from pv.contract.finding import Location
 from pv.contract.load import load
 from pv.contract.model import Contract, Target
+from pv.contract.suites import for_other_subject, suites
 from pv.engines.trial import Reads, Trial, TrialStatus
 from pv.execution.attempt import Attempt, Attempts
 from pv.execution.consumers import EvidenceWriter, Journal, Progress
-from pv.execution.plan import Cancelled, Finished, Queued, Result, Started
+from pv.execution.plan import Answer, Cancelled, Finished, Queued, Result, Started
 from pv.execution.validation import Validation, supports
 from pv.results import store
 from pv.results.evidence import STOPPED, DeviceInfo
@@ -262,3 +263,24 @@ def test_results_of_other_devices_are_written_as_evidence(folder: Path, contract
     assert [file.name for file in project.evidence.iterdir()] == [path.name]
     content = json.loads(path.read_text())
     assert (content["hardware"], [result["falsifier"] for result in content["results"]]) == ("NVIDIA H200", [claim.id])
+
+
+def test_a_subject_that_cannot_be_tried_answers_the_queued_claims_on_it(folder: Path, contract: Contract) -> None:
+    (suite,) = load([suites()["training-loop"]]).contracts
+    subjects = {"TL-DATA-001": contract.subject}
+    claims = (replace(claim, subject=subjects.get(claim.id)) for claim in for_other_subject(suite).falsifiers)
+    contract = replace(suite, falsifiers=tuple(claims), mutants=())
+    attempts = Attempts(find_project(folder))
+    validation = Validation([contract], {contract.id: Selection()}, attempts)
+    validation.devices = BOTH
+    first, same, clipped, elsewhere = (
+        attempts.clean(contract, next(claim for claim in contract.falsifiers if claim.id == id_))
+        for id_ in ("TL-GRAD-001", "TL-STEP-001", "TL-CLIP-001", "TL-DATA-001")
+    )
+    skipped = trial(TrialStatus.SKIPPED, "TL-GRAD-001", detail="no module", independent_features=frozenset({"clip"}))
+    (answer,) = (step for step in validation.follow(Finished(first, skipped)) if isinstance(step, Answer))
+    answered = answer.trial_of(same)
+    assert answered is not None and (answered.falsifier, answered.detail) == ("TL-STEP-001", "no module")
+    # A claim about an independent feature, and a claim about another subject, are tried.
+    assert answer.trial_of(clipped) is None
+    assert answer.trial_of(elsewhere) is None

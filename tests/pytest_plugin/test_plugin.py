@@ -3,14 +3,18 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import pv
 from pv.contract.load import load
 from pv.engines.trial import Counterexample, EquationMutants, Trial, TrialStatus
 from pv.pytest_plugin import claims
 from pv.pytest_plugin.claims import Workers
+from pv.pytest_plugin.suites import leave_out_skipped
 from pv.source.project import find_project
 from tests.commands.small import edit
 from tests.results.handmade import falsifier, trial
@@ -269,3 +273,16 @@ def test_claims_and_mutants_are_tried_and_no_process_is_left(
     assert workers.why_absent("cpu") == ""
     monkeypatch.setattr("pv.pytest_plugin.claims.find_spec", lambda name: None)
     assert workers.why_absent("cuda") == "torch is not installed"
+
+
+def test_examples_of_an_earlier_subject_are_not_examples_of_the_next() -> None:
+    @given(number=st.integers())
+    def both(bench: bool, number: int) -> None:
+        if not bench:
+            pytest.skip("no feature")
+
+    attack = leave_out_skipped(both)
+    attack(bench=True)
+    with pytest.raises(SkipTest, match="no feature"):
+        attack(bench=False)
+    attack(bench=True)  # without a warning about skipped examples of the second
