@@ -21,9 +21,12 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         yield count(errors, "lint error") + ("" if phrases.was_run(verdict) else ", so nothing was run")
     if errors and not phrases.was_run(verdict):
         return
-    if not all(engine_of(result.falsifier).bound for result in verdict.results):
+    prose = sum(not engine_of(result.falsifier).bound for result in verdict.results)
+    if prose and prose == len(verdict.results):
         yield f"{phrases.describe_claims(verdict)}: their tests are prose"
         return
+    if prose:
+        yield f"{count(prose, 'claim')} not run, with prose in place of a test"
     yield from (_device(verdict, device) for device in phrases.devices(verdict))
     yield from _searches(verdict)
     claimed = [result.falsifier for result in verdict.results if result.outcome is not Outcome.NOT_CLAIMED]
