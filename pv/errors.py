@@ -18,7 +18,7 @@ class ExitCode(IntEnum):
         cls, *, interrupted: bool = False, refused: bool = False, failed: bool = False, undecided: bool = False
     ) -> "ExitCode":
         """Return the worst code that applies; `PASSED` if none does."""
-        # The largest number is not the worst code: INTERRUPTED has the number that shells use, 128 + SIGINT.
+        # The numbers are not in this order: FAILED has 1, as in most tools, but is worse than UNDECIDED.
         if interrupted:
             return cls.INTERRUPTED
         if refused:

@@ -84,8 +84,8 @@ def show(paths: Sequence[Path], form: str) -> None:
     text = render_formulas([_select_equations(contract, paths) for contract in contracts], form)
     print_text(text)
     if not text and contracts and not refused:
-        ids = ", ".join(claim.id for contract in contracts[:1] for claim in contract.claims[:1])
-        click.echo(f"no executable equation; `pv explain {ids}` shows a claim, `pv list -v` all of them", err=True)
+        claim_id = next((claim.id for contract in contracts for claim in contract.claims), "ID")
+        click.echo(f"no executable equation; `pv explain {claim_id}` shows a claim, `pv list -v` all claims", err=True)
     sys.exit(ExitCode.worst(refused=refused, undecided=not contracts))
 
 

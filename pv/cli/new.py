@@ -28,8 +28,8 @@ from pv.errors import ExitCode
 def new(name: str, subject: str, trainer: str, trace: Path | None) -> None:
     """Write a first contract, with a falsifier and a mutant, or the adapter of a training loop.
 
-    Without --subject, a small example that passes. NAME is the id of the contract (default: the name of the function,
-    or `example`). Files that exist are never changed.
+    Without --subject, write a small example that passes. NAME is the id of the contract (default: the name of the
+    function, or `example`). Existing files are never changed.
     """
     from pv.commands.new import new as write
     from pv.commands.new_adapter import new_adapter
@@ -52,10 +52,10 @@ def new(name: str, subject: str, trainer: str, trace: Path | None) -> None:
     help="Show the last results from a JSON report of `pv validate`.",
 )
 def explain(name: str, report: Path | None) -> None:
-    """Explain a lint code, or what was tried on a claim, mutant or contract.
+    """Explain a lint code, or show how a claim, mutant or contract was tested.
 
-    A code is shown with a wrong and a right example, a claim with its test, its mutants and its recorded results. NAME
-    may be a pattern of ids, such as 'TL-RESUME-*'.
+    A code is shown with a wrong and a right example, a claim with its test, its mutants and its recorded results. An ID
+    may be a glob pattern, such as 'TL-RESUME-*'.
     """
     with without_garbage_collection():
         from pv.commands.explain import explain as collect

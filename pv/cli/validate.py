@@ -67,7 +67,7 @@ def validate(
 
 
 def _read_base(baseline: str | None, paths: Sequence[Path]) -> "Report | None":
-    """Return the report to compare with; None without `--baseline`. Called first, so that a wrong name fails early."""
+    """Return the report of `--baseline`, None without it. It is read first, so that a wrong name fails early."""
     if baseline is None:
         return None
     from pv.commands.base_report import read_base
@@ -148,9 +148,9 @@ def compare(
 ) -> None:
     """Test several subjects against one contract.
 
-    CONTRACT is a file, a suite, or an id, searched among the named files and folders (default: the contracts of the
-    project). Exit code 1 if the contract's own subject fails or a result is an error; with --strict, also if another
-    subject is falsified.
+    CONTRACT is a file, a suite, or an id in the named files and folders (default: the contracts of the project). Exit
+    code 1 if the contract's own subject fails or a result is an error; with --strict, also if another subject is
+    falsified.
     """
     from pv.commands.compare import compare as run
     from pv.report.matrix import render
@@ -192,7 +192,7 @@ def mutate(
 ) -> None:
     """Generate mutants of the covered code and list the survivors.
 
-    Name contracts, by id or file, to use all their falsifiers, or falsifiers to use only those (default: all
+    Name contracts, by id or file, to use all their falsifiers; or name falsifiers to use only these (default: all
     contracts).
     """
     import time

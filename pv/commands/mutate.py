@@ -137,7 +137,7 @@ def _requested(
 
 
 def _is_scored(project: Project, contract: Contract, falsifier: Falsifier) -> bool:
-    """Return whether `contract`, or another contract, scores the mutants of the contract that has the falsifier."""
+    """Return whether a falsifier belongs to `contract`, or to a judge that has no score of its own."""
     owner = scope.owners(contract)[falsifier.id]
     return owner is contract or bool(scope.holders(project, owner))
 
@@ -145,7 +145,7 @@ def _is_scored(project: Project, contract: Contract, falsifier: Falsifier) -> bo
 def _refuse_invalid(contract: Contract, findings: Sequence[Finding]) -> None:
     """Raise UsageError if a contract, or one of its judges, has a lint finding with which it cannot be run."""
     for judging_contract in (contract, *contract.judges):
-        # An outdated score declaration prevents the score of its own contract, but a judge with it can still run.
+        # An error that only prevents a mutation score matters for the scored contract, and not for its judges.
         allowed = RUNNABLE - SCORE_STALE if judging_contract is contract else RUNNABLE
         for finding in findings:
             is_blocking = finding.severity is not Severity.NOTICE and finding.code not in allowed

@@ -92,7 +92,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
         self.asked = set[str]()
         """The modules of the project that an import tried to load, whether or not they exist."""
         self.loaded: dict[str, str] = {}
-        """The file of every loaded module of the project, by the name of the module."""
+        """The file of every module that was loaded through this hook, by the name of the module."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -21,7 +21,7 @@ class ProcessTrace:
     Attributes:
         seen: The functions that ran in covered modules.
         ran: The functions that ran in other modules of the project, and the functions that ran at import.
-        loaded: The file of every loaded module of the project, by the name of the module.
+        loaded: The file of every module that was loaded through the import hook, by the name of the module.
         asked: The modules of the project that were imported or looked up.
         files: The files that were opened.
         texts: The Python files whose text was read for another purpose than to import the file or to print its lines.

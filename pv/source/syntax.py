@@ -105,7 +105,7 @@ def imported_module(node: ast.ImportFrom, package: Sequence[str]) -> str:
 
 
 def blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """Yield the blocks of statements directly inside a statement. A definition has none: it does not run its body."""
+    """Yield the blocks of statements directly inside a statement; none for a definition, since its body is separate."""
     if isinstance(node, DEFINITIONS):
         return
     # The handlers of a `try` and the cases of a `match` are not statements, but have a block.

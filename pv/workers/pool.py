@@ -68,7 +68,7 @@ class Pool:
         self.running: dict[str, RunningTask] = {}
         self.selector = selectors.DefaultSelector()
         self.losses = 0
-        """How many times the fork server was killed since a task has ended."""
+        """How many times the fork server was killed since a task last ended."""
         self.folders = 0
         """The number of folders that were created in `work`, for unique names."""
         self.measured = 0.0
