@@ -113,7 +113,7 @@ def check(
     replay: str,
     spawn: bool,
 ) -> None:
-    """Judge a training script by one run of it, unchanged; or attack a trainer with an adapter.
+    """Judge a training script, unchanged, by one run; or attack a trainer through an adapter.
 
     \b
     pv check -- python train.py          run the command, observe it, and judge the run

@@ -93,7 +93,7 @@ def _load_named(names: Sequence[Path], *, run_lint: bool = True) -> "tuple[list[
     """Load contracts, reduced to their named claims.
 
     Returns:
-        The contracts, and the findings of loading them and, with `run_lint`, of lint.
+        The contracts; and the findings of the loader, with `run_lint` also the findings of lint.
     """
     from pv.commands.naming import resolve_names
     from pv.commands.plan import check, project_of, read

@@ -54,7 +54,7 @@ FILL_IN_EQUATION = """\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFiles:
-    """The result of `pv new`.
+    """The files that `pv new` has written, and what to do next.
 
     Attributes:
         files: The files that were written.
@@ -96,7 +96,7 @@ def new(name: str = "", *, subject: str = "") -> WrittenFiles:
         if other.id == name:
             raise UsageError(f"duplicate contract {name!r} (first defined in {other.location.path}); name another")
     identifier = re.sub(r"\W", "_", f"c_{name}" if name[0].isdigit() else name)
-    # Write new code to the first folder that modules are imported from.
+    # Write new code to the root of the project if modules are imported from there, else to the first root of modules.
     code = project.root if project.root in project.roots else project.roots[0]
     contract = project.contracts[0] / f"{name}.yaml"
     test = code / "falsifiers" / identifier / f"falsify_{identifier}.py"

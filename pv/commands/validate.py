@@ -140,7 +140,7 @@ def run_validation(
         replay: The example to replay as the user wrote it, for the command in the report.
         probe: As for `validate`.
         on_progress: As for `validate`.
-        pools: Workers that are shared with other validations (default: separate ones).
+        pools: Workers that are shared with other validations (default: new workers).
 
     Raises:
         Interrupted: As for `validate`.
@@ -248,7 +248,7 @@ def _report(
         verdict = decide(contract, evidence, plan.selections[contract.id], (*lint_findings, *problems))
         verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, ""), repeat=_repeat(request)))
     verdicts.sort(key=lambda v: (_WORST_FIRST.index(v.status), v.contract.id))
-    # `known` has all contracts of the project, also those that were not selected.
+    # `known` has all contracts of the project, also contracts that were not selected.
     project_contracts = plan.contracts[0].known.values() if plan.contracts else ()
     all_findings = (*plan.findings, *(f for v in verdicts for f in v.findings if f not in plan.findings))
     return Report(

@@ -121,7 +121,7 @@ class Attempts:
             small: Execute the run of the claim with its `small` arguments, on the contract's own subject.
         """
         run = self.run(contract, claim, device, small=small)
-        # A predicate on the record of a run draws no examples, so it needs neither their number nor a seed.
+        # A predicate on the record of a run draws no examples, so it needs neither a number of examples nor a seed.
         conditions = Conditions(device=device) if run is not None else self._search(device)
         # Mutants are generated only from statements that ran, so the clean trial records the statements.
         conditions = replace(conditions, statements=not claim.kills)

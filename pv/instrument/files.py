@@ -194,8 +194,8 @@ def _is_cache(folder: Path) -> bool:
 def loaded_files() -> frozenset[str]:
     """Return the files of the loaded modules, except modules of pv and of installed packages.
 
-    The result is cached, so that a fork server computes it once. In a fork, it would copy the memory pages of every
-    module.
+    The result is cached, so that a fork server computes it once. Computing it in a fork would copy memory pages of
+    every module.
     """
     return frozenset(file for name, file in _modules() if not (is_installed(file) or _is_own(name)))
 
@@ -227,7 +227,7 @@ def _is_own(name: str) -> bool:
 def _path_of_uri(name: str) -> str:
     """Return the path in a `file:` URI, with which SQLite databases can be named; return another name unchanged."""
     if name.startswith("file:"):
-        with suppress(ValueError):  # it is not a URI
+        with suppress(ValueError):  # `name` is not a URI
             name = unquote(urlsplit(name).path)
     return name.partition("\0")[0]  # a file name cannot contain a NUL character
 

@@ -71,13 +71,13 @@ class Imports:
     def closure(self, paths: Iterable[Path]) -> tuple[frozenset[Path], frozenset[str]]:
         """Return all files and libraries that some files import, directly or through other files of the project.
 
-        If a module of a package is imported, the `__init__.py` of the package is too, since Python runs it.
+        If a module of a package is imported, the `__init__.py` of the package is included, since Python runs it.
 
         Args:
             paths: Files of the project.
 
         Returns:
-            `paths` and the files of the project that these import; and the top-level names of the imported libraries.
+            The files of the project, with `paths`; and the top-level names of the libraries.
 
         Raises:
             Unbound: A file is not Python, or is outside the roots.

@@ -111,7 +111,7 @@ class Source:
         return self._definitions.get(name, [])
 
     def occurrences(self, name: str, find: str) -> list[Match]:
-        """Return every place in the definitions of `name` whose syntax tree equals `find`, whatever its formatting."""
+        """Return every place in the definitions of `name` whose syntax tree equals `find`; formatting does not matter."""
         pattern = _pattern(find)
         return [match for node in self.definitions(name) for match in self._nodes_of(node).matches(pattern)]
 
@@ -185,10 +185,7 @@ class Source:
             line = end
 
     def _statement_segment(self, node: ast.stmt) -> Segment | None:
-        """Return the segment of one statement, None if it is neither a definition nor a simple statement on own lines.
-
-        Own lines have no code of other statements.
-        """
+        """Return the segment of a definition, or of a simple statement whose lines have no other code; else None."""
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
         span = Span(self._lines[first - 1], self._lines[node.end_lineno or 0])
         if isinstance(node, syntax.DEFINITIONS) or (isinstance(node, SIMPLE) and self._is_alone(node, span)):
@@ -230,8 +227,8 @@ class _Nodes:
     def matches(self, pattern: list[ast.stmt]) -> Iterator[Match]:
         """Yield every place whose syntax tree equals the pattern.
 
-        If the pattern is one expression, it matches wherever it occurs; a match that is a whole statement is yielded as
-        a statement.
+        A pattern of one expression matches every occurrence of the expression. An occurrence that is a whole statement
+        is yielded as a statement.
         """
         statements = [match for block in self.blocks for match in _statement_matches(block, pattern)]
         yield from statements
@@ -369,8 +366,8 @@ def _find_match(source: Source, name: str, find: str, occurrence: int | None) ->
 def _expressions(text: str, span: Span, body: str) -> Iterator[str]:
     """Yield texts of an expression in the place of a span, the preferred one first.
 
-    Brackets allow line ends inside the expression, which keep the number of lines. If brackets are not valid there, the
-    expression is written without them.
+    Inside brackets, line ends can be added to keep the number of lines. Where brackets are not valid, the expression is
+    written without brackets.
     """
     missing = max(0, _line_ends(text[span.start : span.end]) - _line_ends(body))
     if not missing:
@@ -380,7 +377,7 @@ def _expressions(text: str, span: Span, body: str) -> Iterator[str]:
 
 
 def _statements(text: str, span: Span, body: str) -> Iterator[str]:
-    """Yield the text of statements in the place of a span: unchanged after other code on its line, else indented."""
+    """Yield the text of statements in the place of a span, indented unless the span follows other code on its line."""
     line_start = text.rfind("\n", 0, span.start) + 1
     indent = text[line_start : span.start]
     if indent.strip():

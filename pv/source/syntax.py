@@ -45,7 +45,8 @@ def _block_fields(fields: tuple[str, ...]) -> tuple[str, ...]:
     """Return the fields of a type of nodes that contain statements, handlers or cases.
 
     Args:
-        fields: All fields of the type. They are the key of the cache, which is here because whole modules are walked.
+        fields: All fields of the type, which are the key of the cache. The result is cached because whole modules are
+            walked.
     """
     return tuple(field for field in ("body", "orelse", "finalbody", "handlers", "cases") if field in fields)
 

@@ -64,7 +64,9 @@ Event = Started | Ended
 
 
 def environment(pool_id: str) -> dict[str, str]:
-    """Return the environment variables of a worker or a server: use one thread, and find `pv` even if not installed.
+    """Return the environment variables of a worker or a server.
+
+    With these variables, libraries use one thread, and Python finds `pv` even if it is not installed.
 
     Args:
         pool_id: The id of the pool, which marks its processes; "" for processes that need no mark.
