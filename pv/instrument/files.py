@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pv.instrument.readers import IMPORTING, METADATA, PACKAGE, is_quiet, reader
+from pv.instrument.readers import IMPORTING, METADATA, PACKAGE, is_harmless, reader
 from pv.source.project import is_cache, is_installed
 
 OVERWRITES = os.O_WRONLY | os.O_TRUNC | os.O_EXCL
@@ -71,7 +71,7 @@ class FilesRead:
                 self._record_probe(path)
         elif event in LIST_EVENTS:
             path, module = arguments[0] or ".", reader()
-            if isinstance(path, str | bytes | os.PathLike) and (module == IMPORTING or not is_quiet(module)):
+            if isinstance(path, str | bytes | os.PathLike) and (module == IMPORTING or not is_harmless(module)):
                 folders = self._metadata if module.startswith(METADATA) else self._listed
                 folders.update(_absolute_paths(os.fsdecode(path), ""))
         elif event in EXISTENCE_EVENTS:
@@ -80,7 +80,7 @@ class FilesRead:
             self._opened.update(_absolute_paths(_path_of_uri(os.fsdecode(path)), ""))
 
     def _record_text(self, path: str | bytes, *_: object, **__: object) -> None:
-        if os.fsdecode(path).endswith(".py") and not is_quiet(reader()):
+        if os.fsdecode(path).endswith(".py") and not is_harmless(reader()):
             self._texts.update(_absolute_paths(os.fsdecode(path), ""))
 
     def _record_probe(self, path: object, *_: object, **__: object) -> None:
@@ -197,7 +197,7 @@ def loaded_files() -> frozenset[str]:
     The result is cached, so that a fork server computes it once. Computing it in a fork would copy memory pages of
     every module.
     """
-    return frozenset(file for name, file in _modules() if not (is_installed(file) or _is_own(name)))
+    return frozenset(file for name, file in _modules() if not (is_installed(file) or _is_pv_module(name)))
 
 
 @cache
@@ -219,7 +219,7 @@ def _modules() -> Iterator[tuple[str, str]]:
             yield name, file
 
 
-def _is_own(name: str) -> bool:
+def _is_pv_module(name: str) -> bool:
     """Return whether a module belongs to pv. Every result depends on the version of pv anyway."""
     return name.partition(".")[0] in ("pv", "__main__")
 

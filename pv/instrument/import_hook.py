@@ -97,7 +97,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if not (name == self.plan.module or self.covers(name) or self.is_own(name)):
+        if not (name == self.plan.module or self.covers(name) or self.is_in_project(name)):
             return None
         self.asked.add(name)
         for finder in sys.meta_path:
@@ -123,7 +123,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
             for root in map(Path, self.plan.roots):
                 if real.is_relative_to(root):
                     name = ".".join(real.relative_to(root).with_suffix("").parts)
-                    if name == self.plan.module or self.covers(name) or self.is_own(name):
+                    if name == self.plan.module or self.covers(name) or self.is_in_project(name):
                         return ScriptFinder(Loader(self, name, path, is_script=True))
         raise ImportError(path)
 
@@ -131,7 +131,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
         """Return whether a module, or a package around it, is instrumented for coverage."""
         return any(name == module or name.startswith(f"{module}.") for module in self.plan.covered)
 
-    def is_own(self, name: str) -> bool:
+    def is_in_project(self, name: str) -> bool:
         """Return whether a module belongs to a package of the project."""
         return name.partition(".")[0] in self.plan.packages
 

@@ -16,7 +16,7 @@ METADATA = f"{LIBRARY}/importlib/metadata/"
 IMPORTING = "<frozen importlib"
 """The start of the file name of code of Python's import system."""
 _OWN = tuple(f"{PACKAGE}/{folder}/" for folder in ("engines", "instrument", "workers"))
-QUIET = (f"{LIBRARY}/traceback.py", f"{LIBRARY}/warnings.py", IMPORTING, *_OWN)
+HARMLESS = (f"{LIBRARY}/traceback.py", f"{LIBRARY}/warnings.py", IMPORTING, *_OWN)
 """Code that reads source only to load or to print it, so that no result depends on the text."""
 INTERMEDIARIES = (
     *(f"{LIBRARY}/{name}" for name in ("linecache.py", "tokenize.py", "inspect.py", "pathlib", "contextlib.py")),
@@ -45,6 +45,6 @@ def _is_intermediary(code: CodeType) -> bool:
     return file.startswith(INTERMEDIARIES) or (code.co_name in GETTERS and file.startswith(IMPORTING))
 
 
-def is_quiet(reader: str) -> bool:
-    """Return whether no result depends on source that the code in the file `reader` reads: see `QUIET`; Hypothesis."""
-    return reader.startswith(QUIET) or ("/hypothesis/" in reader and is_installed(reader))
+def is_harmless(reader: str) -> bool:
+    """Return whether the code in the file `reader` is in `HARMLESS` or in Hypothesis, so its reads do not matter."""
+    return reader.startswith(HARMLESS) or ("/hypothesis/" in reader and is_installed(reader))

@@ -50,8 +50,8 @@ class Match:
     def equals(self, new: list[ast.stmt]) -> bool:
         """Return whether the syntax tree of this place equals `new`."""
         if self.block is None:
-            return len(new) == 1 and isinstance(new[0], ast.Expr) and same(self.first, new[0].value)
-        return same(self.statements, new)
+            return len(new) == 1 and isinstance(new[0], ast.Expr) and same_tree(self.first, new[0].value)
+        return same_tree(self.statements, new)
 
     @property
     def statements(self) -> list[ast.stmt]:
@@ -111,7 +111,7 @@ class Source:
         return self._definitions.get(name, [])
 
     def occurrences(self, name: str, find: str) -> list[Match]:
-        """Return every place in the definitions of `name` whose syntax tree equals `find`; formatting does not matter."""
+        """Return every place in the definitions of `name` whose syntax tree equals `find`, in any formatting."""
         pattern = _pattern(find)
         return [match for node in self.definitions(name) for match in self._nodes_of(node).matches(pattern)]
 
@@ -236,7 +236,7 @@ class _Nodes:
             yielded = {id(match.first.value) for match in statements if isinstance(match.first, ast.Expr)}
             expression = pattern[0].value
             for node in self.by_type.get(type(expression), ()):
-                if id(node) not in yielded and same(node, expression):
+                if id(node) not in yielded and same_tree(node, expression):
                     yield Match(node, node)
 
 
@@ -245,7 +245,7 @@ def _statement_matches(block: list[ast.stmt], pattern: list[ast.stmt]) -> Iterat
     for start in range(len(block) - len(pattern) + 1):
         end = start + len(pattern)
         # First compare only the types of the first statements: this is fast and excludes nearly every start.
-        if type(block[start]) is type(pattern[0]) and same(block[start:end], pattern):
+        if type(block[start]) is type(pattern[0]) and same_tree(block[start:end], pattern):
             yield Match(block[start], block[end - 1], block)
 
 
@@ -268,9 +268,9 @@ def _pattern(find: str) -> list[ast.stmt]:
     return body
 
 
-# A dict, because it is faster than `functools.cache` and `same` looks up the fields of every node.
+# A dict, because it is faster than `functools.cache` and `same_tree` looks up the fields of every node.
 class _ComparedFields(dict[type[ast.AST], tuple[str, ...]]):
-    """The fields that `same` compares, by type of node."""
+    """The fields that `same_tree` compares, by type of node."""
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
         self[kind] = tuple(field for field in kind._fields if field not in NOT_COMPARED)
@@ -280,7 +280,7 @@ class _ComparedFields(dict[type[ast.AST], tuple[str, ...]]):
 _compared_fields = _ComparedFields()
 
 
-def same(a: Any, b: Any, replacements: Replacements = NO_REPLACEMENTS) -> bool:
+def same_tree(a: Any, b: Any, replacements: Replacements = NO_REPLACEMENTS) -> bool:
     """Return whether two trees are equal, except for positions and the fields `NOT_COMPARED`.
 
     Args:
@@ -344,7 +344,7 @@ def patch(text: str, name: str, find: str, replace: str, occurrence: int | None 
     candidates = _statements(text, span, body) if is_statement else _expressions(text, span, body)
     for candidate in candidates:
         changed = segment.parse(text[around.start : span.start] + candidate + text[span.end : around.end])
-        if changed is not None and same(segment.body, changed, replacements):
+        if changed is not None and same_tree(segment.body, changed, replacements):
             return text[: span.start] + candidate + text[span.end :]
     message = f"replacing {find!r} by {replace!r} would change other code too, or is not valid Python"
     raise BrokenMutant(MutantProblem.INVALID_REPLACEMENT, message)

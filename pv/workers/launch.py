@@ -1,6 +1,6 @@
 """Start the processes of tasks: `ForkLauncher` forks a loaded server, `SpawnLauncher` starts new interpreters.
 
-A fork takes 12 ms, a new interpreter about a second. `launcher` chooses the fork server if the system supports it.
+A fork takes 12 ms, a new interpreter about a second. `start_launcher` prefers the fork server.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ def environment(pool_id: str) -> dict[str, str]:
     return {**worker_variables(os.environ), **ONE_THREAD, POOL_VARIABLE: pool_id, "PYTHONPATH": path}
 
 
-def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> "Launcher":
+def start_launcher(preload: list[str], work: Path, *, spawn: bool = False) -> "Launcher":
     """Start a fork server and return its client. If the kernel does not support one, return a `SpawnLauncher`.
 
     Args:

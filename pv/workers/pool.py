@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pv.errors import UsageError, WorkerLost
 from pv.workers import tree
-from pv.workers.launch import Ended, Launcher, Started, launcher
+from pv.workers.launch import Ended, Launcher, Started, start_launcher
 from pv.workers.running_task import Reply, RunningTask, Task
 
 TICK_S = 0.02
@@ -102,7 +102,7 @@ class Pool:
     def begin(self) -> Launcher:
         """Return the launcher of tasks, and start one if there is none. It loads libraries in the background."""
         if self._launcher is None:
-            self._launcher = launcher(self.preload, self.work, spawn=self.spawn)
+            self._launcher = start_launcher(self.preload, self.work, spawn=self.spawn)
             self._ready = False
         return self._launcher
 
