@@ -206,7 +206,7 @@ def _project(project: Project) -> Iterator[Check]:
     text = f"{project.root}, roots {', '.join(map(str, project.roots))}"
     if not project.declared and not any(path.exists() for path in project.contracts):
         yield Check("project", Level.OK, text)
-        yield Check("contracts", Level.OK, "none; `pv check` and `pv conformance` need none, and `pv new` writes one")
+        yield Check("contracts", Level.OK, "none; `pv check` needs no contract, and `pv new` writes one")
         return
     remedy = "" if project.declared else "a [tool.pv] table in pyproject.toml sets the folders; `pv new` writes one"
     yield Check("project", Level.OK if project.declared else Level.NOTE, text, remedy)
@@ -260,10 +260,15 @@ def _workers(project: Project, spawn: bool) -> Iterator[Check]:
             available, unavailable = device.find(pool, project, ("cpu", "cuda"), None)
             note = pool.note
     except (WorkerLost, OSError) as error:
-        yield Check("workers", Level.PROBLEM, f"no worker could be started: {error}", "report this with its output")
+        yield Check(
+            "workers",
+            Level.PROBLEM,
+            f"no worker could be started: {error}",
+            "report this with the output of `pv doctor`",
+        )
         return
     text = note or f"fork server, {'with torch loaded once' if torch else 'without torch'}"
-    yield Check("workers", Level.NOTE if note else Level.OK, text, "each task takes a second longer" if note else "")
+    yield Check("workers", Level.NOTE if note else Level.OK, text, "every task takes a second longer" if note else "")
     for name, info in available.items():
         shown = " ".join(part for part in (info.name, f"torch {info.torch}" if info.torch else "") if part)
         yield Check("device", Level.OK, f"{name}: {shown or 'without torch'}")
