@@ -264,7 +264,7 @@ def _workers(project: Project, spawn: bool) -> Iterator[Check]:
             "workers",
             Level.PROBLEM,
             f"no worker could be started: {error}",
-            "report this with the output of `pv doctor`",
+            "report this output",
         )
         return
     text = note or f"fork server, {'with torch loaded once' if torch else 'without torch'}"
