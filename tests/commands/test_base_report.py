@@ -251,7 +251,7 @@ def test_adapter_that_leaves_out_more_is_weaker_and_computed_features_are_noted(
         [],
     )
     _, (note,) = with_features("    features = computed()")
-    assert note.startswith("mean.py changed, the adapter of mean: only the comparison with a saved report shows")
+    assert note.startswith("mean.py changed, the adapter of mean: only a comparison with a saved report shows")
 
 
 def test_a_renamed_function_is_not_weaker_where_the_new_one_is_judged_alike(small: Path) -> None:
