@@ -25,8 +25,6 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
     if prose and prose == len(verdict.results):
         yield f"{phrases.describe_claims(verdict)}: their tests are prose"
         return
-    if prose:
-        yield f"{count(prose, 'claim')} not run, with prose in place of a test"
     yield from (_device(verdict, device) for device in phrases.devices(verdict))
     yield from _searches(verdict)
     claimed = [result.falsifier for result in verdict.results if result.outcome is not Outcome.NOT_CLAIMED]
@@ -36,6 +34,8 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         yield verdict.absent or "no falsifier for the devices asked for"
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed_devices)
     yield from _score(verdict)
+    if prose:
+        yield f"{count(prose, 'claim')} not run, with prose in place of a test"
     yield from phrases.caveats(verdict)
     if verdict.partial:
         kinds = "falsifiers and harnesses" if verdict.contract.harnesses else "falsifiers"

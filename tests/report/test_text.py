@@ -115,7 +115,7 @@ def test_a_claim_whose_test_is_prose_does_not_hide_the_figures_of_the_other_clai
     held = trial_of("F-HELD", TrialStatus.HELD, valid=5)
     example = contract(claim("F-HELD", "held", 1), claim("F-PROSE", "prose", 2, test=None), location=FILE)
     shown = sentence(decide(example, evidence(held), Selection(mutants=False)))
-    assert shown.startswith("1 claim not run, with prose in place of a test, 1 of 2 falsifiers held"), shown
+    assert shown.startswith("1 of 2 falsifiers held, 1 claim not run, with prose in place of a test"), shown
 
 
 def test_score_is_rounded_down_and_marked_if_it_satisfies_no_gate() -> None:
