@@ -24,7 +24,7 @@ from pv.execution.executor import Executor
 from pv.execution.validation import Validation, supports
 from pv.linting import MUTANT_STALE
 from pv.mutation import score
-from pv.results import gates, store, worktree
+from pv.results import requirements, store, worktree
 from pv.results.reuse.cache import ResultCache
 from pv.results.trial import PROOFS, Evidence, Recorded
 from pv.results.verdict import ContractVerdict, Report, Status, decide, parse_shard
@@ -179,7 +179,7 @@ def run_validation(
                 validation.interrupted = True
     report = _report(plan, validation, attempts, notes, started, replace(request, replay=replay))
     if validation.interrupted:
-        notes = (*report.notes, gates.INTERRUPTED)
+        notes = (*report.notes, requirements.INTERRUPTED)
         raise Interrupted(replace(report, notes=notes, interrupted=True))
     return report
 
