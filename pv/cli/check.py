@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _CheckCommand(click.Command):
-    """Store the words after `--`, the command to run, in `ctx.obj`. Click would parse these words as the subject."""
+    """Stores the words after `--`, the command to run, in `ctx.obj`. Click would parse these words as the subject."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:

@@ -77,7 +77,7 @@ class Executor:
         if order is not None:
             self._sort(order)
         while (finished := self._next()) is not None:
-            self._finish(finished)
+            self._handle(finished)
 
     def trials(self, attempts: Sequence[Attempt]) -> list[Trial]:
         """Run attempts from which no further steps follow, and return their trials."""
@@ -176,7 +176,7 @@ class Executor:
         if not self._answered or self._pool.poll(self._begin):
             reply = next(iter(self._pool.replies(self._begin)), None)
             if reply is not None:
-                return self._finished(*reply)
+                return self._read_reply(*reply)
         return self._answered.popleft() if self._answered else None
 
     def _begin(self, task: Task) -> None:
@@ -184,7 +184,7 @@ class Executor:
         # Immediately, not in the loop of `run`, because the log of opened files must know when a task started.
         self._emit(Started(task.key))
 
-    def _finished(self, task: Task, reply: Reply) -> Finished:
+    def _read_reply(self, task: Task, reply: Reply) -> Finished:
         """Return the event for the end of a task. Remove its record of a run, unless other attempts read the record."""
         attempt: Attempt = task.key
         mutant = attempt.mutant.id if attempt.mutant is not None else None
@@ -195,7 +195,7 @@ class Executor:
         run = self._ended_runs[attempt.run].trial if attempt.run is not None else None
         return Finished(attempt, trial, run=run, directory=directory)
 
-    def _finish(self, finished: Finished) -> None:
+    def _handle(self, finished: Finished) -> None:
         """Send the event to the consumers, submit the claims that read this run, and perform the plan's next steps."""
         self._emit(finished)
         if (readers := self._readers.pop(finished.attempt, None)) is not None:
