@@ -260,12 +260,7 @@ def _workers(project: Project, spawn: bool) -> Iterator[Check]:
             available, unavailable = device.find(pool, project, ("cpu", "cuda"), None)
             note = pool.note
     except (WorkerLost, OSError) as error:
-        yield Check(
-            "workers",
-            Level.PROBLEM,
-            f"no worker could be started: {error}",
-            "report this output",
-        )
+        yield Check("workers", Level.PROBLEM, f"no worker could be started: {error}", "report this output as a bug")
         return
     text = note or f"fork server, {'with torch loaded once' if torch else 'without torch'}"
     yield Check("workers", Level.NOTE if note else Level.OK, text, "every task takes a second longer" if note else "")
