@@ -52,7 +52,7 @@ def _describe(error: OSError) -> str:
 @click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="pv")
 def main() -> None:
-    """Test the claims of contracts about training code, and report which held and how they were tested.
+    """Test the claims of contracts about training code, and report which claims held and how they were tested.
 
     Exit codes, worst first: 70 a bug in pv, 3 refused (usage, malformed contract, unusable file), 1 failed or lint
     errors, 2 undecided or nothing measured, 0 passed; 130 interrupted.

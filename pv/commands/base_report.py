@@ -59,7 +59,7 @@ def compare_with_base(base: Report, now: Report, fail_on: str, start: Path | Non
         start: A folder in the project (default: the working directory).
 
     Returns:
-        The changes, the lines that changed since the base, and notes about missing comparisons.
+        The changes, the lines that changed since the base, and notes about parts that cannot be compared.
     """
     project = find_project(start or Path.cwd())
     hunks = _hunks(project, base.commit.rstrip("+")) if base.commit else {}
@@ -230,7 +230,7 @@ def _git(project: Project, *words: str) -> bytes | None:
 
 def _extract(project: Project, commit: str, paths: Iterable[str | Path], folder: Path) -> Iterator[tuple[Path, Path]]:
     """Write the contract files of a commit to a folder, and yield every file with its path in the project."""
-    # The contracts of the commit may be in other folders than now; these are in the [tool.pv] table of the commit.
+    # The commit may have its contracts in other folders than the working tree. Its own [tool.pv] table names them.
     settings = _git(project, "show", f"{commit}:./pyproject.toml")
     if settings is not None:
         (folder / "pyproject.toml").write_bytes(settings)

@@ -82,8 +82,8 @@ def validate(
         examples: Number of examples per falsifier (default: from the contract).
         seed: Seed of the examples.
         replay: One example to run instead of a search: "VERSION:BLOB" as a report prints it, the arguments as a JSON
-            object, or "@FILE" with either.
-        mutants: Also try every falsifier that held on its mutants.
+            object, or "@FILE" if a file contains one of these.
+        mutants: After a falsifier has held, try it on its mutants.
         shard: "K/N" to run only part K of N; `pv report` merges the parts.
         record: Write proofs and results of other devices to the evidence folder, as soon as they are measured.
         reuse: Reuse results of earlier validations whose dependencies have not changed, and store new results. Ignored

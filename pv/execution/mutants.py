@@ -25,7 +25,7 @@ from pv.workers import tasks
 from pv.workers.pool import Pool
 
 EQUIVALENT_FACTOR = 10
-"""How many times more examples a falsifier tries on a mutant that the contract declares to be equivalent."""
+"""Factor on the number of examples with which a falsifier is tried on a mutant that is declared to be equivalent."""
 
 
 @dataclass(slots=True)
@@ -34,9 +34,9 @@ class _Pending:
 
     Attributes:
         mutant: The mutant.
-        untried: The falsifiers that are not tried on the mutant yet.
+        untried: The falsifiers that have not been started on the mutant.
         equivalent: Whether the contract declares the mutant to be equivalent.
-        tried: The ids of the falsifiers that are tried or were tried on the mutant.
+        tried: The ids of the falsifiers that have been started on the mutant.
     """
 
     mutant: GeneratedMutant

@@ -77,7 +77,7 @@ class Imports:
             paths: Files of the project.
 
         Returns:
-            The files of the project, with `paths`; and the top-level names of the libraries.
+            The files of the project, including `paths`; and the top-level names of the libraries.
 
         Raises:
             Unbound: A file is not Python, or is outside the roots.

@@ -122,7 +122,10 @@ def module_file(project: Project, module: str) -> Path:
 
 
 def find_module(project: Project, module: str) -> Path | None:
-    """Return the file that a module is loaded from: the first match in the roots, else in a suite; None if none."""
+    """Return the file that a module is loaded from: the first match in the roots, or else in a suite.
+
+    Return None if there is no such file.
+    """
     relative = module.replace(".", os.sep)
     for root in project.roots:
         for name in (f"{root}{os.sep}{relative}{os.sep}__init__.py", f"{root}{os.sep}{relative}.py"):

@@ -35,7 +35,7 @@ from pv.source.project import HOME, SUITES
 from pv.workers.tasks import DEVICE, Body, payload_of
 
 EVIDENCE_FD = 200
-"""The file descriptor to which every worker writes evidence: a number that files of user code do not reach."""
+"""The file descriptor to which every worker writes evidence. It is large, because user code opens files from 3 on."""
 CODE = "code"
 """The name of the folder with compiled code that the workers of a pool share."""
 SITE = Path(__file__).parents[1] / "instrument" / "site"
@@ -208,7 +208,7 @@ class _Services:
         return getattr(_module(described.module, described.file), described.name)
 
     def ready(self) -> None:
-        """Separate the coverage of the imports from the coverage of the attack, which starts now."""
+        """End the imports: code that runs from now on is coverage of the attack, and dataclasses are not cached."""
         code_cache.stop_caching_dataclasses()
         coverage.separate_imports()
 
