@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0"
 
-# Every worker and child process imports this module, so an object is imported on its first use, from its module here.
+# The module of every public name, below `pv`. It is imported when the name is first used, and not here, because every
+# worker and child process imports `pv`.
 _MODULES = {
     "Comparison": "results.comparison",
     "check": "commands.conformance",

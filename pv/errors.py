@@ -1,4 +1,4 @@
-"""The exceptions of pv: errors of users (`PvError`), invalid mutants, lost workers, and claims that do not apply."""
+"""The exceptions and exit codes of pv."""
 
 from enum import Enum, IntEnum
 
@@ -18,7 +18,7 @@ class ExitCode(IntEnum):
         cls, *, interrupted: bool = False, refused: bool = False, failed: bool = False, undecided: bool = False
     ) -> "ExitCode":
         """Return the worst code that applies; `PASSED` if none does."""
-        # The worst code is not the largest number, since click and shells already define 2 and 130.
+        # The numbers are not in this order: FAILED has 1, as in most tools, but is worse than UNDECIDED.
         if interrupted:
             return cls.INTERRUPTED
         if refused:
@@ -29,11 +29,11 @@ class ExitCode(IntEnum):
 
 
 class PvError(Exception):
-    """The base class of errors that a user can cause; the message says what was read and what to try."""
+    """The base class of errors that a user can cause; the message says what is wrong and what to try."""
 
 
 class UsageError(PvError):
-    """The command or call cannot be carried out, because of a wrong option or a missing path."""
+    """A command or function was called with an invalid argument, such as a wrong option or a missing path."""
 
 
 class ProjectError(PvError):
@@ -45,7 +45,7 @@ class PluginError(PvError):
 
 
 class KnownCause(AssertionError):
-    """A refuted claim whose cause was computed and is in the message, so that reports leave out the author's guess."""
+    """A claim is refuted, and the message states the computed cause; reports then omit the author's guess."""
 
 
 class MutantProblem(Enum):
@@ -62,14 +62,14 @@ class MutantProblem(Enum):
     NOT_LOADED = "not loaded"
     """The object or its replacement cannot be imported, or the module was imported before the import hook."""
     FORBIDDEN = "forbidden"
-    """The mutant tried to write or remove a file outside its folder."""
+    """The mutant tried to write to the project, or to remove a file outside the folder of the workers."""
 
 
 class BrokenMutant(PvError):
     """A mutant that cannot be applied, or that was stopped; `problem` says why."""
 
     def __init__(self, problem: MutantProblem, message: str) -> None:
-        super().__init__(problem, message)  # both, since pickle calls the class with the arguments of this call
+        super().__init__(problem, message)  # both arguments, because `pickle` calls the class with `self.args`
         self.problem = problem
 
     def __str__(self) -> str:
@@ -77,8 +77,8 @@ class BrokenMutant(PvError):
 
 
 class WorkerLost(PvError):
-    """The process that starts the workers did not start, or was killed too often."""
+    """The fork server, which starts the workers, did not start, was killed, or was killed too often."""
 
 
 class NotClaimed(Exception):
-    """The subject lacks a feature that a claim needs, as is only known at run time; the message names the feature."""
+    """The subject turned out at run time to lack a feature that the claim needs; the message names the feature."""

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 class _CheckCommand(click.Command):
-    """Stores the words after `--` in `ctx.obj` as the command to run; click would parse them as the subject."""
+    """Stores the words after `--`, the command to run, in `ctx.obj`. Click would parse these words as the subject."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
             position = args.index("--")
             ctx.obj = args[position + 1 :]
             args = args[:position]
-        elif not set(args) & set(ctx.help_option_names):  # help must stay fast, and this loads another module
-            self._refuse_command_without_mark(args)
+        elif not set(args) & set(ctx.help_option_names):  # the check imports a module, and `--help` must stay fast
+            self._refuse_command_without_dashes(args)
         return super().parse_args(ctx, args)
 
-    def _refuse_command_without_mark(self, args: Sequence[str]) -> None:
-        """Raise a usage error for `pv check python train.py` and `pv check train.py`: a command must follow `--`."""
+    def _refuse_command_without_dashes(self, args: Sequence[str]) -> None:
+        """Raise a usage error for `pv check python train.py` and `pv check train.py`: `--` must precede a command."""
         options = {name: option for option in self.params for name in (*option.opts, *option.secondary_opts)}
-        # Skip the options of `pv check`. An option with a value takes the next word, unless `=` joins the value.
+        # Skip the options of `pv check`. The value of an option is the next word, or follows `=` in the same word.
         start = 0
         while start < len(args) and (option := options.get(args[start].partition("=")[0])) is not None:
             start += 1 if "=" in args[start] or getattr(option, "is_flag", False) else 2
@@ -43,13 +43,13 @@ class _CheckCommand(click.Command):
         from pv.observe.launch import INTERPRETERS
 
         interpreter = INTERPRETERS.get(Path(command[0]).suffix)
-        # `accelerate` is a program and a subject. It is the subject if only options of `pv check` follow.
+        # `accelerate` is a program and a subject. It is the subject if nothing, or an option of `pv check`, follows.
         has_arguments = len(command) > 1 and command[1] not in options
         has_script = any(Path(word).suffix in INTERPRETERS for word in command[1:])
         is_program = has_arguments and (has_script or shutil.which(command[0]) is not None)
         if interpreter or is_program or command[0] in LAUNCHERS:
             words = [*args[:start], "--", *([interpreter] if interpreter else []), *command]
-            import shlex  # here and not above, since `pv --help` imports this module
+            import shlex  # here, because `pv --help` imports this module and must stay fast
 
             raise click.UsageError(f"the command comes after --: pv check {shlex.join(words)}")
 
@@ -75,11 +75,12 @@ class _CheckCommand(click.Command):
 
 
 LAUNCHERS = ("python", "python3", "torchrun", "bash", "sh", "uv")
-"""First words that identify a command, even if no such program is installed."""
+"""If one of these words comes first, a command follows, even if this program is not installed."""
 
 
 ONLY_FOR_SUBJECTS = ("suite", "jobs", "fail_fast", "seed", "replay", "spawn")
 COMPARISONS = ("cut", "resume", "in_save", "extend", "against")
+"""The options that run the command several times and compare the runs."""
 ONLY_FOR_COMMANDS = ("steps", "sample", "trace", "hints", "keep_compile", "no_probes", *COMPARISONS)
 
 
@@ -112,7 +113,7 @@ def check(
     replay: str,
     spawn: bool,
 ) -> None:
-    """Judge a training script by one run of it, unchanged; or attack a trainer with an adapter.
+    """Judge a training script, unchanged, by one run; or attack a trainer through an adapter.
 
     \b
     pv check -- python train.py          run the command, observe it, and judge the run
@@ -123,12 +124,12 @@ def check(
     \b
     pv check --cut 10 --resume '--resume {out}/last.pt' -- python train.py --out {out}
 
-    runs it twice uncut, once killed after step 10 and resumed, and compares them. {out} is a fresh folder for every
-    complete run; without it every complete run has its own copy of the working folder.
+    runs the command twice to its end and once killed after step 10 and resumed, and compares the runs. {out} is a fresh
+    folder for every complete run; without {out}, every complete run has its own copy of the working folder.
 
     SUBJECT is the name of a released trainer (transformers, trl, lightning, accelerate, ignite, fastai), or MODULE:NAME
-    of an adapter or of a subclass of one of their classes. With --suite it is what that suite attacks: an optimizer, a
-    schedule, a sampler, a loss, a metric, or a function that makes a language model.
+    of an adapter or of a subclass of a trainer's class. With --suite, SUBJECT is the object that the suite attacks: an
+    optimizer, a schedule, a sampler, a loss, a metric, or a function that creates a language model.
     """
     files = [parse_output(text, formats()) for text in outputs]
     command: list[str] | None = ctx.obj
@@ -180,12 +181,12 @@ def check(
     print_and_exit(report, form, files, verbose)
 
 
-def _refuse(typed: set[str], names: Sequence[str], where: str) -> None:
-    """Raise a usage error for the first typed option that has no effect."""
-    wrong = [name for name in names if name in typed]
-    if wrong:
-        name = "SUBJECT" if wrong[0] == "subject" else f"--{wrong[0].replace('_', '-')}"
-        raise click.UsageError(f"{name} has no effect {where}")
+def _refuse(typed: set[str], names: Sequence[str], condition: str) -> None:
+    """Raise a usage error for the first of `names` that the user has typed; under `condition` it has no effect."""
+    without_effect = [name for name in names if name in typed]
+    if without_effect:
+        name = "SUBJECT" if without_effect[0] == "subject" else f"--{without_effect[0].replace('_', '-')}"
+        raise click.UsageError(f"{name} has no effect {condition}")
 
 
 def _print_run(
@@ -196,7 +197,7 @@ def _print_run(
     Args:
         observed: The run.
         form: The format on standard output.
-        files: Further formats and their files.
+        files: Pairs of a format and the file to write in this format.
         verbose: Show all details.
         hints: Show hints.
     """

@@ -1,4 +1,4 @@
-"""The command `pv`: turns errors into a message and an exit code."""
+"""The command `pv`, which converts exceptions to a message and an exit code."""
 
 import errno
 import sys
@@ -14,7 +14,7 @@ OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE, errno.EBADF
 
 
 class _Command(click.Group):
-    """The group of all commands. Usage errors exit with 3 instead of click's 2, which means undecided here."""
+    """The group of all commands. A usage error exits with 3, not with click's 2, since 2 means undecided in `pv`."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -28,7 +28,7 @@ class _Command(click.Group):
             click.echo(f"pv: {error}", err=True)
             sys.exit(ExitCode.REFUSED)
         except Exception as error:
-            if isinstance(error, OSError) and (problem := _unusable(error)):
+            if isinstance(error, OSError) and (problem := _describe(error)):
                 click.echo(f"pv: {problem}", err=True)
                 sys.exit(ExitCode.REFUSED)
             import traceback  # its import takes a tenth of the time of `pv --help`
@@ -38,21 +38,21 @@ class _Command(click.Group):
             sys.exit(ExitCode.BUG)
 
 
-def _unusable(error: OSError) -> str:
-    """Return a message about a file, folder or stream that cannot be used; "" for an error that is a bug in pv."""
+def _describe(error: OSError) -> str:
+    """Return a message that names the file, folder or stream that cannot be used; "" if the error is a bug in pv."""
     if error.filename is not None:
         return f"cannot use {error.filename}: {error.strerror}"
     if error.errno in OUTPUT_ERRORS:
         discard_output()
         return f"cannot write to standard output: {error.strerror}"
-    # The working directory was removed, or no folder for temporary files can be written.
+    # The working directory was removed, or there is no folder in which temporary files can be written.
     return f"cannot use the working or temporary directory: {error.strerror}" if error.errno == errno.ENOENT else ""
 
 
 @click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="pv")
 def main() -> None:
-    """Test the claims of contracts about training code, and report which held and how they were tested.
+    """Test the claims of contracts about training code, and report which claims held and how they were tested.
 
     Exit codes, worst first: 70 a bug in pv, 3 refused (usage, malformed contract, unusable file), 1 failed or lint
     errors, 2 undecided or nothing measured, 0 passed; 130 interrupted.

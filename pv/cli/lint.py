@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pv.contract.model import Contract
 
 EQUATION_CODES = ("PV180", "PV181", "PV182", "PV183")
+"""Lint codes of invalid equations, which `pv show` cannot print."""
 
 
 @click.command()
@@ -66,8 +67,8 @@ def list_(paths: Sequence[Path], form: str, verbose: bool) -> None:
     """List contracts with their falsifiers, subjects and mutants."""
     from pv.report.listing import render
 
-    contracts, findings = _named(paths, linted=False)
-    refused = _print_refused(finding for finding in findings if finding.severity.value == "refusal")
+    contracts, findings = _load_named(paths, run_lint=False)
+    refused = _print_errors(finding for finding in findings if finding.severity.value == "refusal")
     print_text(render(contracts, form, width=wrap_width(), verbose=verbose))
     sys.exit(ExitCode.worst(refused=refused, undecided=not contracts))
 
@@ -78,24 +79,28 @@ def show(paths: Sequence[Path], form: str) -> None:
     """Print the equations of contracts, or of single claims, as parsed."""
     from pv.report.listing import render_formulas
 
-    contracts, findings = _named(paths)
-    refused = _print_refused(f for f in findings if f.code.startswith("PV0") or f.code in EQUATION_CODES)
+    contracts, findings = _load_named(paths)
+    refused = _print_errors(f for f in findings if f.code.startswith("PV0") or f.code in EQUATION_CODES)
     text = render_formulas([_select_equations(contract, paths) for contract in contracts], form)
     print_text(text)
     if not text and contracts and not refused:
-        ids = ", ".join(claim.id for contract in contracts[:1] for claim in contract.claims[:1])
-        click.echo(f"no executable equation; `pv explain {ids}` shows a claim, `pv list -v` all of them", err=True)
+        claim_id = next((claim.id for contract in contracts for claim in contract.claims), "ID")
+        click.echo(f"no executable equation; `pv explain {claim_id}` shows a claim, `pv list -v` all claims", err=True)
     sys.exit(ExitCode.worst(refused=refused, undecided=not contracts))
 
 
-def _named(names: Sequence[Path], *, linted: bool = True) -> "tuple[list[Contract], tuple[Finding, ...]]":
-    """Load the named contracts with their named claims, and findings of loading and, if `linted`, of lint."""
+def _load_named(names: Sequence[Path], *, run_lint: bool = True) -> "tuple[list[Contract], tuple[Finding, ...]]":
+    """Load contracts, reduced to their named claims.
+
+    Returns:
+        The contracts; and the findings of the loader, with `run_lint` also the findings of lint.
+    """
     from pv.commands.naming import resolve_names
     from pv.commands.plan import check, project_of, read
 
     project = project_of(names)
     arguments = resolve_names(names, project)
-    if linted:
+    if run_lint:
         contracts, findings = check(arguments.paths, project=project)
     else:
         loaded = read(arguments.paths, project)
@@ -105,7 +110,7 @@ def _named(names: Sequence[Path], *, linted: bool = True) -> "tuple[list[Contrac
 
 def _select_equations(contract: "Contract", names: Sequence[Path]) -> "Contract":
     """Return the contract, reduced to the equations of its claims if single claims are named."""
-    if not names or contract == contract.known.get(contract.id):
+    if not names or contract == contract.known.get(contract.id):  # equal: the names select all of its claims
         return contract
     wanted = {claim.equation for claim in contract.claims}
     from dataclasses import replace
@@ -113,7 +118,7 @@ def _select_equations(contract: "Contract", names: Sequence[Path]) -> "Contract"
     return replace(contract, equations=tuple(equation for equation in contract.equations if equation.name in wanted))
 
 
-def _print_refused(findings: "Iterable[Finding]") -> bool:
+def _print_errors(findings: "Iterable[Finding]") -> bool:
     """Print the findings to standard error; return whether there are any."""
     texts = [str(finding) for finding in findings]
     for text in texts:

@@ -23,13 +23,13 @@ from pv.errors import ExitCode
     "--trace",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="With --trainer: say what the run in DIR, of `pv check --trace DIR -- COMMAND`, has shown already.",
+    help="With --trainer: list the claims that the run traced in DIR has passed (pv check --trace DIR -- COMMAND).",
 )
 def new(name: str, subject: str, trainer: str, trace: Path | None) -> None:
     """Write a first contract, with a falsifier and a mutant, or the adapter of a training loop.
 
-    Without --subject, a small example that passes. NAME is the id of the contract (default: the name of the function,
-    or `example`). Files that exist are never changed.
+    Without --subject, write a small example that passes. NAME is the id of the contract (default: the name of the
+    function, or `example`). Existing files are never changed.
     """
     from pv.commands.new import new as write
     from pv.commands.new_adapter import new_adapter
@@ -52,10 +52,10 @@ def new(name: str, subject: str, trainer: str, trace: Path | None) -> None:
     help="Show the last results from a JSON report of `pv validate`.",
 )
 def explain(name: str, report: Path | None) -> None:
-    """Explain a lint code, or what was tried on a claim, mutant or contract.
+    """Explain a lint code, or show how a claim, mutant or contract was tested.
 
-    A code is shown with a wrong and a right example, a claim with its test, its mutants and its recorded results. NAME
-    may be a pattern of ids, such as 'TL-RESUME-*'.
+    A code is shown with a wrong and a right example, a claim with its test, its mutants and its recorded results. An ID
+    may be a glob pattern, such as 'TL-RESUME-*'.
     """
     with without_garbage_collection():
         from pv.commands.explain import explain as collect
@@ -99,12 +99,12 @@ def why(names: Sequence[str]) -> None:
     """
     from pv.commands.explain import reuse_statuses
 
-    for answer in reuse_statuses(list(names)):
-        since = f" since its result of {answer.when}" if answer.when else ""
-        click.echo(f"{answer.claim}: reused, nothing changed{since}" if answer.reused else f"{answer.claim}: will run")
-        if not answer.reused:
-            click.echo(f"  changed{since}:" if since else "", nl=bool(since))
-            click.echo("".join(f"  - {reason}\n" for reason in answer.reasons), nl=False)
+    for status in reuse_statuses(list(names)):
+        since = f" since its result of {status.when}" if status.when else ""
+        lines = [f"{status.claim}: will run", *([f"  changed{since}:"] if since else [])]
+        if status.reused:
+            lines = [f"{status.claim}: reused, nothing changed{since}"]
+        click.echo("\n".join([*lines, *(f"  - {reason}" for reason in status.reasons)]))
 
 
 COMMANDS = (new, explain, why, doctor)

@@ -1,4 +1,4 @@
-"""The command report: render saved reports."""
+"""The command `pv report`: merge and render saved reports."""
 
 import os
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from pv.report import FORMATS, MAX_BYTES, formats, render
     format_option(tuple(FORMATS), "Format of the report on standard output."),
     output_option("Also write a report to a file."),
     baseline_options("never"),
-    click.option("--partial", is_flag=True, help="Accept what is in none of the files, or was not tried on mutants."),
+    click.option("--partial", is_flag=True, help="Accept missing contracts or claims, and mutants not tried."),
     click.option(
         "--max-bytes",
         type=click.IntRange(1024),
@@ -38,11 +38,11 @@ def report(
     max_bytes: int,
     verbose: bool,
 ) -> None:
-    """Render saved reports, merged into one.
+    """Merge saved reports into one, and render it.
 
-    FILE is what `pv validate --output json=FILE` wrote. The worst result of a claim on a device counts. A contract of
-    the project that is in none of the files is undecided. The exit code is the same as of a validation with these
-    results; with `--fail-on weaker`, it is 1 if a contract asks for less than the base.
+    `pv validate --output json=FILE` writes FILE. If a claim has several results on a device, the worst one counts. A
+    contract of the project that is in none of the files is undecided. The exit code is the same as for a validation
+    with these results; with `--fail-on weaker`, it is 1 if a contract asks for less than the base.
     `--format github` also appends the Markdown report to the job summary, if GITHUB_STEP_SUMMARY names its file.
     """
     from pv.commands import base_report
@@ -53,10 +53,10 @@ def report(
     compared = base_report.compare_with_base(base, merged, fail_on) if base is not None else None
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if form == "github" and summary:
-        # GitHub rejects a summary that is too large as a whole, so the report only gets the space that is left.
+        # GitHub rejects the whole summary if it is too large, so limit the report to the remaining space.
         with Path(summary).open("a", encoding="utf-8") as file:
-            left = max(MAX_BYTES - file.tell(), 1024)
-            file.write(render(merged, "markdown", compared=compared, max_bytes=left))
+            remaining = max(MAX_BYTES - file.tell(), 1024)
+            file.write(render(merged, "markdown", compared=compared, max_bytes=remaining))
     print_and_exit(merged, form, targets, verbose, compared, max_bytes)
 
 

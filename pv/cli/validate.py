@@ -49,11 +49,11 @@ def validate(
     if dry_run:
         _dry_run(form, outputs, parse_subjects(subjects), options)
     files = [parse_output(text, formats()) for text in outputs]
-    base = _base(baseline, options["paths"])
+    base = _read_base(baseline, options["paths"])
     # An unchanged project needs neither workers nor lint: the whole report is cached.
     cache = ReportCache({**options, "subjects": parse_subjects(subjects)})
     if (cached := cache.lookup()) is not None:
-        print_and_exit(cached, form, files, verbose, _compared(base, cached, fail_on, options["paths"]))
+        print_and_exit(cached, form, files, verbose, _compare(base, cached, fail_on, options["paths"]))
     from pv.commands.validate import Interrupted
     from pv.commands.validate import validate as run
 
@@ -63,11 +63,11 @@ def validate(
         except Interrupted as stop:
             report = stop.report
     cache.store(report, render(report, "json"))
-    print_and_exit(report, form, files, verbose, _compared(base, report, fail_on, options["paths"]))
+    print_and_exit(report, form, files, verbose, _compare(base, report, fail_on, options["paths"]))
 
 
-def _base(baseline: str | None, paths: Sequence[Path]) -> "Report | None":
-    """Read the base of a comparison; None without `--baseline`. An unknown base stops the command early."""
+def _read_base(baseline: str | None, paths: Sequence[Path]) -> "Report | None":
+    """Return the report of `--baseline`, None without it. It is read first, so that a wrong name fails early."""
     if baseline is None:
         return None
     from pv.commands.base_report import read_base
@@ -76,7 +76,8 @@ def _base(baseline: str | None, paths: Sequence[Path]) -> "Report | None":
     return read_base(baseline, paths, project_of(paths).root)
 
 
-def _compared(base: "Report | None", report: "Report", fail_on: str, paths: Sequence[Path]) -> "BaseComparison | None":
+def _compare(base: "Report | None", report: "Report", fail_on: str, paths: Sequence[Path]) -> "BaseComparison | None":
+    """Compare a report with its base; return None if there is no base."""
     if base is None:
         return None
     from pv.commands.base_report import compare_with_base
@@ -98,7 +99,7 @@ def print_and_exit(
     Args:
         report: The report.
         form: The format on standard output.
-        files: Further formats and their files.
+        files: Pairs of a format and the file to write in this format.
         verbose: Show all details.
         compared: The comparison with a base.
         max_bytes: Maximum size of Markdown.
@@ -147,9 +148,9 @@ def compare(
 ) -> None:
     """Test several subjects against one contract.
 
-    CONTRACT is a file, a suite, or an id, searched among the named files and folders (default: the contracts of the
-    project). Exit code 1 if the contract's own subject fails or a result is an error; with --strict, also if another
-    subject is falsified.
+    CONTRACT is a file, a suite, or an id in the named files and folders (default: the contracts of the project). Exit
+    code 1 if the contract's own subject fails or a result is an error; with --strict, also if another subject is
+    falsified.
     """
     from pv.commands.compare import compare as run
     from pv.report.matrix import render
@@ -191,7 +192,7 @@ def mutate(
 ) -> None:
     """Generate mutants of the covered code and list the survivors.
 
-    Name contracts, by id or file, to use all their falsifiers, or falsifiers to use only those (default: all
+    Name contracts, by id or file, to use all their falsifiers; or name falsifiers to use only these (default: all
     contracts).
     """
     import time

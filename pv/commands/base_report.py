@@ -1,6 +1,6 @@
 """Read saved reports, and compare a report with its base: another report, or the contracts of a commit.
 
-Nothing is run: the base of a commit has contracts, but no results.
+The contracts of a commit are read and not run, so such a base has no results.
 """
 
 import functools
@@ -34,18 +34,18 @@ def read_reports(paths: Sequence[str | Path], *, partial: bool = False) -> Repor
 
     Args:
         paths: The files.
-        partial: Accept that some contracts and claims of the project are in no report. By default these are undecided.
+        partial: Accept that contracts and claims of the project are missing. By default, missing claims are undecided.
 
     Raises:
         UsageError: A file is damaged or of another version, or the reports cannot be merged.
     """
     if not paths:
-        raise UsageError("no report given: name the files that `pv validate --output json=FILE` wrote")
+        raise UsageError("no report named: name files that `pv validate --output json=FILE` wrote")
     return merge({str(path): saved.load(Path(path)) for path in paths}, partial=partial)
 
 
 GIT_LIMIT_S = 600
-"""Wall-clock limit of a git command in seconds; a partial clone may have to fetch files."""
+"""Limit on the wall time of a git command in seconds. It is long, because a partial clone may have to fetch files."""
 CONTRACT_SUFFIXES = (".yaml", ".yml")
 
 
@@ -59,20 +59,20 @@ def compare_with_base(base: Report, now: Report, fail_on: str, start: Path | Non
         start: A folder in the project (default: the working directory).
 
     Returns:
-        The changes, the lines that changed since the base, and notes on what cannot be compared.
+        The changes, the lines that changed since the base, and notes about parts that cannot be compared.
     """
     project = find_project(start or Path.cwd())
     hunks = _hunks(project, base.commit.rstrip("+")) if base.commit else {}
     notes: list[str] = []
     weakenings: list[Change] = []
-    # The results of a saved report show which claims an adapter leaves out. A commit has no results, so the
-    # declarations of changed adapters are read from the source.
+    # The results of a saved report show which claims were not tried on an adapter. A commit has no results, so read the
+    # declarations of changed adapters from their source.
     if not base.devices:
-        notes.append("nothing of the base was run: its contracts are compared, and no results")
+        notes.append("the base was not run: only its contracts are compared, not its results")
         for verdict, file in _changed_adapters(project, now, hunks):
             adapter_weakenings = _adapter_weakenings(project, base, verdict, file)
             if adapter_weakenings is None:
-                hint = "only the comparison with a saved report shows whether it leaves out more claims"
+                hint = "only a comparison with a saved report shows whether fewer claims are tried"
                 notes.append(f"{file} changed, the adapter of {verdict.contract.id}: {hint}")
             else:
                 weakenings += adapter_weakenings
@@ -82,7 +82,7 @@ def compare_with_base(base: Report, now: Report, fail_on: str, start: Path | Non
 
 
 def _is_gone(project: Project, target: Target) -> bool:
-    """Return whether the project no longer has the module, or the module neither defines nor imports the name."""
+    """Return whether the module of a target does not exist, or neither defines nor imports the name of the target."""
     try:
         resolve.target_file(project, target)
     except Unbound as problem:
@@ -93,7 +93,7 @@ def _is_gone(project: Project, target: Target) -> bool:
 def _changed_adapters(
     project: Project, now: Report, changed_files: Collection[str]
 ) -> Iterator[tuple[ContractVerdict, str]]:
-    """Yield the verdicts on contracts of a suite whose adapter was changed, with the file of the adapter."""
+    """Yield the verdict and the adapter's file of every contract of a suite whose adapter was changed."""
     for verdict in now.contracts:
         saved_definitions = verdict.definitions or {"subject": None, "claims": {}}
         # Only the claims of suites declare which features of the subject they need.
@@ -105,7 +105,7 @@ def _changed_adapters(
 
 
 def _adapter_weakenings(project: Project, base: Report, verdict: ContractVerdict, file: str) -> list[Change] | None:
-    """Return the declarations of an adapter that let less be measured than in the commit of the base.
+    """Return the changes of an adapter's declarations since the base by which fewer claims are tried.
 
     Args:
         project: The project.
@@ -114,10 +114,10 @@ def _adapter_weakenings(project: Project, base: Report, verdict: ContractVerdict
         file: The file of the adapter.
 
     Returns:
-        The weakenings; None if a declaration is computed, so that the source does not show it.
+        The changes; None if the adapter is new, or if its source does not show the declarations.
     """
     subject = Target.parse((verdict.definitions or {})["subject"])
-    # git names files from the root of the project, reports from the working directory.
+    # git uses paths relative to the root of the project, reports use paths relative to the working directory.
     path = Path(file).resolve().relative_to(project.root).as_posix()
     before = _git(project, "show", f"{base.commit}:./{path}")
     if before is None:
@@ -147,7 +147,7 @@ def _adapter_weakenings(project: Project, base: Report, verdict: ContractVerdict
 
 
 def _changed_tests(project: Project, now: Report, changed_files: Collection[str]) -> Iterator[str]:
-    """Yield a note for every changed file in a folder with tests of claims: a weaker test cannot be detected."""
+    """Yield a note for every changed file in a folder with tests of claims, since weaker tests are not detected."""
     ids_by_folder: dict[Path, list[str]] = {}
     for verdict in now.contracts:
         for claim in verdict.contract.falsifiers:
@@ -160,7 +160,7 @@ def _changed_tests(project: Project, now: Report, changed_files: Collection[str]
 
 
 def _hunks(project: Project, commit: str) -> dict[str, tuple[Hunk, ...]]:
-    """Return the lines that changed since a commit, by file as reports show it; {} if git does not know the commit."""
+    """Return the lines that changed since a commit, by path of the file in reports; {} without git or the commit."""
     diff = ("diff", "--unified=0", "--no-color", "--no-ext-diff", "--no-renames", "--no-prefix", "--relative")
     try:
         output = _git(project, "-c", "core.quotePath=false", *diff, commit, "--", ".")
@@ -174,13 +174,13 @@ def read_base(name: str, paths: Iterable[str | Path] = (), start: Path | None = 
     """Read the base of a comparison.
 
     Args:
-        name: A JSON report or a git revision. The base of a revision is its merge base with HEAD; if the two have no
-            common history, the revision itself.
-        paths: Contract files and folders to read in addition to the project's contracts.
+        name: A JSON report or a git revision. For a revision, the base is its merge base with HEAD; without a common
+            history, the base is the revision itself.
+        paths: Contract files and folders to read, besides the contracts of the project.
         start: A folder in the project (default: the working directory).
 
     Returns:
-        The report. For a revision, it has contracts without results, because nothing is run.
+        The report. For a revision it has contracts without results.
 
     Raises:
         UsageError: The name is neither a file nor a revision, or the file is not a report.
@@ -215,7 +215,7 @@ def _commit(project: Project, name: str) -> str:
             "write a report with `pv validate --output json=FILE`, or `git fetch` the branch"
         )
     commit = output.decode().strip()
-    # Changes that the other branch got after HEAD left it are not changes of this branch.
+    # With the merge base, commits that were added to the other branch later do not count as changes of this branch.
     common = _git(project, "merge-base", commit, "HEAD")
     return common.decode().strip() if common else commit
 
@@ -230,7 +230,7 @@ def _git(project: Project, *words: str) -> bytes | None:
 
 def _extract(project: Project, commit: str, paths: Iterable[str | Path], folder: Path) -> Iterator[tuple[Path, Path]]:
     """Write the contract files of a commit to a folder, and yield every file with its path in the project."""
-    # The commit may have its contracts in other folders than the working tree. Its [tool.pv] table names them.
+    # The commit may have its contracts in other folders than the working tree. Its own [tool.pv] table names them.
     settings = _git(project, "show", f"{commit}:./pyproject.toml")
     if settings is not None:
         (folder / "pyproject.toml").write_bytes(settings)

@@ -1,4 +1,4 @@
-"""Try the claims of one contract on several subjects, one after another."""
+"""Try the claims of one contract on several subjects (`pv compare`)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -36,14 +36,14 @@ def compare(
 ) -> Comparison:
     """Try the claims of a contract on several subjects, on the CPU and without mutants.
 
-    A subject whose package is not installed is a column without results.
+    If the package of a subject is not installed, the column of the subject has no results.
 
     Args:
         contract: A contract file, a suite, or the id of a contract.
         paths: Files and folders in which the id is looked up (default: the contracts of the project).
         project: As for `pv.validate`.
-        subjects: Names that the contract declares, its own subject, or any other `module` or `module:attribute`
-            (default: the contract's own subject and all declared ones).
+        subjects: Names of declared subjects, or `module` or `module:attribute` (default: the contract's own subject and
+            all declared subjects).
         only: Glob patterns over the ids of claims.
         examples: As for `pv.validate`.
         seed: As for `pv.validate`.
@@ -53,11 +53,11 @@ def compare(
         on_progress: Called with the progress.
 
     Returns:
-        The results, one column for each subject.
+        The results, one column for every subject.
 
     Raises:
         UsageError: The contract, a subject or a claim is unknown; raised before anything runs.
-        PvError: Another error that `pv.validate` raises, apart from `Interrupted`.
+        PvError: Another error that `pv.validate` raises, except `Interrupted`.
     """
     refuse_optimized()
     project = project or project_of(paths)
@@ -70,7 +70,7 @@ def compare(
     for pattern in only:
         if not any(fnmatchcase(id_, pattern) for id_ in ids):
             raise UsageError(f"--only {pattern} matches no claim of {loaded_contract.id}; {did_you_mean(pattern, ids)}")
-    # A subject that is given by name and by target has two equal columns; try it once.
+    # A subject that is requested by name and by target has two equal columns, and is tried once.
     columns = dict.fromkeys(_columns(loaded_contract, subjects, project))
     request = Request(
         paths=[loaded_contract.location.path],
@@ -85,7 +85,7 @@ def compare(
     )
     results: list[Column] = []
     interrupted = False
-    # All subjects share the workers' fork servers, since most of them load the same libraries.
+    # All subjects share the fork servers, because most subjects load the same libraries.
     with PoolCache(jobs or default_jobs(), spawn=spawn) as pools:
         for column in columns:
             if column.missing:
@@ -103,7 +103,7 @@ def compare(
 
 
 def _find_contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contract:
-    """Return the contract with an id. Raise `UsageError` if there is none, with the files that cannot be read."""
+    """Return the contract with an id. If there is none, raise `UsageError` that also lists unreadable files."""
     loaded = read(paths, project)
     for contract in loaded.contracts:
         if contract.id == id_:
@@ -114,7 +114,13 @@ def _find_contract(id_: str, paths: Sequence[str | Path], project: Project) -> C
 
 
 def _columns(contract: Contract, texts: Sequence[str], project: Project) -> Iterator[Column]:
-    """Yield a column without results for every subject: by declared name, by target, or any other target."""
+    """Yield a column without results for every requested subject.
+
+    Args:
+        contract: The contract.
+        texts: Names of declared subjects, or any targets; if empty, the own subject and all declared subjects.
+        project: The project of the subjects.
+    """
     own_column = Column(name=str(contract.subject), target=str(contract.subject), own=True)
     columns: dict[str, Column] = {}
     for subject in contract.subjects:
@@ -123,7 +129,8 @@ def _columns(contract: Contract, texts: Sequence[str], project: Project) -> Iter
             package = f"{package} {version(package)}"
         columns[subject.name] = Column(name=subject.name, target=str(subject.target), package=package, missing=missing)
     default = [own_column.target, *columns]
-    # Names take precedence over targets, and the contract's own subject over others with the same target.
+    # A name takes precedence over an equal target. If subjects have the same target, the own subject comes first, then
+    # the subject that is declared first.
     for column in (own_column, *columns.values()):
         columns.setdefault(column.target, column)
     for text in texts or default:

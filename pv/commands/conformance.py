@@ -1,4 +1,4 @@
-"""Try the claims of a conformance suite on a subject, such as a trainer or an optimizer."""
+"""Try the claims of a conformance suite on a subject, such as a trainer or an optimizer (`pv check SUBJECT`)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,13 +15,13 @@ from pv.results.verdict import Report
 from pv.source.project import Project, find_project
 from pv.workers.pool import refuse_optimized
 
-DEFAULT = "training-loop"
+DEFAULT_SUITE = "training-loop"
 
 
 def check(
     subject: str,
     *,
-    suite: str = DEFAULT,
+    suite: str = DEFAULT_SUITE,
     project: Project | None = None,
     only: Sequence[str] = (),
     jobs: int | None = None,
@@ -34,8 +34,8 @@ def check(
     """Try the claims of a suite on a subject.
 
     Args:
-        subject: A name that the suite declares, or `module:attribute` of the project. A declared subject whose package
-            is not installed is undecided.
+        subject: A name that the suite declares, or `module:attribute` of the project. If the package of a declared
+            subject is not installed, all claims are undecided.
         suite: The name of the suite.
         project: The project (default: the project of the working directory).
         only: Glob patterns over the ids of claims, or topics such as `GRAD`.
@@ -62,15 +62,15 @@ def check(
         raise UsageError(f"unknown suite {suite!r}; {did_you_mean(suite, files)}")
     file = files[suite]
     (contract,) = read([file], project).contracts
-    # The subjects that a suite declares are the adapters that come with it.
+    # A suite declares the adapters that `pv` has for released trainers; their packages are extras of `pv`.
     packages = [other.package for other in contract.subjects if other.name == subject]
-    missing = [f"{why}: pip install 'pv-contracts[{name}]'" for name in packages if (why := missing_package(name))]
+    reasons = [f"{text}: pip install 'pv-contracts[{name}]'" for name in packages if (text := missing_package(name))]
     request = Request(
         paths=[file],
         only=expand_topics(contract, only),
         subjects={suite: subject},
-        cannot_try_reason="".join(missing),
-        command=f"pv check {subject}" + (f" --suite {suite}" if suite != DEFAULT else ""),
+        cannot_try_reason="".join(reasons),
+        command=f"pv check {subject}" + (f" --suite {suite}" if suite != DEFAULT_SUITE else ""),
         replay=read_example(replay),
         mutants=False,
         jobs=jobs,

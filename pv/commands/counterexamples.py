@@ -1,4 +1,4 @@
-"""Add to counterexamples the code that they are about, and a file where they are too long for a command line."""
+"""Complete counterexamples: add the code that failed, and write arguments too long for a command line to a file."""
 
 import ast
 import json
@@ -19,13 +19,17 @@ from pv.source.project import Project
 from pv.source.resolve import Unbound
 
 MAX_CODE = 30
-"""Number of functions and lines that are added to a counterexample."""
+"""Maximum number of code locations that are added to a counterexample."""
 FRAME = re.compile(r"(?P<file>.+?):(?P<line>\d+) in (?P<name>\S+): .*", re.DOTALL)
 """A frame as `pv.engines.failures` writes it."""
 
 
 def locate_code(project: Project, contract: Contract, evidence: Evidence) -> Evidence:
-    """Add to every counterexample the code that it is about: the line that raised, then the functions that ran."""
+    """Add code locations to every counterexample.
+
+    These are the innermost line of the traceback that is in a file of the functions that ran, then the functions that
+    the claim names, then all other functions that ran.
+    """
     claims = {claim.id: claim for claim in contract.claims}
     trials = {key: _add_code(project, contract, claims.get(key[0]), trial) for key, trial in evidence.trials.items()}
     return replace(evidence, trials=trials)
@@ -34,10 +38,10 @@ def locate_code(project: Project, contract: Contract, evidence: Evidence) -> Evi
 def _add_code(project: Project, contract: Contract, claim: Falsifier | None, trial: Trial) -> Trial:
     if claim is None or trial.counterexample is None:
         return trial
-    # Names with "@" are coverage of single statements.
+    # A name with "@" in `reached` is a statement, not a function.
     ran = sorted(name for name in trial.reached if "@" not in name)
-    first = [name for name in _claimed_functions(project, contract, claim) if name in ran]
-    spans = list(_spans(project, [*first, *ran]))
+    claimed = [name for name in _claimed_functions(project, contract, claim) if name in ran]
+    spans = list(_spans(project, [*claimed, *ran]))
     # A frame in another file belongs to a library or to the test, which need not be fixed.
     files = {span.path for span in spans}
     raised = [code for code in _frames(project, trial.counterexample.frames) if code.path in files]
@@ -46,21 +50,21 @@ def _add_code(project: Project, contract: Contract, claim: Falsifier | None, tri
 
 
 def _claimed_functions(project: Project, contract: Contract, claim: Falsifier) -> Iterator[str]:
-    """Yield the functions that a claim is about, as `module:name`: functions that it calls, then its subject."""
+    """Yield the names that a claim uses, as `module:name`: attributes of its subject, then the subject."""
     with suppress(LookupError, UnknownName, Unbound):
         subject = contract.subject_of(claim)
-        inside = f"{subject.attribute}." if subject.attribute else ""
-        for name in _called(project, contract, claim):
-            yield f"{subject.module}:{inside}{name}"
+        prefix = f"{subject.attribute}." if subject.attribute else ""
+        for name in _used_attributes(project, contract, claim):
+            yield f"{subject.module}:{prefix}{name}"
         yield str(subject)
 
 
-def _called(project: Project, contract: Contract, claim: Falsifier) -> list[str]:
-    """Return the attributes of the subject that the test or the equation of a claim calls, in order."""
+def _used_attributes(project: Project, contract: Contract, claim: Falsifier) -> list[str]:
+    """Return the attributes of the subject that the test of a claim reads, or that its equation calls."""
     if claim.test is None:
         equation = next((equation for equation in contract.equations if equation.name == claim.equation), None)
         text = equation.executable.get("implemented_by", "") if equation is not None else ""
-        return re.findall(r"[A-Za-z_][\w.]*(?=\()", text)  # every dotted name before a bracket
+        return re.findall(r"[A-Za-z_][\w.]*(?=\()", text)  # every dotted name before "("
     names: list[str] = []
     for node in ast.walk(resolve.function(project, claim.test).node):
         text = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
@@ -69,7 +73,7 @@ def _called(project: Project, contract: Contract, claim: Falsifier) -> list[str]
 
 
 def _spans(project: Project, names: Iterable[str]) -> Iterator[Code]:
-    """Yield the definitions of functions, named as `module:name`, whose source can be read."""
+    """Yield the locations of functions named `module:name`; skip a function whose source cannot be read."""
     for name in dict.fromkeys(names):
         target = Target.parse(name)
         with suppress(Unbound, OSError):
@@ -81,19 +85,19 @@ def _spans(project: Project, names: Iterable[str]) -> Iterator[Code]:
 
 
 def _frames(project: Project, frames: Iterable[str]) -> Iterator[Code]:
-    """Yield the lines of a traceback, the innermost last."""
+    """Yield the locations of the lines of a traceback, the innermost last."""
     for frame in frames:
         if (match := FRAME.fullmatch(frame)) is not None:
             path, line = shown_path(project.root / Path(match["file"])), int(match["line"])
             yield Code(str(path), line, line, match["name"])
 
 
-FOLDER = ".pv_cache/replay"
-"""The folder of the arguments to replay, below the root of a project."""
+REPLAY_FOLDER = ".pv_cache/replay"
+"""The folder, below the root of a project, of files with the arguments of a counterexample (`--replay @FILE`)."""
 
 
 def write_replays(project: Project, evidence: Evidence) -> Evidence:
-    """Write every counterexample that is too long for a command line to a file, and add the file to the evidence."""
+    """Write the arguments of every counterexample that are too long for a command line to a file; add its path."""
     return replace(evidence, trials={key: _write_replay(project, trial) for key, trial in evidence.trials.items()})
 
 
@@ -102,7 +106,7 @@ def _write_replay(project: Project, trial: Trial) -> Trial:
     text = json.dumps(dict(example.arguments)) if example is not None and example.exact else ""
     if example is None or len(text) <= MAX_INLINE:
         return trial
-    path = project.root / FOLDER / f"{trial.falsifier}-{trial.device}.json"
+    path = project.root / REPLAY_FOLDER / f"{trial.falsifier}-{trial.device}.json"
     try:
         store.write_atomically(path, text)
     except OSError:

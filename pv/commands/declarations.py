@@ -1,7 +1,7 @@
 """Read the declarations of an adapter from its source: its features, and the claims that it does not make.
 
-Nothing is imported, so that the adapter of an earlier commit can also be read. Computed declarations, such as the
-result of a function, cannot be read: `Declarations.is_whole` is then False.
+The adapter is not imported, so the adapter of an earlier commit can also be read. A computed declaration, such as the
+result of a function, cannot be read; `Declarations.is_whole` is then False.
 """
 
 import ast
@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pv.source import syntax
 
 OLD = ("has", "lacks", "without", "logged")
-"""Names that declare features in version 0.2."""
+"""Attributes that declare features in version 0.2."""
 NAMES = ("features", "not_claimed", "tolerance", *OLD)
+"""Attributes that are declarations."""
 
 
 class Unreadable(Exception):
@@ -25,7 +26,7 @@ class Declarations:
 
     Attributes:
         features: The features that the subject has.
-        missing: The features that the subject does not have, each with the source code of the reason.
+        missing: The source code of the reason, by feature that the subject does not have.
         not_claimed: The claims that the subject does not make.
         tolerance: The tolerance of gradients; None if it is not written as a number.
         old_names: The names of version 0.2 that the declarations use.
@@ -44,8 +45,8 @@ def read_declarations(source: str, subject: str) -> Declarations:
     """Return the declarations of a class or function.
 
     Args:
-        source: The source of its module.
-        subject: Its name in the module.
+        source: The source of the module.
+        subject: The name of the class or function in the module.
 
     Raises:
         SyntaxError: The source is not valid Python.
@@ -54,13 +55,13 @@ def read_declarations(source: str, subject: str) -> Declarations:
     values: dict[str, dict[str, ast.expr]] = {name: {} for name in NAMES}
     tolerance: float | None = None
     is_whole = True
-    for name, value in _assigned(tree, subject):
+    for name, value in _declarations(tree, subject):
         try:
             if name == "tolerance":
                 tolerance = _number(tree, value)
-            elif name == "features":  # entries of a subclass are added to the entries of its base class
+            elif name == "features":  # the features of a subclass are added to the features of its base class
                 values[name] |= _entries(tree, value)
-            else:  # under other names, declarations of a subclass replace its base class's
+            else:  # any other attribute of a subclass replaces the attribute of its base class
                 values[name] = _entries(tree, value)
         except Unreadable:
             is_whole = False
@@ -80,27 +81,27 @@ def read_declarations(source: str, subject: str) -> Declarations:
 
 
 def find_weakenings(before: Declarations, now: Declarations) -> Iterator[tuple[str, str]]:
-    """Yield the changed declarations by which fewer claims are tried, or a looser tolerance is used, than before.
+    """Yield the changes of declarations that reduce the number of tried claims, or increase the tolerance.
 
     Args:
         before: The declarations in the base.
         now: The declarations now.
 
     Yields:
-        The name of the feature, "" for another declaration, and the description of the change.
+        The name of the changed feature, or "" for another declaration; and the description of the change.
     """
     for name in sorted(now.missing.keys() - before.missing.keys()):
-        yield name, f"`{name}` is missing by `features` now ({now.missing[name]})"
+        yield name, f"`{name}` is now declared missing ({now.missing[name]})"
     for name in sorted(before.features - now.features - now.missing.keys()):
-        yield name, f"`features` does not set `{name}` to True any more"
+        yield name, f"`features` no longer sets `{name}` to True"
     for claim in sorted(now.not_claimed - before.not_claimed):
-        yield "", f"`not_claimed` names {claim} now"
+        yield "", f"`not_claimed` now names {claim}"
     if before.tolerance is not None and now.tolerance is not None and now.tolerance > before.tolerance:
         yield "", f"`tolerance` is {now.tolerance:g}, was {before.tolerance:g}"
 
 
 def old_names_note(subject: str, declared: Declarations) -> str:
-    """Return the notice about names of version 0.2, with what to write; "" if the subject uses none."""
+    """Return a notice that says how to replace the names of version 0.2; "" if the subject uses none of them."""
     if not declared.old_names:
         return ""
     entries = dict.fromkeys(sorted(declared.features), "True") | dict(declared.missing)
@@ -109,25 +110,29 @@ def old_names_note(subject: str, declared: Declarations) -> str:
     return f"{subject}: {names} will not be read from version 0.5 on; write `features = {{{mapping}}}`"
 
 
-def _assigned(tree: ast.Module, subject: str, seen: tuple[str, ...] = ()) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the declarations of a subject with their values, declarations of base classes in the module first."""
-    for node in tree.body:  # such as `make.features = {...}` below a function
-        for target, value in _targets(node):
+def _declarations(tree: ast.Module, subject: str, derived: tuple[str, ...] = ()) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the attributes in `NAMES` that a class or function declares, with their values.
+
+    The attributes of base classes in the same module come first. `derived` are the classes below `subject`.
+    """
+    for node in tree.body:  # assignments such as `make.features = {...}` after the definition of a function
+        for target, value in _assignments(node):
             if isinstance(target, ast.Attribute) and ast.unparse(target.value) == subject and target.attr in NAMES:
                 yield target.attr, value
     defined = next((node for name, node in syntax.walk(tree.body) if name == subject), None)
     if not isinstance(defined, ast.ClassDef):
         return
     for base in reversed(defined.bases):
-        if isinstance(base, ast.Name) and base.id not in (*seen, subject):
-            yield from _assigned(tree, base.id, (*seen, subject))
+        if isinstance(base, ast.Name) and base.id not in (*derived, subject):
+            yield from _declarations(tree, base.id, (*derived, subject))
     for node in defined.body:
-        for target, value in _targets(node):
+        for target, value in _assignments(node):
             if isinstance(target, ast.Name) and target.id in NAMES:
                 yield target.id, value
 
 
-def _targets(node: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:
+def _assignments(node: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the targets of an assignment, each with the value; nothing for another statement."""
     if isinstance(node, ast.Assign):
         yield from ((target, node.value) for target in node.targets)
     elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -135,7 +140,10 @@ def _targets(node: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def _entries(tree: ast.Module, value: ast.expr) -> dict[str, ast.expr]:
-    """Return the keys of a mapping, or the items of a sequence, with their values. Raise `Unreadable`."""
+    """Return the keys of a mapping with their values, or the items of a sequence with the value False.
+
+    Raise `Unreadable` if the source does not show them.
+    """
     match _resolved(tree, value):
         case ast.Dict(keys=keys, values=values):
             entries: dict[str, ast.expr] = {}
@@ -159,17 +167,20 @@ def _entries(tree: ast.Module, value: ast.expr) -> dict[str, ast.expr]:
                 else:
                     entries[_text(tree, item)] = ast.Constant(False)
             return entries
-        case ast.Attribute():  # such as `Lightning.features`, which is declared in the file of that class
+        case ast.Attribute():  # such as `Lightning.features`: the declarations of a class in another file do not count
             return {}
     raise Unreadable
 
 
 def _resolved(tree: ast.Module, value: ast.expr) -> ast.expr:
-    """Return the value of a constant of the module if `value` is its name; any other expression unchanged."""
+    """Return the value of a constant of the module if `value` is its name; else `value`.
+
+    Raise `Unreadable` if the constant is not assigned exactly once, or is another name.
+    """
     if not isinstance(value, ast.Name):
         return value
     values = [
-        assigned for node in tree.body for target, assigned in _targets(node)
+        assigned for node in tree.body for target, assigned in _assignments(node)
         if isinstance(target, ast.Name) and target.id == value.id
     ]  # fmt: skip
     if len(values) != 1 or isinstance(values[0], ast.Name):
@@ -192,6 +203,6 @@ def _number(tree: ast.Module, value: ast.expr) -> float:
 def _is_true(tree: ast.Module, value: ast.expr) -> bool:
     try:
         resolved = _resolved(tree, value)
-    except Unreadable:  # an imported constant is a reason, such as `features = {"masks": NO_MASKS}`
+    except Unreadable:  # an imported constant, as in `features = {"masks": NO_MASKS}`, is taken for a reason
         return False
     return isinstance(resolved, ast.Constant) and resolved.value is True

@@ -1,4 +1,4 @@
-"""Check whether this machine, this environment and this project can run contracts. Imports no library under test."""
+"""Check whether contracts can run on this machine, in this environment and project. Imports no library under test."""
 
 import platform
 import re
@@ -73,11 +73,12 @@ def _requirements() -> Iterator[tuple[str, Package]]:
         if match := _REQUIREMENT.match(text):
             oldest = re.search(r">=\s*([\w.]+)", match["range"])
             requirement = f"{match['name']}{match['range']}".strip()
-            package = Package(match["name"], requirement, oldest[1] if oldest else "0", _installed(match["name"]))
+            package = Package(match["name"], requirement, oldest[1] if oldest else "0", _find_version(match["name"]))
             yield match["extra"] or "", package
 
 
-def _installed(name: str) -> str:
+def _find_version(name: str) -> str:
+    """Return the version of an installed distribution, "" if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -85,7 +86,7 @@ def _installed(name: str) -> str:
 
 
 def _release(text: str) -> tuple[int, ...]:
-    """Return the numbers at the start of a version: (2, 13, 0) of 2.13.0+cpu."""
+    """Return the numbers at the start of a version, such as (2, 13, 0) for 2.13.0+cpu."""
     start = re.match(r"\d+(\.\d+)*", text)
     return tuple(map(int, start[0].split("."))) if start else ()
 
@@ -105,7 +106,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check; `remedy` says what to do, "" if nothing needs to be done."""
+    """The result of one check; `remedy` says what to do, "" if nothing needs to be done."""
 
     topic: str
     level: Level
@@ -188,12 +189,12 @@ def _limits() -> Iterator[Check]:
 
 
 def _free_memory_mib() -> int:
-    """Return the available memory in MiB, capped by the limit of the control group; 0 if unknown."""
+    """Return the available memory of the machine, or of the container if that is less, in MiB; 0 if unknown."""
     limits_mib: list[int] = []
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         limits_mib.append(int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) // 1024)
-    # Inside a container the limit of the control group (version 2) applies, not the memory of the machine.
+    # Inside a container, the limit of the control group (version 2) applies too.
     with suppress(OSError, ValueError):
         group = Path("/sys/fs/cgroup")
         limit, used = (int((group / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))
@@ -205,7 +206,7 @@ def _project(project: Project) -> Iterator[Check]:
     text = f"{project.root}, roots {', '.join(map(str, project.roots))}"
     if not project.declared and not any(path.exists() for path in project.contracts):
         yield Check("project", Level.OK, text)
-        yield Check("contracts", Level.OK, "none; `pv check` and `pv conformance` need none, and `pv new` writes one")
+        yield Check("contracts", Level.OK, "none; `pv check` needs no contract, and `pv new` writes one")
         return
     remedy = "" if project.declared else "a [tool.pv] table in pyproject.toml sets the folders; `pv new` writes one"
     yield Check("project", Level.OK if project.declared else Level.NOTE, text, remedy)
@@ -251,21 +252,21 @@ def _missing_packages(project: Project, contracts: tuple[Contract, ...]) -> Iter
 
 
 def _workers(project: Project, spawn: bool) -> Iterator[Check]:
-    """Start a worker as a validation does, and ask it for the devices, so that this process never imports torch."""
+    """Start a worker as a validation does. The worker looks for the devices, so this process never imports torch."""
     torch = ["torch"] if find_spec("torch") is not None else []
     preload = [*tasks.ALWAYS_LOADED, *torch]
     try:
         with Pool(preload, 1, spawn=spawn) as pool:
-            available, absent = device.find(pool, project, ("cpu", "cuda"), None)
+            available, unavailable = device.find(pool, project, ("cpu", "cuda"), None)
             note = pool.note
     except (WorkerLost, OSError) as error:
-        yield Check("workers", Level.PROBLEM, f"no worker could be started: {error}", "report this with its output")
+        yield Check("workers", Level.PROBLEM, f"no worker could be started: {error}", "report this output as a bug")
         return
     text = note or f"fork server, {'with torch loaded once' if torch else 'without torch'}"
-    yield Check("workers", Level.NOTE if note else Level.OK, text, "each task takes a second longer" if note else "")
+    yield Check("workers", Level.NOTE if note else Level.OK, text, "every task takes a second longer" if note else "")
     for name, info in available.items():
         shown = " ".join(part for part in (info.name, f"torch {info.torch}" if info.torch else "") if part)
         yield Check("device", Level.OK, f"{name}: {shown or 'without torch'}")
-    for name, reason in absent.items():
+    for name, reason in unavailable.items():
         level = Level.PROBLEM if name == "cpu" else Level.NOTE
-        yield Check("device", level, f"{name}: {reason}", "claims on it count as not measured")
+        yield Check("device", level, f"{name}: {reason}", "claims on this device count as not measured")

@@ -1,4 +1,4 @@
-"""Build every task of a validation without running it."""
+"""Build every task of a validation without running the tasks (`pv validate --dry-run`)."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ def dry_run(
     mutants: bool = True,
     shard: str = "",
 ) -> DryRun:
-    """Build every task that `pv.validate` would run for the same arguments, without running it.
+    """Build every task that `pv.validate` would run with the same arguments, without running the tasks.
 
     The devices need not exist. See `pv.validate` for the arguments and errors.
     """
@@ -45,11 +45,11 @@ def dry_run(
     plan = plan_validation(project or project_of(paths), request)
     attempts = Attempts(plan.project, plan.subjects)
     runnable = [c for c in plan.contracts if c.strict and plan.runnable(c)]
-    # A stale mutant keeps a task from being built only if mutants are tried.
+    # A stale mutant prevents the build of a task only if mutants are tried.
     tries_mutants = any(_claims_on_mutants(plan, contract) for contract in plan.contracts)
-    harmless = RUNNABLE - MUTANT_STALE if tries_mutants else RUNNABLE
+    allowed = RUNNABLE - MUTANT_STALE if tries_mutants else RUNNABLE
     return DryRun(
-        findings=tuple(f for f in plan.findings if f.severity is not Severity.NOTICE and f.code not in harmless),
+        findings=tuple(f for f in plan.findings if f.severity is not Severity.NOTICE and f.code not in allowed),
         devices=tuple(dict.fromkeys(devices)) or ("cpu",),
         tasks={c.id: tuple(_planned_tasks(plan, attempts, c)) for c in runnable},
         automatic={c.id: sum(not claim.kills for claim in _claims_on_mutants(plan, c)) for c in runnable},
@@ -57,18 +57,20 @@ def dry_run(
 
 
 def _claims(plan: Plan, contract: Contract) -> list[Falsifier]:
+    """Return the selected claims of a contract that have a test."""
     selection = plan.selections[contract.id]
     return [claim for claim in contract.claims if selection.runs(claim) and engine_of(claim).bound]
 
 
 def _claims_on_mutants(plan: Plan, contract: Contract) -> list[Falsifier]:
+    """Return the selected claims that are tried on mutants; mutants are only tried on the CPU."""
     selection = plan.selections[contract.id]
     on_cpu = selection.mutants and "cpu" in selection.live
     return [claim for claim in _claims(plan, contract) if on_cpu and "cpu" in claim.devices]
 
 
 def _planned_tasks(plan: Plan, attempts: Attempts, contract: Contract) -> Iterator[PlannedTask]:
-    """Yield every task of a contract: reference runs and claims on each device, then declared mutants on the CPU."""
+    """Yield every task of a contract: reference runs and claims on all devices, then declared mutants on the CPU."""
     executed = set[tuple[str, str]]()
     for claim in _claims(plan, contract):
         for device in (device for device in plan.selections[contract.id].live if device in claim.devices):
@@ -87,7 +89,7 @@ def _planned_tasks(plan: Plan, attempts: Attempts, contract: Contract) -> Iterat
 
 
 def _build_problem(build: Callable[..., Attempt | None], *arguments: object) -> str:
-    """Build a task and convert it to JSON and back, as on its way to a worker; return the error, or "" if it works."""
+    """Build a task and convert it to JSON and back, as a worker receives it. Return the error; "" if there is none."""
     try:
         attempt = build(*arguments)
         assert attempt is not None

@@ -1,4 +1,4 @@
-"""Measure how many generated mutants the falsifiers of a contract kill."""
+"""Measure how many generated mutants the falsifiers of a contract kill (`pv mutate`)."""
 
 import os
 from collections.abc import Sequence
@@ -35,12 +35,11 @@ def mutate(
     spawn: bool = False,
     on_progress: OnProgress | None = None,
 ) -> tuple[MutationResult, ...]:
-    """Generate mutants of the code under contract, and return which of them the falsifiers kill.
+    """Generate mutants of the code under contract, and return which mutants the falsifiers kill.
 
     Args:
-        names: Contract files, or glob patterns of contract or falsifier ids (default: all contracts). The mutants of a
-            contract are tried with the bound falsifiers of the contract and of its judges; if falsifiers are named,
-            only with these.
+        names: Contract files, or glob patterns of contract or falsifier ids (default: all contracts). The bound
+            falsifiers of a contract and of its judges are tried on its mutants; if falsifiers are named, only these.
         paths: Contract files and folders to read (default: the contracts of the project).
         project: As for `pv.validate`.
         jobs: As for `pv.validate`.
@@ -48,10 +47,10 @@ def mutate(
         seed: Seed of the sample.
         widely: Also mutate the modules that the subjects import.
         modules: Glob patterns of the modules to mutate (default: all modules in scope).
-        record: Write the score of every contract to the evidence folder. A result with a problem other than a low score
-            is marked `unrecorded` and not written.
-        fresh: Ignore cached kills, which are otherwise reused until the falsifier, the subject or a file they read
-            changes.
+        record: Write the score of every contract to the evidence folder. If a result has a problem other than a low
+            score, its score is not written, and the result is marked `unrecorded`.
+        fresh: Ignore cached kills. By default, a kill is reused until the falsifier, the subject, or a file that they
+            read changes.
         spawn: As for `pv.validate`.
         on_progress: Called with the progress.
 
@@ -111,7 +110,7 @@ def _requested(
 ) -> tuple[list[tuple[Contract, tuple[Falsifier, ...]]], tuple[Finding, ...]]:
     """Return the requested contracts with the falsifiers that judge their mutants, and all lint findings.
 
-    A contract that is scored as part of another contract is left out, unless it is named.
+    A contract that is scored as part of another contract is omitted, unless it is named.
     """
     files = [name for name in names if os.path.lexists(name)]
     names = [contract_id(name) for name in names]
@@ -138,15 +137,15 @@ def _requested(
 
 
 def _is_scored(project: Project, contract: Contract, falsifier: Falsifier) -> bool:
-    """Return whether the mutants of a falsifier's own contract are scored in `contract`."""
+    """Return whether a falsifier belongs to `contract`, or to a judge that has no score of its own."""
     owner = scope.owners(contract)[falsifier.id]
     return owner is contract or bool(scope.holders(project, owner))
 
 
 def _refuse_invalid(contract: Contract, findings: Sequence[Finding]) -> None:
-    """Raise UsageError for a contract if lint refuses to run it or one of its judges."""
+    """Raise UsageError if a contract, or one of its judges, has a lint finding with which it cannot be run."""
     for judging_contract in (contract, *contract.judges):
-        # An error that only prevents a score blocks the scored contract, but not its judges.
+        # An error that only prevents a mutation score matters for the scored contract, and not for its judges.
         allowed = RUNNABLE - SCORE_STALE if judging_contract is contract else RUNNABLE
         for finding in findings:
             is_blocking = finding.severity is not Severity.NOTICE and finding.code not in allowed

@@ -1,4 +1,4 @@
-"""Resolve the names that a user gives: contracts, claims, suites, topics and subjects."""
+"""Resolve the names that a user types: contracts, claims, suites, topics and subjects."""
 
 import os
 import re
@@ -22,7 +22,7 @@ from pv.source.resolve import Unbound
 
 
 def topics(suite: Contract) -> tuple[str, ...]:
-    """Return the topics of a suite, such as `GRAD` of TL-GRAD-001, in its order."""
+    """Return the topics of a suite in the order of its claims, such as `GRAD` for TL-GRAD-001."""
     return tuple(dict.fromkeys(claim.id.partition("-")[2].rpartition("-")[0] for claim in suite.claims))
 
 
@@ -33,7 +33,7 @@ def expand_topics(suite: Contract, patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def same_claims() -> dict[str, tuple[str, ...]]:
-    """Return the ids in `same_as` of every claim of `training-run`: claims of another suite with its meaning."""
+    """Return for every claim of `training-run` the ids in its `same_as`: claims of other suites that mean the same."""
     (suite,) = load([suites()[OBSERVED]]).contracts
     return {claim.id: tuple(claim.options.get("same_as", ())) for claim in suite.falsifiers}
 
@@ -50,7 +50,7 @@ def suite_hint(name: str) -> str:
     for suite in _all_suites():
         if any(fnmatchcase(claim.id, name) for claim in suite.claims):
             option = "" if suite.id == "training-loop" else f" --suite {suite.id}"
-            return f"it is of the suite {suite.id}: `pv check SUBJECT{option} --only {name!r}`"
+            return f"the suite {suite.id} has this claim: `pv check SUBJECT{option} --only {name!r}`"
     return ""
 
 
@@ -67,7 +67,7 @@ def similar_suite_name(name: str) -> str:
 
 
 def nearest_name(name: str, names: Sequence[str]) -> str:
-    """Return the most similar name; names with the same text before the last hyphen are preferred."""
+    """Return the most similar name; prefer names that start with the text before the last hyphen of `name`."""
     prefix = name.rpartition("-")[0]
     preferred = [candidate for candidate in names if candidate.startswith(prefix)] if prefix else []
     return nearest(name, preferred or names)
@@ -80,7 +80,7 @@ def _all_suites() -> Iterator[Contract]:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedArguments:
-    """The contracts and claims that the arguments of a command name.
+    """The contracts and claims that the arguments of a command select.
 
     Attributes:
         paths: The files and folders of the contracts.
@@ -91,7 +91,7 @@ class ResolvedArguments:
     claims: tuple[str, ...] | None = None
 
     def select(self, contract: Contract) -> Contract:
-        """Return a contract with only its named claims."""
+        """Return a contract with only the selected claims."""
         if self.claims is None:
             return contract
         return replace(
@@ -104,28 +104,28 @@ class ResolvedArguments:
 def resolve_names(names: Sequence[str | Path], project: Project) -> ResolvedArguments:
     """Resolve paths and ids; ids may be glob patterns.
 
-    A path takes precedence over an equal id, unless it is a folder without contracts, such as a package of that name.
+    If a name is a path and an id, the path is used, unless it is a folder without contracts, such as a package.
     Raise UsageError for a name that is neither a path nor an id.
     """
-    # Loading the contracts of the project takes time, and is only needed to look up ids.
+    # Loading the contracts of the project takes time, and only ids need it.
     if all(_may_hold_contracts(name) for name in names):
         return ResolvedArguments(tuple(map(Path, names)))
     loaded = load(path for path in project.contracts if path.exists())
     resolved = [_resolve_one(str(name), loaded) for name in names]
-    paths = tuple(dict.fromkeys(path for named in resolved for path in named.paths))
-    if all(named.claims is None for named in resolved):
+    paths = tuple(dict.fromkeys(path for argument in resolved for path in argument.paths))
+    if all(argument.claims is None for argument in resolved):
         return ResolvedArguments(paths)
     claims: list[str] = []
-    for named in resolved:
-        if named.claims is not None:
-            claims += named.claims
-        else:  # a contract that is named without claims means all its claims
-            claims += [claim.id for contract in load(named.paths).contracts for claim in contract.claims]
+    for argument in resolved:
+        if argument.claims is not None:
+            claims += argument.claims
+        else:  # the name of a contract selects all its claims
+            claims += [claim.id for contract in load(argument.paths).contracts for claim in contract.claims]
     return ResolvedArguments(paths, tuple(dict.fromkeys(claims)))
 
 
 def ids() -> dict[str, str]:
-    """Return the ids of the contracts and claims of the project around the working directory, with a description."""
+    """Return the ids of all contracts and claims of the project of the working directory, with their descriptions."""
     project = find_project(Path.cwd())
     contracts = load(path for path in project.contracts if path.exists()).contracts
     claims = {claim.id: claim.rule for contract in contracts for claim in contract.claims}
@@ -133,7 +133,7 @@ def ids() -> dict[str, str]:
 
 
 def contract_id(name: str) -> str:
-    """Return the id of the only contract in a file of this name; the name itself if there is no such file."""
+    """Return the id of the only contract in the file or folder `name`; `name` itself if there is no such file."""
     if not _may_hold_contracts(name):
         return name
     contracts = load([name]).contracts
@@ -143,16 +143,16 @@ def contract_id(name: str) -> str:
 
 
 def _may_hold_contracts(name: str | Path) -> bool:
-    """Return whether a path is a file, or a folder with YAML files."""
+    """Return whether a path exists, and if it is a folder, contains YAML files."""
     return any(Path(name).rglob("*.y*ml")) if is_folder(name) else os.path.lexists(name)
 
 
 def _resolve_one(name: str, loaded: Loaded) -> ResolvedArguments:
-    """Resolve one path or id, in this order: path with contracts, contract, claim, other path, suite."""
+    """Resolve one path or id, in this order: path with contracts, contract, claim, another path, suite."""
     if _may_hold_contracts(name):
         return ResolvedArguments((Path(name),))
     contracts = [contract for contract in loaded.contracts if fnmatchcase(contract.id, name)]
-    # The id in a malformed file cannot be read, but files are usually named by it.
+    # The id in a malformed file cannot be read, but most files have the id of their contract as name.
     refused = [finding.location.path for finding in loaded.findings if finding.severity is Severity.REFUSAL]
     paths = [contract.location.path for contract in contracts] + [path for path in refused if path.stem == name]
     if paths:
@@ -183,7 +183,7 @@ def _unknown_name(name: str, loaded: Loaded) -> UsageError:
 
 
 def target_of(text: str, hint: str = "") -> Target:
-    """Return the target `module` or `module:attribute`. Raise `UsageError`, ending with `hint`, for anything else."""
+    """Parse a target, `module` or `module:attribute`. Raise `UsageError`, ending with `hint`, for any other text."""
     target = Target.parse(text)
     attributes = target.attribute.split(".") if target.attribute else []
     is_dotted = all(part.isidentifier() for part in (*target.module.split("."), *attributes))
@@ -194,7 +194,7 @@ def target_of(text: str, hint: str = "") -> Target:
 
 
 def resolve_subject(contract: Contract, text: str, project: Project) -> Target:
-    """Return the subject that a text names: a subject that the contract declares, or code of the project.
+    """Return the subject that a text names: one of the contract's declared subjects, or code of the project.
 
     Raise `UsageError` with a suggestion if there is no such subject.
     """
@@ -223,7 +223,7 @@ def _with_semicolon(hint: str) -> str:
 
 
 def missing_package(package: str) -> str:
-    """Return that a distribution is not installed, as the reason of a skip; "" if it is, or if the name is empty."""
+    """Return a text that says that a distribution is not installed; "" if it is installed or the name is empty."""
     if not package:
         return ""
     try:
@@ -234,9 +234,9 @@ def missing_package(package: str) -> str:
 
 
 def must_be_installed(contract: Contract, target: Target, project: Project) -> None:
-    """Raise `UsageError` if the contract says that `target` needs a distribution which is not installed."""
+    """Raise `UsageError` if the contract says that `target` needs a distribution that is not installed."""
     for other in contract.subjects:
-        if other.target == target and (why := missing_package(other.package)):
+        if other.target == target and (reason := missing_package(other.package)):
             # Name the extra of the project that contains the distribution.
             file = project.root / "pyproject.toml"
             table: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -244,7 +244,7 @@ def must_be_installed(contract: Contract, target: Target, project: Project) -> N
             package = _normal_name(other.package)
             containing = [name for name, requirements in extras.items() if package in map(_normal_name, requirements)]
             extra = f" (extra {containing[0]})" if containing else ""
-            raise UsageError(f"{why}: pip install {other.package}{extra}")
+            raise UsageError(f"{reason}: pip install {other.package}{extra}")
 
 
 def _normal_name(requirement: str) -> str:

@@ -28,7 +28,7 @@ RETURNS_NOTHING = """\
 FILL_IN_STRATEGY = """
 
 def fill_in():
-    raise SkipTest("FILL IN $why in $test")
+    raise SkipTest("FILL IN $missing in $test")
 
 
 FILL_IN = st.builds(fill_in)
@@ -36,25 +36,25 @@ FILL_IN = st.builds(fill_in)
 """
 EQUATION = """\
 equations:
-  $word:
+  $equation_name:
     domain: {$domain}
 $result    expression: $expression
     implemented_by: $call$returns"""
 CLAIM = """\
 - id: $prefix-002
-  equation: $word
+  equation: $equation_name
   rule: $function follows its definition
   prediction: Code and equation agree within rounding
   if_fails: A term, a factor or a sign is wrong"""
 FILL_IN_EQUATION = """\
-## To compare the code with its definition, write that and the valid values in place of FILL IN, and uncomment the lines
-## that start with one `#` (arrays need PyTorch); docs/equations.md of pv describes the language.
+## To compare the code with its definition, replace FILL IN by the definition and by the valid values, and uncomment the
+## lines that start with one `#` (arrays need PyTorch); docs/equations.md of pv describes the language of equations.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFiles:
-    """The result of `pv new`.
+    """The files that `pv new` has written, and what to do next.
 
     Attributes:
         files: The files that were written.
@@ -78,7 +78,7 @@ def new(name: str = "", *, subject: str = "") -> WrittenFiles:
     Args:
         name: The id of the contract (default: the name of the function, or `example`).
         subject: The code under contract: `module:function`, `module:Class.method`, or a class with one public method.
-            Its source is read, not imported. Default: code of a small example is written too.
+            Its source is read, not imported. Default: a small example, whose code is also written.
 
     Raises:
         UsageError: The name or the subject is invalid, or a file exists; nothing is written.
@@ -95,27 +95,25 @@ def new(name: str = "", *, subject: str = "") -> WrittenFiles:
     for other in load(path for path in project.contracts if path.exists()).contracts:
         if other.id == name:
             raise UsageError(f"duplicate contract {name!r} (first defined in {other.location.path}); name another")
-    word = re.sub(r"\W", "_", f"c_{name}" if name[0].isdigit() else name)  # the name as a Python identifier
-    # Write new code to the first folder that modules are imported from.
+    identifier = re.sub(r"\W", "_", f"c_{name}" if name[0].isdigit() else name)
+    # Write new code to the root of the project if modules are imported from there, else to the first root of modules.
     code = project.root if project.root in project.roots else project.roots[0]
     contract = project.contracts[0] / f"{name}.yaml"
-    test = code / "falsifiers" / word / f"falsify_{word}.py"
+    test = code / "falsifiers" / identifier / f"falsify_{identifier}.py"
     names = {
         "name": name,
-        "module": function.target.module if function else word,
+        "module": function.target.module if function else identifier,
         "test": test.relative_to(project.root).as_posix(),
-        "faults": f"falsifiers.{word}.faults",
+        "faults": f"falsifiers.{identifier}.faults",
         "schema": SCHEMA_FILE,
         "prefix": re.sub(r"[^A-Z0-9]+", "-", name.upper()).strip("-"),
     }
     if function is None:
-        texts = {code / f"{word}.py": "example.py", contract: "example.yaml", test: "example_falsifier.py"}
-        files = {path: Template(template(text)).substitute(names) for path, text in texts.items()}
+        templates = {code / f"{identifier}.py": "example.py", contract: "example.yaml", test: "example_falsifier.py"}
+        files = {path: Template(template(file)).substitute(names) for path, file in templates.items()}
         return _write(project, files, name)
     if not function.all_parameters:
-        raise UsageError(
-            f"{function.target} has no parameter, so there is nothing to draw; write the falsifier by hand"
-        )
+        raise UsageError(f"{function.target} has no parameter to draw values for; write the falsifier by hand")
     files = {
         contract: _contract(project, names, function),
         test: _falsifier(names, function),
@@ -141,19 +139,19 @@ def _contract_text(names: Mapping[str, str], function: FunctionUnderContract, ex
     """Return the contract of a function.
 
     Args:
-        names: The substitutions that all files share.
+        names: The values of the placeholders that all templates share.
         function: The function.
-        expression: The formula in the docstring; "" to leave the equation to fill in.
+        expression: The formula in the docstring; "" to write an equation that the author must fill in.
     """
     summary = function.docstring.partition("\n")[0] or f"What {function.name} returns"
-    words = {**names, "function": function.name, "word": function.name.replace(".", "_")}
+    words = {**names, "function": function.name, "equation_name": function.name.replace(".", "_")}
     used = set(re.findall(r"\w+", expression))
     used_optional = tuple(parameter for parameter in function.optional if parameter.name in used)
     variables = [*function.all_parameters, *used_optional]
     domains = {parameter.variable: parameter.domain for parameter in variables}
     if not expression:
         domains = {name: f"FILL IN, such as {domain}" if domain else "FILL IN" for name, domain in domains.items()}
-    returns = f"\n    returns: {variables[0].variable}  # an argument that it changes, as it is after the call"
+    returns = f"\n    returns: {variables[0].variable}  # an argument that the function changes, read after the call"
     arrays = any("[N]" in parameter.domain for parameter in variables if parameter.variable in used)
     equation = Template(EQUATION).substitute(
         words,
@@ -188,14 +186,17 @@ def _falsifier(names: Mapping[str, str], function: FunctionUnderContract) -> str
     """Return the falsifier of a function."""
     drawn = function.all_parameters
     words = {**names, "function": function.name}
-    # The strategies to fill in; for a random result all of them, since the author must write another claim anyway.
+    # The author must write the strategies of unknown types. For a random result the author must write another claim
+    # anyway, so every strategy is left to fill in.
     to_fill_in = [item.name_in_test for item in drawn if not (item.type_is_known and function.is_deterministic)]
-    why = f"valid values of {', '.join(to_fill_in)}" if function.is_deterministic else "a claim about the random result"
+    missing = (
+        f"valid values of {', '.join(to_fill_in)}" if function.is_deterministic else "a claim about the random result"
+    )
     return Template(template("falsifier.py")).substitute(
         words,
         imports="\nimport torch" if any("torch." in parameter.strategy for parameter in drawn) else "",
-        nothing=Template(RETURNS_NOTHING).substitute(words) if function.returns_nothing else "",
-        filling=Template(FILL_IN_STRATEGY).substitute(words, why=why) if to_fill_in else "\n",
+        skip_none=Template(RETURNS_NOTHING).substitute(words) if function.returns_nothing else "",
+        fill_in=Template(FILL_IN_STRATEGY).substitute(words, missing=missing) if to_fill_in else "\n",
         strategies="\n".join(_strategy(parameter, to_fill_in) for parameter in drawn),
         names=", ".join(parameter.name_in_test for parameter in drawn),
         call=function.call(lambda parameter: parameter.argument(f"copy.deepcopy({parameter.name_in_test})")),
@@ -212,7 +213,7 @@ def _strategy(parameter: Parameter, to_fill_in: list[str]) -> str:
 def _advice(test: Path, text: str, function: FunctionUnderContract) -> str:
     """Return advice on what the author must fill in, since source code does not show which values are valid."""
     if not function.is_deterministic:
-        return f"the result seems to be random: write a claim about it in {test}; until then it is undecided"
+        return f"the result seems to be random: write a claim about it in {test}; until then the claim is undecided"
     if "=FILL_IN" not in text:
         return f"check that the strategies in {test} draw every valid value and no invalid one"
     names = ", ".join(parameter.name_in_test for parameter in function.all_parameters if not parameter.type_is_known)
@@ -220,7 +221,14 @@ def _advice(test: Path, text: str, function: FunctionUnderContract) -> str:
 
 
 def _write(project: Project, files: Mapping[Path, str], name: str, *advice: str) -> WrittenFiles:
-    """Write the files and the missing files of the project. Raise UsageError if one of the files exists."""
+    """Write the files, and also the `[tool.pv]` table and the schema if the project lacks these.
+
+    Args:
+        project: The project.
+        files: The texts of the files of the contract. UsageError is raised if one of the files exists.
+        name: The id of the contract.
+        advice: What the author must do by hand; advice on the project is added.
+    """
     for path in files:
         if os.path.lexists(path):
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Functions that the commands share: parsing of options, writing of reports, a progress line."""
+"""Functions that several commands use: parse options, write reports, show a progress line."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def parse_subjects(texts: Sequence[str]) -> dict[str, str]:
-    """Return the options `--subject CONTRACT=TARGET` as a mapping. Raise UsageError for another form."""
+    """Return the values of `--subject CONTRACT=TARGET`: targets by contract. Raise UsageError for an invalid value."""
     subjects = {}
     for text in texts:
         contract, _, target = text.partition("=")
@@ -37,19 +37,19 @@ def terminal_width() -> int:
 
 
 def wrap_width() -> int:
-    """Return the width at which text is wrapped: of the terminal; 0 if standard output is not a terminal."""
+    """Return the width of the terminal; 0, which means do not wrap text, if standard output is not a terminal."""
     return terminal_width() if sys.stdout.isatty() else 0
 
 
 def repository_folder() -> str:
-    """Return the path of the working directory below the repository of a GitHub Actions job; "" if it is not below."""
+    """Return the path of the working directory relative to the repository of a GitHub Actions job; "" if not inside."""
     here = Path.cwd().resolve()
     root = Path(os.environ.get("GITHUB_WORKSPACE") or here).resolve()
     return here.relative_to(root).as_posix() if here != root and here.is_relative_to(root) else ""
 
 
 def print_text(text: str) -> None:
-    """Write a report to standard output. If a reader such as `head` closes it early, the exit code stays the same."""
+    """Write a text to standard output. If a reader such as `head` closes it early, the exit code does not change."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -58,13 +58,13 @@ def print_text(text: str) -> None:
 
 
 def discard_output() -> None:
-    """Redirect a closed standard output to the null device: Python exits with code 120 if it cannot flush it."""
+    """Redirect a closed standard output to the null device; else Python cannot flush it and exits with code 120."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parse_output(text: str, formats: Sequence[str]) -> tuple[str, Path]:
-    """Return format and file of an option `--output FORMAT=FILE`. Raise UsageError if it is invalid."""
+    """Return the format and the file of an option `--output FORMAT=FILE`. Raise UsageError if either is invalid."""
     form, _, file = text.partition("=")
     if not file:
         raise UsageError(f"invalid value {text!r} for --output: expected FORMAT=FILE, such as markdown=report.md")
@@ -85,13 +85,14 @@ def write_report(file: Path, text: str) -> None:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection, and exempt the objects that were created meanwhile from later collections."""
+    """Pause garbage collection. Later collections ignore all objects that exist at the end of the pause."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        # Most of the objects are syntax trees, which live until the command ends: collections would only visit them.
+        # Most of these objects are syntax trees that live until the command ends. A collection would visit all of them
+        # and free none.
         gc.freeze()
         if was_enabled:
             gc.enable()

@@ -1,4 +1,4 @@
-"""Validate contracts: plan, run trials, read recorded evidence, decide verdicts, and report."""
+"""Validate contracts: plan, run trials, read recorded evidence, decide verdicts, and return a report."""
 
 import shlex
 import time
@@ -24,7 +24,7 @@ from pv.execution.executor import Executor
 from pv.execution.validation import Validation, supports
 from pv.linting import MUTANT_STALE
 from pv.mutation import score
-from pv.results import gates, store, worktree
+from pv.results import requirements, store, worktree
 from pv.results.evidence import PROOFS, Evidence, Recorded
 from pv.results.reuse.cache import ResultCache
 from pv.results.verdict import ContractVerdict, Report, Status, decide, parse_shard
@@ -38,7 +38,7 @@ _WORST_FIRST = [Status.FAIL, Status.UNDECIDED, Status.PASS]
 
 
 class Interrupted(PvError):
-    """The validation was stopped by Ctrl-C; `report` holds the results so far."""
+    """The validation was stopped by Ctrl-C; `report` contains the results so far."""
 
     def __init__(self, report: Report) -> None:
         super().__init__("interrupted")
@@ -76,20 +76,20 @@ def validate(
         contracts: Glob patterns over the ids of contracts.
         devices: Devices to run on (default: the CPU; results of other devices are read from the evidence folder).
         require: Devices whose recorded results must also hold.
-        subjects: By contract id, a `module` or `module:attribute` to test instead of the contract's own subject.
+        subjects: The `module` or `module:attribute` to test instead of a contract's own subject, by contract id.
         jobs: Number of workers that compute at a time (default: cores + 1).
         fail_fast: Stop at the first failure.
         examples: Number of examples per falsifier (default: from the contract).
         seed: Seed of the examples.
         replay: One example to run instead of a search: "VERSION:BLOB" as a report prints it, the arguments as a JSON
-            object, or "@FILE" with either.
-        mutants: Try falsifiers that hold on mutants.
+            object, or "@FILE" if a file contains one of these.
+        mutants: After a falsifier has held, try it on its mutants.
         shard: "K/N" to run only part K of N; `pv report` merges the parts.
         record: Write proofs and results of other devices to the evidence folder, as soon as they are measured.
-        reuse: Reuse results of earlier validations while nothing that they depend on has changed, and store new ones.
-            Ignored with `record` or `replay`.
+        reuse: Reuse results of earlier validations whose dependencies have not changed, and store new results. Ignored
+            with `record` or `replay`.
         spawn: Start every worker in a new interpreter.
-        probe: Returns the information on a device by name; None if the device is absent.
+        probe: Called with the name of a device; returns its description, None if the device is absent.
         on_progress: Called with the progress.
 
     Returns:
@@ -99,7 +99,7 @@ def validate(
         UsageError: The request is invalid.
         ProjectError: The table [tool.pv] cannot be used.
         WorkerLost: No worker can be started.
-        Interrupted: A KeyboardInterrupt stopped the validation; its `report` holds the results so far.
+        Interrupted: A KeyboardInterrupt stopped the validation; its `report` contains the results so far.
     """
     refuse_optimized()
     request = Request(
@@ -140,7 +140,7 @@ def run_validation(
         replay: The example to replay as the user wrote it, for the command in the report.
         probe: As for `validate`.
         on_progress: As for `validate`.
-        pools: Workers that are shared with other validations (default: separate ones).
+        pools: Workers that are shared with other validations (default: new workers).
 
     Raises:
         Interrupted: As for `validate`.
@@ -148,8 +148,8 @@ def run_validation(
     started = time.monotonic()
     with PoolCache(request.jobs or default_jobs(), spawn=request.spawn) as own_pools:
         pools = pools or own_pools
-        # With --fail-fast the time to the first result matters most: workers start while lint runs.
-        plan = plan_validation(project, request, partial(_start, pools, project) if request.fail_fast else None)
+        # With --fail-fast the time to the first result matters most, so workers start while lint runs.
+        plan = plan_validation(project, request, partial(_preload, pools, project) if request.fail_fast else None)
         if request.record:
             store.refuse_unwritable(project)
         attempts = Attempts(
@@ -179,13 +179,13 @@ def run_validation(
                 validation.interrupted = True
     report = _report(plan, validation, attempts, notes, started, replace(request, replay=replay))
     if validation.interrupted:
-        notes = (*report.notes, gates.INTERRUPTED)
+        notes = (*report.notes, requirements.INTERRUPTED)
         raise Interrupted(replace(report, notes=notes, interrupted=True))
     return report
 
 
 def _imported_subjects(contracts: Sequence[Contract], attempts: Attempts) -> set[Target]:
-    """Return the subjects that workers import. The subject of a run by a command is left out."""
+    """Return the subjects that workers import. If a command runs the subject, no worker imports it."""
     subjects = set()
     for contract in contracts:
         for claim in contract.claims:
@@ -216,18 +216,18 @@ def _run(
 
 
 def _notes_on_reuse(cache: ResultCache | None) -> tuple[str, ...]:
-    """Return notes about the reuse of results; "" for a note that does not apply."""
+    """Return notes about the reuse of results; a note may be empty."""
     if cache is None:
         return ()
     note = f"results reused from earlier validations: {cache.hits}" if cache.hits else ""
     if cache.environment_differences:
         differences = listed(cache.environment_differences, FEW)
-        note = f"no earlier result is reused, since the environment is another: {differences}"
+        note = f"no earlier result is reused, because the environment differs: {differences}"
     return note, cache.problem
 
 
-def _start(pools: PoolCache, project: Project, contracts: Sequence[Contract], targets: Mapping[str, Target]) -> None:
-    """Start workers that load their libraries while the contracts are linted."""
+def _preload(pools: PoolCache, project: Project, contracts: Sequence[Contract], targets: Mapping[str, Target]) -> None:
+    """Start the workers, so that they load their libraries while the contracts are linted."""
     with suppress(PvError, LookupError):  # lint reports names that cannot be resolved
         strict = [contract for contract in contracts if contract.strict]
         subjects = {targets.get(c.id) or c.subject_of(claim) for c in strict for claim in c.claims}
@@ -238,6 +238,7 @@ def _start(pools: PoolCache, project: Project, contracts: Sequence[Contract], ta
 def _report(
     plan: Plan, validation: Validation, attempts: Attempts, notes: Sequence[str], started: float, request: Request
 ) -> Report:
+    """Decide the verdicts of all contracts, and return the report."""
     verdicts: list[ContractVerdict] = []
     files: set[str] = set()
     for contract in plan.contracts:
@@ -247,7 +248,7 @@ def _report(
         verdict = decide(contract, evidence, plan.selections[contract.id], (*lint_findings, *problems))
         verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, ""), repeat=_repeat(request)))
     verdicts.sort(key=lambda v: (_WORST_FIRST.index(v.status), v.contract.id))
-    # `known` has all contracts of the project, also those that were not selected.
+    # `known` has all contracts of the project, also contracts that were not selected.
     project_contracts = plan.contracts[0].known.values() if plan.contracts else ()
     all_findings = (*plan.findings, *(f for v in verdicts for f in v.findings if f not in plan.findings))
     return Report(
@@ -257,7 +258,7 @@ def _report(
         seed=request.seed,
         seconds=time.monotonic() - started,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        notes=(*plan.notes, *filter(None, (*notes, *_old_names(plan)))),
+        notes=(*plan.notes, *filter(None, (*notes, *_notes_on_old_names(plan)))),
         unmatched=plan.unmatched,
         shards=(request.shard,) if request.shard is not None else (),
         commit=worktree.commit_of(plan.project.root),
@@ -267,8 +268,8 @@ def _report(
     )
 
 
-def _old_names(plan: Plan) -> Iterator[str]:
-    """Yield a note for every subject of a suite whose declarations use names of version 0.2."""
+def _notes_on_old_names(plan: Plan) -> Iterator[str]:
+    """Yield a note for every subject of a suite whose declarations use names of version 0.2; a note may be empty."""
     for contract in plan.contracts:
         subject = plan.subjects.get(contract.id) or contract.subject
         if subject is None or not any("needs" in claim.options for claim in contract.falsifiers):
@@ -280,10 +281,10 @@ def _old_names(plan: Plan) -> Iterator[str]:
 
 
 def _repeat(request: Request) -> tuple[str, ...]:
-    """Return the words of the command that repeats a result, without the id of the claim."""
+    """Return the words of the command that repeats a trial; a report adds the id of the claim."""
     replay = [f"--replay {shlex.quote(request.replay)}"] if request.replay else []
     seed = [f"--seed {request.seed}"] if request.seed else []
-    # The `command` of `pv check` names the subject and the suite already.
+    # The command of `pv check` contains the subject and the suite already.
     if request.command != Request().command:
         return (request.command, *seed, *replay)
     words = [request.command, *(str(path) for path in request.paths)]
@@ -299,7 +300,7 @@ def _repeat(request: Request) -> tuple[str, ...]:
 def _with_records(
     plan: Plan, validation: Validation, attempts: Attempts, contract: Contract
 ) -> tuple[Evidence, list[Finding]]:
-    """Return the evidence of a contract with its recorded evidence, and findings about unusable evidence files."""
+    """Return the evidence of a contract, completed by recorded evidence, and findings about unusable evidence files."""
     evidence = counterexamples.locate_code(plan.project, contract, validation.evidence(contract))
     evidence = counterexamples.write_replays(plan.project, evidence)
     if not contract.strict or not plan.runnable(contract):

@@ -237,7 +237,7 @@ class Harness(Falsifier):
 
     Attributes:
         test: The predicate.
-        bounds: The bounds of each argument, in the syntax of `pv.contract.bounds`.
+        bounds: The bounds of each argument, in the syntax of `pv.contract.harness_bounds`.
         requires: A condition on the arguments, which restricts the box further; "" for none.
         engine: `exhaustive`, `symbolic` or `both`; "" for the engine that fits the size of the box.
     """

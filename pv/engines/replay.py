@@ -9,7 +9,7 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
-from pv.contract.bounds import Box, parse_box
+from pv.contract.harness_bounds import Box, parse_box
 from pv.contract.model import Harness
 from pv.contract.wording import nearest
 from pv.engines.encoding import decode

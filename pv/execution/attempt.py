@@ -1,4 +1,4 @@
-"""`Attempt`: a claim to try or a run to execute, with all data for the worker and the cache; `Attempts` builds them."""
+"""`Attempt`, a claim to try or a run to execute, with all data for the worker and the cache; built by `Attempts`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from pv.workers.tasks import Body
 class Attempt:
     """A claim that is tried once, or a run that is executed once for all claims that read it.
 
-    Attempts are compared by identity: two attempts of the same claim are two attempts.
+    Attempts are compared by identity: two attempts on the same claim are not equal.
 
     Attributes:
         contract: The contract of the claim.
@@ -28,12 +28,12 @@ class Attempt:
         subject: The code that the claim is about.
         conditions: The device, the mutant, the number of examples, the example to replay.
         body: The message to the worker.
-        limit_s: The limit in seconds of CPU time, or of waiting.
-        task: The JSON data that the key of a cached result is computed from.
+        limit_s: The limit in seconds on CPU time, and on waiting time.
+        task: The JSON data from which the key of a cached result is computed.
         seed: The seed of the examples.
         run: The attempt whose record the claim reads; it is executed first.
         executes: The run that this attempt executes; None if it tries the claim.
-        small: Whether the run has its `small` arguments, which mutants are judged with.
+        small: Whether the run has its `small` arguments, with which mutants are judged.
         replayed: The trial whose counterexample this attempt replays; None for a search.
     """
 
@@ -77,7 +77,7 @@ class Attempts:
 
     Args:
         project: The project of the contracts.
-        subjects: Requested subjects by id of the contract; other contracts keep their own subject.
+        subjects: Subjects to test instead of the contracts' own subjects, by contract id.
         examples: Number of examples per claim (default: from the contract).
         seed: Seed of the examples.
         replay: The example to try instead of a search.
@@ -106,7 +106,7 @@ class Attempts:
         Args:
             contract: The contract of the claim.
             claim: A falsifier or a run.
-            of_contract: Ignore a requested subject, since declared mutants are faults of the contract's own subject.
+            of_contract: Ignore `subjects`. Declared mutants need this, since they change the contract's own subject.
         """
         other = None if of_contract else self.subjects.get(contract.id)
         return other or contract.subject_of(claim)
@@ -121,9 +121,9 @@ class Attempts:
             small: Execute the run of the claim with its `small` arguments, on the contract's own subject.
         """
         run = self.run(contract, claim, device, small=small)
-        # A predicate on the record of a run draws no examples, so the number of examples and the seed do not apply.
+        # A predicate on the record of a run draws no examples, so it needs neither a number of examples nor a seed.
         conditions = Conditions(device=device) if run is not None else self._search(device)
-        # Generated mutants are mutants of statements that ran, so the clean trial records the statements.
+        # Mutants are generated only from statements that ran, so the clean trial records the statements.
         conditions = replace(conditions, statements=not claim.kills)
         return self._attempt(contract, claim, conditions, run=run, small=small)
 
@@ -138,8 +138,8 @@ class Attempts:
             mutant: The mutant: declared if the claim names mutants in `kills`, else generated.
             clean_limit_s: The limit that follows from the time of the claim on the clean code; None if unknown.
         """
-        # A generated mutant may do anything, so it must not write to the project. The author of a declared mutant has
-        # read it.
+        # A generated mutant may do anything, so a guard prevents it from writing to the project. A declared mutant has
+        # no guard, because its author has read it.
         conditions = replace(self._search("cpu"), mutant=mutant, guarded=not claim.kills)
         attempt = self.in_one_worker(contract, claim, conditions, of_contract=bool(claim.kills))
         if clean_limit_s is None or not engine_of(claim).timeout_kills:
@@ -149,13 +149,15 @@ class Attempts:
     def in_one_worker(
         self, contract: Contract, claim: Falsifier, conditions: Conditions, *, of_contract: bool = False
     ) -> Attempt:
-        """Return the attempt of a claim whose worker executes the run of the claim itself, with its `small` arguments.
+        """Return an attempt that executes the run of the claim, with its `small` arguments, and tries the claim.
+
+        A claim without a run is only tried.
 
         Args:
             contract: The contract of the claim.
             claim: The claim.
             conditions: The conditions of the attempt.
-            of_contract: Ignore a requested subject.
+            of_contract: As for `subject`.
         """
         run = engine_of(claim).run_of(contract, claim)
         if run is not None:
@@ -164,7 +166,7 @@ class Attempts:
         return self._attempt(contract, claim, conditions, of_contract=of_contract)
 
     def confirmation(self, attempt: Attempt, trial: Trial) -> Attempt:
-        """Return the attempt that replays the counterexample of a trial of a search in a fresh worker."""
+        """Return the attempt that replays the counterexample of a search, `trial` of `attempt`, in a new worker."""
         assert trial.counterexample is not None
         replay = json.dumps(dict(trial.counterexample.arguments))
         conditions = replace(attempt.conditions, replay=replay)
@@ -229,5 +231,5 @@ class Attempts:
         )
 
     def _code(self, subject: Target) -> ResolvedCode:
-        """Return a subject with its names resolved, once per subject."""
+        """Return the resolved code of a subject, which is computed once per subject."""
         return self._codes.setdefault(subject, ResolvedCode(self.project, subject, self._imports))

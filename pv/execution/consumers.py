@@ -1,6 +1,6 @@
 """Consumers of the events of an executor: the journal, progress, the stop at a failure, and recorded evidence.
 
-Consumers do not depend on each other, nor on the plan that is run.
+Consumers do not depend on each other, nor on the plan.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,12 +22,12 @@ from pv.workers.tasks import source_of
 
 
 class Journal:
-    """Looks up trials in the cache of results, and stores the measured trials.
+    """Looks up trials in the cache of results, and stores measured trials.
 
     Args:
         cache: The cache.
-        supports: Returns whether a trial of an attempt may be stored and reused; others are measured again.
-        fresh: Store trials, but look up none.
+        supports: Returns whether a trial of an attempt may be stored and reused.
+        fresh: Store trials, but do not look up any.
     """
 
     def __init__(self, cache: ResultCache, supports: Callable[[Attempt, Trial], bool], *, fresh: bool = False) -> None:
@@ -38,7 +38,7 @@ class Journal:
         if self._fresh or attempt.device != CPU:
             return None
         trial = self._cache.lookup(self._cache.key(attempt.task), lambda trial: self._supports(attempt, trial))
-        # The ids of claims and mutants are no part of the key, so they may have changed.
+        # The ids of claim and mutant are not part of the key, so the cached ids may be old.
         mutant = attempt.mutant.id if attempt.mutant is not None else None
         return None if trial is None else replace(trial, falsifier=attempt.claim.id, mutant=mutant)
 
@@ -61,14 +61,14 @@ class Journal:
 
         Args:
             finished: The attempt with its trial.
-            since: The moment at which the attempt started; see `ResultCache.end`.
+            since: The moment at which the attempt started, 0 if it is unknown; see `ResultCache.end`.
         """
         attempt, run = finished.attempt, finished.run
         if attempt.device != CPU or attempt.executes is not None or not self._supports(attempt, finished.trial):
             return
         trials = [finished.trial] if run is None else [finished.trial, run]
         source = source_of(attempt.body, attempt.claim, trials)
-        # A run, also one that claims of a suite share, may have been executed by an earlier worker.
+        # The run of the claim, or a run that claims of a suite share, may have been executed by an earlier worker.
         since = 0 if run is not None or source.depends_on is Depends.SHARED else since
         # Only clean trials are stored under a name, since `pv why` explains claims, not mutants.
         name = attempt.claim.id if attempt.is_clean and attempt.replayed is None else ""
@@ -77,11 +77,11 @@ class Journal:
 
 
 class Progress:
-    """Counts the steps of a command, and calls a function whenever an attempt starts or a step is done.
+    """Counts the steps of a command, and calls a function when an attempt starts or a step is done.
 
     Args:
         on_progress: Called with this object.
-        mutants: The number of mutants that will be judged, which are the steps (default: a step is an attempt).
+        mutants: The number of mutants to judge; each of them is a step (default: every attempt is a step).
 
     Attributes:
         done: The number of steps done.
@@ -96,7 +96,7 @@ class Progress:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """The attempts that run now."""
+        """The attempts that run now, as text."""
         return tuple(self._running.values())
 
     def __call__(self, event: Event) -> None:
@@ -146,7 +146,7 @@ class EvidenceWriter:
 
     @cached_property
     def _commit(self) -> str:
-        """The measured commit, read once: evidence files that are written later must not count as changes."""
+        """The commit of the project, read before the first file is written, because evidence files are changes too."""
         return worktree.commit_of(self._project.root)
 
     def __call__(self, event: Event) -> None:

@@ -35,16 +35,17 @@ from pv.workers.trial_from_reply import trial as trial_of
 class Executor:
     """Runs the attempts of plans, one plan after the other, in the workers of a pool.
 
-    1. An attempt with a cached result is not run, also after `cancel`: its cached trial is its result.
-    2. If the claim reads a run, the run is executed first, once for all claims that read it.
+    1. If the trial of an attempt is cached, the attempt is not run, and the cached trial is used, also after `cancel`.
+    2. If a claim reads a run, the run is executed first, once for all claims that read it.
     3. When an attempt ends, an event is sent to the consumers and then to the plan, which may return further steps.
 
     Args:
         pool: The workers.
-        journal: Looks attempts up in the cache, and stores their trials; None to run every attempt.
+        journal: Looks up cached trials, and stores new ones; None to run every attempt.
 
     Attributes:
-        consumers: Receive the events, in this order; the journal comes first, so that an interrupt loses no result.
+        consumers: The receivers of events, in this order. The journal is the first, so that an interrupt loses no
+            result.
     """
 
     def __init__(self, pool: Pool, journal: Journal | None = None) -> None:
@@ -52,11 +53,12 @@ class Executor:
         self.consumers: list[Consumer] = [] if journal is None else [journal]
         self._plan: AttemptPlan
         self._answered: deque[Finished] = deque()
+        """The attempts that have a trial without being run."""
         self._readers: dict[Attempt, list[Attempt]] = {}
-        """The runs that have not ended, each with the attempts that read its record."""
+        """The attempts that read the record of a run, by the attempt that executes the run and has not ended."""
         self._ended_runs: dict[Attempt, Finished] = {}
-        self._directories: dict[Attempt, Path] = {}
-        """The folders of the attempts that execute a run."""
+        self._record_folders: dict[Attempt, Path] = {}
+        """The folders to which running attempts write the record of a run."""
         self._cancelled = False
 
     def run(self, plan: AttemptPlan, order: Order | None = None) -> None:
@@ -64,7 +66,8 @@ class Executor:
 
         Args:
             plan: The plan.
-            order: The sort key of the first attempts; by default, and for equal keys, they start in the plan's order.
+            order: Returns the sort key of an attempt of the first steps. Without it, and for equal keys, attempts
+                start in the order of the plan.
 
         Raises:
             WorkerLost: The fork server cannot be started.
@@ -74,22 +77,22 @@ class Executor:
         if order is not None:
             self._sort(order)
         while (finished := self._next()) is not None:
-            self._finish(finished)
+            self._handle(finished)
 
     def trials(self, attempts: Sequence[Attempt]) -> list[Trial]:
-        """Run attempts that have no further steps, and return their trials."""
+        """Run attempts from which no further steps follow, and return their trials."""
         plan = _Batch(attempts)
         self.run(plan)
         return [plan.trials[attempt] for attempt in attempts]
 
     def cancel(self) -> None:
-        """Drop the attempts that have not started. From now on, answer new attempts from the cache only."""
+        """Cancel the attempts that have not started. From now on, only cached trials answer new attempts."""
         self._cancelled = True
         for task in self._pool.drop_pending():
             self._cancel(task.key, queued=True)
 
     def _perform(self, steps: Iterable[Step]) -> None:
-        """Perform steps of the plan: submit an attempt, answer queued attempts, or emit an event."""
+        """Perform steps of the plan: submit attempts, answer queued attempts, or emit events."""
         for step in steps:
             match step:
                 case Attempt():
@@ -104,7 +107,7 @@ class Executor:
             consumer(event)
 
     def _submit(self, attempt: Attempt) -> None:
-        """Answer an attempt from the cache or by the record of its run, or queue it."""
+        """Answer an attempt from the cache, or queue it; if the claim reads a run, queue the run first."""
         run = attempt.run
         if self._journal is not None and (trial := self._journal.lookup(attempt)) is not None:
             self._answered.append(Finished(attempt, trial, reused=True))
@@ -121,7 +124,7 @@ class Executor:
             self._queue(run)
 
     def _submit_reader(self, attempt: Attempt, run: Finished) -> None:
-        """Queue an attempt that reads the record of a run. If the run failed, its trial is also the attempt's trial."""
+        """Queue an attempt that reads the record of a run. If the run failed, use its trial as the attempt's trial."""
         if run.trial.status is not TrialStatus.HELD:
             trial = replace(run.trial, falsifier=attempt.claim.id, seed=attempt.seed)
             self._answered.append(Finished(attempt, trial, reused=True))
@@ -130,13 +133,20 @@ class Executor:
         else:
             self._queue(attempt, run.directory)
 
-    def _queue(self, attempt: Attempt, directory: Path | None = None) -> None:
-        """Submit an attempt to the pool; `directory` has the record of its run, or is None for a new folder."""
+    def _queue(self, attempt: Attempt, record_folder: Path | None = None) -> None:
+        """Submit an attempt to the pool.
+
+        Args:
+            attempt: The attempt.
+            record_folder: The folder with the record of the run that the claim reads; None if the worker of this
+                attempt executes a run itself, and writes the record to a new folder.
+        """
         body = attempt.body
+        # Only attempts that execute a run or read its record have this key, which is empty until now.
         if body.payload is not None and "directory" in body.payload:
-            if directory is None:
-                directory = self._directories.setdefault(attempt, self._pool.scratch())
-            body = replace(body, payload={**body.payload, "directory": str(directory)})
+            if record_folder is None:
+                record_folder = self._record_folders[attempt] = self._pool.new_folder()
+            body = replace(body, payload={**body.payload, "directory": str(record_folder)})
         memory_mib = tasks.memory_mib(attempt.device)
         self._pool.submit(Task(key=attempt, body=body, limit_s=attempt.limit_s, memory_mib=memory_mib))
         self._emit(Queued(attempt))
@@ -145,15 +155,15 @@ class Executor:
         """Sort the queued attempts."""
 
         def key(task: Task) -> tuple[int, float]:
-            # A run gets the smallest key of the claims that read it.
+            # The key of a run is the smallest key of the claims that read it.
             return min(map(order, self._readers.get(task.key, [task.key])))
 
         for task in sorted(self._pool.drop_pending(), key=key):
             self._pool.submit(task)
 
     def _answer(self, answer: Answer) -> None:
-        """Give queued attempts the trials of an answer."""
-        # Empty the queue of the pool and fill it again, which keeps the order of the remaining attempts.
+        """Finish the queued attempts for which an answer has a trial."""
+        # Take all tasks from the pool and submit the remaining ones again, so their order stays the same.
         for task in self._pool.drop_pending():
             if (trial := answer.trial_of(task.key)) is not None:
                 self._answered.append(Finished(task.key, trial, reused=True))
@@ -161,32 +171,32 @@ class Executor:
                 self._pool.submit(task)
 
     def _next(self) -> Finished | None:
-        """Return the next attempt that ends; None if nothing is left."""
-        # Handle the replies of workers first, since they free workers; answers from the cache can wait.
+        """Return the next attempt that has a trial; None if no attempt is left."""
+        # Handle the replies of workers first, so that free workers get new tasks. Cached trials can wait.
         if not self._answered or self._pool.poll(self._begin):
             reply = next(iter(self._pool.replies(self._begin)), None)
             if reply is not None:
-                return self._end_of(*reply)
+                return self._read_reply(*reply)
         return self._answered.popleft() if self._answered else None
 
     def _begin(self, task: Task) -> None:
         """Emit that a task has started."""
-        # Immediately, not in the loop of `run`: the log of opened files must know when a task began.
+        # Immediately, not in the loop of `run`, because the log of opened files must know when a task started.
         self._emit(Started(task.key))
 
-    def _end_of(self, task: Task, reply: Reply) -> Finished:
-        """Return the end of a task from its reply. Remove its folder, unless the folder has the record of a run."""
+    def _read_reply(self, task: Task, reply: Reply) -> Finished:
+        """Return the event for the end of a task. Remove its record of a run, unless other attempts read the record."""
         attempt: Attempt = task.key
         mutant = attempt.mutant.id if attempt.mutant is not None else None
         trial = trial_of(reply, falsifier=attempt.claim.id, device=attempt.device, mutant=mutant, seed=attempt.seed)
-        directory = self._directories.pop(attempt, None)
+        directory = self._record_folders.pop(attempt, None)
         if directory is not None and attempt.executes is None:
             shutil.rmtree(directory, ignore_errors=True)
         run = self._ended_runs[attempt.run].trial if attempt.run is not None else None
         return Finished(attempt, trial, run=run, directory=directory)
 
-    def _finish(self, finished: Finished) -> None:
-        """Send an end to the consumers, start the claims that read this run, and perform the plan's next steps."""
+    def _handle(self, finished: Finished) -> None:
+        """Send the event to the consumers, submit the claims that read this run, and perform the plan's next steps."""
         self._emit(finished)
         if (readers := self._readers.pop(finished.attempt, None)) is not None:
             self._ended_runs[finished.attempt] = finished
@@ -195,7 +205,7 @@ class Executor:
         self._perform(self._plan.follow(finished))
 
     def _cancel(self, attempt: Attempt, *, queued: bool = False) -> None:
-        """Emit that an attempt is cancelled, and so are the claims that would read it if it is a run."""
+        """Emit that an attempt is cancelled and, if it executes a run, also the attempts that would read the run."""
         for cancelled in [attempt, *self._readers.pop(attempt, ())]:
             event = Cancelled(cancelled, queued)
             self._emit(event)
@@ -203,7 +213,7 @@ class Executor:
 
 
 class _Batch:
-    """A plan of attempts that have no further steps."""
+    """A plan of attempts from which no further steps follow."""
 
     def __init__(self, attempts: Sequence[Attempt]) -> None:
         self._attempts = attempts

@@ -24,8 +24,8 @@ from pv.source.project import Project
 from pv.workers import tasks
 from pv.workers.pool import Pool
 
-HARDER = 10
-"""Factor on the number of examples with which a falsifier is tried on a declared equivalent."""
+EQUIVALENT_FACTOR = 10
+"""Factor on the number of examples with which a falsifier is tried on a mutant that is declared to be equivalent."""
 
 
 @dataclass(slots=True)
@@ -34,29 +34,29 @@ class _Pending:
 
     Attributes:
         mutant: The mutant.
-        left: The falsifiers that were not tried on it yet.
+        untried: The falsifiers that have not been started on the mutant.
         equivalent: Whether the contract declares the mutant to be equivalent.
-        tried: The ids of the falsifiers that were tried on it.
+        tried: The ids of the falsifiers that have been started on the mutant.
     """
 
     mutant: GeneratedMutant
-    left: list[Falsifier]
+    untried: list[Falsifier]
     equivalent: bool
     tried: list[str] = field(default_factory=list)
 
 
 class MutantTrials:
-    """The trials of the generated mutants of one contract; the plan of an executor, which `run` creates.
+    """The plan that tries the falsifiers on the generated mutants of one contract. `run` creates its executor.
 
-    1. Every falsifier is tried on the clean code, for its coverage and its time.
-    2. The mutants of the covered code are generated. A mutant with a cached kill is not tried again.
-    3. Every other mutant is tried on one falsifier after the other, until one kills it. Only as many mutants as there
-       are workers are tried at a time, because the order of falsifiers is chosen from the kills so far.
+    1. Try every falsifier on the clean code, and record its coverage and its time.
+    2. Generate the mutants of the covered code. A mutant with a cached kill is not tried again.
+    3. Try one falsifier after the other on every remaining mutant, until one kills it. At most `jobs` mutants are tried
+       at the same time, because the order of the falsifiers is chosen from the previous kills.
 
     Args:
         project: The project of the contract.
         contract: The contract whose code is mutated.
-        falsifiers: The claims, of the contract and of its judges, that judge the mutants.
+        falsifiers: The claims of the contract, and of the contracts in `contract.judges`, that judge the mutants.
         jobs: Number of workers.
         sample: Number of mutants to draw; None for all.
         seed: Seed of the sample.
@@ -92,7 +92,7 @@ class MutantTrials:
         self._journal: Journal
         self._chosen: list[GeneratedMutant] = []
         self._equivalent: dict[str, str] = {}
-        """The declared equivalents: their texts in the contract, by the digest of the module that they compile to."""
+        """The declared equivalents as text for messages, by the digest of the mutated module's compiled code."""
         self._kills: Counter[tuple[str, str]] = Counter()
         self._waiting: deque[_Pending] = deque()
         self._running: dict[Attempt, _Pending] = {}
@@ -101,7 +101,7 @@ class MutantTrials:
         """The modules in the mutation scope that no falsifier runs."""
 
     def run(self, on_progress: OnProgress | None = None) -> MutationResult:
-        """Return the status of every mutant. If no requested module is in the mutation scope, try none."""
+        """Try the mutants and return their statuses; try none if no requested module is in the mutation scope."""
         requested = self._requested
         if not requested or scope.matching(scoped := self._modules(self.falsifiers), requested):
             return self._try_all(on_progress)
@@ -151,7 +151,7 @@ class MutantTrials:
         )
 
     def _consumers(self, on_progress: OnProgress | None, mutants: int | None = None) -> list[Consumer]:
-        """Return the consumers of the executor: the journal, and the progress in attempts or in `mutants` mutants."""
+        """Return the journal and, with a callback, the progress, counted in attempts or in `mutants` mutants."""
         return [self._journal, *([Progress(on_progress, mutants)] if on_progress is not None else [])]
 
     def _attempt(
@@ -167,20 +167,20 @@ class MutantTrials:
         return self._attempts.in_one_worker(self._owners[falsifier.id], falsifier, conditions)
 
     def _judges(self) -> list[Falsifier]:
-        """Return the falsifiers that held on the clean code; only these can judge mutants."""
+        """Return the falsifiers that held on the clean code. Only these can judge mutants."""
         return [f for f in self.falsifiers if self.clean[f.id].status is TrialStatus.HELD]
 
     def _generate(self) -> list[GeneratedMutant]:
         """Generate the mutants of the code in the mutation scope that the falsifiers reached."""
-        fit = self._judges()
-        reached = frozenset().union(*(self.clean[f.id].reached for f in fit))
+        judges = self._judges()
+        reached = frozenset().union(*(self.clean[f.id].reached for f in judges))
         if self._scope.modules:
             self._idle = tuple(m.text for m in self._scope.modules if not any(map(m.holds, reached)))
             reached = frozenset(filter(self._scope.holds, reached))
-        return scope.mutants(scope.matching(self._modules(fit), self._requested), reached)
+        return scope.mutants(scope.matching(self._modules(judges), self._requested), reached)
 
     def _modules(self, judges: Sequence[Falsifier]) -> list[Module]:
-        """Return all modules in the mutation scope; the requested modules are selected from these."""
+        """Return the modules in the mutation scope, before the requested modules are selected."""
         if self._widely:
             return scope.imported_modules(self.project, scope.under_contract(self.contract, judges))
         if self._scope.modules:
@@ -188,7 +188,7 @@ class MutantTrials:
         return scope.default(self.project, self.contract, judges)
 
     def choose(self, generated: Sequence[GeneratedMutant]) -> list[GeneratedMutant]:
-        """Return the mutants to try: all, or a random sample of them in their order."""
+        """Return the mutants to try: all, or a random sample, in their original order."""
         if self._sample is None or self._sample >= len(generated):
             return list(generated)
         drawn = set(random.Random(self._seed).sample(range(len(generated)), self._sample))
@@ -196,7 +196,7 @@ class MutantTrials:
 
     def _declared_equivalents(self) -> dict[str, str]:
         """Return the declared equivalents of the contract; see `_equivalent`."""
-        # Compared by compiled code, so that the text of a declaration need not equal the text of a generated mutant.
+        # Equivalents are compared by compiled code, so the text of a declaration may differ from the generated text.
         texts = {}
         for declared in self.contract.equivalents:
             change = declared.change
@@ -207,15 +207,15 @@ class MutantTrials:
         return texts
 
     def start(self) -> Iterator[Step]:
-        fit = self._judges()
+        judges = self._judges()
         for mutant in self._chosen:
-            able = [f for f in fit if mutant.coverage_name in self.clean[f.id].reached]
-            # A declared equivalent is always tried again, on more examples.
+            covering = [f for f in judges if mutant.coverage_name in self.clean[f.id].reached]
+            # A declared equivalent is always tried again, with more examples.
             equivalent = mutant.code_digest in self._equivalent
-            if not equivalent and (cached := self._cached_kill(mutant, able)) is not None:
+            if not equivalent and (cached := self._cached_kill(mutant, covering)) is not None:
                 yield self._conclude(cached)
-            elif able:
-                self._waiting.append(_Pending(mutant, able, equivalent))
+            elif covering:
+                self._waiting.append(_Pending(mutant, covering, equivalent))
             else:
                 yield self._conclude(Judged(mutant=mutant, status=MutantStatus.NO_COVERAGE))
         for _ in range(self._jobs):
@@ -225,7 +225,7 @@ class MutantTrials:
         assert isinstance(event, Finished)
         pending, claim, trial = self._running.pop(event.attempt), event.attempt.claim, event.trial
         status = _status(claim, trial)
-        if status is None and pending.left:
+        if status is None and pending.untried:
             yield self._try(pending)
             return
         if status in DETECTED:
@@ -236,9 +236,9 @@ class MutantTrials:
         yield self._conclude(Judged(mutant=pending.mutant, status=final, tried=tried, seen=seen))
         yield from self._start_next()
 
-    def _cached_kill(self, mutant: GeneratedMutant, able: Sequence[Falsifier]) -> Judged | None:
-        """Return the cached kill of a mutant by a falsifier that covers it (`able`); None if no kill is cached."""
-        for falsifier in able:
+    def _cached_kill(self, mutant: GeneratedMutant, covering: Sequence[Falsifier]) -> Judged | None:
+        """Return the cached kill of a mutant by one of the falsifiers that cover it; None if no kill is cached."""
+        for falsifier in covering:
             trial = self._journal.lookup(self._attempt(falsifier, mutant))
             if trial is not None:
                 status, seen = judge.status(trial), judge.error_line(trial)
@@ -247,38 +247,38 @@ class MutantTrials:
         return None
 
     def _supports(self, attempt: Attempt, trial: Trial) -> bool:
-        """Return whether to cache a trial: only if it kills its mutant.
+        """Return whether a trial may be cached and reused: only a trial that kills a mutant.
 
-        A survivor has a trial of every falsifier, so trials that held would fill the cache. Trials on declared
+        Trials that mutants survive would fill the cache: a survivor has a trial of every falsifier. Trials on declared
         equivalents are not cached either, because their limits are different.
         """
         pending = self._running.get(attempt)
-        usual = attempt.mutant is not None and (pending is None or not pending.equivalent)
-        return usual and _status(attempt.claim, trial) in DETECTED
+        has_usual_limits = pending is None or not pending.equivalent
+        return attempt.mutant is not None and has_usual_limits and _status(attempt.claim, trial) in DETECTED
 
     def _start_next(self) -> Iterator[Step]:
-        """Yield the first attempt on the next mutant that waits, if there is one."""
+        """Yield the first attempt on the next waiting mutant, if there is one."""
         if self._waiting:
             yield self._try(self._waiting.popleft())
 
     def _try(self, pending: _Pending) -> Attempt:
-        """Return the attempt of the falsifier that is likely to kill the mutant soonest."""
-        # Prefer falsifiers that are fast on the clean code, and ones that killed other mutants of the same function.
+        """Return the next attempt on a mutant: of the falsifier that is likely to kill it in the least time."""
+        # Prefer falsifiers that are fast on the clean code, and falsifiers that killed other mutants of the function.
         function = pending.mutant.function
-        falsifier = min(pending.left, key=lambda f: self.clean[f.id].seconds / (1 + self._kills[function, f.id]))
-        pending.left.remove(falsifier)
+        falsifier = min(pending.untried, key=lambda f: self.clean[f.id].seconds / (1 + self._kills[function, f.id]))
+        pending.untried.remove(falsifier)
         pending.tried.append(falsifier.id)
-        # More examples take more time, so the limit grows by the same factor.
-        harder = HARDER if pending.equivalent else 1
-        examples = falsifier.examples * harder if pending.equivalent else None
+        # More examples take more time, so the limit is multiplied by the same factor.
+        factor = EQUIVALENT_FACTOR if pending.equivalent else 1
+        examples = falsifier.examples * factor if pending.equivalent else None
         attempt = self._attempt(falsifier, pending.mutant, examples)
         if engine_of(falsifier).timeout_kills:
-            attempt = replace(attempt, limit_s=judge.limit_on_mutant(self.clean[falsifier.id]) * harder)
+            attempt = replace(attempt, limit_s=judge.limit_on_mutant(self.clean[falsifier.id]) * factor)
         self._running[attempt] = pending
         return attempt
 
     def _conclude(self, judged: Judged) -> Judged:
-        """Record a judged mutant, and return it as a step for the consumers."""
+        """Add a judged mutant to the results, and return it as a step, which the executor sends to the consumers."""
         self.judged.append(judged)
         return judged
 
@@ -287,5 +287,5 @@ def _status(falsifier: Falsifier, trial: Trial) -> MutantStatus | None:
     """Return the status of a mutant after a trial; None if the next falsifier must be tried."""
     status = judge.status(trial)
     if status is MutantStatus.TIMEOUT and not engine_of(falsifier).timeout_kills:
-        return None  # a proof may reach its limit on correct code as well, so this does not kill the mutant
+        return None  # a proof may reach its limit on correct code too, so the timeout does not kill the mutant
     return status

@@ -1,4 +1,4 @@
-"""The interface between a command and the executor: the plan of attempts, its steps, and the executor's events."""
+"""The interface between a command and the executor: plans of attempts, their steps, and the events of the executor."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A worker has started an attempt. If the worker is lost with its fork server, the attempt starts again."""
+    """A worker has started an attempt. An attempt may start again, if its fork server was killed."""
 
     attempt: Attempt
 
@@ -30,10 +30,10 @@ class Finished:
 
     Attributes:
         attempt: The attempt.
-        trial: Its trial.
-        reused: Whether the trial was measured for an earlier attempt, so that no worker has run this one.
+        trial: The trial of the attempt.
+        reused: Whether the trial was measured for another attempt, so that no worker has run this attempt.
         run: The trial of the run whose record the claim read; None if it read none, or if the trial is reused.
-        directory: The directory of the record that a run wrote; None for other attempts.
+        directory: The directory with the record of a run, if the attempt has executed a run.
     """
 
     attempt: Attempt
@@ -44,8 +44,8 @@ class Finished:
 
     @property
     def combined_trial(self) -> Trial:
-        """The trial, with the coverage, the times and the files of the run that the claim read."""
-        # The code under contract ran in the worker of the run; the predicate only reads its record.
+        """The trial, combined with the coverage, the times and the files of the run that the claim read."""
+        # The code under contract ran in the worker of the run; the worker of the claim has only read the record.
         trial, run = self.trial, self.run
         if run is None:
             return trial
@@ -59,7 +59,7 @@ class Cancelled:
 
     Attributes:
         attempt: The attempt.
-        queued: Whether the attempt waited for a worker; False if the plan yielded it after the cancellation.
+        queued: Whether the attempt was waiting for a worker; False if the plan yielded it after the cancellation.
     """
 
     attempt: Attempt
@@ -71,9 +71,9 @@ class Result:
     """A trial is the result of a claim on its device, or on a mutant.
 
     Attributes:
-        attempt: The attempt that gave the result.
+        attempt: The attempt whose trial is the result.
         trial: The trial of the attempt, after its confirmation, merged with the trial of the run that the claim read.
-        failed: Whether --fail-fast stops at the result.
+        failed: Whether the result makes --fail-fast stop the validation.
     """
 
     attempt: Attempt
@@ -83,7 +83,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A step that gives queued attempts a trial without running them, because an earlier trial determines it.
+    """A step that ends queued attempts without running them, because an earlier trial determines their trials.
 
     Attributes:
         trial_of: Returns the trial of a queued attempt; None for an attempt that must be run.
@@ -94,14 +94,14 @@ class Answer:
 
 Event = Queued | Started | Finished | Cancelled | Result | Judged
 Step = Attempt | Answer | Result | Judged
-"""An attempt to run, an `Answer`, or a `Result` or `Judged`, which is passed on to the consumers."""
+"""An attempt to run, an answer to queued attempts, or an event (`Result`, `Judged`) to send to the consumers."""
 Consumer = Callable[[Event], None]
 Order = Callable[[Attempt], tuple[int, float]]
 """Returns the sort key of an attempt."""
 
 
 class AttemptPlan(Protocol):
-    """The attempts of a command: the first steps, and the steps that follow from the end of each attempt."""
+    """The steps of a command: the first steps, and the steps that follow from the end of every attempt."""
 
     def start(self) -> Iterable[Step]:
         """Return the first steps."""

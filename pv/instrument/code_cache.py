@@ -1,6 +1,6 @@
 """A cache of code objects on disk, so that the workers of one run compile each module once.
 
-Standard library only: it runs before everything else.
+This module imports only the standard library, because it runs before all other code.
 """
 
 import contextlib
@@ -17,19 +17,19 @@ from types import CodeType
 UNFINISHED = "."
 """The first character of the names of files that are being written."""
 _inherited: dict[str, CodeType] = {}
-"""The code objects that a fork server has read, by name of their file; its forks inherit them."""
+"""The code objects that a fork server has read, by file name; its forks inherit them."""
 
 
 def load_or_compile(folder: str, key: tuple[object, ...], source: bytes, compile_: Callable[[], CodeType]) -> CodeType:
     """Return the code object of a source from the cache, or compile and store it.
 
-    If a file of the cache cannot be read or written, the source is compiled and the error ignored.
+    If a file of the cache cannot be read, the source is compiled. Errors of the file system are ignored.
 
     Args:
         folder: The folder of the cache; "" to compile without a cache.
-        key: The data, besides the source, that the code object depends on.
+        key: The data that the code object depends on, except the source.
         source: The source.
-        compile_: Compiles the source.
+        compile_: Returns the code object of the source.
     """
     if not folder:
         return compile_()
@@ -47,7 +47,7 @@ def load_or_compile(folder: str, key: tuple[object, ...], source: bytes, compile
 
 
 def preload(folder: Path) -> None:
-    """Read the code objects that workers have stored since the last call; forks of this process inherit them."""
+    """Read the code objects that were stored since the last call, so that later forks of this process inherit them."""
     with contextlib.suppress(OSError):
         _preload(folder, folder.stat().st_mtime_ns)
 
@@ -62,13 +62,13 @@ def _preload(folder: Path, _changed: int) -> None:
 
 
 def cache_dataclasses(folder: str) -> None:
-    """Also cache the methods that `dataclasses` generates as text and compiles, until `stop_caching_dataclasses`."""
+    """Cache the code of the methods that `dataclasses` generates, until `stop_caching_dataclasses` is called."""
 
     def execute(source: str, *namespaces: dict[str, object]) -> None:
         text = source.encode()
         exec(load_or_compile(folder, (), text, lambda: compile(text, "<string>", "exec")), *namespaces)
 
-    vars(dataclasses)["exec"] = execute  # shadows the builtin `exec` in this module
+    vars(dataclasses)["exec"] = execute  # the module `dataclasses` then calls `execute` instead of the builtin `exec`
 
 
 def stop_caching_dataclasses() -> None:
@@ -82,7 +82,7 @@ def _read(file: Path) -> CodeType:
 
 
 def _write(file: Path, data: bytes) -> None:
-    """Write the file atomically: other workers read it, and a worker can be killed at any time."""
+    """Write the file atomically, since other workers read it and this worker can be killed at any time."""
     file.parent.mkdir(exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=file.parent)
     with os.fdopen(handle, "wb") as stream:

@@ -1,8 +1,8 @@
-"""The import hook of a worker and of its child processes: plants a mutant, and records which functions run.
+"""The import hook of a worker and of its child processes: plant a mutant, and record which functions run.
 
 Modules are changed while they are imported, so decorators, default values and class bodies can be mutated like any
 other code, and `from module import name` imports the mutated object. This module imports only the standard library and
-`pv`, since it runs before everything else.
+`pv`, because it runs before all other code.
 """
 
 import ast
@@ -31,6 +31,7 @@ from pv.instrument.write_guard import WriteGuard
 from pv.source.patch import patch
 
 VARIABLE = "PV_HOOK"
+"""The environment variable that passes the plan to child processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +41,17 @@ class Plan:
     Attributes:
         covered: The modules that are instrumented for coverage.
         statements: Also record every statement that runs, as `module:name@number of the statement`.
-        guarded: Refuse to remove files outside of the parent of the folder of the log, and to write to the project.
+        guarded: Forbid to write to the project, and to remove files outside the folder that all workers share.
         packages: The packages that are imported from `roots` before any other folder (`RootsFirst`).
+        roots: The folders that modules of the project are imported from.
         root: The folder of the project.
-        log: The file to which child processes write their traces.
-        cache: The folder of the compiled code that workers share.
+        log: The file to which child processes write their traces. It is in the folder of one worker, which is in the
+            folder that all workers share.
+        cache: The folder of compiled code that workers share.
         module: The module that is mutated; "" for none.
         name: The function to edit, or the attribute to swap.
         find: The code to replace; None for a swap.
-        replace: The code in its place.
+        replace: The new code of an edit.
         occurrence: The index of the occurrence of `find`; None if `find` must occur exactly once.
         swap_with: The replacement of a swap, as `module:attribute`.
     """
@@ -85,16 +88,16 @@ class ImportHook(importlib.abc.MetaPathFinder):
         self.plan = plan
         self.applied = False
         self.broken = ""
-        """The reason why the mutant could not be applied; "" if it was applied or does not exist."""
+        """The reason why the mutant could not be applied; "" if it was applied or if there is no mutant."""
         self.asked = set[str]()
         """The modules of the project that an import tried to load, whether or not they exist."""
         self.loaded: dict[str, str] = {}
-        """The file of every module whose functions are recorded."""
+        """The file of every module that was loaded through this hook, by the name of the module."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if not (name == self.plan.module or self.covers(name) or self.is_own(name)):
+        if not (name == self.plan.module or self.covers(name) or self.is_in_project(name)):
             return None
         self.asked.add(name)
         for finder in sys.meta_path:
@@ -106,21 +109,21 @@ class ImportHook(importlib.abc.MetaPathFinder):
         return None
 
     def script_finder(self, path: str) -> "ScriptFinder":
-        """Return the finder of a script of the project; a hook in `sys.path_hooks`.
+        """Return the finder of a script of the project. `install` adds this method to `sys.path_hooks`.
 
         Before Python runs a file, it calls these hooks to find out whether the file is an archive; if a hook returns a
         finder, the finder loads the file. So a script is recorded and mutated like a module, also if `multiprocessing`
-        runs it again.
+        runs the script again.
 
         Raises:
-            ImportError: The path is no script of the project.
+            ImportError: The path is not a script of the project.
         """
         if path.endswith(".py") and os.path.isfile(path):  # noqa: PTH113  (Path.is_file raises for an invalid path)
             real = Path(path).resolve()
             for root in map(Path, self.plan.roots):
                 if real.is_relative_to(root):
                     name = ".".join(real.relative_to(root).with_suffix("").parts)
-                    if name == self.plan.module or self.covers(name) or self.is_own(name):
+                    if name == self.plan.module or self.covers(name) or self.is_in_project(name):
                         return ScriptFinder(Loader(self, name, path, is_script=True))
         raise ImportError(path)
 
@@ -128,8 +131,8 @@ class ImportHook(importlib.abc.MetaPathFinder):
         """Return whether a module, or a package around it, is instrumented for coverage."""
         return any(name == module or name.startswith(f"{module}.") for module in self.plan.covered)
 
-    def is_own(self, name: str) -> bool:
-        """Return whether a name is a module of the packages of the project."""
+    def is_in_project(self, name: str) -> bool:
+        """Return whether a module belongs to a package of the project."""
         return name.partition(".")[0] in self.plan.packages
 
     @property
@@ -142,7 +145,7 @@ class Loader(importlib.machinery.SourceFileLoader):
     """Loads a module with the changes of the plan.
 
     Args:
-        is_script: Whether the module runs as `__main__`; coverage and mutants name it by its file.
+        is_script: Whether the module runs as `__main__`. Coverage and mutants still use the module name of its file.
     """
 
     def __init__(self, hook: ImportHook, name: str, path: str, *, is_script: bool = False) -> None:
@@ -163,13 +166,13 @@ class Loader(importlib.machinery.SourceFileLoader):
         )
 
     def _prepare_script(self) -> str:
-        """Put the folder of a script first on `sys.path`, as Python does; return its name as a module."""
+        """Put the folder of a script first on `sys.path`, as Python does; return the module name of its file."""
         if sys.path and sys.path[0] == self.path:
             sys.path[0] = os.path.dirname(os.path.abspath(self.path))  # noqa: PTH100, PTH120  (Path.resolve would follow links)
         if self.name == self.hook.plan.module and self.hook.plan.swap_with:
             self.hook.broken = f"{self.path} runs as a script, in which nothing can be swapped: use an `edit`"
         self.hook.asked.add(self.name)
-        # A script has run if its top-level code has, which coverage records as a function without a name.
+        # The script runs now. Coverage names top-level code like a function, with an empty name after the colon.
         (seen if self.hook.covers(self.name) else ran).add(f"{self.name}:")
         return self.name
 
@@ -178,7 +181,7 @@ class Loader(importlib.machinery.SourceFileLoader):
         plan = self.hook.plan
         with self._planting():
             source = patch(source, plan.name, plan.find or "", plan.replace, plan.occurrence)
-        # Tracebacks and inspect.getsource read this cache before the file.
+        # Tracebacks and `inspect.getsource` read `linecache` before the file, so they show the mutated source.
         linecache.cache[path] = (len(source), None, list(io.StringIO(source)), path)
         return source
 
@@ -187,7 +190,7 @@ class Loader(importlib.machinery.SourceFileLoader):
         tree, covered = ast.parse(source, filename=path), self.hook.covers(fullname)
         instrument(tree, fullname, covered=covered, statements=covered and self.hook.plan.statements)
         if self.is_script:
-            insert(tree.body, "__spec__ = __cached__ = __package__ = None")  # as Python runs a script
+            insert(tree.body, "__spec__ = __cached__ = __package__ = None")  # the values that Python sets for a script
         code: CodeType = compile(tree, path, "exec", dont_inherit=True)
         return code
 
@@ -199,7 +202,7 @@ class Loader(importlib.machinery.SourceFileLoader):
 
     @contextmanager
     def _planting(self) -> Iterator[None]:
-        """Record whether the mutant was planted, since a falsifier may catch the error of a child process."""
+        """Record whether planting the mutant succeeded, because a falsifier may catch an error in a child process."""
         try:
             yield
         except BrokenMutant as error:
@@ -209,7 +212,7 @@ class Loader(importlib.machinery.SourceFileLoader):
 
 
 class ScriptFinder:
-    """Finds only the module `__main__`, which `loader` loads."""
+    """Finds no module but `__main__`, which `loader` loads."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
@@ -221,9 +224,9 @@ class ScriptFinder:
 
 
 class RootsFirst(importlib.abc.MetaPathFinder):
-    """Finds the project's own packages below its roots, also those without `__init__.py`.
+    """Finds the packages of the project in its roots, also packages without `__init__.py`.
 
-    Without this finder, an installed package of the same name takes precedence over a folder without `__init__.py`.
+    Without this finder, Python prefers an installed package of the same name to a folder without `__init__.py`.
     """
 
     def __init__(self, packages: set[str], roots: list[str]) -> None:
@@ -245,7 +248,7 @@ def _load_replacement(plan: Plan) -> object:
 
 
 def install(plan: Plan) -> ImportHook:
-    """Install the import hook, also for child processes. Raise BrokenMutant if its module is imported already."""
+    """Install the import hook, also for child processes. Raise BrokenMutant if the module of the mutant is loaded."""
     if plan.module in sys.modules:
         message = f"{plan.module} is imported already, so it can no longer be mutated"
         raise BrokenMutant(MutantProblem.NOT_LOADED, message)

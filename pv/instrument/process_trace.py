@@ -1,4 +1,4 @@
-"""Merge the log entries of a process and its children into one trace. Imports only the standard library."""
+"""Merge the traces of a process and its child processes into one trace."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from pv.instrument.coverage import at_import
 
 Entry = dict[str, Any]
-"""A line of the log: the beginning of a process (its id alone), or its trace at its end (with the key `seen`)."""
+"""A line of the log. A process writes its id when it starts, and its trace, which has the key `seen`, when it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +20,12 @@ class ProcessTrace:
 
     Attributes:
         seen: The functions that ran in covered modules.
-        ran: The functions that ran in other modules of the project, and functions that ran at import.
-        loaded: The file of every module whose functions were recorded, by module.
+        ran: The functions that ran in other modules of the project, and the functions that ran at import.
+        loaded: The file of every module that was loaded through the import hook, by the name of the module.
         asked: The modules of the project that were imported or looked up.
         files: The files that were opened.
-        texts: The Python files whose text was read for another purpose than to import or to print it.
-        listed: The folders whose entries were read.
+        texts: The Python files whose text was read for another purpose than to import the file or to print its lines.
+        listed: The folders whose entries were read, except to import modules.
         metadata: The folders whose entries were read to find the metadata of packages.
         searched: The names of the modules that were looked up, by folder.
         looked: The paths that code examined without opening them, for example with `os.stat`.
@@ -54,7 +54,7 @@ class ProcessTrace:
 
 
 SETS = ("seen", "ran", "asked", "files", "texts", "listed", "metadata", "looked", "outside", "readers")
-"""The attributes that are sets of names."""
+"""The attributes of a trace that are sets."""
 
 
 def union(traces: Sequence[ProcessTrace]) -> ProcessTrace:
@@ -71,20 +71,21 @@ def union(traces: Sequence[ProcessTrace]) -> ProcessTrace:
         loaded=loaded,
         searched=searched,
         applied=any(trace.applied for trace in traces),
-        # Of several reasons, the first is enough.
+        # If there are several reasons, report the first.
         broken=next((trace.broken for trace in traces if trace.broken), ""),
         unsure=next((trace.unsure for trace in traces if trace.unsure), ""),
     )
 
 
 def trace_of(entries: list[Entry]) -> ProcessTrace:
-    """Return the trace of a process and its children.
+    """Return the trace of a process and its child processes.
 
     Args:
-        entries: The lines of their log: each child writes one when it begins and one at its end. The process itself
-            has only the entry of its end, with the id "".
+        entries: The entries of the children, one when a child starts and one when it ends; and one entry of the
+            process itself, its trace with the id "".
     """
-    # A process may write two ends: before it kills itself, and at its exit. The later one includes the earlier one.
+    # A process may write its trace twice: before it kills itself, and when it exits. The later trace is used, since it
+    # includes the earlier one.
     ends = {entry["id"]: entry for entry in entries if "seen" in entry}
     traces = [
         ProcessTrace(
@@ -98,24 +99,24 @@ def trace_of(entries: list[Entry]) -> ProcessTrace:
         for end in ends.values()
     ]
     trace = union(traces)
-    # Functions that ran at import count as reached only if the attack reached a function of a covered module.
+    # Functions that ran at import count as reached only if the attack has reached a function of a covered module.
     seen = trace.seen | at_import if trace.seen else trace.seen
-    begun = {entry["id"] for entry in entries}
-    return replace(trace, seen=seen, ran=trace.ran | at_import, unsure=_unsure(ends, begun))
+    started = {entry["id"] for entry in entries}
+    return replace(trace, seen=seen, ran=trace.ran | at_import, unsure=_missing_trace(ends, started))
 
 
-def _unsure(ends: Mapping[str, Entry], begun: set[str]) -> str:
-    """Return the reason why the entries may be incomplete; "" if they are complete.
+def _missing_trace(ends: Mapping[str, Entry], started: set[str]) -> str:
+    """Return the reason why the trace of a process may be missing; "" if all traces are complete.
 
     Args:
-        ends: The last entry of every process, by its id.
-        begun: The ids of all processes that have written an entry.
+        ends: The last trace of every process, by the id of the process.
+        started: The ids of all processes that have written an entry.
     """
     foreign = next((end["foreign"] for end in ends.values() if end["foreign"]), "")
     if foreign:
         return f"it started {foreign}"
-    # A child that was killed wrote no end. A child that is not Python wrote no entry, but its parent counted it.
-    if ends.keys() != begun or sum(end["started"] for end in ends.values()) != len(begun - {""}):
+    # A child that was killed wrote no trace. A child that is not Python wrote no entry, but its parent counted it.
+    if ends.keys() != started or sum(end["started"] for end in ends.values()) != len(started - {""}):
         return "a process that it started was killed, or is not Python"
     return ""
 
@@ -123,7 +124,7 @@ def _unsure(ends: Mapping[str, Entry], begun: set[str]) -> str:
 def entries(log: str) -> list[Entry]:
     """Return the entries that child processes wrote to a log.
 
-    A last line without a newline is left out: a child may still be writing it.
+    The last line is ignored if it has no newline, because a child may still be writing it.
     """
     if not log or not Path(log).exists():
         return []

@@ -15,7 +15,7 @@ from pv.instrument.coverage import ran, seen
 from pv.instrument.files import FilesRead
 from pv.instrument.import_hook import VARIABLE, ImportHook, Plan, install
 from pv.instrument.process_trace import ProcessTrace, entries, trace_of, union
-from pv.instrument.readers import BETWEEN, QUIET
+from pv.instrument.readers import HARMLESS, INTERMEDIARIES
 from pv.source.project import is_installed
 
 START_EVENTS = ("os.posix_spawn", "os.exec", "os.system", "os.forkpty", "pty.spawn")
@@ -74,7 +74,7 @@ class Processes:
     def _record_code(self, function: FunctionType) -> None:
         """Record a function whose `__code__` is read: a result may depend on the function although it does not run."""
         reader = sys._getframe(2).f_code.co_filename
-        if not reader.startswith((*QUIET, *BETWEEN)) and not is_installed(reader):
+        if not reader.startswith((*HARMLESS, *INTERMEDIARIES)) and not is_installed(reader):
             ran.add(f"{function.__module__}:{function.__qualname__.replace('.<locals>', '')}")
 
     def _count_program(self, command: list[str]) -> None:

@@ -229,7 +229,7 @@ def _try_box(predicate: Callable[..., object], subject: object, harness: "Harnes
 
     Fail if the box is empty; skip as undecided if the box is so large that only its first points were tried.
     """
-    from pv.contract.bounds import ENUMERABLE, parse_box
+    from pv.contract.harness_bounds import ENUMERABLE, parse_box
 
     space, points_tried = parse_box(harness.bounds, harness.requires), 0
     most = None if space.size <= ENUMERABLE else POINTS_OF_A_LARGE_BOX

@@ -21,7 +21,8 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         yield count(errors, "lint error") + ("" if phrases.was_run(verdict) else ", so nothing was run")
     if errors and not phrases.was_run(verdict):
         return
-    if not all(engine_of(result.falsifier).bound for result in verdict.results):
+    prose = sum(not engine_of(result.falsifier).bound for result in verdict.results)
+    if prose and prose == len(verdict.results):
         yield f"{phrases.describe_claims(verdict)}: their tests are prose"
         return
     yield from (_device(verdict, device) for device in phrases.devices(verdict))
@@ -33,6 +34,8 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         yield verdict.absent or "no falsifier for the devices asked for"
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed_devices)
     yield from _score(verdict)
+    if prose:
+        yield f"{count(prose, 'claim')} not run, with prose in place of a test"
     yield from phrases.caveats(verdict)
     if verdict.partial:
         kinds = "falsifiers and harnesses" if verdict.contract.harnesses else "falsifiers"

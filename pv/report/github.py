@@ -8,7 +8,7 @@ from pv.contract.finding import Location
 from pv.contract.wording import count
 from pv.report import View, details, phrases
 from pv.report.text import plain
-from pv.results import gates
+from pv.results import requirements
 from pv.results.outcome import Outcome
 from pv.results.saved.changes import BaseComparison, ChangeKind
 from pv.results.verdict import FAILING, ContractVerdict, Report, Status
@@ -57,10 +57,10 @@ def annotations(report: Report, view: View) -> Iterator[Annotation]:
     for verdict in report.contracts:
         if verdict.status is Status.UNDECIDED and not phrases.is_unfinished(verdict):
             title = f"undecided: {phrases.contract_title(verdict)}"
-            message = "; ".join(gates.unmet_requirements(verdict))
+            message = "; ".join(requirements.unmet_requirements(verdict))
             yield Annotation(level="warning", title=title, message=message, location=verdict.contract.location)
     ended_early = [phrases.unfinished_sentence(*group) for group in phrases.group_unfinished(report)]
-    for text in (*ended_early, *gates.unmet_by_report(report)):
+    for text in (*ended_early, *requirements.unmet_by_report(report)):
         yield Annotation(level="warning", title="pv", message=text)
 
 
@@ -85,7 +85,7 @@ def _failures(verdict: ContractVerdict, outcome: Outcome, view: View) -> Iterato
             if not result.falsifier.is_of_script:
                 shown_lines.append(f"contract: {result.falsifier.location}")
             yield Annotation(
-                level="error" if gates.blocks_gate(result) else "warning",
+                level="error" if requirements.blocks_gate(result) else "warning",
                 title=f"{outcome.value}: {result.falsifier.id}{phrases.on_device(result)}",
                 message="\n".join(shown_lines)[:MAX_MESSAGE],
                 location=details.result_location(result, view),

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 from pv.contract.finding import Finding, Location
 from pv.engines.registry import engine_of
 from pv.report import View, details, phrases
-from pv.results import gates
+from pv.results import requirements
 from pv.results.outcome import Outcome, Result
 from pv.results.saved.changes import Change
 from pv.results.verdict import ContractVerdict, Report
@@ -41,7 +41,7 @@ def render(report: Report, view: View) -> str:
         _suite(root, phrases.contract_name(verdict), [*cases, _gate(verdict, cases)], seconds)
     if view.compared is not None and view.compared.failing:
         _suite(root, "baseline", [_weaker(change) for change in view.compared.failing], 0.0)
-    if unmet := gates.unmet_by_report(report):
+    if unmet := requirements.unmet_by_report(report):
         _suite(root, "pv", [_failed("pv", "validation", "; ".join(unmet), "undecided")], 0.0)
     ET.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
@@ -90,7 +90,7 @@ def _tag(result: Result) -> str:
     """Return the element name of a result, "" if it passed."""
     tag = _TAGS.get(result.outcome, "")
     # A failure that does not block the gate must not fail the build.
-    return "skipped" if tag and not gates.blocks_gate(result) else tag
+    return "skipped" if tag and not requirements.blocks_gate(result) else tag
 
 
 def _set_location(case: ET.Element, location: Location | None) -> None:
@@ -102,10 +102,10 @@ def _gate(verdict: ContractVerdict, cases: Sequence[ET.Element]) -> ET.Element:
     """Return the case of the gate, which fails if the contract does not pass, or is skipped if failed cases say so."""
     gate = verdict.contract.gate
     name = f"gate {gate.id}".strip()
-    reasons = gates.unmet_requirements(verdict)
+    reasons = requirements.unmet_requirements(verdict)
     case = ET.Element("testcase", classname=clean(phrases.contract_name(verdict)), name=clean(name), time="0.000")
     case_failed = any(case.find("failure") is not None or case.find("error") is not None for case in cases)
-    if reasons and case_failed and not gates.unmet_by_contract(verdict):
+    if reasons and case_failed and not requirements.unmet_by_contract(verdict):
         ET.SubElement(case, "skipped", message=clean("; ".join(reasons)), type=verdict.status.value)
     elif reasons:
         case = _failed(phrases.contract_name(verdict), name, "; ".join(reasons), verdict.status.value)

@@ -7,7 +7,7 @@ from pv.contract.wording import count
 from pv.engines.registry import engine_of
 from pv.engines.trial import TrialStatus
 from pv.report import View
-from pv.results import gates
+from pv.results import requirements
 from pv.results.evidence import UNFINISHED
 from pv.results.outcome import GOOD, Outcome, Result
 from pv.results.saved.changes import BaseComparison
@@ -297,8 +297,8 @@ def group_unfinished(report: Report) -> Iterator[tuple[str, list[tuple[ContractV
 def is_unfinished(verdict: ContractVerdict) -> bool:
     """Return whether a contract is undecided only because the validation ended early."""
     needed = [result for result in verdict.results if result.required or result.trial is not None]
-    another_reason = any(result.reason not in UNFINISHED for result in needed) or gates.unmet_by_contract(verdict)
-    return verdict.status is Status.UNDECIDED and not another_reason
+    other_reason = any(result.reason not in UNFINISHED for result in needed) or requirements.unmet_by_contract(verdict)
+    return verdict.status is Status.UNDECIDED and not other_reason
 
 
 def unfinished_sentence(reason: str, undecided_by_verdict: list[tuple[ContractVerdict, list[Result]]]) -> str:

@@ -10,7 +10,7 @@ from pv.contract.finding import Location
 from pv.errors import ExitCode
 from pv.report import View, details, phrases
 from pv.report.text import plain
-from pv.results import gates
+from pv.results import requirements
 from pv.results.outcome import Outcome, Result
 from pv.results.saved.changes import ChangeKind
 from pv.results.verdict import ContractVerdict, Report, Status
@@ -41,7 +41,7 @@ def render(report: Report, view: View) -> str:
 def _invocation(report: Report, view: View) -> dict[str, object]:
     """Return the exit code of the command, with unmet requirements and notes."""
     notes = [{"level": "note", "message": {"text": plain(note)}} for note in phrases.notes(report) if note]
-    unmet = [{"level": "warning", "message": {"text": plain(text)}} for text in gates.unmet_by_report(report)]
+    unmet = [{"level": "warning", "message": {"text": plain(text)}} for text in requirements.unmet_by_report(report)]
     return {
         "executionSuccessful": report.exit_code in (ExitCode.PASSED, ExitCode.FAILED, ExitCode.UNDECIDED),
         "exitCode": view.exit_code(report),
@@ -91,7 +91,7 @@ def _rule(id_: str, short: str, text: str = "") -> dict[str, object]:
 
 def _failure(result: Result, verdict: ContractVerdict, folder: str) -> dict[str, object]:
     """Return the SARIF result of a failure, with its further locations and the commands that repeat it."""
-    level = "error" if result.outcome is not Outcome.UNDECIDED and gates.blocks_gate(result) else "warning"
+    level = "error" if result.outcome is not Outcome.UNDECIDED and requirements.blocks_gate(result) else "warning"
     lines = [f"{result.outcome.value}{phrases.on_device(result)}"]
     lines += [f"{label}: {text}" for label, text in details.lines(result, verdict)]
     names = {"contract": verdict.contract.id, "subject": verdict.subject}
@@ -122,7 +122,7 @@ def _weaker(view: View) -> Iterator[RuleResult]:
 def _gates(report: Report) -> Iterator[RuleResult]:
     """Yield a result for every gate that fails for a reason other than its claims and findings."""
     for verdict in report.contracts:
-        if verdict.status is not Status.PASS and (reasons := gates.unmet_by_contract(verdict)):
+        if verdict.status is not Status.PASS and (reasons := requirements.unmet_by_contract(verdict)):
             gate, contract = verdict.contract.gate, verdict.contract
             level = "error" if verdict.status is Status.FAIL else "warning"
             id_ = f"{contract.id}/gate"

@@ -2,7 +2,8 @@
 
 evidence     everything that is known about a contract: trials, recorded results, mutation score, traces of runs
 outcome      evidence -> the outcome of a claim
-verdict      outcomes -> the verdict of a contract and the exit code of a report; `gates` names unmet requirements
+verdict      outcomes -> the verdict of a contract, the exit code of a report
+requirements the requirements of a contract that are not met
 reuse        cached trials: the cache, their dependencies, their environment
 store        recorded evidence: committed files, and whether they are still valid
 saved        reports as JSON: written, read, merged, compared with a base

@@ -1,9 +1,9 @@
-"""Digests of source code by its syntax tree, without comments, docstrings and layout.
+"""Compute digests of source code from its syntax tree, so that comments, docstrings and layout do not change them.
 
-The digest of a tree is the digest of a text that this module writes, since the text of `ast.dump` differs between
-Python versions. Fields that are empty or None are left out, so a field that a newer Python adds does not change the
-digest of code without it. This module imports nothing of `pv`, so that a test can run it alone in other versions of
-Python.
+The digest of a tree is the digest of a text that this module generates, because the text of `ast.dump` differs between
+Python versions. The text omits fields that are empty or None. So if a newer Python adds a field to a node, the digest
+changes only for code that uses the new field. This module imports nothing of `pv`, so that a test can run this module
+alone in other versions of Python.
 """
 
 import ast
@@ -16,6 +16,7 @@ from pathlib import Path
 
 IGNORED_FIELDS = {"lineno", "col_offset", "end_lineno", "end_col_offset", "ctx", "type_comment", "type_ignores", "kind"}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+"""Types of nodes that may have a docstring."""
 
 
 def digest_file(path: Path) -> str:
@@ -26,6 +27,7 @@ def digest_file(path: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _digest_file(path: Path, _: int, __: int) -> str:
+    # Modification time and size are only keys of the cache: a changed file is read again.
     data = path.read_bytes()
     return digest_source(importlib.util.decode_source(data)) if path.suffix == ".py" else digest_bytes(data)
 
@@ -39,14 +41,15 @@ def digest_tree(tree: ast.AST | list[ast.stmt]) -> str:
     """Return the digest of a syntax tree."""
     hasher = hashlib.sha256()
     for part in _parts(tree):
-        # A separator makes `ab`, `c` and `a`, `bc` differ. Source may have lone surrogates, which UTF-8 cannot encode.
+        # The separator makes the parts `ab`, `c` differ from `a`, `bc`. Strings in source code may contain lone
+        # surrogates, which UTF-8 cannot encode.
         hasher.update(part.encode("utf-8", "backslashreplace"))
         hasher.update(b"\0")
     return hasher.hexdigest()
 
 
 def digest_data(value: object) -> str:
-    """Return the digest of JSON data, which does not depend on the order of keys."""
+    """Return the digest of JSON data. The order of keys does not matter."""
     return digest_bytes(json.dumps(value, sort_keys=True, ensure_ascii=True).encode())
 
 
@@ -56,7 +59,7 @@ def digest_bytes(data: bytes) -> str:
 
 
 def _parts(node: object) -> Iterator[str]:
-    """Yield the text of a tree in parts: types, fields and constants, with brackets around nodes and lists."""
+    """Yield the text of a tree in parts: types, names of fields and constants, with brackets around nodes and lists."""
     if isinstance(node, ast.AST):
         yield f"({type(node).__name__}"
         for name in sorted(set(node._fields) - IGNORED_FIELDS):
@@ -76,13 +79,13 @@ def _parts(node: object) -> Iterator[str]:
             yield from _parts(item)
         yield "]"
     elif type(node) is int:
-        yield f"int:{node:x}"  # Python refuses to write a long integer in decimal
+        yield f"int:{node:x}"  # hexadecimal, because Python limits the length of decimal integers
     else:
-        yield f"{type(node).__name__}:{node!a}"  # not repr, which depends on the Unicode tables of the Python version
+        yield f"{type(node).__name__}:{node!a}"  # ascii(), because repr() depends on Python's version of Unicode
 
 
 def undocumented(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Return a block of statements without the docstring that it begins with."""
+    """Return a block of statements without its docstring."""
     if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         return body[1:] if isinstance(body[0].value.value, str) else body
     return body

@@ -1,4 +1,4 @@
-"""Read import statements: the modules that files import, and the files and libraries that are imported recursively."""
+"""Read import statements: the modules that files import, directly and through other files."""
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
@@ -9,11 +9,11 @@ from pv.source import resolve, syntax
 from pv.source.project import Project
 
 Find = Callable[[str], Path | None]
-"""A function from the name of a module to its file in the project."""
+"""Returns the file of a module in the project by the name of the module; None if there is none."""
 
 
 def modules(paths: Iterable[Path]) -> frozenset[str]:
-    """Return the dotted names that files import: modules, and names in modules. Relative imports are left out."""
+    """Return the dotted names that files import: modules, and names in modules. Relative imports are omitted."""
     imported: set[str] = set()
     for node in (node for path in paths for node in _statements(path, resolve.stamp(path))):
         if isinstance(node, ast.Import):
@@ -24,11 +24,13 @@ def modules(paths: Iterable[Path]) -> frozenset[str]:
 
 
 def names(path: Path, module: str) -> Iterator[str]:
-    """Yield the absolute dotted names that a module imports, also in functions: modules, and names in modules.
+    """Yield the absolute dotted names that a module imports: modules, and names in modules.
+
+    Imports in functions are included.
 
     Args:
         path: The file of the module.
-        module: Its dotted name, to resolve relative imports.
+        module: The dotted name of the module, from which relative imports are resolved.
     """
     package = syntax.package_of(module, path)
     for node in _statements(path, resolve.stamp(path)):
@@ -41,14 +43,14 @@ def names(path: Path, module: str) -> Iterator[str]:
 
 @lru_cache(maxsize=4096)
 def _statements(path: Path, _: tuple[int, int]) -> tuple[ast.Import | ast.ImportFrom, ...]:
-    """Return the import statements of a file that may run: those below `if TYPE_CHECKING:` do not."""
+    """Return the import statements of a file that may run."""
     statements: list[ast.Import | ast.ImportFrom] = []
     todo: list[ast.AST] = [resolve.parse(path)]
     while todo:
         node = todo.pop()
         if isinstance(node, ast.Import | ast.ImportFrom):
             statements.append(node)
-        # Imports for the type checker alone do not run, so no result depends on them.
+        # Imports below `if TYPE_CHECKING:` do not run, so no result depends on them.
         elif isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             todo += node.orelse
         elif not isinstance(node, ast.expr):
@@ -57,40 +59,39 @@ def _statements(path: Path, _: tuple[int, int]) -> tuple[ast.Import | ast.Import
 
 
 class Imports:
-    """The imports of the files of a project. Every file is read once, so the files must not change meanwhile."""
+    """The imports of the files of a project. Every file is read only once: a later change is not seen."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
         self._find = cache(partial(resolve.find_module, project))
-        # Whether a top-level name belongs to the project, even if the module that is imported from it is missing.
+        # Whether a top-level name is a module or a folder of the project.
         self._in_project = cache(lambda top: self._find(top) is not None or _is_folder(project, top))
         self._imports_of = cache(self._read)
 
     def closure(self, paths: Iterable[Path]) -> tuple[frozenset[Path], frozenset[str]]:
-        """Follow imports from some files to all files and libraries that the files import, directly or not.
+        """Return all files and libraries that some files import, directly or through other files of the project.
 
-        The `__init__.py` of a package belongs to every module in it, since Python runs it.
+        If a module of a package is imported, the `__init__.py` of the package is included, since Python runs it.
 
         Args:
             paths: Files of the project.
 
         Returns:
-            The files of the project that are imported, directly or not, with `paths`; and the top-level names of the
-            libraries that any of them imports.
+            The files of the project, including `paths`; and the top-level names of the libraries.
 
         Raises:
-            Unbound: A file is not Python, or is below no root.
+            Unbound: A file is not Python, or is outside the roots.
         """
-        # Breadth-first: `todo` holds the files that were reached in the last round and not read before.
+        # Breadth-first: `todo` has the files that the previous round reached for the first time.
         files: set[Path] = set()
         libraries: set[str] = set()
         todo = {*paths}
         while todo:
             files |= todo
             imported = [self._imports_of(path) for path in todo]
-            libraries.update(*(libraries_ for _, libraries_ in imported))
-            todo = {path for paths_, _ in imported for path in paths_} - files
-        # A package with a file in the project is not a library, even if the module that is imported from it is missing.
+            libraries.update(*(names for _, names in imported))
+            todo = {path for imported_files, _ in imported for path in imported_files} - files
+        # A package with a file in the project is not a library, even if a module that is imported from it is missing.
         packages = {resolve.module_name(self._project, path).partition(".")[0] for path in files}
         return frozenset(files), frozenset(libraries - packages)
 
@@ -101,6 +102,7 @@ class Imports:
         module = resolve.module_name(self._project, path)
         for name in {*_parents(module), *names(path, module)}:
             top = name.partition(".")[0]
+            # A module of a suite can be found although its top-level package, such as `pv`, is not in the project.
             paths = _files_of(self._find, name) if self._in_project(top) or self._find(name) is not None else []
             files.update(paths)
             if not paths and not (self._in_project(top) and _is_folder(self._project, name)):
@@ -114,7 +116,7 @@ def closure(project: Project, paths: Iterable[Path]) -> tuple[frozenset[Path], f
 
 
 def _is_folder(project: Project, name: str) -> bool:
-    """Return whether a dotted name is a folder below a root, and so a package without `__init__.py`."""
+    """Return whether a dotted name is a folder below a root; it may be a package without `__init__.py`."""
     return any(root.joinpath(*name.split(".")).is_dir() for root in project.roots)
 
 
@@ -125,6 +127,6 @@ def _parents(module: str) -> list[str]:
 
 
 def _files_of(find: Find, name: str) -> list[Path]:
-    """Return the files that importing `name` runs; its last part may be a name in a module rather than a module."""
+    """Return the files that `import name` runs; the last part of `name` may be a name in a module."""
     paths = map(find, [*_parents(name), name])
     return [path for path in paths if path is not None]

@@ -1,7 +1,7 @@
-"""Find expressions and statements of a module by their syntax tree, and replace one of them. Standard library only.
+"""Find expressions and statements of a module by their syntax tree, and replace one of them.
 
 `Source` finds the places whose syntax tree equals a pattern, whatever their formatting and comments; `patch` replaces
-one of them in the text. Only the statement or definition around the place is parsed again, since all other lines stay
+the text of one place. Only the statement or definition around the place is parsed again, because all other lines stay
 unchanged.
 """
 
@@ -19,7 +19,7 @@ from pv.source import syntax
 SIMPLE = (ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Assert, ast.Raise, ast.Delete)
 """Types of statements that can be parsed without their context."""
 NOT_COMPARED = {"ctx", "kind"}
-"""Fields of nodes that do not matter: whether a name is loaded or stored, and whether a text has the prefix `u`."""
+"""Fields of nodes that do not matter: whether a name is loaded or stored, and whether a string has the prefix `u`."""
 Replacements = Mapping[int, object]
 """New nodes, or lists of statements, by the `id` of the object that they replace."""
 NO_REPLACEMENTS: Replacements = {}
@@ -39,8 +39,8 @@ class Match:
     """A place whose syntax tree equals a pattern: one expression, or consecutive statements of `block`.
 
     Attributes:
-        first, last: The first and the last node; the same for an expression.
-        block: None for an expression.
+        first, last: The first and the last node; the same node for an expression.
+        block: The list of statements that contains the place; None for an expression.
     """
 
     first: Any
@@ -50,12 +50,12 @@ class Match:
     def equals(self, new: list[ast.stmt]) -> bool:
         """Return whether the syntax tree of this place equals `new`."""
         if self.block is None:
-            return len(new) == 1 and isinstance(new[0], ast.Expr) and same(self.first, new[0].value)
-        return same(self.statements, new)
+            return len(new) == 1 and isinstance(new[0], ast.Expr) and same_tree(self.first, new[0].value)
+        return same_tree(self.statements, new)
 
     @property
     def statements(self) -> list[ast.stmt]:
-        """Return the consecutive statements; [] for an expression."""
+        """Return the statements at this place; [] for an expression."""
         block = self.block or []
         return block[block.index(self.first) : block.index(self.last) + 1]
 
@@ -71,18 +71,20 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Whole lines whose statements `body` can be parsed without the rest of the module.
+    """Whole lines that can be parsed without the rest of the module.
 
     Attributes:
-        indented: Whether the lines are indented, so that they are parsed below an `if`.
+        span: The offsets of the lines.
+        body: The statements in the lines.
+        indented: Whether the lines are indented; they are then parsed as the body of an `if`.
     """
 
     span: Span
     body: list[ast.stmt]
     indented: bool = False
 
-    def parsed(self, text: str) -> list[ast.stmt] | None:
-        """Return the statements of `text`, which takes the place of the segment's lines; None if it is not Python."""
+    def parse(self, text: str) -> list[ast.stmt] | None:
+        """Parse `text`, the new lines of this segment. Return the statements; None if the text is not Python."""
         try:
             body = ast.parse(f"if 1:\n{text}" if self.indented else text).body
         except syntax.UNREADABLE:
@@ -105,29 +107,29 @@ class Source:
         self._nodes: dict[int, _Nodes] = {}
 
     def definitions(self, name: str) -> list[syntax.Definition]:
-        """Return every definition with a dotted name, also below if, try and with: a name can be defined twice."""
+        """Return all definitions of a dotted name; there may be several, such as in both branches of an `if`."""
         return self._definitions.get(name, [])
 
     def occurrences(self, name: str, find: str) -> list[Match]:
-        """Return every place in the definitions of `name` whose syntax tree equals `find`, whatever its formatting."""
+        """Return every place in the definitions of `name` whose syntax tree equals `find`, in any formatting."""
         pattern = _pattern(find)
-        return [match for node in self.definitions(name) for match in self._below(node).matches(pattern)]
+        return [match for node in self.definitions(name) for match in self._nodes_of(node).matches(pattern)]
 
     def span(self, match: Match) -> Span:
         """Return the offsets of a match in the text."""
         start = self._offset(match.first.lineno, match.first.col_offset)
         decorators = getattr(match.first, "decorator_list", None)
-        if decorators:  # the position of a definition is the position of its `def`
+        if decorators:  # `ast` gives the position of `def` or `class`, which is below the decorators
             start = self.text.rindex("@", 0, self._offset(decorators[0].lineno, decorators[0].col_offset))
         return Span(start, self._offset(match.last.end_lineno, match.last.end_col_offset))
 
     def segment(self, match: Match) -> Segment:
-        """Return the smallest segment around a match: its statements if they can be parsed alone, else a larger one."""
+        """Return the smallest segment around a match: the matched statements alone if these lines can be parsed."""
         if match.block is None:
             return self._segments.of_node[id(match.first)]
         statements = match.statements
         segments = [segment for node in statements if (segment := self._statement_segment(node)) is not None]
-        if len(segments) < len(statements):  # one cannot be parsed alone, such as an `elif`
+        if len(segments) < len(statements):  # a statement cannot be parsed alone, such as an `elif`
             return self._segments.around_statement[id(match.first)]
         return Segment(Span(segments[0].span.start, segments[-1].span.end), statements, segments[0].indented)
 
@@ -138,14 +140,15 @@ class Source:
             by_name.setdefault(name, []).append(node)
         return by_name
 
-    def _below(self, node: ast.AST) -> "_Nodes":
+    def _nodes_of(self, node: ast.AST) -> "_Nodes":
         if id(node) not in self._nodes:
             self._nodes[id(node)] = _Nodes(node)
         return self._nodes[id(node)]
 
     @cached_property
     def _lines(self) -> list[int]:
-        # Not splitlines(): it also splits at form feeds and other characters that end no line of Python.
+        # The offset of every line. Not by splitlines(), which also splits at form feeds and other characters that do
+        # not end a line of Python.
         return [0, *(end.end() for end in LINE_END.finditer(self.text)), len(self.text)]
 
     def _offset(self, line: int, column: int) -> int:
@@ -155,7 +158,7 @@ class Source:
 
     @cached_property
     def _segments(self) -> "_Segments":
-        # From the top down: a node is in the segment of its parent, unless it is a statement that is itself a segment.
+        # From the top down: a node has the segment of its parent, unless it is a statement with a segment of its own.
         segments = _Segments({}, {})
         todo: list[tuple[ast.AST, Segment]] = [(node, top) for top in self._top_segments() for node in top.body]
         while todo:
@@ -182,7 +185,7 @@ class Source:
             line = end
 
     def _statement_segment(self, node: ast.stmt) -> Segment | None:
-        """Return the segment of a definition, or of a simple statement that shares no line with another."""
+        """Return the segment of a definition, or of a simple statement whose lines have no other code; else None."""
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
         span = Span(self._lines[first - 1], self._lines[node.end_lineno or 0])
         if isinstance(node, syntax.DEFINITIONS) or (isinstance(node, SIMPLE) and self._is_alone(node, span)):
@@ -190,7 +193,7 @@ class Source:
         return None
 
     def _is_alone(self, node: ast.stmt, span: Span) -> bool:
-        """Return whether the lines of a statement have no other code, and do not continue the line before."""
+        """Return whether the lines `span` of a statement have no other code and do not continue the line above."""
         before = self.text[span.start : self._offset(node.lineno, node.col_offset)]
         after = self.text[self._offset(node.end_lineno or 0, node.end_col_offset or 0) : span.end].lstrip()
         is_continued = self.text[max(0, span.start - 3) : span.start].rstrip("\r\n").endswith("\\")
@@ -202,8 +205,8 @@ class _Segments:
     """The segments of a module, by the `id` of nodes.
 
     Attributes:
-        of_node: The smallest segment with a node; a statement may be a segment itself.
-        around_statement: The smallest segment around a statement.
+        of_node: The smallest segment that contains a node. For a statement, it may consist of this statement.
+        around_statement: The smallest segment around a statement, other than the segment of the statement itself.
     """
 
     of_node: dict[int, Segment]
@@ -211,7 +214,7 @@ class _Segments:
 
 
 class _Nodes:
-    """The nodes of a definition by type, and its blocks of statements, both in the order of `ast.walk`."""
+    """All nodes of a definition by their type, and its blocks of statements, both in the order of `ast.walk`."""
 
     def __init__(self, root: ast.AST) -> None:
         self.by_type: dict[type[ast.AST], list[ast.AST]] = {}
@@ -224,7 +227,8 @@ class _Nodes:
     def matches(self, pattern: list[ast.stmt]) -> Iterator[Match]:
         """Yield every place whose syntax tree equals the pattern.
 
-        A single expression matches wherever it occurs; if it occurs as a statement, the match is the statement.
+        A pattern of one expression matches every occurrence of the expression. An occurrence that is a whole statement
+        is yielded as a statement.
         """
         statements = [match for block in self.blocks for match in _statement_matches(block, pattern)]
         yield from statements
@@ -232,7 +236,7 @@ class _Nodes:
             yielded = {id(match.first.value) for match in statements if isinstance(match.first, ast.Expr)}
             expression = pattern[0].value
             for node in self.by_type.get(type(expression), ()):
-                if id(node) not in yielded and same(node, expression):
+                if id(node) not in yielded and same_tree(node, expression):
                     yield Match(node, node)
 
 
@@ -240,19 +244,20 @@ def _statement_matches(block: list[ast.stmt], pattern: list[ast.stmt]) -> Iterat
     """Yield the consecutive statements of a block that are equal to the pattern."""
     for start in range(len(block) - len(pattern) + 1):
         end = start + len(pattern)
-        # The type of the first statement is compared before the trees, which rules out nearly every start cheaply.
-        if type(block[start]) is type(pattern[0]) and same(block[start:end], pattern):
+        # First compare only the types of the first statements: this is fast and excludes nearly every start.
+        if type(block[start]) is type(pattern[0]) and same_tree(block[start:end], pattern):
             yield Match(block[start], block[end - 1], block)
 
 
 @lru_cache(maxsize=256)
 def read(text: str) -> Source:
-    """Return the source with this text, parsed once. Raise SyntaxError."""
+    """Return the `Source` of a text, parsed once. Raise SyntaxError."""
     return Source(text)
 
 
 @lru_cache(maxsize=1024)
 def _pattern(find: str) -> list[ast.stmt]:
+    """Return the statements of `find`. Raise BrokenMutant if the text is empty or not Python."""
     try:
         body = ast.parse(textwrap.dedent(find).strip()).body
     except syntax.UNREADABLE as error:
@@ -263,9 +268,9 @@ def _pattern(find: str) -> list[ast.stmt]:
     return body
 
 
-# A dict, not `functools.cache`, since `same` looks up the fields of every node and a dict is faster.
+# A dict, because it is faster than `functools.cache` and `same_tree` looks up the fields of every node.
 class _ComparedFields(dict[type[ast.AST], tuple[str, ...]]):
-    """The fields in which equal nodes must agree, by type of node."""
+    """The fields that `same_tree` compares, by type of node."""
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
         self[kind] = tuple(field for field in kind._fields if field not in NOT_COMPARED)
@@ -275,13 +280,13 @@ class _ComparedFields(dict[type[ast.AST], tuple[str, ...]]):
 _compared_fields = _ComparedFields()
 
 
-def same(a: Any, b: Any, replacements: Replacements = NO_REPLACEMENTS) -> bool:
+def same_tree(a: Any, b: Any, replacements: Replacements = NO_REPLACEMENTS) -> bool:
     """Return whether two trees are equal, except for positions and the fields `NOT_COMPARED`.
 
     Args:
         a: A node, a list of statements, or a value of a field.
         b: The value to compare `a` with.
-        replacements: Changes of `a` to make before the comparison.
+        replacements: The parts of `a` that other nodes replace before the comparison.
     """
     # Without recursion: the trees of users may be nested more deeply than Python's stack allows.
     todo = [(a, b)]
@@ -307,27 +312,27 @@ def patch(text: str, name: str, find: str, replace: str, occurrence: int | None 
     """Return the text of a module with one place replaced.
 
     1. Find the places in the definitions of `name` whose syntax tree equals `find`.
-    2. Write the replacement in the layout of the place. Only its lines change, and a shorter replacement is padded, so
-       the numbers of the lines below it stay the same.
-    3. Parse the segment around the place again, and check that its tree has changed by this replacement alone.
+    2. Write the replacement in the layout of the place. Only the lines of the place change. A replacement with fewer
+       lines is padded with empty lines, so that the numbers of the lines below stay the same.
+    3. Parse the segment around the place again, and check that nothing else in its tree has changed.
 
     Args:
         text: The text of the module.
         name: The dotted name of a function, class or variable.
         find: An expression or whole statements.
-        replace: The expression or the statements in their place.
+        replace: The new expression or statements; "" to remove statements, or to replace an expression by None.
         occurrence: The index of the place, from 0; None if there must be exactly one.
 
     Raises:
-        BrokenMutant: There is no such place, there are several, or the result would differ in another place too.
+        BrokenMutant: There is no such place, there are several, the replacement is invalid or changes nothing, or the
+            result would differ in another place too.
     """
     source = read(text)
     match = _find_match(source, name, find, occurrence)
     is_statement = match.block is not None
-    # An empty replacement removes the statements, or the value of the expression.
     body = textwrap.dedent(replace).strip() or ("pass" if is_statement else "None")
-    # In brackets an expression may have line ends; the last one ends a comment.
-    new = _parsed(body if is_statement else f"({body}\n)")
+    # Inside brackets an expression may extend over several lines. The line end before `)` ends a comment.
+    new = _parse(body if is_statement else f"({body}\n)")
     if new is None or not new.body or (not is_statement and not isinstance(new.body[0], ast.Expr)):
         kind = "a statement" if is_statement else "an expression"
         raise BrokenMutant(MutantProblem.INVALID_REPLACEMENT, f"invalid replacement {replace!r}: expected {kind}")
@@ -338,10 +343,10 @@ def patch(text: str, name: str, find: str, replace: str, occurrence: int | None 
     replacements = match.replacements(new.body, segment.body)
     candidates = _statements(text, span, body) if is_statement else _expressions(text, span, body)
     for candidate in candidates:
-        changed = segment.parsed(text[around.start : span.start] + candidate + text[span.end : around.end])
-        if changed is not None and same(segment.body, changed, replacements):
+        changed = segment.parse(text[around.start : span.start] + candidate + text[span.end : around.end])
+        if changed is not None and same_tree(segment.body, changed, replacements):
             return text[: span.start] + candidate + text[span.end :]
-    message = f"replacing {find!r} by {replace!r} would change more than that, or is not valid Python"
+    message = f"replacing {find!r} by {replace!r} would change other code too, or is not valid Python"
     raise BrokenMutant(MutantProblem.INVALID_REPLACEMENT, message)
 
 
@@ -359,7 +364,11 @@ def _find_match(source: Source, name: str, find: str, occurrence: int | None) ->
 
 
 def _expressions(text: str, span: Span, body: str) -> Iterator[str]:
-    """Yield ways to write an expression in the place of a span: as it is, and in brackets, which allow line ends."""
+    """Yield texts of an expression in the place of a span, the preferred one first.
+
+    Inside brackets, line ends can be added to keep the number of lines. Where brackets are not valid, the expression is
+    written without brackets.
+    """
     missing = max(0, _line_ends(text[span.start : span.end]) - _line_ends(body))
     if not missing:
         yield body
@@ -368,7 +377,7 @@ def _expressions(text: str, span: Span, body: str) -> Iterator[str]:
 
 
 def _statements(text: str, span: Span, body: str) -> Iterator[str]:
-    """Yield a way to write statements in the place of a span: indented like the span, or on a line with other code."""
+    """Yield the text of statements in the place of a span, indented unless the span follows other code on its line."""
     line_start = text.rfind("\n", 0, span.start) + 1
     indent = text[line_start : span.start]
     if indent.strip():
@@ -380,7 +389,7 @@ def _statements(text: str, span: Span, body: str) -> Iterator[str]:
 
 
 def _indented(body: str, indent: str) -> str:
-    """Return statements with every line indented, except the first line and the lines inside strings."""
+    """Return the text of statements with every line indented, except the first line and the lines inside strings."""
     tree = ast.parse(body)
     strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant | ast.JoinedStr)]
     unchanged = {1} | {line for node in strings for line in range(node.lineno + 1, (node.end_lineno or 0) + 1)}
@@ -392,7 +401,8 @@ def _line_ends(text: str) -> int:
     return len(LINE_END.findall(text))
 
 
-def _parsed(text: str) -> ast.Module | None:
+def _parse(text: str) -> ast.Module | None:
+    """Return the tree of a text, None if it is not Python."""
     try:
         return ast.parse(text)
     except syntax.UNREADABLE:

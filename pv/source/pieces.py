@@ -1,4 +1,4 @@
-"""Split a module into the pieces that a result can depend on separately: its code at import, and function bodies."""
+"""Split a module into pieces on which a result can depend separately: the code that runs at import, function bodies."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ READ_NO_DOCSTRING = frozenset(
     "NamedTuple TypedDict Protocol ABC Generic Enum IntEnum StrEnum Flag Exception ValueError RuntimeError TypeError "
     "Module Function Dataset IterableDataset Sampler Optimizer".split()
 )
-"""Decorators and base classes that are known not to use the docstring of the function or class."""
+"""Names of decorators and base classes that are known not to read the docstring of the function or class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +22,13 @@ class Pieces:
     """The digests of the parts of a module on which a result can depend separately.
 
     Attributes:
-        at_import: Everything but the bodies of functions, so signatures, decorators and class bodies too.
-        functions: The bodies of the functions that are in no other function, by dotted name.
+        at_import: The code that runs at import: everything except the bodies of functions.
+        functions: The body of every function that is not inside another function, by dotted name.
         docs: All docstrings.
-        shown_docs: The docstrings of decorated functions and derived classes, which libraries turn into help texts and
-            schemas.
-        constants: The numbers and texts in the code.
-        reads_docs: Whether the module itself may read docstrings.
+        shown_docs: The docstrings of decorated functions and derived classes, since a decorator or base class may
+            convert them to help texts or schemas.
+        constants: The numbers and strings in the code, without docstrings.
+        reads_docs: Whether the module itself may read docstrings; not a digest.
     """
 
     at_import: str
@@ -43,10 +43,10 @@ def pieces(source: str) -> Pieces:
     """Return the pieces of Python source. Raise an error of `syntax.UNREADABLE` if it is not Python."""
     tree = ast.parse(source)
     docs = dict(_docs(tree))
-    # Hypothesis draws constants of local modules as examples, so a result can depend on them.
+    # Hypothesis uses constants in the source of local modules as examples, so a result can depend on them.
     constants = {f"{type(n.value).__name__} {n.value!a}" for n in ast.walk(tree) if isinstance(n, ast.Constant)}
     shown = {name: doc for name, (doc, is_shown) in docs.items() if is_shown}
-    # Last, since it removes the bodies from the tree.
+    # This step is the last one, because it removes the bodies from the tree.
     split = _Split()
     without_bodies = split.visit(tree)
     return Pieces(
@@ -60,7 +60,7 @@ def pieces(source: str) -> Pieces:
 
 
 def outermost(name: str, functions: Mapping[str, str]) -> str:
-    """Return the function of `functions` that is or contains the function `name`; "" if there is none."""
+    """Return the name in `functions` that is `name`, or that names a function around it; "" if there is none."""
     parts = name.split(".")
     prefixes = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
     return next((prefix for prefix in prefixes if prefix in functions), "")
@@ -69,7 +69,7 @@ def outermost(name: str, functions: Mapping[str, str]) -> str:
 class _Split(ast.NodeTransformer):
     """Removes the bodies of functions from a module, and digests them.
 
-    A `yield` or `return` stays in place of a body: whether a function is a generator belongs to its interface.
+    A body is replaced by `yield` or `return`, because a change between function and generator must change `at_import`.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class _Split(ast.NodeTransformer):
 
     def _extract(self, node: Function) -> ast.AST:
         if syntax.compiles_source(node):
-            return node  # a compiler reads its source at import
+            return node  # a compiler reads the source at import, so the body belongs to `at_import`
         digests = self.functions.setdefault(self._prefix + node.name, [])
         digests.append(digest_tree(undocumented(node.body)))
         node.body = [ast.Expr(ast.Name("yield" if syntax.is_generator(node.body) else "return"))]
@@ -98,7 +98,7 @@ class _Split(ast.NodeTransformer):
 
 
 def _docs(tree: ast.Module) -> Iterator[tuple[str, tuple[str | None, bool]]]:
-    """Yield the docstring of every definition by name, and whether a library may show it."""
+    """Yield (name, (docstring, whether a library may show it)) for the module and its functions and classes."""
     yield "", (ast.get_docstring(tree, clean=False), False)
     for name, node in syntax.walk(tree.body):
         if isinstance(node, Function):
@@ -109,7 +109,7 @@ def _docs(tree: ast.Module) -> Iterator[tuple[str, tuple[str | None, bool]]]:
 
 
 def _may_read_docstring(readers: list[ast.expr]) -> bool:
-    """Return whether one of these decorators and base classes may read the docstring."""
-    # The base class of `Sequence[int]` is `Sequence`.
-    unsubscripted = (node.value if isinstance(node, ast.Subscript) else node for node in readers)
-    return any(syntax.name_of(node) not in READ_NO_DOCSTRING for node in unsubscripted)
+    """Return whether one of these decorators or base classes may read the docstring."""
+    # The name of the base class `Sequence[int]` is `Sequence`.
+    without_subscript = (node.value if isinstance(node, ast.Subscript) else node for node in readers)
+    return any(syntax.name_of(node) not in READ_NO_DOCSTRING for node in without_subscript)

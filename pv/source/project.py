@@ -1,4 +1,4 @@
-"""Read the `[tool.pv]` table of a project, and decide which files belong to the user, to `pv` and to libraries."""
+"""Read the `[tool.pv]` table of a project; decide whether a file belongs to the user, to `pv` or to a library."""
 
 import sysconfig
 import tomllib
@@ -13,7 +13,7 @@ KEYS = {"roots", "contracts", "evidence"}
 HOME = Path(__file__).resolve().parents[2]
 """The folder that holds the package `pv`."""
 SUITES = HOME / "pv" / "suites"
-"""The folder of the conformance suites, whose code the contracts of every project can name."""
+"""The folder of the conformance suites of `pv`. The contracts of every project can name code in this folder."""
 _CACHES = (".git", ".hypothesis", "__pycache__", "node_modules")
 _INSTALLED = ("/site-packages/", "/dist-packages/", f"{sysconfig.get_path('stdlib')}/")
 
@@ -23,9 +23,9 @@ class Project:
     """The folders of a project.
 
     Attributes:
-        root: The folder of its pyproject.toml.
+        root: The folder of the pyproject.toml.
         roots: The only folders that code under contract is imported from, in this order.
-        contracts: The folders of its contracts.
+        contracts: The folders of the contracts, or single files.
         evidence: The folder of recorded evidence.
         declared: Whether a `[tool.pv]` table exists.
     """
@@ -38,7 +38,7 @@ class Project:
 
 
 def find_project(start: str | Path) -> Project:
-    """Return the project of the nearest pyproject.toml with a `[tool.pv]` table, or else of `start` itself.
+    """Return the project of the nearest pyproject.toml with a `[tool.pv]` table; without one, `start` is the root.
 
     Args:
         start: The folder to search, with all folders above it.
@@ -52,7 +52,7 @@ def find_project(start: str | Path) -> Project:
         if file.is_symlink() and not file.exists():
             raise ProjectError(f"{file}: broken symbolic link")
         # A pyproject.toml without the table belongs to a part of the project: continue in the folders above.
-        table = _table(file) if file.is_file() else None
+        table = _read_table(file) if file.is_file() else None
         if table is not None:
             return _project(folder, file, table)
     return Project(
@@ -62,10 +62,10 @@ def find_project(start: str | Path) -> Project:
 
 @cache
 def suite_homes() -> tuple[tuple[Path, Path], ...]:
-    """Return the folders of conformance suites, of `pv` and of other packages.
+    """Return the folders of the conformance suites of `pv` and of other packages.
 
     Returns:
-        Pairs of the folder that the suite's modules are imported from, and the suite's own folder.
+        Pairs of the folder that the modules of a suite are imported from, and the folder of the suite.
 
     Raises:
         PluginError: A declared suite of another package does not exist.
@@ -79,13 +79,13 @@ def is_shipped(path: Path) -> bool:
 
 
 def is_user_code(file: str) -> bool:
-    """Return whether a file of code belongs to the user: not to `pv`, to Python, or to an installed package."""
-    # Code without a file has a name such as `<string>`.
+    """Return whether a source file belongs to the user, and not to `pv`, Python or an installed package."""
+    # The file name of code that was not read from a file is a text such as `<string>`.
     return file[:1] != "<" and not is_installed(file) and not Path(file).is_relative_to(HOME / "pv")
 
 
 def is_cache(folder: Path) -> bool:
-    """Return whether a folder belongs to a tool: bytecode, version history, a virtual environment, a cache."""
+    """Return whether a folder contains bytecode, a git repository, a virtual environment or the cache of a tool."""
     try:
         if folder.name in _CACHES or any((folder / mark).exists() for mark in ("pyvenv.cfg", "CACHEDIR.TAG")):
             return True
@@ -96,11 +96,12 @@ def is_cache(folder: Path) -> bool:
 
 
 def is_installed(file: str) -> bool:
-    """Return whether a file belongs to Python or to an installed package, also in an environment inside a project."""
+    """Return whether a file belongs to Python or to an installed package; its environment may be inside a project."""
     return any(part in file for part in _INSTALLED)
 
 
-def _table(file: Path) -> dict[str, object] | None:
+def _read_table(file: Path) -> dict[str, object] | None:
+    """Return the `[tool.pv]` table of a pyproject.toml, None if it has no such table. Raise ProjectError."""
     try:
         tool = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
@@ -132,7 +133,7 @@ def _folders(folder: Path, file: Path, table: dict[str, object], key: str, defau
 
 
 def _inside(folder: Path, file: Path, key: str, item: object) -> Path:
-    """Return the folder that an item of a key names. Raise ProjectError unless it is inside the project."""
+    """Return the path of one folder in the value of `key`. Raise ProjectError unless it is inside the project."""
     if not isinstance(item, str):
         raise ProjectError(_invalid(file, key, item, "a folder"))
     try:

@@ -1,7 +1,7 @@
-"""Resolve the names in a contract to files and definitions, by path and syntax tree, without importing any code.
+"""Resolve the names in a contract to files and definitions, from paths and syntax trees, without importing any code.
 
-`function` and `target_file` resolve tests and subjects; `definition` follows imports between the files of a project to
-the definition of a name; `parameters` returns the parameters of a function for its callers.
+`function` resolves tests, and `target_file` subjects. `definition` follows imports in the files of a project to the
+definition of a name. `parameters` returns the parameters that the callers of a function see.
 """
 
 import ast
@@ -19,18 +19,11 @@ from pv.source import patch, syntax
 from pv.source.project import Project, is_shipped, suite_homes
 
 MAX_IMPORTS = 8
-"""Largest number of `from module import name` that are followed to a definition: imports may be circular."""
+"""Maximum number of `from module import name` that are followed to a definition, since imports may be circular."""
 TRANSPARENT = {
-    "staticmethod",
-    "classmethod",
-    "no_grad",
-    "inference_mode",
-    "enable_grad",
-    "compile",
-    "cache",
-    "lru_cache",
+    *("staticmethod", "classmethod", "no_grad", "inference_mode", "enable_grad", "compile", "cache", "lru_cache")
 }
-"""Decorators that keep the parameters of a function."""
+"""Names of decorators that change neither the parameters nor the result of a function."""
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -38,8 +31,9 @@ class Unbound(PvError):
     """A name in a contract that cannot be resolved.
 
     Args:
-        kind: The step that failed: `file` for no such file or module, `name` for no such definition in it, `source` for
-            a file that is not Python.
+        kind: The step that failed: `file` if there is no such file or module, `name` if the file does not define the
+            name, `source` if the file is not Python.
+        message: The error.
         known: The names that exist, for a hint.
     """
 
@@ -51,25 +45,25 @@ class Unbound(PvError):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function that a contract names, as its source declares it."""
+    """The definition of a function that a contract names, in its file."""
 
     path: Path
     node: FunctionNode
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Return the names of its parameters."""
+        """Return the names of the parameters, without `*args` and `**kwargs`."""
         arguments = self.node.args
         return tuple(a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
 
     @property
     def takes_any(self) -> bool:
-        """Return whether it takes keyword arguments of any name."""
+        """Return whether the function takes keyword arguments of any name (`**kwargs`)."""
         return self.node.args.kwarg is not None
 
     @property
     def is_lazy(self) -> bool:
-        """Return whether calling it does not run its body: a coroutine or a generator."""
+        """Return whether the function is a coroutine or a generator, so that a call does not run its body."""
         if isinstance(self.node, ast.AsyncFunctionDef):
             return True
         return "yield" in source(self.path) and syntax.is_generator(self.node.body)
@@ -78,7 +72,7 @@ class Function:
 def function(project: Project, binding: Binding) -> Function:
     """Return the function of a binding, in the project or in a conformance suite. Raise Unbound."""
     path = _resolved(project.root / binding.file)
-    # A contract that applies a suite has claims whose tests are in the suite, and not in the project.
+    # If a contract of the project applies a suite, the tests of these claims are in the suite, not in the project.
     if not _is_file(path):
         suite_files = (_resolved(home / binding.file) for home, _ in suite_homes())
         path = next((file for file in suite_files if is_shipped(file) and _is_file(file)), path)
@@ -94,7 +88,7 @@ def function(project: Project, binding: Binding) -> Function:
 
 @lru_cache(maxsize=256)
 def _functions(path: Path, _: tuple[int, int]) -> dict[str, FunctionNode]:
-    """Return the functions of a file by name; if several have the same name, the first."""
+    """Return the functions of a file by name; the first one if several have the same name."""
     by_name: dict[str, FunctionNode] = {}
     for name, node in syntax.functions(parse(path)):
         by_name.setdefault(name, node)
@@ -102,7 +96,7 @@ def _functions(path: Path, _: tuple[int, int]) -> dict[str, FunctionNode]:
 
 
 def module_name(project: Project, path: Path) -> str:
-    """Return the name by which a file is imported: its path below the first root that holds it. Raise Unbound."""
+    """Return the dotted name of a file's module, from its path below the first root that contains it. Raise Unbound."""
     if (name := _module_name(project.roots, path)) is None:
         raise Unbound("file", f"{path} is outside the roots in [tool.pv]")
     return name
@@ -119,7 +113,7 @@ def _module_name(roots: tuple[Path, ...], path: Path) -> str | None:
 
 
 def module_file(project: Project, module: str) -> Path:
-    """Return the file that a module is loaded from: the first match below the roots. Raise Unbound."""
+    """Return the file that a module is loaded from, as `find_module`. Raise Unbound if there is none."""
     path = find_module(project, module)
     if path is not None:
         return path
@@ -128,11 +122,14 @@ def module_file(project: Project, module: str) -> Path:
 
 
 def find_module(project: Project, module: str) -> Path | None:
-    """Return the file that a module is loaded from: the first match below the roots, if there is one."""
+    """Return the file that a module is loaded from: the first match in the roots, or else in a suite.
+
+    Return None if there is no such file.
+    """
     relative = module.replace(".", os.sep)
     for root in project.roots:
         for name in (f"{root}{os.sep}{relative}{os.sep}__init__.py", f"{root}{os.sep}{relative}.py"):
-            # A link out of the root is ignored, since the code under contract must be below the roots.
+            # A link to a file outside the root is ignored, since the code under contract must be below the roots.
             is_file = os.path.isfile(name)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
             if is_file and os.path.realpath(name).startswith(os.path.join(root, "")):  # noqa: PTH118  (Path is slow)
                 return Path(name)
@@ -140,9 +137,13 @@ def find_module(project: Project, module: str) -> Path | None:
 
 
 def _suite_module(relative: str) -> Path | None:
-    """Return the file of a conformance suite's module from its relative path without a suffix, if it exists."""
+    """Return the file of a module of a conformance suite; None if there is none.
+
+    Args:
+        relative: The relative path of the module, without a suffix.
+    """
     for home, folder in suite_homes():
-        # Compare the path before reading the disk: this function is called for every import of every file.
+        # First compare the path, without access to the disk: this function is called for every import of every file.
         if relative.startswith(str(folder.relative_to(home))):
             files = (home / relative / "__init__.py", home / f"{relative}.py")
             return next((path for path in files if path.is_file()), None)
@@ -156,7 +157,7 @@ def target_file(project: Project, target: Target) -> Path:
         return path
     names = exported(path)
     first = target.attribute.split(".")[0]
-    # Attributes of an imported object are not checked: its definition may be in a library.
+    # Attributes of an imported object are not checked, because its definition may be in a library.
     is_imported = first in names and first not in syntax.names(parse(path))
     if target.attribute not in names and not is_imported:
         raise Unbound("name", f"unknown name {target.attribute!r} in {target.module}", tuple(names))
@@ -164,7 +165,7 @@ def target_file(project: Project, target: Target) -> Path:
 
 
 def _resolved(path: Path) -> Path:
-    """Return the path with symbolic links resolved; unchanged if it is too long, or a link to itself."""
+    """Return the path with symbolic links resolved; the path unchanged if it is too long or a link to itself."""
     try:
         return path.resolve()
     except (OSError, RuntimeError):
@@ -190,7 +191,7 @@ def _parse(path: Path, _: tuple[int, int]) -> ast.Module:
 
 
 def _position(path: Path, error: BaseException) -> str:
-    """Return the path, with line and column if the error has them, such as `src/bpe.py:44:9`."""
+    """Return the path, followed by the line and column of the error if it has these, such as `src/bpe.py:44:9`."""
     shown = str(shown_path(path))
     if not isinstance(error, SyntaxError) or error.lineno is None:
         return shown
@@ -198,7 +199,7 @@ def _position(path: Path, error: BaseException) -> str:
 
 
 def source(path: Path) -> str:
-    """Return the text of a Python file, in the encoding that it declares, with line ends as Python reads them."""
+    """Return the text of a Python file, decoded by its declared encoding, with all line ends converted to newlines."""
     return _source(path, stamp(path))
 
 
@@ -208,18 +209,18 @@ def _source(path: Path, _: tuple[int, int]) -> str:
 
 
 def stamp(path: Path) -> tuple[int, int]:
-    """Return the modification time and the size of a file. The caches of this module have them in their keys."""
+    """Return the modification time and the size of a file, so that caches with this key read a changed file again."""
     stat = path.stat()
     return stat.st_mtime_ns, stat.st_size
 
 
 def parse(path: Path) -> ast.Module:
-    """Return the syntax tree of a file. Raise Unbound when it is not Python."""
+    """Return the syntax tree of a file. Raise Unbound if it is not Python."""
     return _parse(path, stamp(path))
 
 
 def exported(path: Path) -> list[str]:
-    """Return the names that a module defines or imports at top level."""
+    """Return the dotted names that a module defines, then the names that its import statements bind."""
     return _exported(path, stamp(path))
 
 
@@ -243,21 +244,21 @@ def _python_files(folder: Path, root: Path) -> tuple[str, ...]:
 
 
 def _modules(project: Project) -> tuple[str, ...]:
-    """Return the names of modules in the roots and in their direct subfolders, for a hint."""
+    """Return the names of the modules in the roots and in direct subfolders of the roots, for a hint."""
     paths = (path for root in project.roots for path in sorted([*root.glob("*/*.py"), *root.glob("*.py")]))
     return tuple(module_name(project, path) for path in paths)
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The parameters of a function for its callers: without `self` or `cls`.
+    """The parameters of a function that callers see, without `self` or `cls`.
 
     Attributes:
         positional: The names of the positional parameters.
-        positional_only: The number of positional parameters, from the first, that cannot be passed by name.
+        positional_only: The number of positional parameters that cannot be passed by name; they come first.
         keyword: The names of the keyword-only parameters.
         required: The names of the parameters without a default.
-        any_positional, any_keyword: Whether there is `*args` and `**kwargs`.
+        any_positional, any_keyword: Whether the function has `*args`, and whether it has `**kwargs`.
     """
 
     positional: tuple[str, ...]
@@ -268,7 +269,7 @@ class Parameters:
     any_keyword: bool
 
     def problem(self, count: int, keywords: Sequence[str]) -> str:
-        """Return the reason why a call raises a TypeError; "" if it does not.
+        """Return the reason why a call with these arguments raises a TypeError; "" if it raises none.
 
         Args:
             count: The number of positional arguments.
@@ -302,7 +303,7 @@ def parameters(project: Project, target: Target) -> Parameters | None:
 
 
 def definition(project: Project, target: Target) -> syntax.Definition | None:
-    """Return the definition of a name that a module defines or imports; None if there is none, or more than one."""
+    """Return the definition of a name that a module defines or imports; None unless there is exactly one."""
     target = follow_imports(project, target)
     path = find_module(project, target.module)
     definitions = _definitions(parse(path), target) if path is not None else []
@@ -310,7 +311,10 @@ def definition(project: Project, target: Target) -> syntax.Definition | None:
 
 
 def follow_imports(project: Project, target: Target) -> Target:
-    """Return the target in the module that defines its name, or in the last project module that imports the name."""
+    """Return the target in the module that defines the name.
+
+    If that module is a library, return the target in the last module of the project that imports the name.
+    """
     for _ in range(MAX_IMPORTS):
         path = find_module(project, target.module)
         tree = parse(path) if path is not None else None
@@ -333,7 +337,7 @@ def returns_nothing(function: ast.FunctionDef) -> bool:
         return False  # an unknown decorator may change the result
     is_empty = all(isinstance(statement, ast.Pass) or syntax.is_text(statement) for statement in function.body)
     if is_empty or isinstance(function.body[-1], ast.Raise):
-        return False  # a stub, which a derived class implements
+        return False  # a derived class implements this method
     if syntax.is_generator(function.body):
         return False
     returned = [node.value for node in syntax.nodes_inside(function.body) if isinstance(node, ast.Return)]
@@ -341,13 +345,13 @@ def returns_nothing(function: ast.FunctionDef) -> bool:
 
 
 def _import_source(project: Project, tree: ast.Module, target: Target, package: list[str]) -> Target | None:
-    """Return the target that a module imports a name from; None if it does not import the name."""
+    """Return the target from which a module imports a name; None if the module does not import the name."""
     first, _, rest = target.attribute.partition(".")
     for node in syntax.imports(tree):
         if not isinstance(node, ast.ImportFrom):
             continue
         module = syntax.imported_module(node, package)
-        # `import *` imports public names; a name is followed only if the module itself defines it.
+        # `import *` imports public names. The name is followed only if the imported module defines it itself.
         if node.names[0].name == "*" and not first.startswith("_"):
             candidate, path = Target(module, target.attribute), find_module(project, module)
             if path is not None and _definitions(parse(path), candidate):
@@ -359,6 +363,7 @@ def _import_source(project: Project, tree: ast.Module, target: Target, package: 
 
 
 def _parameters(node: FunctionNode, *, method: bool) -> Parameters | None:
+    """Return the parameters of a function or `method`; None if a decorator may change them."""
     names = {syntax.name_of(decorator) for decorator in node.decorator_list}
     if not names <= TRANSPARENT:
         return None

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
-"""The errors of Python's parser: for invalid code, a NUL byte, and code that is nested too deeply."""
+"""The errors that Python's parser raises: for invalid code, for a NUL byte, and for code that is nested too deeply."""
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
-# A tuple, which isinstance checks faster than a union: whole modules are walked.
+# A tuple, because `isinstance` is faster with a tuple than with a union, and whole modules are walked.
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -27,14 +27,14 @@ def exported_names(tree: ast.Module) -> list[str]:
 
 
 def walk(body: Sequence[ast.AST], prefix: str = "") -> Iterator[tuple[str, Definition]]:
-    """Yield every definition in a block with its dotted name, also those below if, try and with."""
+    """Yield every definition in a block with its dotted name, also definitions inside statements such as `if`."""
     for node in body:
         if isinstance(node, DEFINITIONS):
             yield prefix + node.name, node
             yield from walk(node.body, f"{prefix}{node.name}.")
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            yield from ((prefix + t.id, node) for t in targets if isinstance(t, ast.Name))
+            yield from ((prefix + target.id, node) for target in targets if isinstance(target, ast.Name))
         else:
             for block in _block_fields(node._fields):
                 yield from walk(getattr(node, block), prefix)
@@ -42,10 +42,11 @@ def walk(body: Sequence[ast.AST], prefix: str = "") -> Iterator[tuple[str, Defin
 
 @cache
 def _block_fields(fields: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the fields of a node that hold statements, handlers or cases.
+    """Return the fields of a type of nodes that contain statements, handlers or cases.
 
     Args:
-        fields: All fields of its type. The result is cached by them, since whole modules are walked.
+        fields: All fields of the type, which are the key of the cache. The result is cached because whole modules are
+            walked.
     """
     return tuple(field for field in ("body", "orelse", "finalbody", "handlers", "cases") if field in fields)
 
@@ -62,69 +63,69 @@ def imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
 
 
 def is_generator(body: Sequence[ast.AST]) -> bool:
-    """Return whether a function with this body is a generator: functions inside it do not count."""
+    """Return whether a function with this body is a generator. A `yield` of a nested function does not count."""
     return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in nodes_inside(body))
 
 
-def nodes_inside(body: Iterable[ast.AST], *closed: type[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes of a block in the order of the source, without the nodes inside its functions and classes.
+def nodes_inside(body: Iterable[ast.AST], *leaves: type[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the nodes of a block in the order of the source. Functions and classes are yielded without their nodes.
 
     Args:
         body: The statements.
-        closed: Further types of nodes that are yielded, and not entered.
+        leaves: Further types of nodes that are yielded without the nodes inside them.
     """
     # Without recursion: the trees of users may be nested more deeply than Python's stack allows.
     todo = [*body][::-1]
     while todo:
         node = todo.pop()
         yield node
-        if not isinstance(node, (*DEFINITIONS, ast.Lambda, *closed)):
+        if not isinstance(node, (*DEFINITIONS, ast.Lambda, *leaves)):
             todo += [*ast.iter_child_nodes(node)][::-1]
 
 
 def required_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     """Return the names of the parameters that have no default."""
     arguments = function.args
-    # `ast` has the defaults of the last positional parameters, and one entry for every keyword-only parameter.
+    # `defaults` belong to the last positional parameters; `kw_defaults` has one entry for every keyword-only parameter.
     positional = [parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args)]
-    named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    return [*positional[: len(positional) - len(arguments.defaults)], *(a.arg for a, d in named if d is None)]
+    keyword_only = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    required = [parameter.arg for parameter, default in keyword_only if default is None]
+    return [*positional[: len(positional) - len(arguments.defaults)], *required]
 
 
 def package_of(module: str, path: Path) -> list[str]:
-    """Return the parts of the name of the package that relative imports of a module start from."""
+    """Return the name of the package from which relative imports of a module start, split at the dots."""
     return module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
 
 
 def imported_module(node: ast.ImportFrom, package: Sequence[str]) -> str:
-    """Return the absolute name of the module that a statement in a module of a package imports from."""
-    # One leading dot is the package itself, every further dot its parent.
+    """Return the absolute name of the module that `node` imports from; `package` is the package of its own module."""
+    # One leading dot means the package, every further dot the next parent package.
     base = package[: len(package) - node.level + 1] if node.level else []
     return ".".join([*base, *([node.module] if node.module else [])])
 
 
 def blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """Yield the blocks of statements directly inside a statement; none for a definition, which does not run them."""
+    """Yield the blocks of statements directly inside a statement; none for a definition, since its body is separate."""
     if isinstance(node, DEFINITIONS):
         return
-    # The handlers of a `try` and the cases of a `match` are no statements, but have a block.
-    owners = [node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())]
-    owned = [getattr(owner, name, None) for owner in owners for name in ("body", "orelse", "finalbody")]
-    yield from (block for block in owned if block)
+    # The handlers of a `try` and the cases of a `match` are not statements, but have a block.
+    parents = [node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())]
+    fields = [getattr(parent, name, None) for parent in parents for name in ("body", "orelse", "finalbody")]
+    yield from (block for block in fields if block)
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Yield every function of a module with its dotted name, nested ones included."""
+    """Yield every function of a module, also methods and nested functions, with its dotted name."""
     for name, node in walk(tree.body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield name, node
 
 
 def statements(body: list[ast.stmt]) -> Iterator[tuple[list[ast.stmt], ast.stmt]]:
-    """Yield (block, statement) for every statement that a block runs, without the bodies of definitions.
+    """Yield (block, statement) for every statement that a block runs, also in nested blocks, but not in definitions.
 
-    Docstrings are left out, so the index of a statement identifies it also after a change of comments, docstrings or
-    layout.
+    Docstrings are omitted, so that changes of comments, docstrings or layout do not change the index of a statement.
     """
     for node in body:
         if not is_text(node):
@@ -140,7 +141,7 @@ def is_text(node: ast.stmt) -> bool:
 
 def compiles_source(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Return whether a compiler reads the source of a function, so that the function must not be instrumented."""
-    # Such as `triton.jit` or `torch.jit.script`, with or without arguments.
+    # Its decorator is, for example, `triton.jit` or `torch.jit.script`, with or without arguments.
     return any(name_of(decorator) in ("jit", "njit", "script") for decorator in function.decorator_list)
 
 

@@ -1,4 +1,4 @@
-"""Find the available devices. Workers check for CUDA, so that this process never imports torch."""
+"""Find the available devices. A worker checks whether CUDA is available, so that this process never imports torch."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -12,6 +12,7 @@ from pv.workers.running_task import Task
 
 CPU = "cpu"
 LIMIT_S = 60.0
+"""Limit on the time of a check in seconds."""
 Probe = Callable[[str], DeviceInfo | None]
 """Returns the description of a device, such as "cuda"; None if the device is absent."""
 
@@ -19,16 +20,16 @@ Probe = Callable[[str], DeviceInfo | None]
 def find(
     pool: Pool, project: Project, names: Iterable[str], probe: Probe | None
 ) -> tuple[dict[str, DeviceInfo], dict[str, str]]:
-    """Find the available devices among some names.
+    """Find out which of the devices `names` are available.
 
     Args:
-        pool: The pool whose workers look for the devices.
-        project: The project whose environment the workers have.
+        pool: The pool whose workers check the devices.
+        project: The project of the workers.
         names: The devices, such as `cuda`.
-        probe: Called in place of a worker, for tests; None for workers.
+        probe: Called instead of a worker, for tests; None to use workers.
 
     Returns:
-        The available devices by name, and the reasons why the other devices are absent, by name.
+        The available devices by name, and the reasons why the other devices are not available, by name.
     """
     if probe is not None:
         answers = {name: (probe(name), f"no {name} device") for name in names}
@@ -39,10 +40,10 @@ def find(
 
 
 def _ask_workers(pool: Pool, project: Project, names: Iterable[str]) -> dict[str, tuple[DeviceInfo | None, str]]:
-    """Return, by name, the device or None, and the reason why it is absent."""
+    """Return, by name, the device and ""; or None and the reason why the device is not available."""
     answers: dict[str, tuple[DeviceInfo | None, str]] = {}
     for name in names:
-        # The CPU is always available: start no worker, and read the version of torch without importing it.
+        # The CPU is always available, so no worker is started; the version of torch is read without an import.
         if name == CPU:
             torch = ""
             with suppress(PackageNotFoundError):

@@ -1,6 +1,6 @@
-"""Start the processes of tasks: `ForkLauncher` forks a loaded server, `SpawnLauncher` starts a new interpreter.
+"""Start the processes of tasks: `ForkLauncher` forks a loaded server, `SpawnLauncher` starts new interpreters.
 
-A fork takes 12 ms, a new interpreter about a second. `launcher` chooses the fork server where the system supports it.
+A fork takes 12 ms, a new interpreter about a second. `start_launcher` prefers the fork server.
 """
 
 import contextlib
@@ -24,17 +24,18 @@ from pv.workers import tree
 POOL_VARIABLE = "PV_POOL"
 """The environment variable that marks the processes of a pool."""
 ONE_THREAD = {
-    # The pool already uses every core: more threads in a worker would only compete, and could not be forked.
+    # The pool uses all cores already. More threads in a worker would compete for these, and a fork would lose them.
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
     "JE_ARROW_MALLOC_CONF": "background_thread:false",  # Arrow's allocator, which Hugging Face's datasets load
 }
 PACKAGE_HOME = Path(__file__).resolve().parents[2]
+"""The folder from which `pv` is imported."""
 START_LIMIT_S = 120.0
-"""Limit in seconds of the CPU time of a server that is loading its libraries, and also of its waiting time."""
+"""Limits in seconds on the CPU time and on the waiting time of a server that is loading its libraries."""
 MEASURE_S = 0.25
 """Seconds between two measurements of a server that is loading its libraries."""
 MAX_OUTPUT = 4000
-"""Maximum number of characters of a server's output in an error."""
+"""Maximum number of characters of the server's output in an error message."""
 MAX_MESSAGE = 1 << 16
 """Maximum size in bytes of a message from the server."""
 
@@ -56,14 +57,16 @@ class Ended:
 
     task: str
     status: int
-    """The exit status, encoded as by os.wait: see os.WIFSIGNALED and os.WEXITSTATUS."""
+    """The exit status in the encoding of `os.wait`: see `os.WIFSIGNALED` and `os.WEXITSTATUS`."""
 
 
 Event = Started | Ended
 
 
 def environment(pool_id: str) -> dict[str, str]:
-    """Return the environment of a worker or server: it uses one thread, and finds `pv` even if that is not installed.
+    """Return the environment variables of a worker or a server.
+
+    With these variables, libraries use one thread, and Python finds `pv` even if it is not installed.
 
     Args:
         pool_id: The id of the pool, which marks its processes; "" for processes that need no mark.
@@ -75,13 +78,13 @@ def environment(pool_id: str) -> dict[str, str]:
     return {**worker_variables(os.environ), **ONE_THREAD, POOL_VARIABLE: pool_id, "PYTHONPATH": path}
 
 
-def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> "Launcher":
-    """Start a fork server if the kernel supports one, or else return a spawning launcher.
+def start_launcher(preload: list[str], work: Path, *, spawn: bool = False) -> "Launcher":
+    """Start a fork server and return its client. If the kernel does not support one, return a `SpawnLauncher`.
 
     Args:
         preload: The modules that the fork server imports.
         work: The directory of the pool.
-        spawn: Never use a fork server.
+        spawn: Do not use a fork server.
     """
     if spawn:
         return SpawnLauncher(work, "tasks are spawned, as requested")
@@ -91,7 +94,7 @@ def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> "Launche
 
 
 class ForkLauncher:
-    """A client of one fork server (`pv.workers.server`). Its methods raise WorkerLost once the server is dead."""
+    """Starts a fork server (`pv.workers.server`) and is its client. Methods raise WorkerLost if the server is dead."""
 
     note = ""
     """The note to the user on how tasks are started, or ""."""
@@ -124,9 +127,10 @@ class ForkLauncher:
         return not self.loaded and not select.select([self.socket], [], [], 0)[0]
 
     def ready(self) -> "Launcher":
-        """Wait until the server is loaded; return this launcher, or a spawning one if a library has started threads.
+        """Wait until the server has loaded its libraries, and return the launcher to use.
 
-        A forked process has only the thread that called `fork`, so a library that waits for another thread would hang.
+        That is this launcher, or a `SpawnLauncher` if a library has started threads. A forked process has only the
+        thread that called `fork`, so a library that waits for another thread would hang.
         """
         library_threads = self._wait_until_loaded() - 1
         if not library_threads:
@@ -141,8 +145,8 @@ class ForkLauncher:
         start = last = time.monotonic()
         cpu_s = idle_s = 0.0
         reason = ""
-        # A busy machine would exceed a limit on wall time. So limit the CPU time, and separately the time in which the
-        # server neither computes nor is ready to run.
+        # On a busy machine a correct server could exceed a limit on wall time. So limit the CPU time, and separately
+        # the time in which the server neither computes nor is ready to run.
         while not reason and not select.select([self.socket], [], [], MEASURE_S)[0]:
             usage, now = tree.usage(self.process.pid), time.monotonic()
             idle_s += 0.0 if usage.active or usage.cpu_s > cpu_s else now - last
@@ -173,9 +177,9 @@ class ForkLauncher:
         """End a server that did not start, and return the error.
 
         Args:
-            reason: The reason, as text about "it", the server.
-            cpu_s: The CPU time that the server used, in seconds.
-            seconds: The wall time, in seconds.
+            reason: The reason, a text in which "it" means the server.
+            cpu_s: The CPU time that the server has used, in seconds.
+            seconds: The wall time since its start, in seconds.
         """
         output = self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log.exists() else ""
         self.close()
@@ -186,15 +190,15 @@ class ForkLauncher:
         )
 
     def start(self, task: TaskMessage, evidence_fd: int, output_fd: int) -> None:
-        """Start the process of a task, which writes its evidence and its output to these file descriptors."""
+        """Start the process of a task. The process writes its evidence and its output to these file descriptors."""
         self._send(json.dumps(task).encode(), [evidence_fd, output_fd])
 
     def kill(self, task: str) -> None:
-        """Kill the process of a task with its descendants; a task that has ended is ignored."""
+        """Kill the process of a task and its descendants. Do nothing if the task has ended."""
         self._send(json.dumps({"kill": task}).encode(), [])
 
     def _send(self, data: bytes, fds: list[int]) -> None:
-        """Send a message with file descriptors to the server. Raise WorkerLost if it is dead."""
+        """Send a message with file descriptors to the server. Raise WorkerLost if the server is dead."""
         try:
             self.socket.setblocking(True)
             socket.send_fds(self.socket, [data], fds)
@@ -207,7 +211,7 @@ class ForkLauncher:
         return self.socket.fileno()
 
     def events(self) -> list[Event]:
-        """Return the events since the last call. Raise WorkerLost if the server was killed and all events are read."""
+        """Return the events since the last call. Raise WorkerLost if the server is dead and has no more events."""
         events: list[Event] = []
         while True:
             try:
@@ -215,7 +219,7 @@ class ForkLauncher:
             except BlockingIOError:
                 return events
             except ConnectionResetError:
-                continue  # the kernel raises it once; the last messages of the server follow
+                continue  # the kernel reports this error once; the last messages of the server can still be read
             if not data:
                 if events:
                     return events
@@ -229,7 +233,7 @@ class ForkLauncher:
     def close(self) -> None:
         """End the server and all its descendants."""
         self.socket.close()
-        # A loaded server reads from its socket, and ends itself and its workers when the socket closes.
+        # A loaded server waits for messages. When the socket closes, it kills its workers and ends.
         if not self.loaded:
             tree.kill_tree(self.process.pid)
         try:
@@ -241,8 +245,8 @@ class ForkLauncher:
         tree.become_subreaper(False)
 
     def _kill_marked(self) -> None:
-        """Kill the processes that a killed server left behind, by the id of the pool in their environment."""
-        # Repeat the search, since a process can fork before it is killed.
+        """Kill the processes that a killed server has left. They have the id of the pool in their environment."""
+        # Repeat the search, because a process can fork before it is killed.
         for _ in range(200):
             marked = tree.find_marked(f"{POOL_VARIABLE}={self.pool_id}")
             if not marked:
@@ -254,13 +258,16 @@ class ForkLauncher:
 
 
 def reap(pid: int) -> None:
-    """Reap a child that has ended; ignore a process that is no child of this process."""
+    """Reap a child that has ended; ignore a process that is not a child of this process."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 class SpawnLauncher:
-    """Starts a new interpreter (`pv.workers.worker`) for every task, in its own process group; see `ForkLauncher`."""
+    """Starts a new interpreter (`pv.workers.worker`) for every task, in a new process group.
+
+    It has the same methods as `ForkLauncher`.
+    """
 
     loading = False
 
@@ -295,7 +302,8 @@ class SpawnLauncher:
             if code is not None:
                 del self.processes[task]
                 _kill_group(process.pid)
-                # `os.wait` has a signal in the low byte, an exit code in the high one; Popen has -signal, or the code.
+                # In the status of `os.wait`, a signal is in the low byte and an exit code in the high byte. `Popen`
+                # returns minus the signal, or the exit code.
                 events.append(Ended(task, -code if code < 0 else code << 8))
         return events
 
@@ -312,10 +320,10 @@ class SpawnLauncher:
 
 
 Launcher = ForkLauncher | SpawnLauncher
-"""Starts one process per task, reports its start and end, and kills it with all its descendants."""
+"""Starts one process for every task, reports its start and end, and kills the process and its descendants."""
 
 
 def _kill_group(pid: int) -> None:
-    """Kill the children that a task left behind, which are still in its process group."""
+    """Kill the processes that a task has left in its process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""Run tasks in parallel workers, and return the records, the output and the exit status of each task.
+"""Run tasks in parallel workers, and return the records, the output and the exit status of every task.
 
-`Pool` runs tasks whose workers import the same libraries. `PoolCache` keeps pools for several validations in a row.
+`Pool` runs tasks whose workers import the same libraries. `PoolCache` keeps pools open for several validations.
 """
 
 import contextlib
@@ -17,27 +17,27 @@ from pathlib import Path
 
 from pv.errors import UsageError, WorkerLost
 from pv.workers import tree
-from pv.workers.launch import Ended, Launcher, Started, launcher
+from pv.workers.launch import Ended, Launcher, Started, start_launcher
 from pv.workers.running_task import Reply, RunningTask, Task
 
 TICK_S = 0.02
-"""Seconds to wait for output or the end of a task before the limits are checked again."""
+"""Maximum number of seconds to wait for output or the end of a task, before the limits are checked again."""
 MEASURE_S = 0.05
-"""Seconds between two measurements of the tasks, which read /proc for every thread."""
+"""Minimum number of seconds between two measurements of the tasks; a measurement reads /proc for every thread."""
 MAX_LOSSES = 5
-"""Number of times in a row that the fork server may be killed without any task ending in between."""
+"""How many times in a row the fork server may be killed while no task ends."""
 
 OnStart = Callable[[Task], None]
-"""Called with each task when it starts."""
+"""Called with every task when it starts."""
 
 
 def default_jobs() -> int:
-    """Return the number of workers that run at a time: one more than there are cores, since some tasks wait."""
+    """Return the number of tasks that compute at a time: one more than there are cores, since some tasks wait."""
     return cores() + 1
 
 
 def refuse_optimized() -> None:
-    """Raise `UsageError` if this Python removes assertions, since its workers would too."""
+    """Raise `UsageError` if this Python process removes assertions, because its workers would do the same."""
     if sys.flags.optimize:
         message = f"Python removes every `assert` (-O, or PYTHONOPTIMIZE={sys.flags.optimize}), so no claim could fail"
         raise UsageError(f"{message}; start it without -O, and unset PYTHONOPTIMIZE")
@@ -51,10 +51,10 @@ def cores() -> int:
 class Pool:
     """A context manager that runs tasks in parallel workers.
 
-    At its end, also after an error or an interrupt, no process and no file of a task remains.
+    Its exit, also after an error or an interrupt, kills all processes of tasks and removes all their files.
 
     Args:
-        preload: The modules that every worker needs; a fork server imports them once.
+        preload: The modules that every worker needs; a fork server imports these once.
         jobs: The number of tasks that compute at a time.
         spawn: Start a new interpreter for every task, without a fork server.
     """
@@ -64,13 +64,13 @@ class Pool:
         self.work = Path(tempfile.mkdtemp(prefix="pv-"))
         self.pending: deque[Task] = deque()
         self.suspects: deque[Task] = deque()
-        """Tasks that ran when the fork server was killed: each of them is run again, alone."""
+        """Tasks that ran when the fork server was killed. They are run again, one at a time."""
         self.running: dict[str, RunningTask] = {}
         self.selector = selectors.DefaultSelector()
         self.losses = 0
-        """The number of times in a row that the fork server was killed."""
+        """How many times the fork server was killed since a task last ended."""
         self.folders = 0
-        """The number of folders that were created below `work`."""
+        """The number of folders that were created in `work`, for unique names."""
         self.measured = 0.0
         """The time of the last measurement of the tasks."""
         self._launcher: Launcher | None = None
@@ -91,23 +91,23 @@ class Pool:
 
     @property
     def note(self) -> str:
-        """The note to the user on how tasks are started, or ""."""
+        """The note to the user if tasks are spawned and not forked, else ""."""
         return self._launcher.note if self._launcher is not None else ""
 
     @property
     def loading(self) -> bool:
-        """Whether a fork server is loading its libraries; `replies` would wait for it."""
+        """Whether a fork server is still loading its libraries, so that `replies` would wait."""
         return self._launcher is not None and not self._ready and self._launcher.loading
 
     def begin(self) -> Launcher:
-        """Start the fork server, unless it runs, and return its client. It loads its libraries in the background."""
+        """Return the launcher of tasks, and start one if there is none. It loads libraries in the background."""
         if self._launcher is None:
-            self._launcher = launcher(self.preload, self.work, spawn=self.spawn)
+            self._launcher = start_launcher(self.preload, self.work, spawn=self.spawn)
             self._ready = False
         return self._launcher
 
     def submit(self, task: Task) -> None:
-        """Add a task. It starts in a later call of `replies` or `poll`, as soon as a worker is free."""
+        """Add a task. A later call of `replies` or `poll` starts the task when a worker is free."""
         self.begin()
         self.pending.append(task)
 
@@ -117,15 +117,15 @@ class Pool:
         self.pending.clear()
         return dropped
 
-    def scratch(self) -> Path:
-        """Return a new directory that lives as long as the pool."""
+    def new_folder(self) -> Path:
+        """Create a folder and return its path. It is removed with the pool."""
         self.folders += 1
         path = self.work / f"task-{self.folders}"
         path.mkdir()
         return path
 
     def replies(self, on_start: OnStart | None = None) -> Iterator[tuple[Task, Reply]]:
-        """Yield each task with its reply as it ends, until no task is left; tasks may be submitted meanwhile.
+        """Yield every task with its reply when the task ends, until no task is left; tasks may be submitted meanwhile.
 
         Raises:
             WorkerLost: The fork server did not start, or was killed more than `MAX_LOSSES` times in a row.
@@ -139,13 +139,13 @@ class Pool:
                 yield ended.task, reply
 
     def poll(self, on_start: OnStart | None = None) -> bool:
-        """Start tasks if workers are free. Return whether a task has ended; `replies` then yields it next."""
+        """Start tasks if workers are free. Return whether a task has ended, which `replies` then yields next."""
         if not self.loading and (self.pending or self.suspects or self.running):
             self._advance(on_start, 0.0)
         return any(running.ended for running in self.running.values())
 
     def _advance(self, on_start: OnStart | None, wait_s: float) -> None:
-        """Start tasks, wait for output and ends at most `wait_s` seconds, and stop tasks that exceed a limit."""
+        """Start tasks, wait at most `wait_s` seconds for output or the end of a task, and stop tasks over a limit."""
         client = self.begin()
         if not self._ready:
             self._launcher = client.ready()
@@ -158,7 +158,7 @@ class Pool:
                 if on_start is not None:
                     on_start(task)
             for key, _ in self.selector.select(wait_s):
-                if key.data is not None:  # a pipe; None is the socket of the fork server
+                if key.data is not None:  # the function that reads a pipe; None for the socket of the fork server
                     key.data()
             self._handle_events()
             self._stop_at_limits()
@@ -167,16 +167,17 @@ class Pool:
 
     def _next_task(self) -> Task | None:
         """Remove and return the next task that may start now; None if there is none."""
-        # A suspect runs alone, to find out whether it kills the fork server.
+        # A suspect runs alone, so that it is known which task kills the fork server.
         if self.suspects:
             return None if self.running else self.suspects.popleft()
         return self.pending.popleft() if self.pending and self._has_room() else None
 
     def _has_room(self) -> bool:
-        """Return whether another task may start. Tasks that wait do not count, unless tasks run one at a time."""
-        # At most twice as many tasks as jobs: waiting tasks hold memory, and may all continue at the same time.
-        most = self.jobs if self.jobs == 1 else 2 * self.jobs
-        return sum(not running.waits for running in self.running.values()) < self.jobs and len(self.running) < most
+        """Return whether another task may start: fewer than `jobs` tasks compute, and not too many wait."""
+        # Tasks that wait use memory and may all continue at the same time, so at most twice as many tasks as jobs run.
+        # With one job, tasks run one at a time.
+        maximum = self.jobs if self.jobs == 1 else 2 * self.jobs
+        return sum(not running.waits for running in self.running.values()) < self.jobs and len(self.running) < maximum
 
     def _start(self, task: Task) -> None:
         """Start the process of a task."""
@@ -197,7 +198,7 @@ class Pool:
             running.close_write_ends()
 
     def _handle_events(self) -> None:
-        """Update the running tasks by the events of the launcher."""
+        """Read the events of the launcher, and update the running tasks."""
         assert self._launcher is not None
         for event in self._launcher.events():
             running = self.running[event.task]
@@ -209,7 +210,7 @@ class Pool:
                     running.status, running.ended = status, True
 
     def _stop_at_limits(self) -> None:
-        """Measure the running tasks, and kill the ones that exceed a limit."""
+        """Measure the running tasks, and kill tasks that exceed a limit."""
         assert self._launcher is not None
         now = time.monotonic()
         if now - self.measured < MEASURE_S:
@@ -223,16 +224,17 @@ class Pool:
                 self._launcher.kill(running.id)
 
     def _restart_server(self) -> None:
-        """Start over after the fork server was killed.
+        """Prepare the start of a new fork server after the old one was killed.
 
         A task can kill the server, for example by a signal to its process group, or by using up the memory. If one task
-        ran, it is the cause, and fails. If several tasks ran, any of them may be the cause: they are suspects, and run
-        again one by one.
+        ran, this task is the cause, and it ends without a status. If several tasks ran, any of them may be the cause:
+        they are suspects, and run again one at a time.
         """
         assert self._launcher is not None
+        # Read the events that the server sent before it was killed, until WorkerLost says that no more follow.
         with contextlib.suppress(WorkerLost):
             while True:
-                self._handle_events()  # the ends that the server reported before it was killed
+                self._handle_events()
         fd = self._launcher.fileno()
         assert fd is not None  # only a launcher with a fork server raises WorkerLost
         self.selector.unregister(fd)
@@ -241,7 +243,7 @@ class Pool:
         self.losses += 1
         if self.losses > MAX_LOSSES:
             raise WorkerLost(f"the fork server was killed {self.losses} times in a row; giving up")
-        self.work.mkdir(exist_ok=True)  # the server removes it, unless it was killed
+        self.work.mkdir(exist_ok=True)  # a server that ends normally removes the folder
         lost = [running for running in self.running.values() if not running.ended]
         if len(lost) == 1:
             lost[0].ended = True
@@ -251,16 +253,16 @@ class Pool:
             self._remove(running)
 
     def _remove(self, running: RunningTask) -> None:
-        """Forget a task, and remove its folder."""
+        """Remove a task that has ended or must run again, with its folder."""
         running.close()
         del self.running[running.id]
         shutil.rmtree(self.work / running.id, ignore_errors=True)
 
 
 class PoolCache:
-    """A context manager that holds one pool for each list of preloaded modules.
+    """A context manager with one pool for every list of preloaded modules.
 
-    Tasks with different preloads use different fork servers, because importing a library can patch another library.
+    Tasks with different lists use different fork servers, because importing a library can patch another library.
     """
 
     def __init__(self, jobs: int, *, spawn: bool = False) -> None:
@@ -275,7 +277,7 @@ class PoolCache:
         self._stack.close()
 
     def pool(self, preload: Sequence[str]) -> AbstractContextManager[Pool]:
-        """Return the pool of these modules; leaving its context keeps it for the next validation."""
+        """Return the pool for these modules. The pool stays open when its context is left, for the next validation."""
         key = tuple(preload)
         if key not in self._pools:
             self._pools[key] = self._stack.enter_context(Pool(list(preload), self.jobs, spawn=self.spawn))

@@ -1,4 +1,4 @@
-"""Build the tasks of workers. In a `Body`, every name is resolved to the file from which it must be imported."""
+"""Build the tasks of workers. A task (`Body`) has the file of every name that the worker must import."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +22,9 @@ from pv.source import imports, resolve
 from pv.source.project import Project, is_installed
 
 MEMORY_MIB = 4096
-"""Limit of the memory of a task on the CPU, in MiB."""
+"""Limit on the memory of a task on the CPU, in MiB."""
 CUDA_MEMORY_MIB = 4 * MEMORY_MIB
-"""Limit of the memory of a task on CUDA: the CUDA context, and the memory that it pins, count too."""
+"""Limit on the memory of a task on CUDA, in MiB. It is larger, because the CUDA context and pinned memory count too."""
 ALWAYS_LOADED = ("pv.workers.worker", "pv.engines.property.attack", "pv.engines.run.reference_run", "hypothesis")
 """The modules that every fork server imports, whatever the contracts name."""
 DEVICE = "device"
@@ -33,7 +33,7 @@ DEVICE = "device"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """A task as it is sent to its worker.
+    """The message that describes a task to its worker.
 
     Attributes:
         kind: The name of an engine, or `DEVICE`.
@@ -45,7 +45,8 @@ class Body:
         subject_file: The file of the subject's module.
         subject_files: The files of the subject, of the project modules that it imports, and of the code that a mutant
             changes.
-        packages: The top-level packages that must be imported from `roots`, even if others with their names exist.
+        packages: The top-level packages that must be imported from `roots`, even if packages of these names are
+            installed.
         plan: The changes that the import hook makes.
         backstop_bytes: The hard limit of the worker's data segment in bytes; 0 for none.
         scratch: The temporary folder of the worker.
@@ -72,21 +73,21 @@ class Body:
     def identity(self) -> dict[str, object]:
         """Return the part of the task that belongs to the key of a cached result.
 
-        Folders are left out, since they differ in every run. Lists of files and modules that follow from the code are
-        left out, since the cache compares the digests of the code separately.
+        Temporary folders are omitted, since they are new in every validation. Files and modules that follow from the
+        code are omitted, since the cache compares the digests of the code separately.
         """
         data = replace(self, subject_files=(), scratch="", plan=replace(self.plan, covered=())).as_json()
         return {**data, "payload": {**(data["payload"] or {}), "directory": ""}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> "Body":
-        """Return the task of JSON data."""
+        """Return the task that `as_json` has converted to JSON data."""
         return cattrs.structure(data, cls)
 
 
 def generate_hooks() -> None:
-    """Generate the functions that structure a task. A fork server does it once for all its workers."""
-    # Twice, since cattrs drops all generated functions when it first meets some types.
+    """Generate the functions with which cattrs structures a task. A fork server calls this once for all its workers."""
+    # Twice, because cattrs discards all generated functions when it first sees some of the types.
     for type_ in 2 * (Body, *(engine.payload_type for engine in engines())):
         if is_dataclass(type_):  # claims in prose have the payload None
             cattrs.get_structure_hook(type_)
@@ -98,13 +99,13 @@ def memory_mib(device: str) -> int:
 
 
 def attack(code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions) -> Body:
-    """Return the task that tries a claim on a subject, or on a mutant of it.
+    """Return the task that tries a claim on a subject, or on a mutant of the subject.
 
     Args:
         code: The subject and its files.
         contract: The contract of the claim.
         claim: The falsifier or harness.
-        conditions: Device, examples, seed and mutant.
+        conditions: The device, the number of examples, the seed and the mutant.
 
     Raises:
         Unbound: A name in the claim or the mutant cannot be resolved.
@@ -124,13 +125,13 @@ def identity(
 ) -> list[object]:
     """Return the data from which the cache key of a trial is computed.
 
-    The data contain the time limit of the claim, although it is not part of a task: if it is lowered, the claim must be
-    tried again. They do not contain the limit on a mutant, which varies with the measured time on clean code.
+    The data contain the time limit of the claim, because the claim must be tried again if its limit is reduced. They do
+    not contain the limit on a mutant, which depends on the measured time on the clean code.
 
     Args:
         contract: The contract of the claim.
         claim: The claim that is tried.
-        bodies: The task of the claim, and the task of the run that it reads if there is one.
+        bodies: The task of the claim, and the task of the run that the claim reads, if there is one.
         conditions: The conditions of the trial.
         spawn: Whether every worker is a new interpreter.
     """
@@ -139,17 +140,17 @@ def identity(
 
 
 def source_of(body: Body, claim: Falsifier, trials: Sequence[Trial]) -> Source:
-    """Return the trials and the code that a cached result depends on.
+    """Return the trials and the code on which a cached result depends.
 
     Args:
         body: The task of the claim.
         claim: The claim that was tried.
-        trials: The trial of the claim, and the trial of the run that it read if there is one.
+        trials: The trial of the claim, and the trial of the run that the claim read, if there is one.
     """
     plan = body.plan
-    # Hypothesis draws constants of the subject as examples of a test.
+    # Hypothesis uses constants in the source of the subject as examples.
     constants = (os.path.relpath(body.subject_file, body.root),) if body.kind == "property" else ()
-    # A mutant is created from the text of its function, so the result depends on it even if the function did not run.
+    # A mutant is a change of the text of its function, so the result depends on the function even if it did not run.
     mutated = (f"{plan.module}:{plan.name}",) if plan.module else ()
     return Source(trials=tuple(trials), depends_on=engine_of(claim).depends_on, constants=constants, functions=mutated)
 
@@ -161,7 +162,7 @@ def device_check(project: Project, name: str) -> Body:
 
 
 def _body(code: ResolvedCode, engine: Engine[P], payload: P, conditions: Conditions) -> Body:
-    """Return the task of a payload under some conditions."""
+    """Return the task with which the engine handles a payload under some conditions."""
     files, plan = set(code.subject_files), Plan()
     if conditions.mutant is not None:
         plan, mutated_files = plan_mutant(code.project, conditions.mutant)
@@ -180,8 +181,9 @@ def _body(code: ResolvedCode, engine: Engine[P], payload: P, conditions: Conditi
         subject_files=tuple(sorted(map(str, files))),
         packages=_packages(code, payload, plan),
         plan=plan,
-        # The parent measures memory only every 50 ms; this limit stops an allocation that would fill the machine before
-        # the next measurement. CUDA maps far more memory than it uses, so it has no such limit.
+        # The parent measures memory only every 50 ms. This limit stops an allocation that would use up the memory of
+        # the machine before the next measurement. A task on CUDA has no such limit, since CUDA maps far more memory
+        # than it uses.
         backstop_bytes=0 if conditions.device == "cuda" else MEMORY_MIB * 4 << 20,
     )
 
@@ -208,10 +210,10 @@ def plan_mutant(project: Project, mutant: Mutant) -> tuple[Plan, set[Path]]:
 
 
 def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[Target]) -> list[str]:
-    """Return the modules that a fork server imports: libraries of the contracts' code, and modules of every worker.
+    """Return the modules that a fork server imports: the modules that every worker needs, and libraries.
 
     Args:
-        project: The project; its own modules are not preloaded.
+        project: The project. Its modules are not preloaded, only the libraries that they import.
         contracts: The contracts whose tests, runs and engines need libraries.
         subjects: The subjects on which the contracts are tried.
     """
@@ -222,20 +224,20 @@ def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[
         paths += [resolve.function(project, bound).path for bound in [*tests, *callables]]
     files, imported = imports.closure(project, paths)
     foreign = {name for name in imported if not _is_inside(project, name)}
-    # Packages with lazy attributes, such as transformers, import a part only at its first use, so every worker would
-    # import it again. So preload the parts by their full names.
+    # A package with lazy attributes, such as transformers, imports its modules only when they are first used, which
+    # would be in every worker. So preload these modules by their full names.
     foreign |= {name for name in imports.modules(files) if name.partition(".")[0] in foreign}
     claims = [(contract, claim) for contract in contracts for claim in contract.claims]
     foreign |= {name for contract, claim in claims for name in engine_of(claim).preloads(contract, claim)}
     modules = [*ALWAYS_LOADED, *sorted(foreign - {"pv", *ALWAYS_LOADED})]
-    # An optimizer of torch imports `torch._dynamo` at its first step, which takes two seconds; preload it.
+    # An optimizer of torch imports `torch._dynamo` in its first step, which takes two seconds, so preload this module.
     return [*modules, "torch._dynamo"] if "torch" in foreign and _uses_optimizer(files) else modules
 
 
 def _is_inside(project: Project, name: str) -> bool:
-    """Return whether Python would load a top-level module from a file in the project that is below no root.
+    """Return whether Python would load a top-level module from a folder of the project, although outside the roots.
 
-    Such a module is not preloaded: the fork server would run it before a worker records the files that it reads.
+    Such a module is not preloaded: the fork server would run the module before a worker records which files it reads.
     """
     spec = None
     with suppress(ImportError, ValueError):  # ValueError: a module without a spec
@@ -246,7 +248,7 @@ def _is_inside(project: Project, name: str) -> bool:
 
 
 def _uses_optimizer(files: Iterable[Path]) -> bool:
-    """Return whether code mentions optimizers, so that it may use one of torch."""
+    """Return whether the text of a file contains `optim`, so that the code may use an optimizer of torch."""
     return any("optim" in resolve.source(path) for path in files)
 
 

@@ -1,4 +1,4 @@
-"""List the processes of a tree on Linux, measure their memory and CPU time, and kill them."""
+"""List the processes of a process tree on Linux, measure their memory and CPU time, and kill them."""
 
 import contextlib
 import ctypes
@@ -40,9 +40,9 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """Return the direct children of a process, of all its threads."""
+    """Return the direct children of a process, whichever of its threads started them."""
     pids: list[int] = []
-    # The process or a thread may end meanwhile.
+    # The process or one of its threads may end meanwhile.
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             pids += map(int, (thread / "children").read_text().split())
@@ -53,9 +53,9 @@ def descendants(pid: int) -> list[int]:
     """Return the children of a process, their children, and so on."""
     pids, unvisited = [], [pid]
     while unvisited:
-        below = children(unvisited.pop())
-        pids += below
-        unvisited += below
+        found = children(unvisited.pop())
+        pids += found
+        unvisited += found
     return pids
 
 
@@ -76,11 +76,11 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 def kill_tree(pid: int) -> None:
     """Kill a process and all its descendants."""
     # 1. Stop the root, so that it cannot fork again.
-    # 2. Kill its descendants. They may fork until they are killed, so list them again until none is left.
-    # 3. Kill the root last: once it is dead, its descendants are no longer in its tree.
+    # 2. Kill its descendants. They may fork before they are killed, so list and kill them again until none is alive.
+    # 3. Kill the root last: after its death, its descendants would have another parent and could not be listed.
     kill(pid, signal.SIGSTOP)
     for _ in range(50):
-        living = [p for p in descendants(pid) if is_alive(p)]
+        living = [process for process in descendants(pid) if is_alive(process)]
         if not living:
             break
         for process in living:
@@ -95,7 +95,7 @@ def kill_all(pids: Iterable[int]) -> None:
 
 
 def find_marked(entry: str) -> list[int]:
-    """Return the ids of the running processes, except this one, that have `NAME=VALUE` in their environment."""
+    """Return the ids of all other running processes whose environment contains `entry` (`NAME=VALUE`)."""
     pids = []
     for path in Path("/proc").iterdir():
         try:
@@ -131,15 +131,16 @@ def usage(pid: int) -> Usage:
             times = _stat(f"/proc/{process}/stat")[11:15]
         except (OSError, ValueError):
             continue
-        active = active or any(state in "RD" for state in _states(process))  # running or runnable, waits for a disk
+        # R: a thread runs or waits for a core. D: a thread waits for a disk.
+        active = active or any(state in "RD" for state in _states(process))
         pages += int(resident) - int(shared)
         ticks += sum(map(int, times))
     return Usage(pages * PAGE, ticks / TICKS_PER_S, active)
 
 
 def _stat(path: str) -> list[str]:
-    """Return the fields of a process or thread from its state on (field 3 of proc(5))."""
-    # Not by `split` of the whole line: field 2 is its name, which may contain spaces and brackets.
+    """Return the fields of the `stat` file of a process or thread, starting with its state (field 3 of proc(5))."""
+    # The whole line cannot be split, because field 2, the name in brackets, may contain spaces and brackets.
     return Path(path).read_text().rpartition(")")[2].split()
 
 

@@ -1,4 +1,4 @@
-"""Convert the reply of a worker to a `Trial`. A worker that ends without a result failed, even with exit status 0."""
+"""Convert the reply of a worker to a `Trial`. A worker without a result has failed, even if its exit status is 0."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ _LIMITS = {
     "idle": (TrialStatus.TIMEOUT, "stopped after {0.limit_s:g} s in which it waited and used no CPU time"),
     "memory": (TrialStatus.OUT_OF_MEMORY, "stopped at its memory limit of {0.memory_mib} MiB"),
 }
-"""The status and the detail of a trial that exceeded a limit, by `Reply.stopped`."""
+"""The status and the detail of a trial that exceeded a limit, by the name of the limit in `Reply.stopped`."""
 
 
 def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = None, seed: int = 0) -> Trial:
@@ -24,14 +24,14 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
     Args:
         reply: The reply of the worker that tried the falsifier.
         falsifier: The id of the falsifier.
-        device: The device that it ran on.
+        device: The device on which the falsifier ran.
         mutant: The id of the mutant that was planted; None for the clean code.
-        seed: The seed of its examples.
+        seed: The seed of the examples.
     """
     end = reply.last("end")
     status, detail = _status_and_detail(reply, end)
-    # The record `end` of a search has the shrunk counterexample. A worker that was killed while shrinking has sent only
-    # the record `counterexample`, with the first one.
+    # The record `end` contains the shrunk counterexample. A worker that was killed while it was shrinking has sent only
+    # a record `counterexample`, with the example that it found first.
     failure = end if end is not None and "error" in end else reply.last("counterexample")
     fields = {**(end or {}), "falsifier": falsifier, "device": device, "mutant": mutant, "status": status.value}
     return replace(
@@ -63,7 +63,7 @@ def _status_and_detail(reply: Reply, end: Record | None) -> tuple[TrialStatus, s
 
 
 def _current_arguments(reply: Reply) -> Counterexample | None:
-    """Return the arguments of the call during which the worker ended; the call may be the cause."""
+    """Return the arguments of the call that was running when the worker ended, since this call may be the cause."""
     if reply.current_arguments is None:
         return None
     arguments, exact = reply.current_arguments
@@ -72,5 +72,5 @@ def _current_arguments(reply: Reply) -> Counterexample | None:
 
 def _counterexample(record: Record) -> Counterexample:
     """Return the counterexample of a record."""
-    # A record that was too long for the stream has no arguments.
+    # If the record was too long for the stream, it has no arguments.
     return cattrs.structure({"arguments": {}, "exact": False, "error": "", **record}, Counterexample)

@@ -1,4 +1,4 @@
-"""Run one task in a worker process: plant the mutant, import subject and falsifier, try the claim, send the result.
+"""Run one task in a worker process: install the import hook, import the subject, attack the claim, send the result.
 
 A fork server calls `run`. Without a fork server, `python -m pv.workers.worker EVIDENCE_FD OUTPUT_FD FILE` runs the task
 in FILE.
@@ -35,11 +35,11 @@ from pv.source.project import HOME, SUITES
 from pv.workers.tasks import DEVICE, Body, payload_of
 
 EVIDENCE_FD = 200
-"""The file descriptor of the evidence in every worker: a larger number than those that user code opens."""
+"""The file descriptor to which every worker writes evidence. It is large, because user code opens files from 3 on."""
 CODE = "code"
 """The name of the folder with compiled code that the workers of a pool share."""
 SITE = Path(__file__).parents[1] / "instrument" / "site"
-"""The folder of the `sitecustomize.py` that Python processes import which a worker starts."""
+"""The folder of the `sitecustomize.py` that the child processes of a worker import when Python starts."""
 
 
 class WrongFile(Exception):
@@ -47,19 +47,19 @@ class WrongFile(Exception):
 
 
 def use_descriptors(evidence: int, output: int) -> None:
-    """Make `output` this process's stdout and stderr, move `evidence` to EVIDENCE_FD, and empty stdin."""
+    """Replace stdout and stderr by `output` and stdin by the null device, and move `evidence` to EVIDENCE_FD."""
     os.dup2(output, 1)
     os.dup2(output, 2)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    for fd in (output, nothing):
+    null_device = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null_device, 0)
+    for fd in (output, null_device):
         if fd > 2:
             os.close(fd)
     if evidence != EVIDENCE_FD:
         os.dup2(evidence, EVIDENCE_FD)
         os.close(evidence)
     fcntl.fcntl(EVIDENCE_FD, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
-    # If the machine runs out of memory, the kernel should kill a worker first, whose task can be run again.
+    # If the machine runs out of memory, the kernel should first kill a worker, since its task can run again.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
@@ -89,18 +89,19 @@ def prepare(body: Body) -> None:
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SITE), *roots, *inherited])
     os.environ["TMPDIR"] = body.scratch
-    # Hypothesis stores the constants of modules in this folder. Workers share it, so that only one parses each module.
+    # Hypothesis stores the constants of modules in this folder. Workers share the folder, so that a module is parsed
+    # only once.
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(_shared(body) / "hypothesis")
-    # Hypothesis in the fork server has set a folder, which no result may depend on.
+    # In the fork server, Hypothesis has already chosen a folder; results must not depend on its content.
     if "hypothesis" in sys.modules:
         sys.modules["hypothesis"].configuration.set_hypothesis_home_dir(None)
-    tempfile.tempdir = None  # drop the cached folder of the server
-    # Write no __pycache__: another process could load the bytecode of a mutant from it.
+    tempfile.tempdir = None  # forget the folder that the fork server used, so that TMPDIR is read
+    # Write no __pycache__, from which another process could load the bytecode of a mutant.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     if body.device != "cuda":
-        # A claim on the CPU must have the same result as on a machine without a GPU. It also needs a process that can
-        # fork, so one without a CUDA context.
+        # A claim on the CPU must have the same result as on a machine without a GPU. Its process must also be able to
+        # fork, which a process with a CUDA context is not.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.chdir(body.root)
     if body.backstop_bytes:
@@ -124,20 +125,20 @@ def _try(body: Body, stream: Stream) -> Record:
     failures = FailureClassifier(
         Path(body.root), body.subject_files, mutated=bool(plan.module), replacement=plan.swap_with
     )
-    planted: import_hook.ImportHook | None = None
-    processes_watched: processes.Processes | None = None
+    hook: import_hook.ImportHook | None = None
+    watched: processes.Processes | None = None
     try:
-        planted, processes_watched = processes.watch(_plan(body), Path(body.root))
+        hook, watched = processes.watch(_plan(body), Path(body.root))
         record = engine_named(body.kind).attack(payload_of(body), _Services(body, failures, stream))
     except BrokenMutant as error:
         record = {"status": TrialStatus.INVALID_MUTANT.value, "detail": str(error)}
     except BaseException as error:
         record = {"status": TrialStatus.ERROR.value, "detail": describe_error(error), "error": describe_error(error)}
         record |= {"frames": failures.frames(error)}
-    if planted is None or processes_watched is None:
+    if hook is None or watched is None:
         return record
-    trace = processes_watched.trace()
-    return record | _reads(trace, Path(body.root)) | _reach(planted, trace, record["status"])
+    trace = watched.trace()
+    return record | _reads(trace, Path(body.root)) | _coverage(hook, trace, record["status"])
 
 
 def _plan(body: Body) -> import_hook.Plan:
@@ -156,23 +157,29 @@ def _reads(trace: ProcessTrace, root: Path) -> Record:
     """Return the code, files and folders that the result depends on (see `pv.engines.trial.Reads`)."""
     names = ("asked", "texts", "listed", "metadata", "looked", "outside", "readers")
     reads: Record = {name: sorted(getattr(trace, name)) for name in names}
-    # Names with "@" are statements of a function, which only mutants need.
+    # A name with "@" is a statement of a function; only mutants need these.
     reads["functions"] = sorted(name for name in trace.seen | trace.ran if "@" not in name)
     reads["loaded"] = {name: os.path.relpath(path, root) for name, path in trace.loaded.items()}
     reads["searched"] = {folder: sorted(modules) for folder, modules in trace.searched.items()}
     return {"files": sorted(trace.files), "reads": {**reads, "unsure": trace.unsure}}
 
 
-def _reach(planted: import_hook.ImportHook, trace: ProcessTrace, status: str) -> Record:
-    """Return the functions that ran, whether the mutant did, and the status of a mutant that was not planted."""
-    reach: Record = {"reached": sorted(trace.seen), "mutant_reached": planted.mutated_name in trace.seen}
+def _coverage(hook: import_hook.ImportHook, trace: ProcessTrace, status: str) -> Record:
+    """Return which functions ran, and whether the mutated one did; for a mutant that was not planted, also its status.
+
+    Args:
+        hook: The import hook.
+        trace: The trace of the worker and its child processes.
+        status: The status of the trial so far.
+    """
+    record: Record = {"reached": sorted(trace.seen), "mutant_reached": hook.mutated_name in trace.seen}
     if trace.broken:
-        return reach | {"status": TrialStatus.INVALID_MUTANT.value, "detail": trace.broken}
-    # If there was an error, it may be the reason why the module was not imported, so its status stays.
-    if planted.plan.module and not trace.applied and status != TrialStatus.ERROR.value:
-        detail = f"{planted.plan.module} was never imported"
-        return reach | {"status": TrialStatus.INVALID_MUTANT.value, "detail": detail}
-    return reach
+        return record | {"status": TrialStatus.INVALID_MUTANT.value, "detail": trace.broken}
+    # An error keeps its status, because it may be the reason why the module was not imported.
+    if hook.plan.module and not trace.applied and status != TrialStatus.ERROR.value:
+        detail = f"{hook.plan.module} was never imported"
+        return record | {"status": TrialStatus.INVALID_MUTANT.value, "detail": detail}
+    return record
 
 
 class _Services:
@@ -189,7 +196,7 @@ class _Services:
 
     @property
     def shared(self) -> Path | None:
-        """Return the folder in which claims about one subject share runs; None on a mutant, which shares none."""
+        """Return the folder in which all claims about the subject share runs; None for a mutant, whose runs differ."""
         if self.mutated:
             return None
         return _shared(self._body) / "runs" / hashlib.sha256(self._body.subject.encode()).hexdigest()[:20]
@@ -201,7 +208,7 @@ class _Services:
         return getattr(_module(described.module, described.file), described.name)
 
     def ready(self) -> None:
-        """Separate the coverage of the imports from the coverage of the attack, which starts now."""
+        """End the imports: code that runs from now on is coverage of the attack, and dataclasses are not cached."""
         code_cache.stop_caching_dataclasses()
         coverage.separate_imports()
 
@@ -218,7 +225,7 @@ def _module(name: str, expected: str) -> ModuleType:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Turn off garbage collection during an import: it takes 5 % of the time, and frees little."""
+    """Turn off garbage collection during an import: a collection takes 5 % of the time, and frees little memory."""
     before = gc.get_threshold()
     gc.set_threshold(0)
     try:

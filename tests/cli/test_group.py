@@ -114,7 +114,7 @@ def test_show_prints_the_equations_of_the_named_claims_alone(project: Project) -
     assert [line for line in shown.splitlines() if line.startswith("  ") and line[2] != " "] == ["  silu"], shown
     project("small")
     without = run("show")
-    says = "no executable equation; `pv explain C-LIMIT` shows a claim, `pv list -v` all of them\n"
+    says = "no executable equation; `pv explain C-LIMIT` shows a claim, `pv list -v` all claims\n"
     assert (without.returncode, without.stdout, without.stderr) == (0, "", says)
 
 

@@ -118,7 +118,7 @@ def test_a_base_that_cannot_be_read_is_noted(small: Path) -> None:
     CONTRACT.write_text(good)
     unread, static = difference("HEAD").notes
     assert unread.startswith("the base's contracts/counting.yaml is not compared: ")
-    assert static == "nothing of the base was run: its contracts are compared, and no results"
+    assert static == "the base was not run: only its contracts are compared, not its results"
 
 
 def test_a_changed_test_is_noted_with_its_claims(small: Path) -> None:
@@ -245,13 +245,13 @@ def test_adapter_that_leaves_out_more_is_weaker_and_computed_features_are_noted(
     assert with_features("") == ([], [])
     assert with_features("    features = {'merge': 'none', 'reset': computed()}") == (
         [
-            "less measured: 1 claim not tried; mean.py: `merge` is missing by `features` now ('none')",
-            "less measured: 1 claim not tried; mean.py: `reset` is missing by `features` now (computed())",
+            "less measured: 1 claim not tried; mean.py: `merge` is now declared missing ('none')",
+            "less measured: 1 claim not tried; mean.py: `reset` is now declared missing (computed())",
         ],
         [],
     )
     _, (note,) = with_features("    features = computed()")
-    assert note.startswith("mean.py changed, the adapter of mean: only the comparison with a saved report shows")
+    assert note.startswith("mean.py changed, the adapter of mean: only a comparison with a saved report shows")
 
 
 def test_a_renamed_function_is_not_weaker_where_the_new_one_is_judged_alike(small: Path) -> None:

@@ -181,7 +181,7 @@ def test_explain_names_a_similar_id_or_the_suites(project: Project, name: str) -
 
 def test_validate_of_a_claim_of_a_suite_names_the_command(project: Project) -> None:
     project("small")
-    with pytest.raises(UsageError, match=r"of the suite training-loop: `pv check SUBJECT --only 'TL-GRAD-001'`"):
+    with pytest.raises(UsageError, match=r"training-loop has this claim: `pv check SUBJECT --only 'TL-GRAD-001'`"):
         pv.validate(["TL-GRAD-001"])
     with pytest.raises(UsageError, match=r"`pv check SUBJECT --suite optimizer --only 'OPT-STEP-\*'`"):
         pv.validate(["OPT-STEP-*"])

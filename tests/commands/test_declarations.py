@@ -24,16 +24,16 @@ def less(after: str) -> list[str]:
 
 
 LESS = {
-    ('"save": True', '"save": True, "accumulate": "none"'): "`accumulate` is missing by `features` now ('none')",
-    ('"save": True', '"save": REASON'): "`save` is missing by `features` now (REASON)",
-    ('("save", "evaluate")', '"save evaluate clip".split()'): "`clip` is missing by `features` now ('none')",
-    ('("save", "evaluate")', '("save", *("evaluate", "clip"))'): "`clip` is missing by `features` now ('none')",
-    ('{**Other.features, "save": True}', '{"save": True} | {"clip": WHY}'): "`clip` is missing by `features` now (WHY)",
+    ('"save": True', '"save": True, "accumulate": "none"'): "`accumulate` is now declared missing ('none')",
+    ('"save": True', '"save": REASON'): "`save` is now declared missing (REASON)",
+    ('("save", "evaluate")', '"save evaluate clip".split()'): "`clip` is now declared missing ('none')",
+    ('("save", "evaluate")', '("save", *("evaluate", "clip"))'): "`clip` is now declared missing ('none')",
+    ('{**Other.features, "save": True}', '{"save": True} | {"clip": WHY}'): "`clip` is now declared missing (WHY)",
     ("tolerance = 1e-9", "tolerance: float = 1e-3"): "`tolerance` is 0.001, was 1e-09",
-    ('{"loss": True, **', "{**"): "`features` does not set `loss` to True any more",
-    ('{"TL-DATA-001":', '{"TL-CLIP-001": "never", "TL-DATA-001":'): "`not_claimed` names TL-CLIP-001 now",
+    ('{"loss": True, **', "{**"): "`features` no longer sets `loss` to True",
+    ('{"TL-DATA-001":', '{"TL-CLIP-001": "never", "TL-DATA-001":'): "`not_claimed` now names TL-CLIP-001",
     ("1e-9", "1e-3"): "`tolerance` is 0.001, was 1e-09",
-    ("    not_c", "    without = ('accumulate',)\n    not_c"): "`accumulate` is missing by `features` now",
+    ("    not_c", "    without = ('accumulate',)\n    not_c"): "`accumulate` is now declared missing",
 }
 
 

@@ -50,7 +50,7 @@ def test_note_names_the_difference_of_the_environment(
     monkeypatch.setenv("NUMBER_OF_THE_BUILD", "2")
     report = validate(only=["C-WHOLE"], mutants=False)
     assert report.notes == (
-        "no earlier result is reused, since the environment is another: variable NUMBER_OF_THE_BUILD",
+        "no earlier result is reused, because the environment differs: variable NUMBER_OF_THE_BUILD",
     )
     assert "results reused from earlier validations: 1" in validate(only=["C-WHOLE"], mutants=False).notes
 

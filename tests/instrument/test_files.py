@@ -132,5 +132,5 @@ def test_pipe_that_is_open_is_no_folder(root: Path) -> None:
     ],
 )
 def test_only_reading_and_the_own_folder_are_allowed(event: str, arguments: Any, is_refused: bool) -> None:
-    with pytest.raises(BrokenMutant, match="it may not ") if is_refused else nullcontext():
+    with pytest.raises(BrokenMutant, match="a mutant may not ") if is_refused else nullcontext():
         WriteGuard(["/project"], "/own")(event, arguments)

@@ -112,6 +112,13 @@ def test_claims_on_fewer_examples_are_counted() -> None:
     assert remark in render(replace(PLAIN, contracts=(verdict,)), "junit")
 
 
+def test_a_claim_whose_test_is_prose_does_not_hide_the_figures_of_the_other_claims() -> None:
+    held = trial_of("F-HELD", TrialStatus.HELD, valid=5)
+    example = contract(claim("F-HELD", "held", 1), claim("F-PROSE", "prose", 2, test=None), location=FILE)
+    shown = sentence(decide(example, evidence(held), Selection(mutants=False)))
+    assert shown.startswith("1 of 2 falsifiers held, 1 claim not run, with prose in place of a test"), shown
+
+
 def test_score_is_rounded_down_and_marked_if_it_satisfies_no_gate() -> None:
     score = MutationScore(total=10_000, judged=10_000, killed=9_999, sampled=10_000)
     stale, sample = replace(score, changed=("loss.py",)), replace(score, sampled=100)

@@ -8,7 +8,7 @@ from pv.contract.finding import Finding, Severity
 from pv.contract.model import Gate
 from pv.engines.trial import TrialStatus
 from pv.report.contract_line import sentence
-from pv.results import gates
+from pv.results import requirements
 from pv.results.evidence import MutationScore
 from pv.results.outcome import Outcome, Selection
 from pv.results.verdict import ContractVerdict, Report, Shard, Status, decide
@@ -110,13 +110,13 @@ def test_a_score_below_the_gate_is_a_reason(score: MutationScore | None, status:
     evidence_ = replace(evidence(*HELD), score=score)
     verdict = decide(contract(falsifier(), gate=Gate(mutation_score=0.9)), evidence_, Selection())
     assert verdict.status is status
-    assert gates.unmet_requirements(verdict) == (f"the gate requires a mutation score of 90 %, {reason}",)
+    assert requirements.unmet_requirements(verdict) == (f"the gate requires a mutation score of 90 %, {reason}",)
     enough = decide(verdict.contract, replace(evidence_, score=replace(SCORE, killed=9)), Selection())
-    assert (enough.status, gates.unmet_requirements(enough)) == (Status.PASS, ())
+    assert (enough.status, requirements.unmet_requirements(enough)) == (Status.PASS, ())
     refuted = replace(evidence(trial(TrialStatus.REFUTED)), score=replace(SCORE, killed=9))
-    assert gates.unmet_requirements(decide(verdict.contract, refuted, Selection())) == ("falsified: F on cpu",)
+    assert requirements.unmet_requirements(decide(verdict.contract, refuted, Selection())) == ("falsified: F on cpu",)
     part = two(TrialStatus.REFUTED, TrialStatus.HELD, falsifiers=frozenset({"F"}), gate=Gate(mutation_score=0.9))
-    assert gates.unmet_requirements(part) == ("falsified: F on cpu",)
+    assert requirements.unmet_requirements(part) == ("falsified: F on cpu",)
 
 
 def test_every_reason_is_listed_once_worst_first() -> None:
@@ -130,10 +130,10 @@ def test_every_reason_is_listed_once_worst_first() -> None:
     of_contract = ("the gate requires a mutation score of 90 %, none is recorded",)
     of_contract += tuple(f"nothing claimed on {device}" for device in ("cuda", "mps", "xpu"))
     of_results = ("2 lint errors", "falsified: B on cpu, D", "undecided: A on cpu")
-    assert gates.unmet_requirements(verdict) == (*of_results, *of_contract)
-    assert (gates.unmet_by_contract(verdict), verdict.findings) == (of_contract, linted)
+    assert requirements.unmet_requirements(verdict) == (*of_results, *of_contract)
+    assert (requirements.unmet_by_contract(verdict), verdict.findings) == (of_contract, linted)
     nothing = decided(*HELD, gate=Gate(falsifiers=frozenset()))
-    assert gates.unmet_by_contract(nothing) == ("nothing that the gate requires was measured",)
+    assert requirements.unmet_by_contract(nothing) == ("nothing that the gate requires was measured",)
 
 
 @pytest.mark.parametrize("names", ["F", "FG"])
@@ -148,11 +148,11 @@ def test_a_shard_without_a_required_claim_passes_because_another_one_tries_them(
 def test_a_required_device_without_a_claim_and_an_absent_contract_are_reasons() -> None:
     verdict = decided(*HELD, require=frozenset({"cuda"}))
     assert (verdict.status, verdict.unclaimed_devices) == (Status.UNDECIDED, ("cuda",))
-    assert gates.unmet_requirements(verdict) == ("nothing claimed on cuda",)
+    assert requirements.unmet_requirements(verdict) == ("nothing claimed on cuda",)
     assert "nothing claimed on cuda" in sentence(verdict)
     assert decided(*HELD, require=frozenset({"cuda"}), gate=Gate(devices=("cpu",))).status is Status.PASS
     absent = replace(verdict, results=(), unclaimed_devices=(), absent="in none of the reports")
-    assert gates.unmet_requirements(absent) == ("in none of the reports",)
+    assert requirements.unmet_requirements(absent) == ("in none of the reports",)
 
 
 SEVERITIES = {3: Severity.REFUSAL, 1: Severity.ERROR, 0: Severity.NOTICE}

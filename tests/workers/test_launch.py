@@ -26,7 +26,7 @@ def test_tasks_are_spawned_if_the_system_supports_no_fork_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tree, "supports_fork_server", lambda: False)
-    launcher = launch.launcher([], tmp_path).ready()
+    launcher = launch.start_launcher([], tmp_path).ready()
     assert isinstance(launcher, SpawnLauncher)
     assert launcher.note == "tasks are spawned: this system has no subreapers or no /proc"
 
@@ -36,7 +36,7 @@ def test_time_limit_of_the_fork_server_excludes_waiting_for_a_core(
 ) -> None:
     monkeypatch.setattr(launch, "START_LIMIT_S", 0.001)
     monkeypatch.setattr(tree, "usage", lambda pid: Usage(private_bytes=0, cpu_s=0.0, active=True))
-    with contextlib.closing(launch.launcher([], tmp_path).ready()) as launcher:
+    with contextlib.closing(launch.start_launcher([], tmp_path).ready()) as launcher:
         assert isinstance(launcher, ForkLauncher)
 
 
@@ -67,7 +67,7 @@ def test_failed_start_of_fork_server_quotes_reason_and_output(
     monkeypatch.setattr(tree, "usage", lambda pid: Usage(private_bytes=0, cpu_s=cpu_s, active=ends))
     (folder := tmp_path / "work").mkdir()
     with pytest.raises(WorkerLost) as lost:
-        launch.launcher(["loaded_first"], folder).ready()
+        launch.start_launcher(["loaded_first"], folder).ready()
     message = str(lost.value)
     assert message.startswith(f"the fork server did not start: {text}")
     assert "to load loaded_first; `--spawn` runs without it; " in message
@@ -147,7 +147,7 @@ def test_fork_server_loads_libraries_without_initialising_cuda(tmp_path: Path, m
     (tmp_path / "asking.py").write_text(f"import os, pathlib\n{write}\n")
     (tmp_path / "work").mkdir()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    server = launch.launcher(["asking"], tmp_path / "work")
+    server = launch.start_launcher(["asking"], tmp_path / "work")
     server.ready()
     server.close()
     assert (tmp_path / "seen").read_text() == "1"

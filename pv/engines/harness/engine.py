@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pv.contract import bounds
+from pv.contract import harness_bounds
 from pv.contract.model import Contract, Falsifier, Harness
 from pv.engines.code import Function, ResolvedCode
 from pv.engines.engine import Conditions, Depends, Engine, Worker
@@ -52,12 +52,12 @@ class HarnessEngine(Engine[HarnessPayload]):
         self, code: ResolvedCode, contract: Contract, claim: Falsifier, conditions: Conditions
     ) -> HarnessPayload:
         harness = _harness(claim)
-        box = bounds.parse_box(harness.bounds, harness.requires)
+        box = harness_bounds.parse_box(harness.bounds, harness.requires)
         return HarnessPayload(
             test=code.test(harness),
             bounds=dict(harness.bounds),
             requires=harness.requires,
-            engines=tuple(bounds.engines(harness.engine, box)),
+            engines=tuple(harness_bounds.engines(harness.engine, box)),
             limit_s=harness.limit_s,
             replay=point(conditions.replay),
         )
@@ -71,7 +71,7 @@ class HarnessEngine(Engine[HarnessPayload]):
         worker.ready()
         if payload.replay is not None:
             return prover.replay(claim, payload.replay)
-        box = bounds.parse_box(payload.bounds, payload.requires)
+        box = harness_bounds.parse_box(payload.bounds, payload.requires)
         return prover.prove(claim, box, payload.engines, payload.limit_s, worker.stream)
 
     def parameters(self, claim: Falsifier) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from pv.contract.bounds import Point
+from pv.contract.harness_bounds import Point
 from pv.engines.assertion import explain
 from pv.engines.encoding import encode
 from pv.engines.failures import FailureClassifier, describe_error

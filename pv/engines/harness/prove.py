@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from pv.contract.bounds import Box
+from pv.contract.harness_bounds import Box
 from pv.engines.encoding import decode
 from pv.engines.harness import symbolic
 from pv.engines.harness.point import Claim

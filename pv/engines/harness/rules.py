@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from pv.contract import bounds
+from pv.contract import harness_bounds
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, error, notice
 from pv.contract.model import Harness
@@ -198,11 +198,11 @@ def boxes(context: Context) -> Iterator[Finding]:
     """Check that the bounds of harnesses admit values, and that `requires` is an expression over them."""
     for harness in context.contract.harnesses:
         for name, text in harness.bounds.items():
-            if bounds.parse_bound(text).empty:
+            if harness_bounds.parse_bound(text).empty:
                 hint = "write the lower end first"
                 yield error("PV190", harness.at(f"bounds/{name}"), f"{harness.id}: {name} {text} admits no value", hint)
         try:
-            bounds.parse_condition(harness.requires, tuple(harness.bounds))
+            harness_bounds.parse_condition(harness.requires, tuple(harness.bounds))
         except ValueError as problem:
             hint = f"compare the bounds {', '.join(harness.bounds)} with numbers or each other"
             yield error("PV191", harness.at("requires"), f"{harness.id}: {problem}", hint)

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pv.contract.bounds import Bound, Box, Point, Value
+from pv.contract.harness_bounds import Bound, Box, Point, Value
 from pv.engines.harness.point import Claim, arguments
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus

@@ -15,7 +15,7 @@ from pv.report.contract_line import sentence
 from pv.report.html import charts
 from pv.report.html.markup import Cell, Html, column_heads, hidden, join, table, tag
 from pv.report.phrases import is_of_script
-from pv.results import gates, steps
+from pv.results import requirements, steps
 from pv.results.outcome import Outcome, Result, killed
 from pv.results.verdict import ContractVerdict, Report, Status
 
@@ -72,7 +72,7 @@ def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
 
 
 def _gate(verdict: ContractVerdict) -> Html:
-    items = [tag("li", reason) for reason in gates.unmet_requirements(verdict)]
+    items = [tag("li", reason) for reason in requirements.unmet_requirements(verdict)]
     return join([tag("h3", "Not met"), tag("ul", items)] if items else None)
 
 
@@ -258,7 +258,7 @@ def _counts(report: Report, view: View) -> list[tuple[int, str]]:
 def _header(report: Report, view: View) -> Html:
     tiles = [tag("li", tag("strong", str(number)), " ", badge(word)) for number, word in _counts(report, view)]
     label = "Claims by result" if report.closing else "Contracts by verdict"
-    unmet = [tag("li", text) for text in gates.unmet_by_report(report)]
+    unmet = [tag("li", text) for text in requirements.unmet_by_report(report)]
     return tag(
         "header",
         tag("h1", phrases.report_title(report)),

@@ -18,7 +18,7 @@ from pv.contract.finding import Location, Severity
 from pv.contract.model import Contract, Edit, Falsifier, Harness, Mutant, Swap, Target, Waiver
 from pv.contract.wording import FEW, listed
 from pv.errors import ExitCode
-from pv.results import gates
+from pv.results import requirements
 from pv.results.definitions import find_changes, is_same_text, is_wider, short
 from pv.results.outcome import GOOD, Outcome, Result, in_gate, killed
 from pv.results.verdict import FAILING, ContractVerdict, Report, Status
@@ -474,7 +474,7 @@ def _changed_results(name: str, old: ContractVerdict, new: ContractVerdict) -> I
     explained = {ChangeKind.FAILING, ChangeKind.STALE, ChangeKind.UNDECIDED} & {change.kind for change in differences}
     if old.status is Status.PASS and new.status is not Status.PASS and not explained:
         kind = ChangeKind.FAILING if new.status is Status.FAIL else ChangeKind.UNDECIDED
-        yield Change(kind=kind, contract=name, text="; ".join(gates.unmet_requirements(new)))
+        yield Change(kind=kind, contract=name, text="; ".join(requirements.unmet_requirements(new)))
 
 
 def _changed_outcomes(name: str, before: Mapping[tuple[str, str], Result], new: ContractVerdict) -> Iterator[Change]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import pytest
 
-from pv.contract.bounds import parse_box
+from pv.contract.harness_bounds import parse_box
 from pv.engines.failures import FailureClassifier
 from pv.engines.harness.point import Claim
 from pv.engines.harness.prove import combine, symbolic

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pv.contract.bounds import Bound, engines, parse_bound, parse_box
+from pv.contract.harness_bounds import Bound, engines, parse_bound, parse_box
 from pv.contract.model import Harness
 from tests.results.handmade import HERE
 
