@@ -162,14 +162,16 @@ class FilesRead:
 def _call_before(owner: object, name: str, record: Callable[..., None]) -> None:
     """Replace the function `name` of a module or class: the new one calls `record`, then the original function.
 
-    `record` gets the positional arguments of the call. It is not called if there are none.
+    `record` gets the positional arguments of the call, and a path or module name that is given by keyword. It is not
+    called if there are none.
     """
     function = getattr(owner, name)
 
     @wraps(function)
     def recorded(*arguments: object, **keywords: object) -> object:
-        if arguments:
-            record(*arguments)
+        named = [keywords[key] for key in ("path", "filename", "fullname") if key in keywords]
+        if arguments or named:
+            record(*arguments, *named)
         return function(*arguments, **keywords)
 
     setattr(owner, name, recorded)

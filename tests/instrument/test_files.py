@@ -103,7 +103,14 @@ def test_folder_is_listed_by_code_and_by_a_search_for_packages(root: Path) -> No
     assert ran(root, code)[1:3] == [[], ["."]]
 
 
-@pytest.mark.parametrize("code", ['os.mkdir("data")', 'os.rmdir("data")', 'open("data", "x")', 'os.remove("data")'])
+@pytest.mark.parametrize(
+    "code",
+    [
+        *(f'{name}("data")' for name in ("os.mkdir", "os.rmdir", "os.remove")),
+        'open("data", "x")',
+        'os.stat(path="data")',
+    ],
+)
 def test_an_attempt_tells_whether_there_is_a_file(root: Path, code: str) -> None:
     assert "data" in ran(root, f"try:\n    {code}\nexcept OSError:\n    pass")[4]
 
