@@ -23,23 +23,21 @@ from typing import Any, Optional
 import torch
 
 SCHEMA = "pv-trace/1"
-EVENTS_KEPT_WITHOUT_STEP = 20_000
-"""Largest number of events that are kept at a flush in a process that has taken no step."""
 FRAMES_IN_KEY = 6
-"""Number of innermost frames that identify a call."""
+"""Number of innermost frames that identify a call. A small number limits the cost of `CallSites.find`."""
 PLAIN = frozenset((str, int, float, bool, type(None)))
-"""Types of values that are written as they are."""
+"""Types of values that are written to the trace without a conversion."""
 
 Event = dict[str, Any]
 """The fields of an event, or some of them; see `trace.schema.json`."""
 
 
 class Late:
-    """A JSON value that is built from tensors when the trace is flushed.
+    """A JSON value that is computed from tensors when the trace is flushed.
 
     Args:
         tensors: Tensors of numbers or booleans, of any shape, on any device.
-        build: Called with one flat list of floats per tensor; returns the JSON value.
+        build: Computes the JSON value. It is called with one flat list of floats per tensor.
     """
 
     __slots__ = ("build", "tensors")
@@ -50,10 +48,10 @@ class Late:
 
 
 class CallSites:
-    """Finds the current line of the user's code.
+    """Finds the line of the user's code that is being executed.
 
-    Frames of torch, of this package, of the standard library and of the scripts of console commands are skipped. A line
-    of another installed library is returned only if no line of the user's code is on the stack.
+    Frames of torch, of this package, of the standard library and of installed console scripts are skipped. If no line
+    of the user's code is on the stack, a line of another installed library is returned.
     """
 
     def __init__(self) -> None:
@@ -66,14 +64,14 @@ class CallSites:
                 sysconfig.get_paths()["scripts"],
             )
         )
-        # Code of `python -c` and `python -` has a file name in angle brackets, like code that libraries generate.
+        # Code of `python -c` and `python -` is the user's, but has a file name in angle brackets, like generated code.
         self._main = getattr(sys.modules.get("__main__"), "__file__", None) or "<string>"
         self._kinds: dict[str, str] = {}
-        """By source file: its kind."""
+        """The results of `_kind` by source file."""
         self._keys: dict[tuple[object, ...], int] = {}
-        """By file and instruction of the innermost frames: the number of the call."""
+        """The numbers of calls, by files and instruction offsets of the innermost frames."""
         self._paths: dict[str, str] = {}
-        """By source file: its path in messages, relative to the working folder if the file is in this folder."""
+        """The paths to show, by source file: relative to the working folder for the files in this folder."""
 
     def _kind(self, file: str) -> str:
         """Return "user", "library" or "skipped" for a source file."""
@@ -107,11 +105,11 @@ class CallSites:
     def find(self, depth: int = 2) -> tuple[str, int]:
         """Return "path:line" of the current line of the user's code, and a number that identifies the call.
 
-        Two calls on one line have different numbers, and so do the calls of one helper by two callers. The number is
-        the same on every rank. It is computed from the six innermost frames only, to limit the cost.
+        Two calls on one line have different numbers. Calls from one line of a helper function have different numbers if
+        different lines call the helper. The numbers are the same on every rank.
 
         Args:
-            depth: Number of frames to skip, from the frame of this method.
+            depth: Number of innermost frames to skip, including the frame of this method.
         """
         frame: Optional[FrameType] = sys._getframe(depth)
         calls: list[tuple[str, int]] = []
@@ -128,15 +126,15 @@ class CallSites:
                 else:
                     library = library or self._line_of(frame)
             frame = frame.f_back
-        # `f_lasti`, the offset of the running instruction, distinguishes two calls on one line.
+        # `f_lasti` is the offset of the current instruction, which differs between two calls on one line.
         key = tuple(calls)
-        if key not in self._keys:  # crc32, since `hash` of a string is different in every process
+        if key not in self._keys:  # crc32, because `hash` of a string is different in every process
             positions = [(file, _position_of(code, last)) for (file, last), code in zip(calls, codes)]
             self._keys[key] = zlib.crc32(repr(positions).encode())
         return user or library or "?", self._keys[key]
 
     def is_direct(self) -> bool:
-        """Return whether the user's code has called torch directly, not through another library."""
+        """Return whether the user's code calls torch directly, and not through another library."""
         frame: Optional[FrameType] = sys._getframe(1)
         while frame is not None and self._kind(frame.f_code.co_filename) == "skipped":
             frame = frame.f_back
@@ -144,10 +142,10 @@ class CallSites:
 
 
 def _position_of(code: CodeType, offset: int) -> object:
-    """Return the lines and columns of the instruction at an offset; before Python 3.11, the offset.
+    """Return the lines and columns of the instruction at an offset; the offset itself before Python 3.11.
 
-    The offset does not identify a call in Python 3.11: a call has several instructions, and the reported one changes
-    after the interpreter has specialized the call.
+    Since Python 3.11, an offset does not identify a call: a call has several instructions, and `f_lasti` may point to
+    another instruction of the same call after the interpreter has specialized the call.
     """
     positions = getattr(code, "co_positions", None)
     position = next(itertools.islice(positions(), offset // 2, None), None) if positions is not None else None
@@ -155,11 +153,14 @@ def _position_of(code: CodeType, offset: int) -> object:
 
 
 class Trace:
-    """Collects the events of one process. Writes the events into a file after the process has taken a step.
+    """Collects the events of one process, and writes them to a file.
+
+    The first flush creates the file. The observer flushes only after steps, so a process that never trains leaves no
+    file.
 
     Args:
         folder: The existing folder of the file.
-        options: The options of the observer, which are written into the first line.
+        options: The options of the observer. The first line of the file contains them.
 
     Attributes:
         count: Number of events so far.
@@ -173,23 +174,21 @@ class Trace:
         """The events since the last flush."""
         self._path: Optional[Path] = None
         """The file; None before it is created."""
-        self._has_step = False
         self._troubles: set[str] = set()
-        """The texts of the errors that were recorded."""
+        """The texts of the recorded errors."""
 
     def add(self, kind: str, /, **fields: object) -> Event:
         """Append an event and return it. Fields may contain tensors and `Late` values."""
         event = {"event": kind, "n": self.count, **fields}
         self.count += 1
         self._waiting.append(event)
-        self._has_step = self._has_step or kind == "step"
         return event
 
     def trouble(self, part: str, error: BaseException) -> None:
-        """Add an event for an error in the observer, once per error text.
+        """Add a `trouble` event for an error in the observer, unless there is an event with the same text.
 
         Args:
-            part: The part of the observer.
+            part: The part of the observer in which the error occurred.
             error: The exception.
         """
         text = f"{part}: {type(error).__name__}: {error}"[:300]
@@ -198,13 +197,8 @@ class Trace:
             self.add("trouble", reason=text)
 
     def flush(self) -> None:
-        """Write the waiting events. This is the only place where values are read from devices."""
-        if not self._has_step:
-            if len(self._waiting) > EVENTS_KEPT_WITHOUT_STEP:  # a process that never takes a step
-                del self._waiting[:]
-            return
+        """Write the events since the last flush. This is the only method that reads values from devices."""
         events, self._waiting = self._waiting, []
-        # The file is created at the first flush after a step, so processes that never train leave no file.
         if self._path is None:
             rank = int(os.environ.get("RANK", "0"))
             self._path = self.folder / f"trace-{time.time_ns()}-{rank}-{os.getpid()}.jsonl"
@@ -219,6 +213,7 @@ class Trace:
             file.write(text)
 
     def _is_readable(self, event: Event) -> bool:
+        """Return whether the values of an event can be read; add a `trouble` event if they cannot."""
         try:
             read_late([event])
         except Exception as error:
@@ -227,7 +222,7 @@ class Trace:
         return True
 
     def _start(self, rank: int) -> Event:
-        """Return the first line of the trace."""
+        """Return the first event of the trace."""
         return {
             "event": "start",
             "n": -1,
@@ -246,7 +241,7 @@ class Trace:
 
 def read_late(events: list[Event]) -> None:
     """Replace the tensors and `Late` values in events by JSON values, with one transfer per device."""
-    # 1. Visit all values of the events. Collect the tensors, and for every value a function that writes it later.
+    # 1. Visit all values of the events. Collect all tensors, and for every value a function that replaces the value.
     tensors: list[torch.Tensor] = []
     writers: list[Callable[[list[list[float]]], None]] = []
 
@@ -282,13 +277,13 @@ def read_late(events: list[Event]) -> None:
     for event in events:
         for key, value in list(event.items()):
             visit(event, key, value)
-    # 2. Read all tensors. 3. Write all values.
-    lists = _numbers(tensors)
+    # 2. Read all tensors. 3. Replace all values.
+    lists = _read_tensors(tensors)
     for write in writers:
         write(lists)
 
 
-def _numbers(tensors: list[torch.Tensor]) -> list[list[float]]:
+def _read_tensors(tensors: list[torch.Tensor]) -> list[list[float]]:
     """Return the elements of every tensor as floats, read with one transfer per device."""
     lists: list[list[float]] = [[] for _ in tensors]
     devices: dict[torch.device, list[int]] = {}
@@ -301,8 +296,8 @@ def _numbers(tensors: list[torch.Tensor]) -> list[list[float]]:
                 flat = [tensor.item()] if tensor.dim() == 0 else tensor.detach().reshape(-1).tolist()
                 lists[i] = list(map(float, flat))
             continue
-        # One copy from the device, in float64. It represents float32 and integers up to 2^53 exactly; hashes of inputs
-        # have only 48 bits for this reason.
+        # One copy from the device, in float64. A float64 represents every float32 and every integer up to 2^53 exactly.
+        # Hashes have only 48 bits, so that they stay exact.
         flat = torch.cat([tensors[i].detach().reshape(-1).double() for i in positions]).tolist()
         start = 0
         for i in positions:
