@@ -380,7 +380,7 @@ class Modes:
         for module, state in list(self.observer.models.items()):
             norms = [layer for layer in module.modules() if has_statistics(layer)]
             if norms:
-                facts = {"layers": len(norms), "average": self.observer.averages.is_written(module)}
+                facts = {"layers": len(norms), "average": self.observer.averages.is_average(module)}
                 numbers = {"initial": count_initial(norms), "unusual": _describe_unusual(module)}
                 self.observer.add("statistics", model=state.number, **numbers, **facts)
         for references, facts in self._froze:
