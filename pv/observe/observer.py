@@ -118,7 +118,7 @@ class OptimizerState:
         self.written = 0
         """The sum of the version counters of the parameters after the last step."""
         self.scale: Optional[Tensor] = None
-        """The loss scale by which the gradients are multiplied; None after they were divided by it."""
+        """The loss scale by which the gradients are multiplied; None after they were divided by this scale."""
         self.clipped: dict[int, tuple[weakref.ref[Tensor], int]] = {}
         """The entries of `last_versions` for gradients that were clipped since the previous step."""
         self.gradients: Optional[tuple[Optional[Late], int]] = None
@@ -130,7 +130,7 @@ class OptimizerState:
         self.frozen = 0
         """Number of parameters without `requires_grad` at the last step. If it changes, all parameters are examined."""
         self.idle = 0
-        """Number of examined steps in which all rates were 0, as in a warm-up. One more step is examined for each."""
+        """Number of examined steps in which all rates were 0, as in a warm-up. For each, one more step is examined."""
         self.copied: Optional[Tensor] = None
         """The result of `Masters.before_step`: how the gradients of master weights and of the model differ."""
         self.local: list[tuple[Tensor, Tensor]] = []
@@ -277,8 +277,8 @@ def _attention_dropout(module: nn.Module) -> float:
     """Return the attribute `dropout` of a module if it is a rate, such as in `nn.MultiheadAttention`; else 0."""
     rate = vars(module).get("dropout", 0.0)  # not `getattr`: `__getattr__` of a model may print warnings, or be slow
     # Recurrent layers apply dropout only between layers, so the rate of a single layer has no effect.
-    between_layers = isinstance(module, nn.RNNBase) and module.num_layers == 1
-    return rate if isinstance(rate, float) and not between_layers else 0.0
+    is_single_layer = isinstance(module, nn.RNNBase) and module.num_layers == 1
+    return rate if isinstance(rate, float) and not is_single_layer else 0.0
 
 
 class Observing:

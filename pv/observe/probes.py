@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from .tokens import INTEGERS, Call, _as_rows, _layouts, _mask, floats_in, is_text, shifts, trailing
+from .tokens import INTEGERS, Call, _as_rows, _real_tokens, _time_axes, floats_in, is_text, shifts, trailing
 from .trace import Event
 
 if TYPE_CHECKING:
@@ -500,7 +500,7 @@ def _language(call: Call, offset: int = 1) -> list[tuple[Tensor, Tensor, Tensor,
     texts = []
     for labels, scored, classes, output in call.losses:
         for tokens in call.matrices():
-            if tokens.dtype not in INTEGERS or not _layouts(tokens, labels) or not is_text(tokens):
+            if tokens.dtype not in INTEGERS or not _time_axes(tokens, labels) or not is_text(tokens):
                 continue
             label_rows, is_scored = _as_rows(labels, tokens.shape), _as_rows(scored, tokens.shape)
             for shift in shifts(tokens, label_rows, is_scored):
@@ -635,7 +635,7 @@ def _padding(call: Call, base: _BaseForward) -> Optional[Event]:
     mask, real = None, None
     for argument in matrices:
         if argument is not tokens and argument.shape == tokens.shape:
-            candidate = _mask(argument)
+            candidate = _real_tokens(argument)
             if candidate is not None and tokens[~candidate].unique().numel() == 1:
                 mask, real = argument, candidate
     if real is None:

@@ -137,9 +137,10 @@ class Reports:
             for owner_name, function in functions:
                 owner = getattr(module, owner_name, None) if owner_name else module
                 original = getattr(owner, function, None)
-                if original is not None:
-                    make = self._wrap_writer if function == "writer" else self._wrap_recorder
-                    setattr(owner, function, make(function, original, bool(owner_name)))
+                if original is not None and function == "writer":
+                    setattr(owner, function, self._wrap_writer(original))
+                elif original is not None:
+                    setattr(owner, function, self._wrap_recorder(function, original, bool(owner_name)))
 
     def _wrap_recorder(self, name: str, original: Callable[..., object], is_method: bool) -> Callable[..., object]:
         """Return a wrapper of a function that stores numbers; it records the numbers in the arguments."""
@@ -158,7 +159,7 @@ class Reports:
 
         return record
 
-    def _wrap_writer(self, name: str, original: Callable[..., object], is_method: bool) -> Callable[..., object]:
+    def _wrap_writer(self, original: Callable[..., object]) -> Callable[..., object]:
         """Return a wrapper of `csv.writer`; it returns a writer that records the numbers in its rows."""
 
         @frames.wraps(original)
