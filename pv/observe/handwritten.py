@@ -69,7 +69,7 @@ class Updates:
         self.searches = 0
         """Number of searches since the last new model."""
         self.snapshots: dict[int, tuple[int, Tensor, object, int]] = {}
-        """The parameters that no optimizer holds, after the last backward pass, by id of the parameter.
+        """The parameters with a gradient that no optimizer holds, after the last backward pass, by id.
 
         A value has the version of the parameter, a sample of the parameter, a weak reference to its gradient, and the
         version of the gradient.

@@ -40,8 +40,7 @@ LISTED_ROWS = 60_000
 SCALED_CALLS = 6
 """Number of first calls of a model, with and without gradients each, whose input statistics are recorded."""
 COUNTED_INDICES = 200_000
-"""Largest number of distinct indices of a pass that are counted. They are counted if the order of a sampler is unknown.
-"""
+"""Largest number of distinct indices of a pass that are counted, if it is unknown whether the order is random."""
 SAMPLED_ROWS = 4096
 """Largest number of row hashes in an event. If there are more, only hashes divisible by a power of 2 are written."""
 

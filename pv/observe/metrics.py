@@ -35,11 +35,11 @@ class Updates:
         trained: Number of updates after a forward in training mode with gradients.
         evaluated: Number of updates in every evaluation. All updates between two optimizer steps are one evaluation,
             because a script may evaluate augmented copies of the data one after the other. An update counts only after
-            a forward without gradients of a model that is also trained, in eval mode or with inputs from another
-            loader than in training. A forward of a teacher, or a forward for pseudo labels, is not an evaluation.
+            a forward without gradients, in eval mode or with inputs from another loader than in training, of a model
+            that also has forwards with gradients. So a forward of a teacher, or for pseudo labels, does not count.
         sources: Pairs of model and loader of the forwards in evaluations. If the loader is unknown, the pair has the
             number of steps before the evaluation instead, because every evaluation may have new inputs.
-        place: The number of steps before the last evaluation.
+        place: The number of steps that had ended before the last evaluation.
         computed: Number of evaluations before the last computation of the metric.
     """
 

@@ -103,20 +103,17 @@ class FrozenPart:
                 for now, old in zip(map(self.sample, parameters), self.before)
             )
             self.trained = any(id(p) in trained for p in parameters)
-            norms = [norm for norm in (reference() for reference in self.norms) if norm is not None]
-            self.means = [norm.running_mean for norm in norms]
+            pairs = [(reference(), old) for reference, old in zip(self.norms, self.statistics)]
+            self.means = [(norm.running_mean, old) for norm, old in pairs if norm is not None]
 
     def shift_of_means(self) -> Tensor:
         """Return how much the running means have changed since this object was created.
 
         The change of a channel is divided by the standard deviation of the channel at that time. The result is the
-        median of the channels of a layer; of the first four layers, the largest median.
+        median of the channels of a layer; of the first four layers, the largest median. It is 0 if no layer exists.
         """
-        shifts = [
-            ((mean - old).abs() / (var + 1e-5).sqrt()).median().double().cpu()
-            for mean, (old, var) in zip(self.means, self.statistics)
-        ]
-        return torch.stack(shifts).max()
+        shifts = [((mean - old).abs() / (var + 1e-5).sqrt()).median().double().cpu() for mean, (old, var) in self.means]
+        return torch.stack(shifts).max() if shifts else torch.zeros(())
 
 
 def has_statistics(module: object) -> bool:
@@ -322,8 +319,8 @@ class Modes:
                 and operand.layout == torch.strided
                 and operand.data_ptr() in [t.data_ptr() for t in inputs]
             )
-            # Dropout of equal numbers, such as ones, draws a random mask. To save time, the numbers are compared only
-            # until a line has added an event.
+            # Dropout of equal numbers, such as ones, draws a random mask. To save time, only the first call of a line
+            # compares the numbers.
             if isinstance(operand, Tensor) and not self._unreached_counts.get((self.observer.at(), name)):
                 on_input = on_input or bool((operand == operand.flatten()[:1]).all())
             self._add_unreached(self._model, name, rate, explicit, on_input)

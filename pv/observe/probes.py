@@ -298,14 +298,15 @@ class _Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         self.names.add(name)
+        first = args[0] if args else kwargs.get("input")
         if name in ("cross_entropy", "nll_loss"):
-            self.loss_inputs.append(args[0] if args else kwargs["input"])
+            self.loss_inputs.append(first)
         result = func(*args, **kwargs)
         if name in ("view", "reshape") and isinstance(result, Tensor):
-            self._record_view(tuple(args[0].shape), tuple(result.shape))
+            self._record_view(tuple(first.shape), tuple(result.shape))
         if name == "gather" and isinstance(result, Tensor) and result.dim() >= 3 and result.shape[-1] == 1:
             # A handwritten loss gathers the log-probabilities of the labels.
-            self.loss_inputs.append(args[0] if args else kwargs["input"])
+            self.loss_inputs.append(first)
         if name == "scaled_dot_product_attention":
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
             arguments = {**dict(zip(names, args)), **kwargs}
@@ -322,7 +323,7 @@ class _Recorder(TorchFunctionMode):
             dim = kwargs["dim"] if "dim" in kwargs else args[1] if len(args) > 1 else None
             # Without `dim`, torch uses dimension 0 of three dimensions, and dimension 1 of two or four.
             dim = (0 if result.dim() == 3 else 1) if dim is None else dim % result.dim()
-            self.softmaxes.append((args[0] if args else kwargs["input"], dim))
+            self.softmaxes.append((first, dim))
             if result.dim() >= 3 and result.shape[-1] == result.shape[-2] >= 4:
                 sees_later = bool((result > 0).triu(1).any())
                 self.over_queries += dim == result.dim() - 2
