@@ -10,13 +10,16 @@ from . import launch
 
 
 def main(arguments: list[str]) -> int:
-    """Record a command.
+    """Run a command with an observer, and print where the traces are.
 
     Args:
         arguments: Options, then `--` and the words of the command.
 
     Returns:
-        The exit status of the command; 3 for a usage error, 130 after Ctrl-C.
+        The exit status of the command; 3 if there is no command or the command cannot be run; 130 after Ctrl-C.
+
+    Raises:
+        SystemExit: An option is unknown or has an invalid value (status 2), or is `--help`.
     """
     separator = arguments.index("--") if "--" in arguments else len(arguments)
     parser = argparse.ArgumentParser(prog="python -m pv.observe", description=__doc__)

@@ -1,4 +1,4 @@
-"""Records updates of averages of weights, by `AveragedModel` or by the script itself in a copy of a model."""
+"""Records updates of averages of weights: by `AveragedModel`, or by the script itself in a copy of a model."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ class Averages:
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
         self._copies: weakref.WeakKeyDictionary[nn.Module, list[int]] = weakref.WeakKeyDictionary()
-        """By copy: its number (0 before its first update), and its `_version` at the last call of `record_updates`."""
+        """For every copy: its number (0 before its first update), and its `_version` in the last `record_updates`."""
         self._samples: weakref.WeakKeyDictionary[nn.Module, Tensor] = weakref.WeakKeyDictionary()
-        """By copy: elements of its largest parameter after its last update."""
+        """For every copy: a sample of its largest parameter after its last update."""
         self._last = ""
         """The argument `now` of the last call of `record_updates`: "backward" or "step"."""
         self._restored: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
-        """By copy: the result of `checkpoints.is_restored`, unless it is None."""
+        """For every copy: the result of `checkpoints.is_restored`, unless the result is None."""
 
     def add_copy(self, module: nn.Module) -> None:
         """Add a module that was copied or unpickled."""
-        # `deepcopy` restores submodules first, so they have been added before. Only the outermost module is a copy.
+        # `deepcopy` restores the submodules of a module first, and adds them here. Only the outermost module is a copy.
         for part in module.modules():
             self._copies.pop(part, None)
         if len(self._copies) < MAX_COPIES and next(module.parameters(), None) is not None:
             self._copies[module] = [0, _version(module)]
 
     def check_restored(self, trained: list[Tensor]) -> None:
-        """Compare the copies with the weights in the files that were read, before the first step of an optimizer."""
+        """Record which copies have the weights of a file, before the first step of the optimizer of `trained`."""
         for module in list(self._copies):
             restored = checkpoints.is_restored(self.observer, module, trained)
             if restored is not None:
                 self._restored[module] = restored
 
-    def is_written(self, module: nn.Module) -> bool:
+    def is_average(self, module: nn.Module) -> bool:
         """Return whether a module is a copy that the script has updated as an average."""
         return bool(self._copies.get(module, [0])[0])
 
@@ -82,7 +82,7 @@ class Averages:
         self._last = now
 
     def _trained_twins(self, module: nn.Module) -> list[nn.Module]:
-        """Return the trained models with the parameter shapes of a copy; [] if the copy has gradients."""
+        """Return the trained models whose parameters have the shapes of a copy; [] if the copy has gradients."""
         shapes = [p.shape for p in module.parameters()]
         if any(p.grad is not None for p in module.parameters()):
             return []
@@ -95,8 +95,8 @@ class Averages:
     def _share(self, average: nn.Module, model: nn.Module) -> Late | None:
         """Return the share of the model's weights in an update of their average, such as 0.01 for a decay of 0.99.
 
-        The share is null in the trace after an exact copy, and if average and weights were equal before. Return None
-        for the first update.
+        In the trace, the share is null if the average equals the weights, or if the average before the update did.
+        Return None for the first update, and if the average is on another device.
         """
         weights = [max(module.parameters(), key=Tensor.numel) for module in (average, model)]
         if weights[0].device != weights[1].device:
@@ -105,7 +105,7 @@ class Averages:
         before, self._samples[average] = self._samples.get(average), now.clone()
         if before is None:
             return None
-        # The least-squares share s of now - before = s * (target - before).
+        # The share s is the least-squares solution of now - before = s * (target - before).
         moved, distance = (now - before) @ (target - before), (target - before).square().sum()
         is_copy = (now == target).all()
         return Late([moved, distance, is_copy], lambda a, b, same: a[0] / b[0] if b[0] and not same[0] else None)
@@ -113,7 +113,8 @@ class Averages:
 
 def _version(module: nn.Module) -> int:
     """Return the sum of the version counters of the first and the last parameter."""
-    # Two parameters are enough, since an average writes all of them. This runs at every backward pass and step.
+    # Two parameters are enough, because an update of an average writes all parameters. This function must be fast: it
+    # runs for every copy in every backward pass and step.
     parameters = list(module.parameters())
     return parameters[0]._version + parameters[-1]._version
 

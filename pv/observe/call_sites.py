@@ -14,14 +14,14 @@ from typing import Optional
 import torch
 
 FRAMES_IN_KEY = 6
-"""Number of innermost frames that identify a call."""
+"""Number of innermost frames that identify a call. A small number limits the cost of `CallSites.find`."""
 
 
 class CallSites:
-    """Finds the current line of the user's code.
+    """Finds the line of the user's code that is being executed.
 
-    Frames of torch, of this package, of the standard library and of the scripts of console commands are skipped. A line
-    of another installed library is returned only if no line of the user's code is on the stack.
+    Frames of torch, of this package, of the standard library and of installed console scripts are skipped. If no line
+    of the user's code is on the stack, a line of another installed library is returned.
     """
 
     def __init__(self) -> None:
@@ -34,14 +34,14 @@ class CallSites:
                 sysconfig.get_paths()["scripts"],
             )
         )
-        # Code of `python -c` and `python -` has a file name in angle brackets, like code that libraries generate.
+        # Code of `python -c` and `python -` is the user's, but has a file name in angle brackets, like generated code.
         self._main = getattr(sys.modules.get("__main__"), "__file__", None) or "<string>"
         self._kinds: dict[str, str] = {}
-        """By source file: its kind."""
+        """The results of `_kind` by source file."""
         self._keys: dict[tuple[object, ...], int] = {}
-        """By file and instruction of the innermost frames: the number of the call."""
+        """The numbers of calls, by files and instruction offsets of the innermost frames."""
         self._paths: dict[str, str] = {}
-        """By source file: its path in messages, relative to the working folder if the file is in this folder."""
+        """The paths to show, by source file: relative to the working folder for the files in this folder."""
 
     def _kind(self, file: str) -> str:
         """Return "user", "library" or "skipped" for a source file."""
@@ -75,11 +75,11 @@ class CallSites:
     def find(self, depth: int = 2) -> tuple[str, int]:
         """Return "path:line" of the current line of the user's code, and a number that identifies the call.
 
-        Two calls on one line have different numbers, and so do the calls of one helper by two callers. The number is
-        the same on every rank. It is computed from the six innermost frames only, to limit the cost.
+        Two calls on one line have different numbers. Calls from one line of a helper function have different numbers if
+        different lines call the helper. The numbers are the same on every rank.
 
         Args:
-            depth: Number of frames to skip, from the frame of this method.
+            depth: Number of innermost frames to skip, including the frame of this method.
         """
         frame: Optional[FrameType] = sys._getframe(depth)
         calls: list[tuple[str, int]] = []
@@ -96,15 +96,15 @@ class CallSites:
                 else:
                     library = library or self._line_of(frame)
             frame = frame.f_back
-        # `f_lasti`, the offset of the running instruction, distinguishes two calls on one line.
+        # `f_lasti` is the offset of the current instruction, which differs between two calls on one line.
         key = tuple(calls)
-        if key not in self._keys:  # crc32, since `hash` of a string is different in every process
+        if key not in self._keys:  # crc32, because `hash` of a string is different in every process
             positions = [(file, _position_of(code, last)) for (file, last), code in zip(calls, codes)]
             self._keys[key] = zlib.crc32(repr(positions).encode())
         return user or library or "?", self._keys[key]
 
     def is_direct(self) -> bool:
-        """Return whether the user's code has called torch directly, not through another library."""
+        """Return whether the user's code calls torch directly, and not through another library."""
         frame: Optional[FrameType] = sys._getframe(1)
         while frame is not None and self._kind(frame.f_code.co_filename) == "skipped":
             frame = frame.f_back
@@ -112,10 +112,10 @@ class CallSites:
 
 
 def _position_of(code: CodeType, offset: int) -> object:
-    """Return the lines and columns of the instruction at an offset; before Python 3.11, the offset.
+    """Return the lines and columns of the instruction at an offset; the offset itself before Python 3.11.
 
-    The offset does not identify a call in Python 3.11: a call has several instructions, and the reported one changes
-    after the interpreter has specialized the call.
+    Since Python 3.11, an offset does not identify a call: a call has several instructions, and `f_lasti` may point to
+    another instruction of the same call after the interpreter has specialized the call.
     """
     positions = getattr(code, "co_positions", None)
     position = next(itertools.islice(positions(), offset // 2, None), None) if positions is not None else None

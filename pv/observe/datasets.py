@@ -1,6 +1,7 @@
 """Facts about data sets: readable and stored examples, hashes of rows, and states of random generators.
 
-No function here calls `dataset[i]`, which may draw random numbers. Data sets are read through their attributes.
+No function of this module calls the `__getitem__` of a data set, because such a call may draw random numbers. The
+functions read the attributes of a data set instead.
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ from torch import Tensor
 from torch.utils import data
 
 COLUMNS = 64
-"""Approximate number of elements of a row of floats that are hashed; of integers, the first four times as many."""
+"""Largest number of elements of a row of floats that are hashed. Of a row of integers, `4 * COLUMNS` are hashed."""
 WRAPPERS = ("torch.utils.data.", "accelerate.", "lightning.", "pytorch_lightning.", "transformers.")
-"""Prefixes of modules whose samplers keep the order of the sampler that they wrap."""
-LARGEST_SET = 4_000_000
-"""Largest number of examples of a data set for which the readable examples are listed."""
+"""Prefixes of modules whose samplers keep the order of a wrapped sampler."""
+MAX_EXAMPLES = 4_000_000
+"""Largest number of examples of a data set for which `readable` returns a bitmap."""
 SPLITMIX = (-7046029254386353131, -4658895280553007687)
 """Constants 0x9e3779b97f4a7c15 and 0xbf58476d1ce4e5b9 of splitmix64 (Steele, Lea, Flood 2014), as signed integers."""
 
 
 def base_of(dataset: object) -> tuple[object, Optional[Tensor]]:
-    """Return the data set inside nested subsets, and the indices of the subset; None if it is not a subset."""
+    """Return the data set inside nested subsets, and the indices of the outermost subset in this data set.
+
+    The indices are None if the argument is not a subset.
+    """
     indices: Optional[Tensor] = None
     while isinstance(dataset, data.Subset):
         inner = torch.as_tensor(dataset.indices, dtype=torch.long)
@@ -41,7 +45,7 @@ def base_of(dataset: object) -> tuple[object, Optional[Tensor]]:
 
 
 def size_of(dataset: Any) -> Optional[int]:
-    """Return the number of examples; None if a data set has no length."""
+    """Return the number of examples of a data set; None if the data set has no length."""
     try:
         return len(dataset)
     except Exception:  # `__len__` is code of the script, which may raise anything
@@ -49,21 +53,21 @@ def size_of(dataset: Any) -> Optional[int]:
 
 
 def sampler_of(loader: Any) -> object:
-    """Return the sampler of single examples inside the batch samplers of a loader.
+    """Return the sampler of a loader that determines the order of the examples.
 
-    Wrappers by torch and by the libraries of `WRAPPERS` are removed, at most four.
+    At most four batch samplers and wrappers, of the modules in `WRAPPERS`, are removed.
     """
     sampler = loader.batch_sampler if getattr(loader, "batch_sampler", None) is not None else loader.sampler
     for _ in range(4):
         inner = getattr(sampler, "batch_sampler", getattr(sampler, "sampler", None))
         if inner is None or not type(sampler).__module__.startswith(WRAPPERS):
-            break  # a sampler of the script may change the order of the sampler inside
+            break  # a sampler of the script may change the order of the sampler that it contains
         sampler = inner
     return sampler
 
 
 def is_random(sampler: object) -> Optional[bool]:
-    """Return whether the order of a sampler is random; None for unknown samplers."""
+    """Return whether the order of a sampler is random; None if the class of the sampler is unknown."""
     if isinstance(sampler, data.DistributedSampler):
         return bool(sampler.shuffle)
     if getattr(sampler, "shuffle", None) is False:
@@ -74,13 +78,13 @@ def is_random(sampler: object) -> Optional[bool]:
 
 
 def readable(loader: Any) -> Optional[str]:
-    """Return the examples of the base data set that a loader can read, as "all" or a `bitmap`; None if not known."""
+    """Return which examples of the base data set a loader can read: "all" or a `bitmap`; None if unknown."""
     base, indices = base_of(loader.dataset)
     sampler = sampler_of(loader)
     size = size_of(base)
-    if is_random(sampler) is None or size is None or not 0 < size <= LARGEST_SET:
+    if is_random(sampler) is None or size is None or not 0 < size <= MAX_EXAMPLES:
         return None
-    positions = None  # in the data set of the loader, which may be a subset of the base
+    positions = None  # indices in the data set of the loader, which may be a subset of the base data set
     if isinstance(sampler, data.SubsetRandomSampler):
         positions = torch.as_tensor(list(sampler.indices), dtype=torch.long)
     elif isinstance(sampler, data.WeightedRandomSampler):
@@ -91,8 +95,8 @@ def readable(loader: Any) -> Optional[str]:
 
 
 def bitmap(indices: Tensor, size: int) -> str:
-    """Return indices below `size` as a base64-encoded bitmap, the lowest bit first."""
-    # Bits are packed by shifts: torch has no `packbits`, and NumPy may not be installed.
+    """Return a base64-encoded bitmap of `size` bits in which the bits of the indices are set, lowest bit first."""
+    # Shifts pack the bits, because torch has no `packbits`, and NumPy may not be installed.
     bits = torch.zeros(-(-size // 8) * 8, dtype=torch.uint8)
     bits[indices] = 1
     packed = (bits.view(-1, 8) << torch.arange(8, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
@@ -101,16 +105,17 @@ def bitmap(indices: Tensor, size: int) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _factors(count: int) -> Tensor:
-    """Return pseudo-random odd integers [count], without use of a random generator."""
-    # As in splitmix64; products wrap around.
+    """Return pseudo-random odd integers, [count], without a random generator."""
+    # The steps of splitmix64 on 64-bit integers, whose products overflow as intended.
     numbers = torch.arange(1, count + 1) * SPLITMIX[0]
     return (numbers ^ (numbers >> 29)) * SPLITMIX[1] | 1
 
 
 def row_tensor(tensors: list[Tensor]) -> Optional[Tensor]:
-    """Return the tensor of a batch that is probably the input: the first with two or more dimensions, else the first.
+    """Return the tensor of a batch that is probably the input of the model; None if no tensor is usable.
 
-    Only dense CPU tensors that are neither complex nor boolean are considered.
+    This tensor is the first with two or more dimensions, else the first tensor. Only dense CPU tensors that are neither
+    complex nor boolean are usable.
     """
     usable = [t for t in tensors if t.layout == torch.strided and t.dim() and t.numel() and not t.dtype.is_complex]
     usable = [t for t in usable if t.device.type == "cpu" and t.dtype != torch.bool]
@@ -118,9 +123,9 @@ def row_tensor(tensors: list[Tensor]) -> Optional[Tensor]:
 
 
 def columns(rows: Tensor) -> Tensor:
-    """Return a copy of some columns of a tensor as integers: the arguments of `row_hashes`.
+    """Return a copy of some columns of a tensor as integers, for `row_hashes`.
 
-    Of floats, these are the bits of evenly spaced columns; of integers, such as tokens, the first columns.
+    For floats, the copy has the bits of evenly spaced columns. For integers, such as tokens, it has the first columns.
     """
     flat = rows.detach().reshape(rows.shape[0], -1)
     if flat.is_floating_point():
@@ -129,7 +134,7 @@ def columns(rows: Tensor) -> Tensor:
 
 
 def row_hashes(batches: list[Tensor]) -> list[list[int]]:
-    """Return 48-bit hashes of the rows of several results of `columns`: one list per result.
+    """Return 48-bit hashes of rows. The arguments are results of `columns`; every result gets a list of hashes.
 
     Zeros at the end of a row, such as padding, do not change its hash.
     """
@@ -138,8 +143,9 @@ def row_hashes(batches: list[Tensor]) -> list[list[int]]:
     width = max(part.shape[1] for part in batches)
     if any(part.shape[1] != width for part in batches):
         batches = [torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in batches]
-    # 1. Sum the elements of every row, multiplied by fixed factors. The sums are integers, since sums of floats could
-    #    depend on the shape of the batch. 2. Mix the bits of every sum, and keep the upper 48 bits.
+    # 1. Multiply the elements of every row by fixed factors, and add the products. The sums are sums of integers,
+    #    because sums of floats could depend on the shape of the batch. 2. Mix the bits of every sum, and keep the upper
+    #    48 bits.
     sums = (torch.cat(batches).long() * _factors(width)).sum(1)
     sums = (sums ^ (sums >> 31)) * SPLITMIX[1]
     hashes = iter(((sums >> 16) & ((1 << 48) - 1)).tolist())
@@ -147,7 +153,7 @@ def row_hashes(batches: list[Tensor]) -> list[list[int]]:
 
 
 def label_tensor(tensors: list[Tensor], count: int) -> Optional[Tensor]:
-    """Return the last tensor with one integer per example; None if there is none on the CPU."""
+    """Return the last tensor that has one integer per example; None if there is none, or if it is not on the CPU."""
     labels = [t for t in tensors if t.dtype in (torch.long, torch.int) and t.dim() == 1 and t.shape[0] == count]
     return labels[-1] if labels and labels[-1].device.type == "cpu" else None
 
@@ -155,12 +161,13 @@ def label_tensor(tensors: list[Tensor], count: int) -> Optional[Tensor]:
 def stored_row(dataset: object, index: int, depth: int = 0) -> list[Any]:
     """Return views of the tensors and arrays in which a data set stores an example; [] if none are found.
 
-    An attribute of the data set is searched if it has as many elements as the data set, or is a cache of examples.
+    The example is searched in attributes that have as many elements as the data set, and in dictionaries that may be a
+    cache of examples.
 
     Args:
         dataset: The data set.
         index: The index of the example.
-        depth: Number of data sets that contain this data set.
+        depth: Nesting depth: the number of data sets around this data set.
     """
     if isinstance(dataset, data.Subset):
         return stored_row(dataset.dataset, int(dataset.indices[index]), depth)
@@ -170,13 +177,13 @@ def stored_row(dataset: object, index: int, depth: int = 0) -> list[Any]:
     if size is None or depth > 2:
         return []
     attributes = list(getattr(dataset, "__dict__", {}).values())
-    # The elements of lists at this index: one may be the name of a file, which is the key of a cache.
+    # The elements of lists at this index. One of these elements may be a file name that is the key of a cache.
     names = [value[index] for value in attributes if isinstance(value, (list, tuple)) and len(value) == size]
     for value in attributes:
         if isinstance(value, data.Dataset):
             rows += stored_row(value, index, depth + 1) if size_of(value) == size else []
         elif isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor) and len(value[0]) == size:
-            rows += [part[index] for part in value if part.dim() and len(part) == size]  # as in a TensorDataset
+            rows += [part[index] for part in value if part.dim() and len(part) == size]  # such as in a TensorDataset
         elif (_is_array(value) and len(value.shape) > 0 and len(value) == size) or (
             isinstance(value, list) and len(value) == size
         ):
@@ -188,11 +195,12 @@ def stored_row(dataset: object, index: int, depth: int = 0) -> list[Any]:
 
 
 def _is_array(value: object) -> bool:
+    """Return whether a value is a tensor or a NumPy array. NumPy is not imported."""
     return isinstance(value, Tensor) or (type(value).__module__ == "numpy" and type(value).__name__ == "ndarray")
 
 
 def _arrays(value: object) -> Iterator[object]:
-    """Yield a stored tensor or array, or the tensors and arrays in a tuple, a list or a dictionary."""
+    """Yield the value if it is a tensor or an array, or the tensors and arrays among its first eight elements."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
     yield from (part for part in list(parts)[:8] if _is_array(part))
 
@@ -203,17 +211,18 @@ def sum_of(row: Any) -> float:
 
 
 def removed_columns(dataset: Any) -> dict[str, set[float]]:
-    """Return the numeric columns that `transformers.Trainer` has removed from a data set of `datasets`.
+    """Return the numeric columns that `transformers.Trainer` has removed from a data set of the package `datasets`.
 
-    The original data set is an attribute of the Trainer, which is the `self` of a method on the stack.
+    The original data set is an attribute of the Trainer. The Trainer is searched on the stack: it is the `self` of the
+    method that called this function.
 
     Returns:
-        By column: the distinct numbers among its first 64 values.
+        The distinct values among the first 64 values of a column, by name of the column.
     """
     trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
-    columns: dict[str, set[float]] = {}
+    removed: dict[str, set[float]] = {}
     if trainer is None or not type(dataset).__module__.startswith("datasets."):
-        return columns
+        return removed
     frame: Optional[types.FrameType] = sys._getframe(1)
     while frame is not None and not isinstance(frame.f_locals.get("self"), trainer):
         frame = frame.f_back
@@ -225,15 +234,16 @@ def removed_columns(dataset: Any) -> dict[str, set[float]]:
         for name in set(original.column_names) - set(dataset.column_names):
             values = original.data.column(name).slice(0, 64).to_pylist()
             if values and all(isinstance(value, (int, float)) for value in values):
-                columns[name] = {float(value) for value in values}
-    return columns
+                removed[name] = {float(value) for value in values}
+    return removed
 
 
 def generator_states(dataset: object) -> dict[str, int]:
-    """Return hashes of the states of random generators, by name.
+    """Return hashes of the states of all random generators that a data set may use, by name of the generator.
 
-    The generators are the global ones of `random`, NumPy and torch, generators in attributes of the data set and of
-    objects in it, such as transforms, and global variables of modules that methods of these objects use.
+    The generators are: the global generators of `random`, NumPy and torch; generators in attributes of the data set and
+    of objects in the data set, such as transforms; and generators in global variables that methods of these objects
+    use.
     """
     states = {"random": random.getstate(), "torch": torch.get_rng_state()}
     numpy = sys.modules.get("numpy")
@@ -247,8 +257,8 @@ def generator_states(dataset: object) -> dict[str, int]:
 def used_generators() -> list[str]:
     """Return the names of the global generators that have drawn numbers since they were seeded.
 
-    A Mersenne Twister computes its numbers in blocks of 624. After a seed, the block counts as used up: the position in
-    the state is 624, or torch counts one number as left. The first draw computes the next block.
+    A Mersenne Twister computes its numbers in blocks of 624. Seeding marks the first block as used up: the position in
+    the state is 624, or in torch, the number of remaining numbers is 1. The first draw then computes a new block.
     """
     numpy = sys.modules.get("numpy")
     left = int(torch.get_rng_state()[8:12].view(torch.int32))  # bytes 0 to 7 are the seed
@@ -261,6 +271,7 @@ def used_generators() -> list[str]:
 
 
 def _hash(state: object) -> int:
+    """Return a 32-bit hash of the state of a generator."""
     return zlib.crc32(bytes(state.tolist()) if isinstance(state, Tensor) else pickle.dumps(state))
 
 
@@ -281,11 +292,11 @@ def _generators_in(value: object, name: str, depth: int, seen: set[int]) -> Iter
 
     Args:
         value: The object.
-        name: The name of the object: the names of the attributes that lead to it.
-        depth: Number of objects that contain this object.
-        seen: Ids of the objects that were searched.
+        name: The class of the data set and the names of the attributes that lead to the object, or a global variable.
+        depth: Nesting depth: the number of objects around this object.
+        seen: Ids of the objects that were searched before.
     """
-    # At most 300 objects, at most four levels deep: data sets may contain graphs of objects.
+    # The limits of 300 objects and of the depth are for data sets that refer to many objects.
     if id(value) in seen or len(seen) > 300:
         return
     seen.add(id(value))
@@ -302,7 +313,7 @@ def _generators_in(value: object, name: str, depth: int, seen: set[int]) -> Iter
         return
     function = getattr(value, "__func__", value)
     methods = [function] if isinstance(function, types.FunctionType) else [*vars(type(value)).values()]
-    # A global variable such as `rng = numpy.random.default_rng(0)` is found by its name in the code of methods.
+    # The code of a method contains the names of global variables that it uses, such as `rng`.
     for method in methods:
         if isinstance(method, types.FunctionType):
             for variable in method.__code__.co_names:
@@ -313,7 +324,9 @@ def _generators_in(value: object, name: str, depth: int, seen: set[int]) -> Iter
 
 
 class StoredRows:
-    """The first two stored examples of a batch before it is read, to detect that reading changes stored examples.
+    """The stored examples at the first two indices of a batch, to detect that reading the batch changes them.
+
+    Create this object before the batch is read, and call `compare` afterwards.
 
     Args:
         dataset: The data set of the loader.
@@ -346,12 +359,11 @@ class StoredRows:
 
 
 def _shares_values(stored_row: object, batch_row: Tensor) -> bool:
-    """Return whether at least a quarter of the values of a stored row are in a row of the batch.
+    """Return whether at least a quarter of the elements of a stored row are nonzero and the same in a row of the batch.
 
-    The other values may be masked in the batch.
+    The other elements may be masked in the batch.
     """
-    stored = torch.as_tensor(stored_row).detach().reshape(-1)
-    served = batch_row.detach().reshape(-1)
-    if len(stored) != len(served) or len(stored) < 4 or not (stored.is_floating_point() and served.is_floating_point()):
+    stored, read = torch.as_tensor(stored_row).detach().reshape(-1), batch_row.detach().reshape(-1)
+    if len(stored) != len(read) or len(stored) < 4 or not (stored.is_floating_point() and read.is_floating_point()):
         return False
-    return bool((stored.to(served.dtype).eq(served) & stored.ne(0)).double().mean() >= 0.25)
+    return bool((stored.to(read.dtype).eq(read) & stored.ne(0)).double().mean() >= 0.25)

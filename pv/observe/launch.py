@@ -12,7 +12,7 @@ from pathlib import Path
 SITE = Path(__file__).parent / "site"
 """The folder of the `sitecustomize` that starts the observer."""
 INTERPRETERS = {".py": "python", ".sh": "bash"}
-"""By suffix of a script's name: the program that runs the script."""
+"""The program that runs a script, by suffix of the script's name."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,12 @@ class Options:
     Attributes:
         steps: Number of optimizer steps after which the process exits with status 0; 0 for no limit.
         sample: Record losses and logits only in the first steps and in every `sample`-th step.
-        keep_compile: Leave `torch.compile` on. By default it is off, since compiled code cannot be observed.
+        keep_compile: Leave `torch.compile` on. By default, the observer turns it off, because compiled code cannot be
+            observed.
         probes: Call models with changed inputs in a forked copy of the process.
         cut: Number of optimizer steps after which the process kills itself with SIGKILL; 0 for never.
-        cut_in_save: Kill the process inside the first save after `cut` steps, with half of the file written.
-        comparing: Record weights, optimizer states and examples in every step, to compare the run with another one.
+        cut_in_save: Kill the process not after the step, but in the next save, when half of the file is written.
+        comparing: Record weights, optimizer states and examples in every step, to compare the run with another run.
     """
 
     steps: int = 0
@@ -49,7 +50,8 @@ def environment(
     Args:
         folder: The folder of traces.
         options: The options of every process.
-        inherited: The environment of the command; its `PYTHONPATH` is extended.
+        inherited: The environment of the command. The returned `PYTHONPATH` extends the `PYTHONPATH` of this
+            environment.
     """
     paths = [str(SITE), *filter(None, [inherited.get("PYTHONPATH")])]
     compiling = {} if options.keep_compile else {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
@@ -62,12 +64,14 @@ def environment(
 
 
 def options_from_environment() -> Options:
-    """Return the options that `environment` passed to this process."""
+    """Return the options of this process, from the variable that `environment` has set."""
     return Options(**json.loads(os.environ.get("PV_OBSERVE_OPTIONS", "{}")))
 
 
 def run(command: Sequence[str], folder: Path, options: Options = DEFAULTS) -> int:
-    """Run a command with an observer in its processes, and wait until it ends. Its output is passed through.
+    """Run a command with an observer in its Python processes, and wait until the command ends.
+
+    The command writes its output to the output streams of this process.
 
     Args:
         command: The words of the command.
@@ -79,8 +83,8 @@ def run(command: Sequence[str], folder: Path, options: Options = DEFAULTS) -> in
 
     Raises:
         OSError: The command does not exist, or cannot be run.
-        KeyboardInterrupt: Ctrl-C was pressed. It is raised after the command has ended with a complete trace, since the
-            terminal interrupts the command too. A second Ctrl-C kills the command.
+        KeyboardInterrupt: Ctrl-C was pressed. The terminal also interrupts the command, and this exception is raised
+            when the command has ended, so its trace is complete. A second Ctrl-C kills the command.
     """
     folder.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(command, env={**os.environ, **environment(folder, options)})

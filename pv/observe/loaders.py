@@ -1,4 +1,4 @@
-"""Records passes over data loaders, the examples that they read, their order, and the loader of every batch."""
+"""Records the passes over data loaders, the examples and their order in a pass, and the loader of every batch."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ Loader = data.DataLoader[Any]
 Function = Callable[..., Any]
 
 GROUPED_BATCHES = 16
-"""Number of batches whose rows are hashed together. This takes a tenth of the time of hashing every batch by itself."""
+"""Number of batches whose rows are hashed together, which is ten times as fast as one call per batch."""
 EXAMINED_BATCHES = 4
-"""Number of first batches of a pass in which stored examples and removed columns are examined."""
+"""Number of batches at the beginning of a pass in which stored examples and removed columns are examined."""
 LABELLED_PASSES = 2
-"""Number of passes in which labels are read. The second shows whether every pass begins with the same label."""
+"""Number of first passes over a loader in which labels are read."""
 LABELLED_BATCHES = 2000
 """Largest number of batches of a pass whose labels are read."""
 COMPARED_BATCHES = 32
 """Number of batches at the beginning of a pass whose content is hashed."""
 LISTED_ROWS = 60_000
-"""Largest number of rows of a pass that are listed. A longer pass has no list of rows."""
+"""Largest number of rows in a list of the rows of a pass. A pass with more rows has no list."""
 SCALED_CALLS = 6
-"""Number of calls of a model, counted separately with and without gradients, whose input statistics are recorded."""
+"""Number of first calls of a model, with and without gradients each, whose input statistics are recorded."""
 COUNTED_INDICES = 200_000
-"""Largest number of distinct indices of a pass that are counted, for samplers that are not from torch."""
+"""Largest number of distinct indices of a pass that are counted, if it is unknown whether the order is random."""
 SAMPLED_ROWS = 4096
-"""Longest list of rows in the trace. Of a longer list, only hashes divisible by a power of 2 are written."""
+"""Largest number of row hashes in an event. If there are more, only hashes divisible by a power of 2 are written."""
 
 
 class PassState:
@@ -51,36 +51,36 @@ class PassState:
     Args:
         loader: The number of the loader.
         index: The number of the pass over this loader, from 1.
-        random: Whether the order is random; None if it is not known.
+        random: Whether the order is random; None if unknown.
         listed: Whether all rows are listed.
     """
 
     def __init__(self, loader: int, index: int, random: Optional[bool], *, listed: bool) -> None:
         self.loader, self.index, self.random = loader, index, random
         self.batches = self.rows = 0
-        """Numbers of the batches and rows that were delivered so far."""
+        """Number of delivered batches, and number of delivered rows."""
         self.drawn_indices: deque[Optional[list[int]]] = deque()
-        """Indices of the batches that were drawn and not yet delivered; None for a batch without indices."""
+        """The indices of batches that were drawn but not delivered yet; None for a batch without indices."""
         self.order: Optional[int] = 0
-        """Hash of all indices so far and of their order; None if a batch had no indices."""
+        """Hash of the indices of all delivered batches, in their order; None if a batch had no indices."""
         self.indices: set[int] = set()
-        """The distinct indices so far, if the sampler is not from torch."""
+        """The distinct indices of the delivered batches, if it is unknown whether the order is random."""
         self.content: Optional[int] = None
-        """Hash of the rows of the first batches and of their order."""
+        """Hash of the rows of the first batches, in their order; None if no batch was hashed."""
         self._compared_batches = 0
         """Number of batches in `content`."""
         self.row_hashes: Optional[list[int]] = [] if listed else None
-        """Hashes of all rows so far; None if rows are not listed, or there are too many."""
+        """Hashes of all hashed rows; None if rows are not listed, or if there are more than `LISTED_ROWS`."""
         self._waiting: list[Tensor] = []
         """Copies of the rows that are not hashed yet."""
         self.labels: list[tuple[int, int]] = []
         """The smallest and the largest label of every batch, if the order is not random."""
         self.stored = [0, 0]
-        """Number of stored examples that were compared before and after a read, and number that had changed."""
+        """Number of stored examples that were compared before and after a read, and number of changed examples."""
         self.is_whole = self.draws = False
-        """Whether all batches were delivered, and whether the sampler has drawn a permutation."""
+        """Whether all batches were delivered; whether the sampler has called `torch.randperm`."""
         self.removed_columns: dict[str, set[float]] = {}
-        """By column that a library removed before the collator: some of its numbers, from all passes."""
+        """The columns that a library removed before the collator, and some values of each column, of all passes."""
 
     def take(self, batch: list[Tensor]) -> None:
         """Record a delivered batch."""
@@ -92,8 +92,8 @@ class PassState:
             self.order = hash((self.order, *indices))
             if self.random is None and len(self.indices) < COUNTED_INDICES:
                 self.indices.update(indices)
-        # Hashing rows takes time, so rows are hashed only in two cases: the first pass over a data set, whose rows are
-        # all listed, and the first batches of the first four passes, whose orders are compared.
+        # To save time, rows are hashed only in two cases: all rows of the first pass over a data set, which are listed,
+        # and the first batches of the first four passes over a loader, whose orders are compared.
         is_compared = self.batches <= COMPARED_BATCHES and self.index <= 4
         is_hashed = self.row_hashes is not None or is_compared
         inputs = datasets.row_tensor(batch) if is_hashed or indices is None else None
@@ -142,18 +142,20 @@ class PassState:
         }
 
     def sampled_rows(self) -> Optional[dict[str, object]]:
-        """Return the fields of the event that lists the rows of a complete pass; None if rows are not listed.
+        """Return the fields of the event that lists the rows of a complete pass.
 
         Returns:
             divisor: Only hashes divisible by this number are returned.
-            count: The number of all rows.
+            count: The number of rows of the pass.
             prints: The hashes.
+            The result is None if the rows are not listed.
         """
         self._hash_rows()
         hashes = self.row_hashes
         if not hashes:
             return None
-        # Hashes are chosen by value, not by position: two loaders of the same rows give the same sample in any order.
+        # Hashes are selected by value, not by position, so that two loaders with the same rows in different orders have
+        # the same sample.
         divisor = 1
         while len(hashes) > SAMPLED_ROWS * divisor:
             divisor *= 2
@@ -161,15 +163,16 @@ class PassState:
 
 
 def _identity(value: object) -> object:
-    """Return the argument, in place of a weak reference."""
+    """Return the argument. Partial calls of this function replace weak references."""
     return value
 
 
 class DatasetNumbers:
-    """Assigns numbers to data sets. A new data set gets a new number even if it reuses the address of a freed one."""
+    """Assigns numbers to data sets. Different data sets have different numbers, even if Python reuses an address."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, tuple[Callable[[], object], int]] = {}
+        """The reference to a data set, and its number, by id of the data set."""
 
     def of(self, dataset: object, new: Callable[[], int]) -> int:
         """Return the number of a data set. A new data set gets the number that `new` returns."""
@@ -178,7 +181,7 @@ class DatasetNumbers:
             number = new()
             try:
                 reference = weakref.ref(dataset)
-            except TypeError:  # such as a list: kept alive, so that its address is not reused
+            except TypeError:  # a list, for example: keep it alive, so that its address is not reused
                 reference = functools.partial(_identity, dataset)
             self._by_id[id(dataset)] = (reference, number)
         return number
@@ -190,8 +193,8 @@ class LoaderRecord:
     Attributes:
         number: The number of the loader in the trace.
         passes: Number of passes over the loader that have begun.
-        removed_columns: By column that a library removed before the collator: some of its numbers.
-        last_pass: The last pass; None before the first.
+        removed_columns: The columns that a library removed before the collator, and some values of each column.
+        last_pass: The last pass; None before the first pass.
     """
 
     def __init__(self, number: int, removed_columns: dict[str, set[float]]) -> None:
@@ -202,30 +205,30 @@ class LoaderRecord:
 
 
 class LoaderHooks:
-    """The wrappers around data loaders of one process, and their state between calls.
+    """Wraps the data loaders of one process, and stores the state that the wrappers share.
 
-    The iterator classes of `torch.utils.data.dataloader` and the fetcher are private. Their methods `_reset`,
-    `_next_index` and `__next__`, and `fetch`, have had these names and arguments since torch 1.10.
+    The iterators of `torch.utils.data.dataloader`, with `_reset`, `_next_index` and `__next__`, and the fetcher, with
+    `fetch`, are private classes. These methods have had the same names and arguments since torch 1.10.
 
     Args:
-        observer: Returns the observer of this process. It is a function since a forked child has its own observer.
+        observer: Returns the observer of this process. It is a function because a forked child has its own observer.
     """
 
     def __init__(self, observer: Callable[[], Observer]) -> None:
         self.observer = observer
-        # Weak keys: a loader, iterator or data set that is kept alive would keep its workers alive, too.
+        # Weak keys: a strong reference to a loader, an iterator or a data set would keep its workers alive.
         self.records: weakref.WeakKeyDictionary[Loader, LoaderRecord] = weakref.WeakKeyDictionary()
         self.lines: weakref.WeakKeyDictionary[Loader, str] = weakref.WeakKeyDictionary()
-        """By loader: the line that constructed the loader."""
+        """The line that constructed every loader."""
         self.passes: weakref.WeakKeyDictionary[object, PassState] = weakref.WeakKeyDictionary()
-        """By iterator: the running pass."""
+        """The last pass of every iterator."""
         self.splits: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
-        """By subset that `random_split` returned: the number of the `random_split` call."""
+        """For every subset that `random_split` returned: the number of the `random_split` call."""
         self.datasets = DatasetNumbers()
         self.listed: set[tuple[int, str]] = set()
-        """Pairs of a data set and a line that reads the data set. The rows of every pair are listed once."""
+        """Pairs of a data set and a line that reads the data set. Only the first pass of every pair lists its rows."""
         self.fetching: list[PassState] = []
-        """The passes whose batch is being fetched, the innermost last: a fetch may read from another loader."""
+        """The passes whose batch is being fetched, the innermost last. A fetch may read from another loader."""
         self.sampling: list[PassState] = []
         """The passes whose sampler is running, the innermost last."""
         self.worker_pids: set[int] = set()
@@ -251,7 +254,7 @@ class LoaderHooks:
     # Events.
 
     def begin(self, iterator: object, loader: Loader) -> None:
-        """Record that a pass over a loader begins. Close the previous pass if the script did not finish it."""
+        """Record that a pass over a loader begins. If the script has not finished the previous pass, add its end."""
         active = self.observer()
         at = active.at()
         record = self.records.get(loader)
@@ -260,7 +263,7 @@ class LoaderHooks:
         active.passes += 1
         record.passes += 1
         sampler = datasets.sampler_of(loader)
-        if iterator in self.passes:  # with persistent workers, the iterator of the previous pass
+        if iterator in self.passes:  # with persistent workers, the passes of a loader have the same iterator
             self._read_workers(iterator)
         key = (self.datasets.of(loader.dataset, active.number), at)
         listed = key not in self.listed
@@ -289,12 +292,13 @@ class LoaderHooks:
         processes = getattr(iterator, "_workers", ())
         if state.batches == 1:
             self.worker_pids.update(process.pid for process in processes)
-        # Workers write random states in their first batches only. Read their files early: the pass may never end.
+        # Workers write random states only in their first batches. Read their files after these batches, because the
+        # pass may never end.
         if state.batches == (workers.STATE_BATCHES + 1) * len(processes):
             self._read_workers(iterator)
 
     def end(self, iterator: object) -> None:
-        """Record that an iterator has delivered all batches, or is empty."""
+        """Record that an iterator has delivered all its batches, or has no further batch."""
         state, active = self.passes[iterator], self.observer()
         if state.is_whole or not state.batches:
             active.add("pass_empty", loader=state.loader, index=state.index, at=active.at())
@@ -310,7 +314,7 @@ class LoaderHooks:
         Args:
             state: The state of the pass.
             kind: The kind of the event: `pass_end`, or `pass_left` for a pass that the script did not finish.
-            whole: Whether all rows were delivered, so that they can be listed.
+            whole: Whether all rows were delivered. Only then, the rows are listed.
         """
         rows = state.sampled_rows() if whole else None
         if rows is not None:
@@ -318,7 +322,7 @@ class LoaderHooks:
         self.observer().add(kind, loader=state.loader, index=state.index, **state.summary())
 
     def _add_loader(self, loader: Loader, at: str) -> LoaderRecord:
-        """Add the event of a loader that is read for the first time; return its new record."""
+        """Add the event of a loader that is read for the first time, and return the new record of the loader."""
         active = self.observer()
         record = LoaderRecord(active.number(), datasets.removed_columns(loader.dataset))
         self.records[loader] = record
@@ -357,7 +361,7 @@ class LoaderHooks:
         return record
 
     def _record_columns(self, state: PassState, batch: Any) -> None:
-        """Record the removed columns for which the collator has filled in its own values."""
+        """Record the removed columns that are in a batch, because the collator has filled in other values."""
         for name, removed in state.removed_columns.items():
             column = batch[name] if name in batch else None
             if isinstance(column, Tensor) and column.dim() == 1 and column.device.type == "cpu":
@@ -373,12 +377,15 @@ class LoaderHooks:
                 self.observer().add("worker", loader=state.loader, index=state.index, **line)
 
     def _remove_worker_files(self) -> None:
+        """Remove the files of data workers, unless this is a forked child."""
         for pid in self.worker_pids if self.observer().is_same_process() else ():
             workers.read(self.observer().folder, pid)
 
     # Wrappers: each method takes an original function and returns its replacement.
 
     def _wrap_loader(self, original: Function) -> Function:
+        """Wrap the constructor of loaders to store the line of the call."""
+
         def __init__(loader: Loader, /, *args: object, **kwargs: object) -> None:
             original(loader, *args, **kwargs)
             if self.observer().is_active():
@@ -388,6 +395,8 @@ class LoaderHooks:
         return __init__
 
     def _wrap_split(self, original: Function) -> Function:
+        """Wrap `random_split` to assign a number to the subsets of one call."""
+
         def random_split(*args: object, **kwargs: object) -> object:
             parts = original(*args, **kwargs)
             if self.observer().is_active():
@@ -398,6 +407,8 @@ class LoaderHooks:
         return random_split
 
     def _wrap_iterator(self, original: Function) -> Function:
+        """Wrap the constructor of iterators, which begins a pass."""
+
         def __init__(iterator: object, loader: Loader) -> None:
             original(iterator, loader)
             if self.observer().is_active():
@@ -407,8 +418,10 @@ class LoaderHooks:
         return __init__
 
     def _wrap_reset(self, original: Function) -> Function:
+        """Wrap `_reset`, which begins a pass if a loader with persistent workers uses its iterator again."""
+
         def _reset(iterator: object, loader: Loader, first_iter: bool = False) -> object:
-            # With persistent workers, one iterator makes all passes. Its constructor begins only the first one.
+            # The constructor of the iterator also calls `_reset`, with `first_iter=True`.
             if not first_iter and self.observer().is_active():
                 with self.observer().observing("loader"):
                     self.begin(iterator, loader)
@@ -417,7 +430,7 @@ class LoaderHooks:
         return _reset
 
     def _wrap_next_index(self, original: Function) -> Function:
-        """Wrap the drawing of the indices of a batch. It runs in this process even if workers fetch the batches."""
+        """Wrap `_next_index`, which draws the indices of a batch in this process even if workers fetch the batches."""
 
         def _next_index(iterator: object) -> object:
             state = self.passes.get(iterator)
@@ -435,6 +448,8 @@ class LoaderHooks:
         return _next_index
 
     def _wrap_next(self, original: Function) -> Function:
+        """Wrap `__next__` to record the delivered batches and the end of a pass."""
+
         def __next__(iterator: object) -> object:
             state = self.passes.get(iterator)
             if state is None:
@@ -444,8 +459,8 @@ class LoaderHooks:
                 batch = original(iterator)
             except StopIteration:
                 if self.observer().is_active():
-                    # This marks the end of the pass. Earlier batches stay in the list: a library that fetches one batch
-                    # ahead has not yet used the last one.
+                    # (None, {}) marks the end of the pass. Earlier batches stay in the list, because a library that
+                    # fetches one batch ahead has not used the last batch yet.
                     self.observer().batches.append((None, {}))
                     with self.observer().observing("pass"):
                         self.end(iterator)
@@ -460,7 +475,7 @@ class LoaderHooks:
         return __next__
 
     def _wrap_fetch(self, original: Function) -> Function:
-        """Wrap the fetch of a batch: in the first batches and passes, compare stored examples before and after it."""
+        """Wrap the fetch of a batch to compare stored examples before and after it, in the first batches and passes."""
 
         def fetch_batch(fetcher: fetch._MapDatasetFetcher, index: object) -> object:
             state = self.fetching[-1] if self.fetching else None
@@ -479,7 +494,7 @@ class LoaderHooks:
         return fetch_batch
 
     def _wrap_randperm(self, original: Function) -> Function:
-        """Wrap `torch.randperm`: a user-defined sampler that calls it shuffles its indices."""
+        """Wrap `torch.randperm` to record that a sampler calls it: such a sampler shuffles its indices."""
 
         def randperm(*args: object, **kwargs: object) -> object:
             if self.sampling:
@@ -489,7 +504,7 @@ class LoaderHooks:
         return randperm
 
     def _wrap_remove_columns(self, original: Function) -> Function:
-        """Wrap the method of a transformers collator that removes columns that the model's forward does not accept."""
+        """Wrap the method of a transformers collator that removes columns to record numbers in removed columns."""
 
         def _remove_columns(collator: object, feature: Mapping[str, object]) -> object:
             rest = original(collator, feature)
@@ -522,16 +537,21 @@ def storages(tensors: Iterable[Tensor]) -> set[int]:
 def references(tensors: Iterable[Tensor]) -> dict[int, StorageWeakRef]:
     """Return weak references to the storages of dense tensors, by address of the storage object.
 
-    While a reference exists, the address is not reused. The memory of a batch itself may be reused for other tensors.
+    A weak reference prevents that the address of the storage object is reused. It does not keep the elements alive.
     """
     weak = (StorageWeakRef(tensor.untyped_storage()) for tensor in tensors if tensor.layout == torch.strided)
     return {reference.cdata: reference for reference in weak}
 
 
 def scale_of(calls: int, tensor: Tensor) -> Optional[Late]:
-    """Return mean, standard deviation, minimum and maximum of an input, to be read later.
+    """Return the mean, standard deviation, minimum and maximum of the input of a model.
 
-    Return None after the first `SCALED_CALLS` calls, and for inputs that are not dense floats or have few elements.
+    Return None for calls after the first `SCALED_CALLS`, and for inputs that are not dense floats or have fewer than 32
+    elements.
+
+    Args:
+        calls: The number of calls of the model, including this call.
+        tensor: The input.
     """
     if calls > SCALED_CALLS or not tensor.is_floating_point() or tensor.numel() < 32 or tensor.layout != torch.strided:
         return None
@@ -541,10 +561,11 @@ def scale_of(calls: int, tensor: Tensor) -> Optional[Late]:
 
 
 def loader_of(batches: Sequence[tuple[Optional[int], dict[int, object]]], tensors: list[Tensor]) -> Optional[int]:
-    """Return the number of the loader whose batch contains these tensors.
+    """Return the number of the loader whose batch contains one of the tensors.
 
-    A tensor belongs to a batch if both share a storage, as a slice or a view does. A copy, for example on a device,
-    matches no batch. Then the loader of the last batch is returned, or None after the end of a pass.
+    A batch contains a tensor if a tensor of the batch has the same storage. A copy of a batch, for example on a device,
+    has other storages. If no batch contains a tensor, return the loader of the last batch, or None after the end of a
+    pass.
     """
     if not batches:
         return None

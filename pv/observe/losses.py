@@ -1,11 +1,11 @@
-"""Measures token weights: the weight of one scored element in the gradient of a step.
+"""Measures token weights: the weight of one scored element of a loss in the gradient of a step.
 
-A hook on the output of a loss function of `torch.nn.functional` receives dL/d(output). For a mean over n elements,
-dL/d(output) / n is the weight of one element in the accumulated gradient. It includes all factors that the script
-applies to the loss later.
+A hook on the output of a loss function of `torch.nn.functional` gets dL/d(output), where L is the root of the backward
+pass. If the output is a mean over n elements, dL/d(output) / n is the weight of one element in the accumulated
+gradient. The weight includes all factors by which the script multiplies the loss later.
 
-For a handwritten, chunked or fused loss, the weights are computed from the logits and their gradient
-(`cross_entropy_weights`).
+For handwritten, chunked and fused losses, `cross_entropy_weights` computes the weights from the logits and the gradient
+of the logits.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ REGRESSION = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 CLASSES = ("cross_entropy", "nll_loss")
 BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 NAMES = (*CLASSES, *BINARY, *REGRESSION, "kl_div")
-"""Losses whose scored elements are counted, and whose weights are measured."""
+"""Loss functions whose scored elements are counted, and whose weights are measured."""
 SIGNS = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
-"""Losses whose targets are 1 and -1."""
+"""Loss functions whose targets are 1 and -1."""
 
 _DEPRECATED = ("size_average", "reduce", "reduction")
-# The parameters of the loss functions by position; other functions have "input", "target" and `_DEPRECATED`.
+# The names of positional parameters by loss function. Other functions have "input", "target" and `_DEPRECATED`.
 PARAMETERS = {
     "cross_entropy": ("input", "target", "weight", "size_average", "ignore_index", *_DEPRECATED[1:], "label_smoothing"),
     "nll_loss": ("input", "target", "weight", "size_average", "ignore_index", *_DEPRECATED[1:]),
@@ -52,23 +52,23 @@ PARAMETERS = {
 OPERATIONS_THAT_MOVE_ELEMENTS = (
     "View Reshape Squeeze Unsqueeze Transpose Permute Slice Select Index ToCopy Clone T Alias UnsafeView Expand"
 ).split()
-"""Beginnings of the names of autograd nodes whose operation keeps the values of elements."""
+"""Prefixes of the names of autograd nodes whose operations do not change the values of elements."""
 OPERATIONS_OF_ERRORS = "Mean Sum Pow Abs Mul Div Neg Add Sub Sqrt".split()
-"""The operations that turn differences into a handwritten loss, such as a mean of squares."""
+"""The operations by which a script computes a loss from differences, such as a mean of squares."""
 MAX_NODES = 64
-"""Largest number of nodes of a graph that are visited."""
+"""Largest number of visited nodes of a graph."""
 MAX_ROWS = 64
-"""Largest number of rows of logits that are sampled in a micro-batch."""
+"""Largest number of sampled rows of logits in a micro-batch."""
 EARLY_STEPS = 10
-"""Number of first steps in which labels of handwritten losses are recorded."""
+"""Number of steps at the start in which the labels of handwritten losses are recorded."""
 CTC_CALLS = 32
-"""Number of calls of a CTC loss at one line whose targets are examined."""
+"""Number of first calls of a CTC loss at a line whose targets are examined."""
 MAX_COLUMN_ELEMENTS = 1_000_000
-"""Largest number of elements of a loss's input whose columns are summed."""
+"""Largest number of elements of the input of a loss function whose columns are summed."""
 MIN_CLASSES, MIN_CLASSES_HALF = 4, 16
-"""Smallest number of classes in float32 and in half precision.
+"""Smallest number of classes, in float32 and in half precision, for which `cross_entropy_weights` is used.
 
-With fewer classes, the residual of `cross_entropy_weights` cannot rule out other losses.
+With fewer classes, its residual cannot distinguish a cross-entropy from other losses.
 """
 
 
@@ -87,12 +87,12 @@ def install(observer: Callable[[], Observer]) -> None:
     for owner in (torch, Tensor):
         frames.wrap(owner, "gather", lambda original: _wrap_gather(original, observer))
         frames.wrap(owner, "sigmoid", lambda original: _wrap_sigmoid(original, observer))
-    for name in ("gather", "sigmoid"):  # `torch.jit.script` finds operators by the ids of their functions
+    for name in ("gather", "sigmoid"):  # `torch.jit.script` finds operators by function id
         importlib.import_module("torch.jit._builtins")._register_builtin(getattr(torch, name), f"aten::{name}")
 
 
 def _wrap_log_softmax(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
-    """Wrap log_softmax: record a line that applies it to the result of a softmax over the same dimension."""
+    """Wrap `log_softmax` to record the lines that apply it to the result of a softmax over the same dimension."""
 
     @frames.wraps(original)
     def log_softmax(*args: Any, **kwargs: Any) -> object:
@@ -113,7 +113,7 @@ def _wrap_log_softmax(original: Callable[..., object], observer: Callable[[], Ob
 
 
 def _wrap_sigmoid(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
-    """Wrap sigmoid: record a line that applies it to the result of a sigmoid."""
+    """Wrap `sigmoid` to record the lines that apply it to the result of a sigmoid."""
 
     @frames.wraps(original)
     def sigmoid(*args: Any, **kwargs: Any) -> object:
@@ -131,7 +131,7 @@ def _wrap_sigmoid(original: Callable[..., object], observer: Callable[[], Observ
 
 
 def _wrap_gather(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
-    """Wrap gather: in a handwritten cross-entropy, it reads the log-probability of every label."""
+    """Wrap `gather` to record labels: a handwritten cross-entropy gathers the log-probabilities of its labels."""
 
     @frames.wraps(original)
     def gather(*args: Any, **kwargs: Any) -> object:
@@ -153,14 +153,14 @@ def _wrap_gather(original: Callable[..., object], observer: Callable[[], Observe
 
 
 def _dimension(node: Any) -> int:
-    """Return the dimension of a softmax, which its node stores as an unsigned integer of 64 bits."""
+    """Return the dimension of a softmax. `node` is the autograd node of the softmax."""
     dimension = int(node._saved_dim)
-    dimension -= (dimension >> 63) << 64  # -1 is stored as 2^64 - 1
+    dimension -= (dimension >> 63) << 64  # the node stores an unsigned 64-bit integer: 2^64 - 1 for dimension -1
     return int(dimension % node._saved_result.dim())
 
 
 def _arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call of a loss function by name; deprecated ones are converted to `reduction`."""
+    """Return the arguments of a call of a loss function by name. Deprecated arguments are converted to `reduction`."""
     names = PARAMETERS.get(name, ("input", "target", *_DEPRECATED))
     arguments = {"reduction": "mean", **dict(zip(names, args)), **kwargs}
     if arguments.get("reduce") is False:
@@ -175,9 +175,9 @@ def _arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict
 def _wrap_uncounted_loss(
     name: str, original: Callable[..., object], observer: Callable[[], Observer]
 ) -> Callable[..., object]:
-    """Wrap a loss whose elements are not counted: record facts about the arguments of the first call at every line.
+    """Wrap a loss function whose elements are not counted, to record the arguments of the first call at every line.
 
-    For a CTC loss, the first `CTC_CALLS` calls are recorded, since all targets of one batch may have the same length.
+    For a CTC loss, the first `CTC_CALLS` calls are recorded, because all targets of one batch may have equal lengths.
     """
     limit = CTC_CALLS if name == "ctc_loss" else 1
 
@@ -212,8 +212,8 @@ def _wrap_uncounted_loss(
 
 
 def _blanks(targets: Tensor, target_lengths: object, blank: int = 0, **_: object) -> dict[str, object]:
-    """Return the number of targets of a CTC loss within their lengths, and the number of blanks among these targets."""
-    # Targets of shape [N, S] are padded; targets of shape [sum of lengths] are not.
+    """Return the number of targets of a CTC loss without padding, and the number of blanks among these targets."""
+    # Targets of shape [N, S] have padding. Targets of shape [sum of lengths] have no padding.
     lengths = torch.as_tensor(target_lengths, device=targets.device).reshape(-1, 1)
     inside = torch.ones_like(targets, dtype=torch.bool)
     if targets.dim() == 2:
@@ -222,15 +222,16 @@ def _blanks(targets: Tensor, target_lengths: object, blank: int = 0, **_: object
 
 
 def record_differences(observer: Observer, roots: object, at: str) -> None:
-    """Record a handwritten mean of squares or absolute values of differences that are broadcast from [N, 1] to [N, N].
+    """Record a handwritten loss, such as a mean of squares, of differences that are broadcast from [N, 1] to [N, N].
 
-    The graph is searched from the loss downward; its nodes store the shapes of their results. The search does not
-    continue below other operations, such as the exponential of a kernel, for which all pairs are intended.
+    The autograd graph, whose nodes store the shapes of their results, is searched from the loss towards its inputs. The
+    search stops at operations that are not in `OPERATIONS_OF_ERRORS`: for example, a script that computes a kernel by
+    an exponential intends all pairs.
 
     Args:
         observer: The observer of this process.
-        roots: The argument of a backward pass.
-        at: The line of the backward pass.
+        roots: The argument `tensors` of a backward pass.
+        at: The line that calls the backward pass.
     """
     root = roots if isinstance(roots, Tensor) else None
     waiting: list[Any] = [root.grad_fn] if root is not None and root.grad_fn is not None else []
@@ -252,9 +253,9 @@ def record_differences(observer: Observer, roots: object, at: str) -> None:
 
 
 def _is_column(node: Any, rows: int) -> bool:
-    """Return whether a node has one number per row and is the output of a layer.
+    """Return whether the result of a node is a column with one number per row, and the output of a layer.
 
-    A view, such as `x[:, None]`, does not count: it may be written to subtract all pairs on purpose.
+    A view, such as `x[:, None]`, does not count, because a script may use it to subtract all pairs on purpose.
     """
     name, shape = type(node).__name__, _shape_of(node)
     if name.startswith("Squeeze") and shape == [rows]:  # targets of shape [N, 1]
@@ -263,7 +264,7 @@ def _is_column(node: Any, rows: int) -> bool:
 
 
 def _is_weighted(node: Any) -> bool:
-    """Return whether a node multiplies by a tensor without gradient, such as the weights of pairs."""
+    """Return whether a node multiplies by a tensor that requires no gradient, such as the weights of pairs."""
     factors = [getattr(node, name, None) for name in ("_saved_self", "_saved_other")]
     return len(node.next_functions) == 2 and any(
         isinstance(factor, Tensor) and factor.numel() > 1 and not factor.requires_grad for factor in factors
@@ -271,18 +272,20 @@ def _is_weighted(node: Any) -> bool:
 
 
 def _shape_of(node: Any) -> list[int]:
-    """Return the shape of the result of the operation of a node; [] if it is not known."""
+    """Return the shape of the result of the operation of a node; [] if the shape is unknown."""
     metadata = getattr(node, "_input_metadata", ())
     return [int(size) for size in metadata[0].shape] if metadata else []
 
 
 def _targets(target: Tensor) -> Late:
-    """Return the range of targets and the number of zeros, to be read later."""
+    """Return the smallest and largest target, and the number of targets that are 0."""
     parts = [target.min(), target.max(), (target == 0).sum()]
     return Late(parts, lambda low, high, zeros: {"low": low[0], "high": high[0], "zeros": int(zeros[0])})
 
 
 def _wrap_loss(name: str, original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+    """Wrap a loss function of `NAMES` to record its calls."""
+
     @frames.wraps(original)
     def loss(*args: object, **kwargs: object) -> object:
         out = original(*args, **kwargs)
@@ -305,7 +308,8 @@ def _record_call(observer: Observer, name: str, arguments: dict[str, Any], out: 
         name: The name of the function.
         arguments: The arguments of the call, by name.
         out: The output of the function.
-        in_training: Whether the call is inside a model that runs with gradients.
+        in_training: Whether the call is inside a forward with gradients. An output of such a call that requires no
+            gradient is not an evaluation loss.
     """
     scores, target = arguments["input"], arguments["target"]
     reduction = arguments["reduction"]
@@ -314,7 +318,7 @@ def _record_call(observer: Observer, name: str, arguments: dict[str, Any], out: 
     scored: Optional[Tensor] = None
     count: Any
     labels: Optional[Tensor] = None
-    # The weights of this loss are measured here, so the hook on the logits is not needed and releases them.
+    # This function measures the weights of the loss, so the hook on the logits need not keep the logits.
     held = observer.held_logits()
     if held is not None and out.requires_grad and scores.dim():
         held.drop_if_scored_by(scores)
@@ -325,11 +329,11 @@ def _record_call(observer: Observer, name: str, arguments: dict[str, Any], out: 
         count = (
             labels if class_weight is None else (class_weight[target.clamp(0, len(class_weight) - 1)] * scored).sum()
         )
-    elif name in CLASSES:  # targets are probabilities: the mean is over rows
+    elif name in CLASSES:  # targets are probabilities: a mean is over the rows
         count = target.numel() // target.shape[1 if target.dim() > 1 else 0]
     elif reduction == "batchmean":
         count = scores.shape[0]
-    else:  # such as a regression: every element counts
+    else:  # every element is scored, such as in a regression
         count = torch.broadcast_shapes(scores.shape, target.shape).numel()
     value = out.detach()
     event = {
@@ -341,7 +345,7 @@ def _record_call(observer: Observer, name: str, arguments: dict[str, Any], out: 
         "labels": count if labels is None else labels,
         "value": value if value.dim() == 0 else value.double().sum() / count,
     }
-    # The arguments are examined once per line in training and once in evaluation, since reading values takes time.
+    # To save time, the arguments are examined only once per line in training, and once in evaluation.
     if not observer.recorded_calls[key, out.requires_grad]:
         observer.recorded_calls[key, out.requires_grad] += 1
         facts = event["operands"] = _operands(name, arguments)
@@ -359,13 +363,13 @@ def _record_call(observer: Observer, name: str, arguments: dict[str, Any], out: 
 
 
 def _record_weight(observer: Observer, event: Event, gradient: Optional[Tensor], scored: Optional[Tensor]) -> None:
-    """Add the loss and the weight of its elements to the running backward pass.
+    """Add a loss and the weight of its elements to the record of the running backward pass.
 
-    A hook gets None as the gradient of a tensor that does not affect the loss, such as an unused output of a
-    DistributedDataParallel model.
+    This function is a hook of the output of the loss function. Its gradient is None if the output does not affect the
+    root of the backward pass, such as an unused output of a DistributedDataParallel model.
     """
     current = observer.backward
-    if gradient is None or current is None or not observer.is_same_process():  # such as in `torch.autograd.grad`
+    if gradient is None or current is None or not observer.is_same_process():  # for example in `torch.autograd.grad`
         return
     with observer.observing("weights"):
         gradient = gradient.detach()
@@ -383,7 +387,7 @@ def _record_weight(observer: Observer, event: Event, gradient: Optional[Tensor],
             used = scored.reshape(-1) & (flat != 0)
         else:
             used = flat != 0
-        # `torch.where` instead of indexing by `used`: indexing would wait for the device.
+        # Use `torch.where`, because `flat[used]` would wait for the device.
         n = used.sum()
         infinity = torch.full_like(flat, float("inf"))
         losses.append(
@@ -398,10 +402,10 @@ def _record_weight(observer: Observer, event: Event, gradient: Optional[Tensor],
 
 
 class HeldLogits:
-    """The logits that the hook on their gradient needs; None once a wrapped loss function scores them.
+    """The logits of a forward, for the hook on their gradient; None after a wrapped loss function has scored them.
 
-    They are released early, since they may be the largest tensor of a step, and the script often frees them right after
-    the loss.
+    The logits may be the largest tensor of a step, and scripts often free them right after the loss. So the observer
+    must not keep them longer than needed.
     """
 
     __slots__ = ("__weakref__", "logits")
@@ -413,7 +417,7 @@ class HeldLogits:
         """Release the logits if the input of a wrapped loss function has the same number of classes.
 
         Args:
-            scores: The input of the loss function: probably the logits, a part of them or a view.
+            scores: The input of the loss function: probably the logits, or a part or a view of the logits.
         """
         if self.logits is not None and scores.shape[-1] == self.logits.shape[-1]:
             self.logits = None
@@ -424,41 +428,42 @@ def watch_logits(observer: Observer, output: Tensor, *, is_kept: bool = True, **
 
     Args:
         observer: The observer of this process.
-        output: Possible logits, [..., V]. If they are other floats, the residual of `cross_entropy_weights` shows it.
-        is_kept: Whether the loss keeps the logits until the backward pass. If not, a few rows are copied now.
+        output: Possible logits, [..., V]. If they are not logits, the residual of `cross_entropy_weights` is large.
+        is_kept: Whether the logits exist until the backward pass in any case. If not, some rows are copied now.
         **event: Fields of the event that identify the loss: `model` or `key`.
     """
     if output.dim() < 2 or output.shape[-1] < (MIN_CLASSES if output.element_size() >= 4 else MIN_CLASSES_HALF):
         return
     count = output.numel() // output.shape[-1]
     held = HeldLogits(output.detach())
-    spread: Optional[Tensor] = None
+    copied_rows: Optional[Tensor] = None
     if is_kept:
         observer.held_logits = weakref.ref(held)
     else:
-        spread = torch.arange(0, count, max(1, count // MAX_ROWS), device=output.device)[:MAX_ROWS]
-        held.logits = output.detach().reshape(count, -1)[spread]
+        copied_rows = torch.arange(0, count, max(1, count // MAX_ROWS), device=output.device)[:MAX_ROWS]
+        held.logits = output.detach().reshape(count, -1)[copied_rows]
 
     def hook(gradient: Optional[Tensor]) -> None:
         current, logits = observer.backward, held.logits
         if logits is None:
             return
-        # The gradient reaches the output of a loss function before the logits. If a wrapped function has computed the
-        # loss, `losses` is therefore not empty here.
+        # A backward pass reaches the output of a loss function before the logits. So if a wrapped function has computed
+        # the loss, its hook has added an entry to `losses` before.
         if gradient is None or current is None or current["losses"] or not observer.is_same_process():
             return
         with observer.observing("logits"):
             rows = gradient.detach().reshape(count, -1)
             scored = rows.abs().amax(-1) > 0
             if not current["retained"]:
-                held.logits = None  # the hook itself exists until the script frees the loss
-            if spread is None:
-                # `topk` chooses scored rows without waiting for the device; the factor spreads them over the batch.
+                held.logits = None  # otherwise the hook keeps the logits until the script frees the loss
+            if copied_rows is None:
+                # `topk` selects scored rows without waiting for the device. The factors spread the selected rows over
+                # the batch.
                 order = scored.to(torch.float32) * (1 + torch.arange(count, device=rows.device) * 7919 % 997)
                 chosen = order.topk(min(MAX_ROWS, count)).indices
                 logits = logits.reshape(count, -1)[chosen]
             else:
-                chosen = spread
+                chosen = copied_rows
             fit = cross_entropy_weights(logits, rows[chosen])
             late = Late([scored[chosen], *fit], _fitting_weights)
             current["logits"].append({**event, "elements": scored.sum(), "weights": late})
@@ -467,25 +472,25 @@ def watch_logits(observer: Observer, output: Tensor, *, is_kept: bool = True, **
 
 
 def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the weight of every row in a sum of weighted cross-entropies, from logits and their gradient.
+    """Return the weight of every row in a sum of weighted cross-entropies, from the logits and their gradient.
 
-    With p = softmax(z), label y, label smoothing e and a z-loss of factor k (k lse(z)^2), a row of weight w has the
-    gradient
+    Let z be the logits of a row, p = softmax(z), lse(z) = log(sum(exp(z))), y the label, e the label smoothing, and
+    k lse(z)^2 an additional z-loss. Then a row with weight w has the gradient
 
         g_j = s p_j + c - d [j = y],  s = w + 2 k lse(z),  c = -w e / V,  d = w (1 - e),
 
     so w = d - c V. The label is the index of the smallest gradient. s and c are fitted to the other entries by least
-    squares with weights 1 / g_j^2, since rounding errors are relative to an entry. The fit stays exact if p_y is nearly
-    1 and g_y has lost its digits. A large residual shows that the loss is of another kind, such as with soft targets,
-    whose weight cannot be computed from the gradient.
+    squares with weights 1 / g_j^2, because rounding errors are proportional to the entries. The fit does not use g_y,
+    which has lost its digits if p_y is nearly 1. If the residual is large, the loss is of another kind, such as a
+    cross-entropy with soft targets, and the gradient does not determine the weight.
 
     Args:
         logits_NV: Logits or log-probabilities.
         gradient_NV: The gradient of the loss with respect to `logits_NV`.
 
     Returns:
-        Three tensors [N]: the weight; the largest residual of an entry relative to the largest entry, infinite if the
-        row seems to have a negative weight; the largest residual that the precision of the gradient explains.
+        Three tensors [N]: the weight; the largest residual of an entry, relative to the largest entry, or infinity if
+        the row seems to have a negative weight; and the largest residual that rounding errors can explain.
     """
     # 1. The label is the entry with the smallest gradient. All other entries are s p_j + c.
     g = gradient_NV.double()
@@ -496,8 +501,8 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
     size = torch.where(other, g.abs(), torch.zeros_like(g))
     largest = size.amax(-1, keepdim=True)
     precision = torch.finfo(gradient_NV.dtype).eps if gradient_NV.is_floating_point() else 1.0
-    # 2. Weighted least squares over the other entries. Entries far below the largest one are mostly rounding error, so
-    # 1e-4 of the largest entry is added to every size.
+    # 2. Weighted least squares over the other entries. Entries far below the largest entry are mostly rounding errors,
+    # so 1e-4 of the largest entry is added to the size of every entry, which limits the weights of small entries.
     importance = other / (size + 1e-4 * largest + 1e-300) ** 2
     total = importance.sum(-1, keepdim=True)
     mean_p = (importance * p).sum(-1, keepdim=True) / total
@@ -515,24 +520,31 @@ def cross_entropy_weights(logits_NV: Tensor, gradient_NV: Tensor) -> tuple[Tenso
     weight = torch.where(only_label, -g.gather(-1, label), weight)
     relative = torch.where(only_label, (~log_probabilities).double(), residual / (largest + 1e-300))
     allowed = torch.full_like(relative, 1e-4 + 8 * precision)
-    # If smoothing or a z-loss outweighs w (1 - p_y), the smallest gradient is not at the label. Then one of these
-    # conditions fails: d > w / 2, since e < 1/2; and s = w without a z-loss, or c = 0 and s slightly above w with one.
+    # If the smoothing or the z-loss is larger than w (1 - p_y), the smallest gradient is not at the label. Then one of
+    # two conditions fails. First, d > w / 2, because e < 1/2. Second, s = w (no z-loss), or c = 0 and s is slightly
+    # larger than w (a z-loss without smoothing).
     excess = slope / (weight + 1e-300) - 1
     smoothed = excess.abs() <= 16 * allowed
     z_loss = ((shift * classes).abs() <= 16 * allowed * weight.abs()) & (excess > 0) & (excess < 0.25)
     fits = only_label | ((smoothed | z_loss) & (d > weight / 2))
     relative = torch.where(fits, relative, torch.ones_like(relative))
-    # With a negative weight, such as for a rejected answer, only the gradient at the label is positive.
+    # If the weight is negative, such as for a rejected answer, only the gradient at the label is positive.
     opposed = (relative > allowed) & ((g > 0).sum(-1, keepdim=True) == 1) & ((g < 0).sum(-1, keepdim=True) != 1)
     relative = torch.where(opposed, torch.full_like(relative, math.inf), relative)
     return weight.squeeze(-1), relative.squeeze(-1), allowed.squeeze(-1)
 
 
 def _fitting_weights(scored: list[float], weights: list[float], residuals: list[float], allowed: list[float]) -> object:
-    """Return the range of the weights of the sampled rows that fit a cross-entropy, and the numbers of rows.
+    """Return the number of scored rows in the sample, and the number and weights of the rows that fit a cross-entropy.
 
-    If more than a tenth of the rows have negative weights, no row counts as fitting: this is a loss of preferences or
-    advantages.
+    If more than a tenth of the rows have negative weights, the loss is one of preferences or advantages. Then no row
+    counts as fitting.
+
+    Returns:
+        sampled: Number of scored rows.
+        fitting: Number of rows that fit.
+        low: Smallest weight of these rows; 0 without such rows.
+        high: Largest weight of these rows; 0 without such rows.
     """
     rows = [row for row in zip(scored, weights, residuals, allowed) if row[0]]
     fitting = [weight for _, weight, residual, limit in rows if residual <= limit and weight == weight]
@@ -547,7 +559,7 @@ def _fitting_weights(scored: list[float], weights: list[float], residuals: list[
 
 
 def _operands(name: str, arguments: dict[str, Any]) -> Event:
-    """Return facts about the arguments of the first call at a line. Facts that need values of tensors are `Late`."""
+    """Return facts about the arguments of a call. Facts that need values of tensors are tensors or `Late`."""
     scores, target = arguments["input"].detach(), arguments["target"]
     facts: Event = {
         "made_by": _made_by(arguments["input"]),
@@ -588,8 +600,8 @@ def _operands(name: str, arguments: dict[str, Any]) -> Event:
 
 
 def _flattened_from(tensor: Tensor) -> Optional[list[int]]:
-    """Return the shape that a tensor had before it was flattened by a view; None if it is not known."""
-    # The backward node of a view stores the original sizes. The name of the attribute depends on the version of torch.
+    """Return the shape that a tensor had before it was flattened by a view; None if this shape is unknown."""
+    # The autograd node of a view stores the original sizes. The name of the attribute depends on the version of torch.
     node = tensor.grad_fn
     if node is not None:
         view = type(node).__name__.startswith(("View", "ReshapeAlias"))
@@ -602,13 +614,14 @@ def _flattened_from(tensor: Tensor) -> Optional[list[int]]:
 
 
 def _record_row_sums(observer: Observer, facts: Event, dim: int, gradient: Optional[Tensor]) -> None:
-    """Record whether the gradients of the classes of a row cancel at least partly, as a hook on the input of a loss.
+    """Record whether the gradients of the classes of a row cancel at least partly.
 
-    They sum to 0 if another term of the loss contains the normalizer (the logarithm of the sum of exponentials).
+    This function is a hook of the input of a loss function. The gradients of a row sum to 0 if another term of the loss
+    contains the normalizer (the logarithm of the sum of exponentials).
 
     Args:
         observer: The observer of this process.
-        facts: The facts about the call, to which "gradients_cancel" is added.
+        facts: The facts about the call. The function adds the fact "gradients_cancel".
         dim: The dimension of the classes.
         gradient: The gradient of the input of the loss.
     """
@@ -621,9 +634,10 @@ def _record_row_sums(observer: Observer, facts: Event, dim: int, gradient: Optio
 
 
 def _made_by(tensor: Tensor) -> str:
-    """Return the name of the autograd node that computed a tensor, skipping nodes that only move elements.
+    """Return the name of the autograd node that computed the elements of a tensor.
 
-    Return "" if there is no such node among the last twelve.
+    Nodes that do not change the values of elements are skipped. Return "" if there is no other node among the last
+    twelve.
     """
     node = tensor.grad_fn
     for _ in range(12):

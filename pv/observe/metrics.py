@@ -1,8 +1,8 @@
 """Records metrics of torchmetrics, and the values by which callbacks of libraries choose the best state.
 
-The constructor of a metric of torchmetrics replaces `update` and `compute` of the instance. Most metrics are
-constructed before the first call of a model, at which torchmetrics is wrapped. Such metrics are therefore searched for
-among all Python objects, and wrapped one by one. Later ones are wrapped by their constructor.
+The constructor of a torchmetrics metric replaces `update` and `compute` of the instance. The observer wraps
+torchmetrics at the first call of a model, after most metrics have been constructed. `wrap_libraries` therefore finds
+existing metrics among all Python objects and wraps their methods, and wraps the constructor for later metrics.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 MAX_COMPUTED, MAX_CHOICES = 500, 500
-"""Limits for a process: `metric` and `choice` events."""
+"""Largest numbers of `metric` events and of `choice` events of a process."""
 LIGHTNING = ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks")
-"""The packages of Lightning's callbacks, by its new and its old name."""
+"""The package of Lightning's callbacks: its new and its old name."""
 
 
 class Updates:
@@ -33,14 +33,14 @@ class Updates:
 
     Attributes:
         trained: Number of updates after a forward in training mode with gradients.
-        evaluated: Numbers of updates in evaluations, by series. A step begins a new series: repeated passes without a
-            step in between, such as for augmented copies of the data, are one evaluation. In an evaluation, a model
-            that is also trained runs without gradients, in eval mode or with inputs from another loader. A forward of a
-            teacher, or for pseudo labels, is no evaluation.
-        sources: The models and loaders of these forwards. Inputs without a loader may be new in each series, so each
-            series is then a source.
-        place: The number of steps before the last series.
-        computed: Number of series in `evaluated` after which the metric was computed.
+        evaluated: Number of updates in every evaluation. All updates between two optimizer steps are one evaluation,
+            because a script may evaluate augmented copies of the data one after the other. An update counts only after
+            a forward without gradients, in eval mode or with inputs from another loader than in training, of a model
+            that also has forwards with gradients. So a forward of a teacher, or for pseudo labels, does not count.
+        sources: Pairs of model and loader of the forwards in evaluations. If the loader is unknown, the pair has the
+            number of steps before the evaluation instead, because every evaluation may have new inputs.
+        place: The number of steps that had ended before the last evaluation.
+        computed: Number of evaluations before the last computation of the metric.
     """
 
     def __init__(self, metric: object, number: int) -> None:
@@ -57,7 +57,7 @@ class Updates:
 
 
 class Metrics:
-    """The metrics of one process, and the comparisons by which libraries choose the best state.
+    """Records the metrics of one process, and the comparisons by which libraries choose the best state.
 
     Args:
         observer: The observer of this process.
@@ -66,10 +66,10 @@ class Metrics:
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
         self.depth = 0
-        """Number of running calls of a metric: `forward` updates, computes and resets the metric itself."""
+        """Depth of the running calls of metrics. `forward` of a metric calls `update`, `compute` and `reset`."""
         self._updates: dict[int, Updates] = {}
         self._loaders: dict[int, object] = {}
-        """By number of a model: the loader of its last inputs with gradients, at the last update of a metric."""
+        """The loader of the last inputs of a model with gradients, at the last update of a metric, by model number."""
         self._events = {"metric": 0, "choice": 0}
 
     def updates_of(self, metric: object) -> Updates:
@@ -80,7 +80,7 @@ class Metrics:
         return entry
 
     def record_update(self, metric: object) -> None:
-        """Record that a metric gets the results of the last forward."""
+        """Record an update of a metric with the results of the last forward."""
         last = self.observer._last_forward
         if last is None:
             return
@@ -90,9 +90,9 @@ class Metrics:
             self._loaders[last["model"]] = last["loader"]
             return
         loader, number = last["loader"], last["model"]
-        is_other = loader is not None and loader != self._loaders.get(number, loader)
+        is_other_loader = loader is not None and loader != self._loaders.get(number, loader)
         is_trained = any(m.number == number and m.calls_by_grad[True] for m in list(self.observer.models.values()))
-        if not is_trained or (last["training"] and not is_other):
+        if not is_trained or (last["training"] and not is_other_loader):
             return
         place = self.observer.ended_steps
         if place != updates.place:
@@ -102,7 +102,7 @@ class Metrics:
         updates.sources.add((last["model"], place if loader is None else loader))
 
     def record_result(self, metric: Any) -> None:
-        """Record that the value of a metric over all updates is computed."""
+        """Record a computation of the value of a metric over all its updates."""
         updates = self.updates_of(metric)
         self._events["metric"] += 1
         if self._events["metric"] <= MAX_COMPUTED and (updates.trained or updates.evaluated):
@@ -120,13 +120,13 @@ class Metrics:
         updates.computed = len(updates.evaluated)
 
     def record_choice(self, by: str, name: object, mode: object, value: object) -> None:
-        """Record that a library compares a value with the best one so far.
+        """Record that a library compares a value with the best value so far.
 
         Args:
-            by: The class that compares.
+            by: The class that compares the values.
             name: The name of the metric.
             mode: "min" or "max".
-            value: The value: a number or a tensor.
+            value: The new value: a number or a tensor. Other objects are not recorded.
         """
         self._events["choice"] += 1
         if self._events["choice"] > MAX_CHOICES or not isinstance(name, str) or mode not in ("min", "max"):
@@ -141,14 +141,17 @@ class Metrics:
 
 
 def wrap_libraries(observer: Callable[[], Observer]) -> None:
-    """Wrap torchmetrics, Lightning and transformers, as far as the script has imported them.
+    """Wrap functions of torchmetrics, Lightning and transformers if the script has imported these packages.
 
     Args:
         observer: Returns the observer of this process.
     """
 
     def choice(by: str, describe: Callable[..., tuple[object, object, object]]) -> Callable[..., Any]:
-        """Return a wrapper that records a choice; `describe` returns its name, mode and value from the arguments."""
+        """Return a function that wraps a method to record a `choice` by the class `by`.
+
+        `describe` gets the arguments of the method, and returns the name of the metric, the mode and the value.
+        """
 
         def make(original: Callable[..., object]) -> Callable[..., object]:
             def call(self: Any, *args: Any, **kwargs: Any) -> object:
@@ -162,10 +165,10 @@ def wrap_libraries(observer: Callable[[], Observer]) -> None:
 
         return make
 
-    def of_callback(callback: Any, *args: object, current: object = None) -> tuple[object, object, object]:
+    def describe_callback(callback: Any, *args: object, current: object = None) -> tuple[object, object, object]:
         return callback.monitor, callback.mode, args[-1] if args else current
 
-    def of_trainer(trainer: Any, metrics: Any, *_: object, **__: object) -> tuple[object, object, object]:
+    def describe_trainer(trainer: Any, metrics: Any, *_: object, **__: object) -> tuple[object, object, object]:
         name = trainer.args.metric_for_best_model or ""
         name = name if name.startswith("eval_") else f"eval_{name}"
         return name, "max" if trainer.args.greater_is_better else "min", metrics.get(name)
@@ -175,14 +178,14 @@ def wrap_libraries(observer: Callable[[], Observer]) -> None:
             ("model_checkpoint", "ModelCheckpoint", "check_monitor_top_k"),
             ("early_stopping", "EarlyStopping", "_evaluate_stopping_criteria"),
         ):
-            _wrap_once(f"{package}.{module}", owner, name, choice(owner, of_callback))
-    _wrap_once("transformers.trainer", "Trainer", "_determine_best_metric", choice("Trainer", of_trainer))
+            _wrap_once(f"{package}.{module}", owner, name, choice(owner, describe_callback))
+    _wrap_once("transformers.trainer", "Trainer", "_determine_best_metric", choice("Trainer", describe_trainer))
     if _wrap_once("torchmetrics.metric", "Metric", "_wrap_update", _in_constructor(observer, "update")):
         _wrap_once("torchmetrics.metric", "Metric", "_wrap_compute", _in_constructor(observer, "compute"))
         kind = sys.modules["torchmetrics.metric"].Metric
         for name in ("forward", "reset"):
             frames.wrap(kind, name, functools.partial(_call_of, observer, name))
-        # `type`, since `isinstance` reads `__class__`, which some objects compute.
+        # `type(part)`, because `isinstance` reads `part.__class__`, which may run code of the object.
         for metric in [part for part in gc.get_objects() if issubclass(type(part), kind)]:
             for name in ("update", "compute"):
                 if name in vars(metric):
@@ -190,7 +193,10 @@ def wrap_libraries(observer: Callable[[], Observer]) -> None:
 
 
 def _wrap_once(module: str, owner: str, name: str, make: Callable[..., Any]) -> bool:
-    """Wrap a method of a class if its module is imported, unless it is wrapped; return whether it was wrapped now."""
+    """Wrap a method of a class, and return whether this call wrapped the method.
+
+    Return False if the module is not imported, has no such method, or the method is wrapped already.
+    """
     kind = getattr(sys.modules.get(module), owner, None)
     original = getattr(kind, name, None)
     if original is None or hasattr(original, "_pv_is_wrapped"):
@@ -201,7 +207,10 @@ def _wrap_once(module: str, owner: str, name: str, make: Callable[..., Any]) -> 
 
 
 def _in_constructor(observer: Callable[[], Observer], name: str) -> Callable[..., Any]:
-    """Return a wrapper of `Metric._wrap_update` or `_wrap_compute`, which return the method of an instance."""
+    """Return a function that wraps `Metric._wrap_update` or `Metric._wrap_compute`.
+
+    The constructor of a metric calls these methods, and stores the results as its `update` and `compute`.
+    """
 
     def make(original: Callable[..., Any]) -> Callable[..., object]:
         def wrap(self: object, method: object) -> object:
@@ -213,7 +222,7 @@ def _in_constructor(observer: Callable[[], Observer], name: str) -> Callable[...
 
 
 def _bound(observer: Callable[[], Observer], name: str, metric: object, method: Any) -> Callable[..., object]:
-    """Return a wrapper of the bound method `name` of a metric, which does not keep the metric alive."""
+    """Wrap the bound method `name` of a metric. The wrapper has only a weak reference to the metric."""
     call = _call_of(observer, name, lambda self, *args, **kwargs: method(*args, **kwargs))
     reference = weakref.ref(metric)
 
@@ -225,7 +234,7 @@ def _bound(observer: Callable[[], Observer], name: str, metric: object, method: 
 
 
 def _call_of(observer: Callable[[], Observer], name: str, original: Callable[..., object]) -> Callable[..., object]:
-    """Return a wrapper of a method of a metric. Only the outermost call counts, since `forward` calls the others."""
+    """Wrap the method `name` of metrics. Only outermost calls are recorded, because `forward` calls other methods."""
 
     @frames.hidden
     def call(self: object, *args: object, **kwargs: object) -> object:

@@ -1,8 +1,8 @@
 """Records training and eval mode: the calls that set a mode, the layers that they reach, and normalization inputs.
 
-A *request* is an outermost call of `train()` or `eval()`; these methods call each other for the children of a module.
-Its *root* is the module that was called. The last request that reached a layer sets its mode, unless the script assigns
-`training` itself.
+Terms: `train()` and `eval()` call each other for the children of a module; the outermost of these calls is a *request*.
+The *root* of a request is the module whose method was called. The mode of a layer was set by the last request that
+reached the layer, unless the script assigns the attribute `training`.
 """
 
 from __future__ import annotations
@@ -35,24 +35,26 @@ MEASURED_FORWARDS = 3
 """Number of forwards in which the inputs of a shared normalization layer, or a spectral norm, are measured."""
 SEARCH_INTERVAL = 50
 """Number of calls of a model between two searches for frozen parts, after the first calls."""
+MAX_UNREACHED = 8
+"""Largest number of `unreached` events for a line and a kind of layer."""
 GRAPH_NODES = 5_000
-"""Largest number of autograd nodes that a search visits."""
+"""Largest number of visited autograd nodes in a search."""
 POWER_ITERATIONS = 12
-"""Number of power iterations that estimate a spectral norm."""
+"""Number of power iterations to estimate a spectral norm."""
 USUAL_EPS, USUAL_MOMENTUM = 0.01, 0.5
-"""Largest `eps` and `momentum` of a normalization that are not recorded; the defaults are 1e-5 and 0.1."""
+"""A normalization with a larger `eps` or `momentum` is recorded as unusual. The defaults of torch are 1e-5 and 0.1."""
 
 
 class Request(NamedTuple):
-    """A call of `train()` or `eval()`.
+    """An outermost call of `train()` or `eval()`.
 
     Attributes:
-        number: Its position among the requests of the process.
+        number: The position of the request among the requests of the process, from 1.
         mode: True for training mode.
         at: The line of the user's code that made the call, directly or through a library.
         forwards: Number of forwards of outermost modules before the call.
-        by_user: Whether the user's code made the call, not a library.
-        root: The module that was called.
+        by_user: Whether the user's code, and not a library, made the call.
+        root: The module whose method was called.
     """
 
     number: int
@@ -64,13 +66,13 @@ class Request(NamedTuple):
 
 
 class FrozenPart:
-    """A part of a model without trainable parameters, and its parameters and running statistics when first seen.
+    """A part of a model without trainable parameters, with samples of its parameters and its first running statistics.
 
-    The model may no longer exist when the process ends, so `update` stores the facts that the last event needs.
+    The part may no longer exist when the process ends. So `update` stores the facts for the last event.
 
     Attributes:
-        frozen: Whether the part still had no trainable parameter at the last `update`.
-        written: Whether parameters of the part had changed at the last `update`.
+        frozen: Whether the part had no trainable parameter at the last `update`.
+        written: Whether parameters of the part had changed before the last `update`.
         trained: Whether a parameter of the part had a gradient at a step.
     """
 
@@ -80,14 +82,14 @@ class FrozenPart:
         self.norms = [weakref.ref(norm) for norm in norms[:4]]
         self.statistics = [(norm.running_mean.clone(), norm.running_var.clone()) for norm in norms[:4]]
         self.written_before = sum(p._version for p in part.parameters())
-        # Version counters miss changes through `.data`, so samples are compared as well.
+        # A change through `.data` does not change the version counter, so samples are compared too.
         self.before = [sample(p).clone() for p in part.parameters()]
         self.frozen, self.written, self.trained = True, False, False
         self.last_key: object = None
-        """The facts of the last event, without counts."""
+        """The facts that must change before another event of this part is added."""
 
     def update(self, trained: set[int]) -> None:
-        """Update the facts, if the part still exists.
+        """Update the facts if the part still exists.
 
         Args:
             trained: The ids of the parameters that had a gradient at a step.
@@ -101,29 +103,26 @@ class FrozenPart:
                 for now, old in zip(map(self.sample, parameters), self.before)
             )
             self.trained = any(id(p) in trained for p in parameters)
-            norms = [norm for norm in (reference() for reference in self.norms) if norm is not None]
-            self.means = [norm.running_mean for norm in norms]
+            pairs = [(reference(), old) for reference, old in zip(self.norms, self.statistics)]
+            self.means = [(norm.running_mean, old) for norm, old in pairs if norm is not None]
 
-    def moved(self) -> Tensor:
-        """Return how far the running means have moved since the part was first seen.
+    def shift_of_means(self) -> Tensor:
+        """Return how much the running means have changed since this object was created.
 
-        The unit is the standard deviation of a channel at that time. The result is the median over the channels of a
-        layer, and the largest of the first four layers.
+        The change of a channel is divided by the standard deviation of the channel at that time. The result is the
+        median of the channels of a layer; of the first four layers, the largest median. It is 0 if no layer exists.
         """
-        shifts = [
-            ((mean - old).abs() / (var + 1e-5).sqrt()).median().double().cpu()
-            for mean, (old, var) in zip(self.means, self.statistics)
-        ]
-        return torch.stack(shifts).max()
+        shifts = [((mean - old).abs() / (var + 1e-5).sqrt()).median().double().cpu() for mean, (old, var) in self.means]
+        return torch.stack(shifts).max() if shifts else torch.zeros(())
 
 
 def has_statistics(module: object) -> bool:
-    """Return whether a module normalizes with running statistics in eval mode."""
+    """Return whether a module is a normalization that uses running statistics in eval mode."""
     return isinstance(module, NORM) and module.running_mean is not None
 
 
 class Modes:
-    """The modes of the modules of one process.
+    """Records the modes of the modules of one process.
 
     Args:
         observer: The observer of this process.
@@ -134,37 +133,38 @@ class Modes:
         self.forwards = 0
         """Number of forwards of outermost modules that have begun."""
         self.previous = 0
-        """The id of the first parameter of the last layer that ran and is neither normalization nor dropout."""
+        """The id of the first parameter of the last layer with parameters that ran and is no normalization."""
         self._request: Optional[Request] = None
         self._count = 0
         self._dropout_depth = 0
         self._requests: weakref.WeakKeyDictionary[nn.Module, dict[tuple[int, bool], Request]] = (
             weakref.WeakKeyDictionary()
         )
-        """By layer of normalization or dropout: the last request of every root (by id) and mode."""
+        """By layer of normalization or dropout: the last request of every root (by its id) and mode."""
         self._roots: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
-        """By root: number of its requests."""
+        """The number of requests of every root."""
         self._early: weakref.WeakKeyDictionary[nn.Module, list[dict[str, object]]] = weakref.WeakKeyDictionary()
-        """Requests to modules that the script has not called yet."""
+        """The last requests of modules that the script has not called yet."""
         self._searched: dict[int, int] = {}
-        """By model: the number of the last request before the last search for frozen parts."""
+        """By number of the model: the number of the last request before the last search for frozen parts."""
         self._parts: dict[tuple[int, str], FrozenPart] = {}
-        """By number of the model, and name of the part."""
+        """The frozen parts, by number of the model and name of the part."""
         self._model: Optional[Model] = None
         """The model whose forward is running."""
         self._runs: dict[nn.Module, list[tuple[int, object, Optional[Tensor], str]]] = {}
-        """By normalization layer: its calls in the running forward.
+        """The calls of every normalization layer in the running forward.
 
-        A call is the value of `previous`, the autograd node of the output, the input if it is measured, and the line.
+        A call is a tuple: the value of `previous`, the autograd node of the output, the input (None if inputs are not
+        measured), and the line.
         """
         self._shared: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         """By normalization layer: number of forwards with several calls of the layer, minus one."""
         self._spectral: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
-        """By module with a spectral norm: number of measured forwards; the limit after a forward in training mode."""
+        """Number of measured forwards of a module with a spectral norm; `MEASURED_FORWARDS` to stop the measurement."""
         self._froze: list[tuple[list[weakref.ref[Tensor]], Event]] = []
-        """The first requests that have frozen parameters: these parameters, and the fields of the `froze` event."""
+        """The first requests that froze trained parameters: these parameters, and the fields of the `froze` event."""
         self._unreached_counts: dict[tuple[object, ...], int] = {}
-        """By line and kind of a layer: number of `unreached` events, including those above the limit."""
+        """Number of calls of `_add_unreached`, by line and kind of the layer."""
         self._inputs: list[Tensor] = []
         """The tensors in the arguments of the running forward."""
 
@@ -176,7 +176,7 @@ class Modes:
         Args:
             module: The root of the request.
             mode: True for training mode.
-            by_user: Whether the user's code made the call, not a library.
+            by_user: Whether the user's code, and not a library, made the call.
         """
         observer = self.observer
         at = observer.sites.find(2)[0]
@@ -198,11 +198,11 @@ class Modes:
             self._requests.setdefault(module, {})[id(request.root()), request.mode] = request
 
     def end_request(self, module: nn.Module, frozen: Optional[set[int]]) -> None:
-        """End the running request, and store which trained parameters it has frozen.
+        """End the running request, and store which trained parameters the request has frozen.
 
         Args:
             module: The root of the request.
-            frozen: The ids of the parameters that were frozen before the request; None if this is not examined.
+            frozen: The ids of the parameters that were frozen before the request; None to store nothing.
         """
         request, self._request = self._request, None
         if frozen is None or request is None or all(p.requires_grad or id(p) in frozen for p in module.parameters()):
@@ -226,19 +226,19 @@ class Modes:
         return set().union(*(state.had_gradient for state in self.observer.optimizers.values()))
 
     def add_model(self, module: nn.Module, number: int) -> None:
-        """Add events for the requests that were made before the first call of a model."""
+        """Add events for the requests before the first call of a model."""
         for fields in self._early.pop(module, []):
             self.observer.add("mode", model=number, **fields)
 
     # Forwards.
 
     def begin_forward(self, model: Model, module: nn.Module, grad: bool, inputs: list[Tensor]) -> None:
-        """Begin the forward of an outermost module.
+        """Record that the forward of an outermost module begins.
 
         Args:
             model: The observer's record of the module.
             module: The module, without wrappers such as DistributedDataParallel.
-            grad: Whether gradients are recorded.
+            grad: Whether gradients are enabled.
             inputs: The tensors in the arguments.
         """
         self.forwards += 1
@@ -247,15 +247,13 @@ class Modes:
             self._record_network(module, model, self._trained())
         # The search for frozen parts visits all modules, so it runs only in the first calls, after a request, and in
         # every 50th call.
-        if grad and model.layers and (model.calls <= 3 or self._is_due(model)):
+        is_after_request = self._searched.get(model.number) != self._count
+        if grad and model.layers and (model.calls <= 3 or model.calls % SEARCH_INTERVAL == 0 or is_after_request):
             self._searched[model.number] = self._count
             self._record_parts(model, module)
 
-    def _is_due(self, model: Model) -> bool:
-        return bool(model.calls % SEARCH_INTERVAL == 0 or self._searched.get(model.number) != self._count)
-
     def end_forward(self) -> None:
-        """End the forward of an outermost module, and record its normalization layers that ran several times."""
+        """Record that the forward of an outermost module ends, and which normalization layers ran several times."""
         runs, self._runs, self._model, self._inputs = self._runs, {}, None, []
         for norm, calls in runs.items():
             if len(calls) > 1:
@@ -270,7 +268,7 @@ class Modes:
         args: Any,
         kwargs: dict[str, object],
     ) -> object:
-        """Run a layer of normalization or dropout inside the call of an outermost module, and record facts about it."""
+        """Call a layer of normalization or dropout inside an outermost module, and record facts about the call."""
         observer = self.observer
         root = observer._last_forward
         if not module.training or root is None or self._model is None:
@@ -284,7 +282,7 @@ class Modes:
             finally:
                 self._dropout_depth -= 1
         result = original(module, *args, **kwargs)
-        # This runs in every call of a layer, so the slow context `observing` is not used. No line of it can raise.
+        # These lines run in every call of a layer, so they do not use the slow context `observing`. They cannot raise.
         if root["grad"] and isinstance(module, NORM) and isinstance(result, Tensor) and has_statistics(module):
             calls = self._runs.get(module)
             if calls is None:
@@ -297,39 +295,41 @@ class Modes:
     # Layers that a request does not reach.
 
     def _record_unreached(self, model: Model, module: nn.Module) -> None:
-        """Record a layer in training mode that runs inside a model in eval mode and is not registered in the model."""
+        """Record a layer in training mode that runs in a model in eval mode, if the layer is not registered in it."""
         if getattr(module, "p", 1) and (not isinstance(module, NORM) or has_statistics(module)):
             if not any(layer is module for layer in model.layers):
                 self._add_unreached(model, type(module).__name__, getattr(module, "p", None), False, False)
 
     def record_function(self, name: str, rate: float, explicit: bool, operand: object) -> None:
-        """Record a dropout function that is active in the forward of a model in eval mode.
+        """Record a call of a dropout function that is active in the forward of a model in eval mode.
 
         Args:
             name: The name of the function.
             rate: The dropout rate.
-            explicit: Whether the call passes `training`.
+            explicit: Whether the call passes the argument `training`.
             operand: The first argument of the function.
         """
         if self._dropout_depth or self._model is None:
             return
         with self.observer.observing("dropout"):
-            # A sparse tensor has no storage.
+            # Only dense tensors, because a sparse tensor has no storage.
             inputs = [t for t in self._inputs if t.is_floating_point() and t.layout == torch.strided]
             on_input = (
                 isinstance(operand, Tensor)
                 and operand.layout == torch.strided
                 and operand.data_ptr() in [t.data_ptr() for t in inputs]
             )
-            # Dropout of ones draws a random mask. Only the first calls of a line are recorded.
+            # Dropout of equal numbers, such as ones, draws a random mask. To save time, only the first call of a line
+            # compares the numbers.
             if isinstance(operand, Tensor) and not self._unreached_counts.get((self.observer.at(), name)):
                 on_input = on_input or bool((operand == operand.flatten()[:1]).all())
             self._add_unreached(self._model, name, rate, explicit, on_input)
 
     def _add_unreached(self, model: Model, kind: str, rate: Optional[float], explicit: bool, on_input: bool) -> None:
+        """Add an `unreached` event, unless `MAX_UNREACHED` is reached. `on_input` also stands for a random mask."""
         at = self.observer.at()
         self._unreached_counts[at, kind] = self._unreached_counts.get((at, kind), 0) + 1
-        if self._unreached_counts[at, kind] <= 8:
+        if self._unreached_counts[at, kind] <= MAX_UNREACHED:
             self.observer.add(
                 "unreached",
                 model=model.number,
@@ -344,6 +344,7 @@ class Modes:
     # Frozen parts.
 
     def _record_parts(self, model: Model, module: nn.Module) -> None:
+        """Add an event for every frozen part with running statistics that is new, or whose mode or requests changed."""
         for name, part, fixed in frozen_parts(module):
             norms = [layer for layer in part.modules() if has_statistics(layer) and layer.momentum != 0]
             if not norms:
@@ -353,7 +354,7 @@ class Modes:
                 state = self._parts[model.number, name] = FrozenPart(part, norms, self.observer.sample)
             training = [norm for norm in norms if norm.training]
             requests = sorted(self._requests.get((training or norms)[0], {}).values())
-            # A call by the user on a root whose parameters are all frozen is meant for the frozen part itself.
+            # If all parameters of the root are frozen, the user wrote the call for the frozen part.
             direct = [r for r in requests if r.by_user and _is_frozen(r.root())]
             request = next((r for r in reversed(direct) if not r.mode), None)
             last = requests[-1] if requests else None
@@ -374,13 +375,13 @@ class Modes:
                 self.observer.add("frozen_part", model=model.number, part=name, at=at, **facts)
 
     def describe(self) -> None:
-        """Add events on the running statistics of models and frozen parts, and on parameters that requests froze."""
+        """Add events about the running statistics of models and frozen parts, and about parameters that were frozen."""
         self.record_training()
         trained = self._trained()
         for module, state in list(self.observer.models.items()):
             norms = [layer for layer in module.modules() if has_statistics(layer)]
             if norms:
-                facts = {"layers": len(norms), "average": self.observer.averages.is_written(module)}
+                facts = {"layers": len(norms), "average": self.observer.averages.is_average(module)}
                 numbers = {"initial": count_initial(norms), "unusual": _describe_unusual(module)}
                 self.observer.add("statistics", model=state.number, **numbers, **facts)
         for references, facts in self._froze:
@@ -389,10 +390,10 @@ class Modes:
         for (model, name), part in self._parts.items():
             part.update(trained)
             facts = {"frozen": part.frozen, "written": part.written, "trained": part.trained}
-            self.observer.add("frozen_statistics", model=model, part=name, moved=part.moved(), **facts)
+            self.observer.add("frozen_statistics", model=model, part=name, moved=part.shift_of_means(), **facts)
 
     def record_training(self) -> None:
-        """Record which models and frozen parts have been trained, or changed by the script."""
+        """Record which models and frozen parts were trained, or changed by the script."""
         trained = self._trained()
         for module, state in list(self.observer.models.items()):
             self._record_network(module, state, trained)
@@ -400,6 +401,7 @@ class Modes:
             part.update(trained)
 
     def _record_network(self, module: nn.Module, state: Model, trained: set[int]) -> None:
+        """Add a `network` event for a model if its facts differ from the last `network` event."""
         parameters = list(module.parameters())
         state.is_trained = state.is_trained or any(id(p) in trained for p in parameters)
         facts = {
@@ -415,20 +417,21 @@ class Modes:
     # Normalization layers that run several times in one forward.
 
     def _record_shared(self, norm: nn.Module, calls: list[tuple[int, object, Optional[Tensor], str]]) -> None:
+        """Add a `shared_norm` event about a normalization layer that ran several times in a forward."""
         count = self._shared.get(norm)
         self._shared[norm] = 0 if count is None else count + 1
         if self._shared[norm] > MEASURED_FORWARDS:
             return
         inputs = [x for _, _, x, _ in calls if x is not None]
-        # Only the first call after each layer counts, since the outputs of different layers are compared. A dictionary
-        # that is filled in reverse order keeps the first position of each layer.
+        # The inputs of the normalization are compared if they come from different layers. Of the calls after the same
+        # layer, only the first is compared: in a dictionary that is filled in reverse order, it overwrites the others.
         by_layer = list({before: position for position, (before, *_) in reversed(list(enumerate(calls)))}.values())
         by_layer.sort()
         chosen = by_layer if len(by_layer) > 1 else list(range(min(len(calls), 8)))
         serial = False
         if len(by_layer) > 1 and calls[chosen[0]][1] is not None and len(inputs) == len(calls):
-            # Serial: the second input depends on the first output, as at two depths of a network. In two parallel
-            # branches of a network it does not.
+            # Serial: the second input depends on the first output, because the layer runs at two depths of a network.
+            # In two parallel branches of a network, the second input does not depend on the first output.
             later = inputs[chosen[1]].grad_fn
             serial = _is_reached(later, calls[chosen[0]][1])
         measure = None
@@ -455,7 +458,7 @@ class Modes:
 
         Args:
             module: The module with hooks.
-            outermost: Whether the module is an outermost one.
+            outermost: Whether the module is an outermost module.
         """
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, SPECTRAL):
@@ -468,10 +471,11 @@ class Modes:
                         self._record_spectral(module, hook)
 
     def _record_spectral(self, module: nn.Module, hook: SpectralNorm) -> None:
+        """Add a `spectral_norm` event with the norm by which a layer divides its weight, and the correct norm."""
         weight = hook.reshape_weight_to_matrix(getattr(module, hook.name + "_orig").detach()).double()
         u, v = (getattr(module, f"{hook.name}_{part}").double() for part in "uv")
-        # The layer divides its weight W by u W v. Power iterations from u and v give the largest singular value of W to
-        # a few digits, which u W v should be.
+        # The layer divides its weight W by u W v, which should be the largest singular value of W. Power iterations
+        # from u and v compute this value with a few correct digits.
         used = torch.dot(u, torch.mv(weight, v))
         for _ in range(POWER_ITERATIONS):
             v = F.normalize(torch.mv(weight.t(), u), dim=0)
@@ -488,17 +492,17 @@ class Modes:
 
 
 def frozen_parts(module: nn.Module) -> Iterator[tuple[str, nn.Module, bool]]:
-    """Yield the largest parts of a model whose parameters are all frozen. Yield nothing for a fully frozen model.
+    """Yield the largest parts of a model whose parameters are all frozen. Yield nothing if the whole model is frozen.
 
-    A single normalization layer is a part only if the layer before it is frozen as well. Behind a trained layer, its
-    running statistics must follow the outputs of this layer.
+    A single normalization layer counts as a frozen part only if the layer before it is also frozen. If the layer before
+    it is trained, the running statistics must adapt to the outputs of this layer.
 
     Yields:
-        The name of the part, the module, and whether all parameters registered before the part are frozen.
+        The name of the part, the module, and whether all parameters are frozen that are registered before the part.
     """
     if not any(not p.requires_grad for p in module.parameters()) or _is_frozen(module):
         return
-    # Depth first in the order of registration, which is the order of the layers in most networks.
+    # Depth-first search in the order of registration, which is the order of execution in most networks.
     stack: list[tuple[str, nn.Module]] = [("", module)]
     fixed, behind_frozen = True, False
     while stack:
@@ -515,7 +519,7 @@ def frozen_parts(module: nn.Module) -> Iterator[tuple[str, nn.Module, bool]]:
 
 
 def count_initial(norms: list[Any]) -> Late:
-    """Return the number of normalization layers that have the running statistics of a new layer."""
+    """Return the number of normalization layers whose running statistics are the initial values."""
     changed = []
     for norm in norms:
         facts = [norm.running_mean.any(), (norm.running_var != 1).any()]
@@ -526,7 +530,7 @@ def count_initial(norms: list[Any]) -> Late:
 
 
 def _describe_unusual(module: nn.Module) -> object:
-    """Return facts about the layers of a model with running statistics whose `eps` or `momentum` is unusual."""
+    """Return facts about the normalization layers of a model with unusual `eps` or `momentum`; see `USUAL_EPS`."""
     rows, variances = [], []
     for name, layer in module.named_modules():
         momentum = getattr(layer, "momentum", None)
@@ -539,6 +543,7 @@ def _describe_unusual(module: nn.Module) -> object:
 
 
 def _is_frozen(module: Optional[nn.Module]) -> bool:
+    """Return whether a module requires no gradients; False for None."""
     return module is not None and not any(p.requires_grad for p in module.parameters())
 
 
@@ -565,21 +570,22 @@ def _moments(inputs: list[Tensor]) -> Iterator[Tensor]:
 
 
 def _largest_distance(*values: list[float]) -> dict[str, float]:
-    """Return the largest distance between two distributions.
+    """Return the largest distance between any two of several distributions.
 
     Args:
-        *values: For every distribution, the means and then the variances of its channels.
+        *values: Two lists for every distribution: the means and the variances of its channels.
 
     Returns:
-        shift: The largest difference of two means, in standard deviations. spread: The largest ratio of two variances.
-        Both are medians over the channels.
+        shift: The difference of the means, in standard deviations.
+        spread: The ratio of the larger to the smaller variance.
+        Both are medians over the channels, and the largest over all pairs of distributions.
     """
     moments = list(zip(values[::2], values[1::2]))
     shifts, ratios = [0.0], [1.0]
     for i, (mean_a, var_a) in enumerate(moments):
         for mean_b, var_b in moments[i + 1 :]:
             rows = list(zip(mean_a, var_a, mean_b, var_b))
-            # The median over channels: single channels may differ by chance.
+            # Take the median over the channels, because single channels may differ by chance.
             shift = sorted(abs(a - b) / math.sqrt((va + vb) / 2 + 1e-12) for a, va, b, vb in rows)
             ratio = sorted((max(va, vb) + 1e-12) / (min(va, vb) + 1e-12) for _, va, _, vb in rows)
             shifts.append(shift[len(shift) // 2])
@@ -591,7 +597,7 @@ def _largest_distance(*values: list[float]) -> dict[str, float]:
 
 
 def install(observer: Callable[[], Observer]) -> None:
-    """Wrap `Module.train`, `Module.eval` and the dropout functions.
+    """Wrap `Module.train`, `Module.eval`, the dropout functions and `scaled_dot_product_attention`.
 
     Args:
         observer: Returns the observer of this process.
@@ -603,7 +609,8 @@ def install(observer: Callable[[], Observer]) -> None:
     name = "scaled_dot_product_attention"
     attention = _wrap_attention(getattr(F, name), observer)
     builtins = importlib.import_module("torch.jit._builtins")
-    # `torch.jit.script` identifies builtin functions by object. Without this, a scripted module with attention fails.
+    # `torch.jit.script` identifies builtin functions by their objects, so the wrapper must be registered. Otherwise, a
+    # module with attention cannot be scripted.
     builtins._register_builtin(attention, f"aten::{name}")
     setattr(F, name, attention)
 
@@ -611,11 +618,13 @@ def install(observer: Callable[[], Observer]) -> None:
 def _wrap_mode(
     original: Callable[..., object], observer: Callable[[], Observer], is_eval: bool
 ) -> Callable[..., object]:
+    """Wrap `Module.train` or `Module.eval` to record requests."""
+
     @frames.wraps(original)
     def request(self: nn.Module, *args: object, **kwargs: object) -> object:
         active = observer()
         modes = active.modes
-        # `train` calls `train` of every child, and `eval` calls `train`: only the outermost call is a request.
+        # `train` calls `train` of every child, and `eval` calls `train`. Only the outermost call is a request.
         if modes._request is not None:
             modes.record_request(self)
             return original(self, *args, **kwargs)
@@ -646,6 +655,7 @@ def _is_evaluated(active: Observer) -> bool:
 def _wrap_dropout(
     name: str, original: Callable[..., object], observer: Callable[[], Observer]
 ) -> Callable[..., object]:
+    """Wrap a dropout function to record calls that are active in the forward of a model in eval mode."""
     default = name not in ("alpha_dropout", "feature_alpha_dropout")  # the default of `training`
 
     @frames.wraps(original)
@@ -664,6 +674,8 @@ def _wrap_dropout(
 
 
 def _wrap_attention(original: Callable[..., object], observer: Callable[[], Observer]) -> Callable[..., object]:
+    """Wrap `scaled_dot_product_attention` to record active dropout in the forward of a model in eval mode."""
+
     @frames.wraps(original)
     def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> object:
         active = observer()

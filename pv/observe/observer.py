@@ -3,10 +3,11 @@
 The observer judges nothing, does not change weights, random numbers or the exit status, and does not wait for a device
 between two flushes. An error in the observer becomes an event of kind `trouble`, and never reaches the script.
 
-Terms: the *gradients* of an optimizer are `p.grad` of its parameters. The *sentinels* are a sample of at most
-`SENTINELS` of these parameters: gradients are *left over* at a backward pass if the gradient of a sentinel is not zero.
-Changes that the script makes to gradients between the backward pass and the step are detected by version counters:
-torch counts every in-place change of a tensor.
+Terms: the *gradients* of an optimizer are `p.grad` of its parameters. The *sentinels* of an optimizer are a sample of
+its parameters. Gradients are *left over* if the gradient of a sentinel is not zero when a backward pass begins.
+
+Version counters detect that the script changes gradients between the backward pass and the step: torch counts the
+in-place changes of every tensor.
 """
 
 from __future__ import annotations
@@ -54,39 +55,39 @@ from . import (
 )
 from .call_sites import CallSites
 from .launch import DEFAULTS, Options
-from .sharding import Shards, is_as_before, is_partial, is_shard, local, version
+from .sharding import Shards, is_partial, is_shard, is_unchanged, local, version
 from .trace import Event, Late, Trace
 
 FLUSH_INTERVAL = 10
-"""Number of steps between two flushes of the trace. It is also flushed after each of the first two steps."""
+"""Number of steps between two flushes of the trace. The trace is also flushed after each of the first two steps."""
 EAGER_STEPS = 3
-"""Number of first steps in which every module call and every parameter is examined."""
+"""Number of steps at the start in which every call of a module and every parameter is examined."""
 CHECK_INTERVAL = 50
 """Number of steps between two examinations of every parameter, after the first steps."""
 HALF_PRECISION_CHECK_INTERVAL = 10
-"""`CHECK_INTERVAL` for an optimizer with parameters in half precision, whose updates may be lost by rounding."""
+"""`CHECK_INTERVAL` for optimizers with parameters in half precision, in which rounding may cancel updates."""
 IGNORED_RATES = ("learningrate", "lrate")
-"""Keys in lower case without underscores that name a rate, and that no optimizer of torch reads."""
+"""Names of a learning rate that no optimizer of torch reads, in lower case and without underscores."""
 HALVES = (torch.float16, torch.bfloat16)
 """The data types of half precision."""
 MAX_PULL = 65_536
-"""Largest number of elements of a model output whose gradient is summed, its *pull*. Needs several optimizers."""
+"""Largest number of elements of a model output whose gradient is summed for the field `pulls`."""
 COMPARED_STEPS = 10
-"""Number of first steps in which gradients are compared before and after a reduction in the script's own code."""
+"""Number of steps at the start in which gradients are compared before and after a reduction by the script."""
 SENTINELS = 12
-"""Number of gradients of an optimizer that are examined, as a sample of all of them."""
+"""Largest number of sentinels of an optimizer."""
 SAMPLE_SIZE = 256
 """Approximate number of elements in the sample of a tensor."""
 KEPT_OBJECTS = 8
-"""Number of last models and optimizers that the observer keeps alive until the process ends."""
+"""Number of models and optimizers, the last used ones, that the observer keeps alive until the process ends."""
 KEPT_SIZE = 1 << 22
-"""Largest number of elements of the parameters of a model or an optimizer that is kept alive."""
+"""Largest size of a model or an optimizer that is kept alive: the number of elements of its parameters."""
 MODE_LAYERS = (modes.NORM, modes.DROPOUT)
 """Layers that behave differently in training and eval mode."""
 
 
 class OptimizerState:
-    """The recorded state of one optimizer and its gradients."""
+    """What the observer has recorded about one optimizer and its gradients."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -98,11 +99,11 @@ class OptimizerState:
         self.modified = False
         """Whether the script changed gradients between the backward pass and the step."""
         self.last_versions: dict[int, tuple[weakref.ref[Tensor], int]] = {}
-        """By id of a parameter: its gradient, as a weak reference and a version number."""
+        """Weak references to gradients, and the versions of these gradients, by id of the parameter."""
         self.is_accumulating = False
         """Whether a backward pass has reached the optimizer since its last step."""
         self.before: dict[int, tuple[Tensor, Optional[Tensor]]] = {}
-        """By id of a parameter: samples of the parameter and of its gradient before the step."""
+        """Samples of a parameter and of its gradient before the step, by id of the parameter."""
         self.had_gradient: set[int] = set()
         """Ids of the parameters that had a gradient at a step."""
         self.digest_before: Optional[Late] = None
@@ -112,47 +113,48 @@ class OptimizerState:
         self.weights_before: Optional[Late] = None
         """Sums over samples of all weights before the step, for comparisons of runs."""
         self.began = 0
-        """Number of steps, of all optimizers, that had ended when the last step of this optimizer began."""
+        """Value of `Observer.ended_steps` when the last step of this optimizer began."""
         self.touched = False
-        """Whether the script changed gradients between the backward pass and a clipping."""
+        """Whether the script changed gradients between the backward pass and a call that clips gradients."""
         self.written = 0
         """The sum of the version counters of the parameters after the last step."""
         self.scale: Optional[Tensor] = None
-        """The loss scale that the gradients are still multiplied by."""
+        """The loss scale by which the gradients are multiplied; None after they were divided by this scale."""
         self.clipped: dict[int, tuple[weakref.ref[Tensor], int]] = {}
-        """Like `last_versions`, but only the gradients that were clipped since the previous step."""
+        """The entries of `last_versions` for gradients that were clipped since the previous step."""
         self.gradients: Optional[tuple[Optional[Late], int]] = None
-        """The norm and the number of gradients, if they were computed before the end of the step.
+        """The norm and the number of gradients of a handwritten update.
 
-        A handwritten update may have cleared the gradients by the time it is detected as a step.
+        They are computed after the backward pass, because the script may clear the gradients before the update is
+        detected.
         """
         self.frozen = 0
         """Number of parameters without `requires_grad` at the last step. If it changes, all parameters are examined."""
         self.idle = 0
-        """Number of examined steps in which all rates were 0, as in a warm-up. As many further steps are examined."""
+        """Number of examined steps in which all rates were 0, as in a warm-up. For each, one more step is examined."""
         self.copied: Optional[Tensor] = None
-        """[2]: the difference of the gradients of master weights and of the model; see `Masters.before_step`."""
+        """The result of `Masters.before_step`: how the gradients of master weights and of the model differ."""
         self.local: list[tuple[Tensor, Tensor]] = []
-        """Pairs of a parameter and a few elements of its gradient after the last backward pass of this rank."""
+        """Pairs of a parameter and some elements of its gradient after the last backward pass of this rank."""
         self.sides: dict[str, Tensor] = {}
-        """The elements of `local` ("local_gradient"), and the same elements when the step begins ("gradient")."""
+        """The elements in `local` ("local_gradient"), and the same elements when the step begins ("gradient")."""
         self.waiting = 0
         """Number of parameters whose gradient FSDP2 has not reduced when the step begins."""
         self.arrived: list[Tensor] = []
         """The parameters that had a gradient after the last backward pass."""
         self.removed: list[Tensor] = []
-        """The parameters of `arrived` without a gradient when the step begins; [] if no gradient is left."""
+        """The parameters of `arrived` without a gradient when the step begins; [] if none has a gradient then."""
         self.remaining_checks = 0
         """Number of further steps in which every parameter is examined."""
 
 
-# A private function of torch, missing in some versions. Without it, calls inside `torch.func` are observed too.
-_transform: Callable[[], object] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
+# A private function of torch, missing in some versions. In these versions, calls inside `torch.func` are observed too.
+_active_transform: Callable[[], object] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 
 
 def _is_transformed() -> bool:
     """Return whether the call is inside a transform of `torch.func` or inside `torch.jit.trace`."""
-    return _transform() is not None or torch._C._get_tracing_state() is not None
+    return _active_transform() is not None or torch._C._get_tracing_state() is not None
 
 
 def _has_ranks() -> bool:
@@ -166,12 +168,16 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def _decay(group: dict[str, object]) -> float:
+    """Return the weight decay of a parameter group; 0 if it has none."""
     decay = group.get("weight_decay")
     return float(decay) if isinstance(decay, (int, float)) else 0.0
 
 
-def _differ_in_decay_alone(groups: list[dict[str, object]]) -> bool:
-    """Return whether parameter groups have the same options except for the weight decay."""
+def _differ_only_in_decay(groups: list[dict[str, object]]) -> bool:
+    """Return whether all parameter groups have equal options, apart from the weight decay.
+
+    Groups with a tensor as an option are not compared.
+    """
     options = [
         {k: v for k, v in group.items() if k not in ("params", "param_names", "weight_decay")} for group in groups
     ]
@@ -184,12 +190,14 @@ def _differ_in_decay_alone(groups: list[dict[str, object]]) -> bool:
 
 
 def _ignored_rates(optimizer: torch.optim.Optimizer) -> dict[int, list[object]]:
-    """Return the rates that groups have under a key that the optimizer does not read, such as `learning_rate`.
+    """Return the rates of parameter groups that the optimizer ignores, because their key is not `lr`.
 
-    An optimizer accepts any key in a parameter group, and reads only the names of its options. The result has, by
-    number of the group, the key, its value, and the default rate of the optimizer.
+    An optimizer accepts any key in a parameter group, such as `learning_rate`, but reads only its options.
+
+    Returns:
+        The key, its value, and the default rate of the optimizer, by number of the group.
     """
-    defaults = getattr(optimizer, "defaults", {})  # handwritten updates have none
+    defaults = getattr(optimizer, "defaults", {})  # handwritten updates have no defaults
     if not isinstance(defaults.get("lr"), float):
         return {}
     return {
@@ -201,7 +209,7 @@ def _ignored_rates(optimizer: torch.optim.Optimizer) -> dict[int, list[object]]:
 
 
 def stack_on_one_device(parts: list[Tensor]) -> list[Tensor]:
-    """Stack tensors of one shape into one tensor if all are on one device; otherwise return them unchanged."""
+    """Stack tensors of equal shapes into one tensor; return the tensors unchanged if they are on several devices."""
     return [torch.stack(parts)] if len({part.device for part in parts}) == 1 else parts
 
 
@@ -212,22 +220,22 @@ def sample(tensor: Tensor) -> Tensor:
     if size <= SAMPLE_SIZE:
         return flat.reshape(-1)
     stride = _stride(size)
-    if type(flat) is Tensor and flat.is_contiguous():  # one operation instead of two
+    if type(flat) is Tensor and flat.is_contiguous():  # faster: one operation instead of two
         return flat.as_strided(((size - 1) // stride + 1,), (stride,))
     return flat.reshape(-1)[::stride]
 
 
-def few(tensor: Tensor) -> Tensor:
-    """Return at most eight evenly spaced elements of a tensor."""
-    flat = sample(tensor)
-    return flat[:: max(1, flat.numel() // 8)][:8]
+def subsample(tensor: Tensor) -> Tensor:
+    """Return at most eight evenly spaced elements of the sample of a tensor."""
+    return masters.evenly_spaced(sample(tensor), 8)
 
 
 @functools.lru_cache(maxsize=4096)
 def _stride(size: int) -> int:
-    """Return a stride that is coprime to the number of elements.
+    """Return the stride of a sample: at most `size // SAMPLE_SIZE`, and coprime to the number of elements.
 
-    With a stride that divides a dimension, all sampled elements could be at the same position of a kernel or an image.
+    If the stride were a multiple of the size of a kernel or an image, all sampled elements would have the same position
+    in the kernel or the image.
     """
     stride = size // SAMPLE_SIZE
     while math.gcd(stride, size) > 1:
@@ -236,7 +244,7 @@ def _stride(size: int) -> int:
 
 
 def sentinels(parameters: list[Tensor]) -> list[Tensor]:
-    """Return at most `SENTINELS` of the parameters with dense gradients, evenly spaced."""
+    """Return at most `SENTINELS` evenly spaced parameters among the parameters with dense gradients."""
     present = [p for p in parameters if p.grad is not None and not p.grad.is_sparse]
     count = len(present)
     return present if count <= SENTINELS else [present[i * count // SENTINELS] for i in range(SENTINELS)]
@@ -249,17 +257,17 @@ class Model:
         self.number = number
         self.calls = 0
         self.calls_by_grad = [0, 0]
-        """Numbers of calls without and with gradients."""
+        """Number of calls without gradients, and number of calls with gradients."""
         self.is_trained = False
         """Whether a parameter of the model had a gradient at a step."""
         self.is_small: Optional[bool] = None
-        """Whether the model may be kept alive; None before its first call."""
+        """Whether the model may be kept alive; None before the first call of the model."""
         self.network_fields: object = None
         """The fields of the last `network` event of the model."""
         self.refresh(module)
 
     def refresh(self, module: nn.Module) -> None:
-        """Collect the layers of the module again: the script may have replaced some."""
+        """Collect the layers of the module again, because the script may have replaced layers."""
         parts = list(module.modules())
         self.dropouts = [m for m in parts if (isinstance(m, modes.DROPOUT) and m.p) or _attention_dropout(m) > 0]
         self.layers = [m for m in parts if modes.has_statistics(m)] + self.dropouts
@@ -267,17 +275,17 @@ class Model:
 
 
 def _attention_dropout(module: nn.Module) -> float:
-    """Return the dropout rate that a module has as an attribute, as `nn.MultiheadAttention` does; else 0."""
-    rate = vars(module).get("dropout", 0.0)  # `__getattr__` of a model may warn, or compute
-    # Recurrent layers apply dropout between layers only: with one layer the rate has no effect.
-    between_layers = isinstance(module, nn.RNNBase) and module.num_layers == 1
-    return rate if isinstance(rate, float) and not between_layers else 0.0
+    """Return the attribute `dropout` of a module if it is a rate, such as in `nn.MultiheadAttention`; else 0."""
+    rate = vars(module).get("dropout", 0.0)  # not `getattr`: `__getattr__` of a model may print warnings, or be slow
+    # Recurrent layers apply dropout only between layers, so the rate of a single layer has no effect.
+    is_single_layer = isinstance(module, nn.RNNBase) and module.num_layers == 1
+    return rate if isinstance(rate, float) and not is_single_layer else 0.0
 
 
 class Observing:
     """A context in which nothing is observed, gradients are off, and exceptions are recorded as `trouble` events.
 
-    This is a class, since a generator with `torch.no_grad()` takes four times as long.
+    This is a class, because `contextlib.contextmanager` with `torch.no_grad()` takes four times as long.
     """
 
     __slots__ = ("grad", "observer", "part")
@@ -319,61 +327,61 @@ class Observer:
         self.in_module = False
         """Whether a call of an outermost module is running."""
         self.sampled_inputs: list[distributions.Source] = []
-        """The distributions whose samples the last outermost module was called with."""
+        """The distributions whose samples are inputs of the last call of an outermost module."""
         self.call: Optional[tokens.Call] = None
         """The last call of an outermost module with gradients."""
         self.matrices: deque[list[Tensor]] = deque(maxlen=3)
-        """The matrices of the last batches of loaders, in the first steps."""
+        """The matrices in the last batches of loaders. They are stored only in the first steps."""
         self.first_calls: dict[int, Optional[tokens.Call]] = {}
-        """By number of the model: its first call with gradients; None after the model was probed."""
+        """The first call of a model with gradients, or None after the model was probed; by number of the model."""
         self.label_batches: dict[int, int] = {}
-        """By key of a loss: number of batches whose labels were compared with the input tokens."""
+        """Number of batches whose labels were compared with the input tokens, by key of the loss."""
         self.rows = 0
         """Number of rows in the input of the last outermost module."""
         self.evaluated_rows = 0
         """`rows` if the last forward had no gradients and its input came from a loader, else 0."""
         self.read_by: set[int] = set()
-        """Keys of the calls that have read a number since the last forward."""
+        """Keys of the calls by which the script has read a number since the last forward."""
         self.passes = 0
         """Number of passes over loaders that have begun."""
         self.recorded_calls: Counter[tuple[int, bool]] = Counter()
-        """Number of recorded calls by key of a loss, and by whether its output requires a gradient."""
+        """Number of recorded calls of a loss, by key of the loss and by whether its output requires a gradient."""
         self.fused_calls = 0
         """Number of calls of losses that are fused with the head."""
         self.hidden_heads: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """The last linear layers of models that return a single number.
 
-        They may be heads whose loss the model computes without a loss function.
+        Such a layer may be a head if the model computes its loss without a loss function.
         """
         self.last_layer: Optional[nn.Linear] = None
-        """The last linear layer that ran in the model's call, in the first steps."""
+        """In the first steps: the last linear layer that ran in the current call of a model."""
         self.steps = 0
-        """Number of steps of the optimizer that has taken the most."""
+        """The largest number of steps that one optimizer has taken."""
         self.ended_steps = 0
         """Number of steps of all optimizers that have ended."""
         self.is_over = False
-        """Whether the recorded block has ended."""
+        """Whether the `with` block of `pv.observe.recording` has ended."""
         self.reduced = 0
         """Number of elements that were reduced over all ranks since the last step."""
         self.reducers: dict[str, int] = {}
-        """In the first steps, by name of a function: number of elements that it has reduced since the last step."""
+        """In the first steps: number of elements that a function has reduced since the last step, by its name."""
         self.exchanged: dict[tuple[str, bool], tuple[int, int, int]] = {}
-        """By name of a collective, and by whether it runs inside a model's call or a backward pass: its calls.
+        """The calls of a collective, by its name and by whether it runs inside a forward or a backward pass.
 
-        A value has the number of steps before the last call, the number of elements that were exchanged since this
-        step, and the largest number of elements in an `exchange` event.
+        A value has three numbers: the steps before the last call, the elements that were exchanged since the last of
+        these steps, and the elements in the largest `exchange` event.
         """
         self.optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, OptimizerState] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[nn.Module, Model] = weakref.WeakKeyDictionary()
         self.kept: dict[int, object] = {}
-        """By number: the small models and optimizers that were used last.
+        """The small models and optimizers that were used last, by their numbers.
 
-        The last events describe them, although `main()` has returned by then.
+        They are kept alive for `finish`, which describes them after `main()` of the script has returned.
         """
         self.described: list[weakref.ref[Any]] = []
-        """The models and optimizers that the last call of `describe` found alive."""
+        """The models and optimizers that existed at the last call of `describe`."""
         self.ran: weakref.WeakKeyDictionary[nn.Module, parameters.Layer] = weakref.WeakKeyDictionary()
-        """Facts about the calls of modules with parameters in the first steps."""
+        """The modules with parameters that ran in the first steps, and facts about their calls."""
         self.facts = parameters.Facts(sample)
         self.samples = distributions.Samples()
         self.terms = terms.Terms()
@@ -382,17 +390,17 @@ class Observer:
         self.wrappers: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """Instances of DistributedDataParallel."""
         self.wrapped: dict[int, weakref.ref[Tensor]] = {}
-        """By id: the parameters of these instances, which may exist longer than the instances."""
+        """The parameters of these instances by id. The parameters may exist longer than the instances."""
         self.batches: deque[tuple[Optional[int], dict[int, Any]]] = deque(maxlen=6)
-        """The last batches, as pairs of the loader's number and the batch's storages; (None, {}) ends a pass."""
+        """Number of the loader and storages of the tensors of the last batches; (None, {}) for the end of a pass."""
         self.captures: list[checkpoints.Capture] = []
         """The last results of `Module.state_dict` that the script still references."""
         self.capture_lines: dict[str, checkpoints.Line] = {}
-        """By "path:line": the lines that call `state_dict`."""
+        """The lines that call `state_dict`, by "path:line"."""
         self.captured_at: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
-        """By module: the number of steps at the last call of its `state_dict`."""
+        """The number of steps at the last call of `state_dict` of a module."""
         self.saves: dict[str, checkpoints.Saved] = {}
-        """By path: a description of the object that was last saved to the file."""
+        """Descriptions of the objects that were last saved to files, by path of the file."""
         self.files: list[checkpoints.ReadFile] = []
         """The last dictionaries of tensors that were read from files."""
         self.loaded: list[checkpoints.Loaded] = []
@@ -403,30 +411,34 @@ class Observer:
         self.seeds = seeds.Seeds(self)
         self.averages = averages.Averages(self)
         self._first_optimizers: dict[tuple[int, int, int], tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]] = {}
-        """By ids of the first and the last parameter, and number of parameters: the first optimizer of this key.
+        """The first optimizer with certain parameters, by ids of its first and last parameter, and their number.
 
-        A value has weak references to both parameters, and the number of the optimizer.
+        A value has weak references to the first and the last parameter, and the number of the optimizer.
         """
-        self._numbers = 0  # not the length of a weak dictionary, which shrinks: numbers must be unique
+        self._numbers = 0  # a counter, because numbers must be unique and the weak dictionaries shrink
         self._busy = 0
         self._thread = threading.get_ident()
         self._last_forward: Optional[Event] = None
         self._backward_depth = self._scaler_depth = self._clip_depth = 0
         self.clipped_iterator: Optional[Iterator[Tensor]] = None
-        """The iterator of parameters that was passed to the last call of a clipping function; None for a list."""
+        """The iterator that was passed to the last call of a clipping function; None if it got no iterator."""
 
     # State and helpers of all observations.
 
     def is_same_process(self) -> bool:
-        """Return whether this is the observer of the running process: a forked child has its own observer."""
+        """Return whether this is the observer of the running process. A forked child has its own observer."""
         return self is current
 
     def is_active(self) -> bool:
-        """Return whether calls are to be observed: not in the observer's own code, and not after the recorded block."""
+        """Return whether calls are observed now.
+
+        Calls are not observed in the observer's own code, after the `with` block of `pv.observe.recording`, and inside
+        transforms of torch. In a forked child, the observer of the parent process observes nothing.
+        """
         return not self._busy and not self.is_over and self.is_same_process() and not _is_transformed()
 
     def observing(self, part: str) -> Observing:
-        """Return the context for observer code; `part` names this code in a `trouble` event."""
+        """Return the context for code of the observer. In `trouble` events, `part` is the name of this code."""
         return Observing(self, part)
 
     def add(self, kind: str, /, **fields: object) -> Event:
@@ -435,29 +447,29 @@ class Observer:
 
     @property
     def last_forward(self) -> Event:
-        """The event of the last call of an outermost module. There must have been such a call."""
+        """The event of the last call of an outermost module. The caller must know that there was such a call."""
         assert self._last_forward is not None
         return self._last_forward
 
     def number(self) -> int:
-        """Return a new number, unique among the objects of the trace."""
+        """Return a new number for an object of the trace, such as a model or an optimizer."""
         self._numbers += 1
         return self._numbers
 
     @staticmethod
     def sample(tensor: Tensor) -> Tensor:
-        """Return about 256 elements of a tensor; see `sample`."""
+        """Return about 256 elements of a tensor; see the function `sample`."""
         return sample(tensor)
 
     def end_at_limit(self) -> None:
-        """End the process with status 0 once an optimizer has taken `Options.steps` steps."""
+        """End the process with status 0 if an optimizer has taken `Options.steps` steps."""
         if self.is_active() and self.options.steps and self.steps >= self.options.steps:
             self.finish()
             raise SystemExit(0)
 
     @staticmethod
     def tensors_in(value: object) -> Iterator[Tensor]:
-        """Yield the tensors in arguments or a batch; see `tensors_in`."""
+        """Yield the tensors in arguments or a batch; see the function `tensors_in`."""
         return tensors_in(value)
 
     @staticmethod
@@ -483,29 +495,29 @@ class Observer:
                 "optimizer",
                 optimizer=state.number,
                 kind=getattr(optimizer, "kind", kind.__name__),
-                by_hand=isinstance(optimizer, handwritten.HandWritten),
+                by_hand=isinstance(optimizer, handwritten.HandwrittenOptimizer),
                 builtin=kind.__module__.startswith("torch.optim."),
                 parameters=count,
                 again=self._number_of_same(optimizer, state.number),
                 moments=any(g.get("betas") or g.get("momentum") for g in optimizer.param_groups),
                 rates=schedules.rates_of(optimizer.param_groups),
                 decays=[_decay(group) for group in optimizer.param_groups],
-                alike=_differ_in_decay_alone(optimizer.param_groups),
+                alike=_differ_only_in_decay(optimizer.param_groups),
                 ignored_rates=_ignored_rates(optimizer),
                 at=self.at(),
             )
         return state
 
     def _number_of_same(self, optimizer: torch.optim.Optimizer, number: int) -> int:
-        """Return the number of the first optimizer with the same parameters; without one, return `number`.
+        """Return the number of the first optimizer with the same parameters, which may no longer exist.
 
-        The first optimizer may no longer exist.
+        The number is `number` if the optimizer itself is the first.
         """
         parameters = parameters_of(optimizer)
         if not parameters:
             return number
         first, last = parameters[0], parameters[-1]
-        # Python reuses the ids of freed objects, so the weak references must still give the same parameters.
+        # Python reuses the ids of freed objects, so equal ids are not enough: compare the objects too.
         key = (id(first), id(last), len(parameters))
         entry = self._first_optimizers.get(key)
         if entry is None or entry[0]() is not first or entry[1]() is not last:
@@ -515,7 +527,7 @@ class Observer:
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Record the parameters, state and gradients of an optimizer before a step."""
         state = self.state_of(optimizer)
-        self.loaded.clear()  # after a step, weights differ from the loaded ones anyway
+        self.loaded.clear()  # after a step, weights and loaded weights differ as intended
         state.began = self.ended_steps
         if _has_ranks() or not state.steps:
             state.digest_before = self.digest(optimizer)
@@ -526,13 +538,13 @@ class Observer:
             state.state_before = checkpoints.state_sums(optimizer, sample)
         if self.options.comparing:
             state.weights_before = checkpoints.weights_sums(parameters, sample)
-        # A sentinel gradient that was replaced, or has another version, was changed by the script itself.
-        state.modified = state.touched or any(not is_as_before(p, state.last_versions) for p in sentinels(parameters))
-        # The gradient that this rank computed, and the gradient that it applies. From both, the claims estimate the
-        # factor of a reduction in the script's own code.
+        # If the gradient of a sentinel was replaced, or has another version, the script has changed it.
+        state.modified = state.touched or any(not is_unchanged(p, state.last_versions) for p in sentinels(parameters))
+        # The gradient that this rank computed, and the gradient that its optimizer applies. The claims compare them to
+        # estimate the factor by which a reduction in the script's own code scales gradients.
         if state.local:
-            pairs = [(part, few(p.grad)) for p, part in state.local if p.grad is not None and not p.grad.is_sparse]
-            state.local = []
+            dense = [(part, p.grad) for p, part in state.local if p.grad is not None and not p.grad.is_sparse]
+            pairs, state.local = [(part, subsample(gradient)) for part, gradient in dense], []
             sides = [torch.cat([part.double() for part in side]) for side in zip(*pairs)]
             state.sides = dict(zip(("local_gradient", "gradient"), sides))
         removed = [p for p in state.arrived if p.grad is None]
@@ -543,8 +555,8 @@ class Observer:
         frozen = sum(not p.requires_grad for p in parameters)
         if frozen != state.frozen:
             state.frozen, state.remaining_checks = frozen, EAGER_STEPS
-        # A sample costs two small copies per parameter, so samples are taken only in the first steps and in every 50th.
-        # A step with a rate of 0 changes no parameter; a further step is sampled in its place.
+        # A sample costs two small copies per parameter, so samples are taken only in the first steps, and later in one
+        # of `interval` steps. A step with a rate of 0 changes no parameter, so another step is sampled in addition.
         has_halves = any(p.dtype in HALVES for p in parameters)
         interval = HALF_PRECISION_CHECK_INTERVAL if has_halves else CHECK_INTERVAL
         if state.steps < EAGER_STEPS + state.idle or state.steps % interval == 0 or state.remaining_checks:
@@ -563,7 +575,8 @@ class Observer:
         state.steps += 1
         parameters = parameters_of(optimizer)
         self._keep(state, optimizer)
-        # The norm is computed after the step: optimizers of torch do not change gradients, and clipping comes earlier.
+        # The norm can be computed after the step: clipping comes before the step, and optimizers of torch do not change
+        # gradients.
         norm, count = state.gradients or self.norm(optimizer)
         gradients = [p.grad for p in parameters if p.grad is not None]
         state.gradients = None
@@ -578,8 +591,8 @@ class Observer:
         if self.options.comparing:
             fields["weights_before"] = state.weights_before
             fields["weights"] = checkpoints.weights_sums(parameters, sample)
-        # When the traces are read, the norms of the shards are combined over all ranks. The norm of the gradients that
-        # are not sharded is equal on all ranks and must count once, so it is recorded separately.
+        # The reader of the traces combines the norms of all ranks, because every rank has other shards. Gradients that
+        # are not sharded are equal on all ranks and must count only once, so their norm is recorded separately.
         if any(map(is_shard, gradients)):
             fields["whole_norm"] = self._norm_of([gradient for gradient in gradients if not is_shard(gradient)])
         if _has_ranks():
@@ -624,7 +637,7 @@ class Observer:
         self.steps = max(self.steps, state.steps)
         if state.steps <= 2:
             checkpoints.watch_safetensors()
-        # Hooks on losses and logits are the most expensive ones: `--sample N` uses them only in every N-th step.
+        # Hooks on losses and logits cost the most time. The option `--sample N` uses them only in every N-th step.
         self.is_sampled = self.steps < EAGER_STEPS or self.steps % self.options.sample == 0
         if state.steps == EAGER_STEPS or state.steps % 500 == 0:
             self.describe()
@@ -643,6 +656,7 @@ class Observer:
 
     @staticmethod
     def _norm_of(gradients: list[Tensor]) -> Optional[Late]:
+        """Return the 2-norm of the local parts of dense gradients; None if there are none."""
         parts = [local(gradient) for gradient in gradients if not gradient.is_sparse]
         if not parts:
             return None
@@ -651,9 +665,9 @@ class Observer:
 
     @staticmethod
     def digest(optimizer: torch.optim.Optimizer) -> Optional[Late]:
-        """Return the sum over a few elements of a few parameters, to compare weights between ranks and runs."""
+        """Return the sum of some elements of up to six parameters, to compare weights between ranks and runs."""
         parameters = parameters_of(optimizer)
-        # Small parameters are cheap; the first and the last parameter are in different layers.
+        # The four smallest parameters cost the least. The first and the last parameter are in different layers.
         small = sorted(parameters, key=Tensor.numel)[:4] + parameters[:1] + parameters[-1:]
         samples = [sample(p) for p in small if local(p) is p]
         if len({(part.dtype, part.device) for part in samples}) == 1:
@@ -663,7 +677,11 @@ class Observer:
         return Late(sums, lambda *lists: sum(map(sum, lists))) if sums else None
 
     def _moved(self, optimizer: torch.optim.Optimizer, state: OptimizerState) -> Late:
-        """Return which parameters with a gradient the step did not change, and which frozen ones it changed."""
+        """Compare the parameters before and after a step: the field `moved` of a `step` event.
+
+        The field has, among others, the parameters that the step did not change although they have a gradient, and the
+        frozen parameters that the step changed.
+        """
         parameters = [p for p in parameters_of(optimizer) if id(p) in state.before]
         names = self.names()
         labels = [names.get(id(p), f"a parameter of shape {list(p.shape)}") for p in parameters]
@@ -679,30 +697,29 @@ class Observer:
             if gradient is None or not gradient.numel():  # the shard of a small parameter may be empty
                 rows.append(torch.stack([moved.double(), *[torch.zeros_like(moved)] * 5]))
                 continue
-            # 1 if the gradient of a matrix is zero, 2 if the matrix is zero too. A sample may miss some elements.
+            # 1 if the gradient of a matrix is zero, 2 if the matrix is zero too. All elements are compared, because a
+            # sample may miss the elements that are not zero.
             whole = p.grad if p.dim() == 2 and local(p) is p else None
             zero = torch.zeros_like(moved).double()
             if whole is not None and not whole.is_sparse:
                 zero = (~whole.any()).double() * (2 - p.detach().any().double())
-            # Elements that a step of plain SGD or of Adam would change by far more than the precision of the weight.
+            # A step of plain SGD or of Adam would change these elements by much more than the precision of the weight.
             size = gradient.double().abs()
             is_visible = (rates[id(p)] * size.clamp(max=1.0) > 1e-5 * before.double().abs()) & (size > 0)
             visible = (
                 torch.where(is_visible, size, torch.zeros_like(size)).amax() if p.dtype == torch.float32 else 0 * moved
             )
-            # In half precision, count the elements that have a gradient and are not 0, and how many of these change.
+            # In half precision: the number of nonzero elements with a gradient, and how many of these elements change.
             counted = (size > 0) & (before != 0) & (p.dtype in HALVES)
             changed = (counted & (sample(p) != before)).sum()
             rows.append(torch.stack([moved.double(), visible.double(), size.amax(), zero, counted.sum(), changed]))
 
         def build(*lists: list[float]) -> dict[str, object]:
-            """Return the fields of the event.
-
-            Gradients far below the largest one do not count: behind a bias before a normalization, for example, they
-            consist of rounding errors only.
-            """
+            """Return the value of the field from the rows."""
             values = [value for part in lists for value in part]
             moved, visible, largest, zeros, counted, changed = (values[column::6] for column in range(6))
+            # Gradients far below the largest gradient do not count, because they may be rounding errors only: for
+            # example, the gradient of a bias before a normalization.
             limit = max(largest, default=0.0) * 1e-3
             table = list(zip(labels, facts, moved, visible, largest))
             unmoved = [(name, contiguous) for name, (_, contiguous), m, size, _ in table if not m and size > limit]
@@ -711,7 +728,7 @@ class Observer:
                 "moved": sum(m > 0 for m in moved),
                 "unmoved": [name for name, _ in unmoved][:40],
                 "unmoved_contiguous": sum(contiguous for _, contiguous in unmoved),
-                # If a frozen parameter has a gradient, its step is intended.
+                # If a frozen parameter has a gradient, the script intends to change the parameter.
                 "moved_frozen": [name for name, (frozen, _), m, _, size in table if m and frozen and not size][:40],
                 "zero_matrices": [(name, shape) for name, shape, zero in zip(labels, shapes, zeros) if zero == 2][:40],
                 "zero_gradients": [
@@ -730,16 +747,16 @@ class Observer:
         return Late(stack_on_one_device(rows), build)
 
     def check_next_steps(self) -> None:
-        """Compare every parameter before and after the next steps."""
+        """Request that the next `EAGER_STEPS` steps of all optimizers compare every parameter before and after."""
         for state in self.optimizers.values():
             state.remaining_checks = EAGER_STEPS
 
     def store_versions(self, optimizer: torch.optim.Optimizer, among: Optional[set[int]] = None) -> None:
-        """Store references to the sentinel gradients and their versions, to detect later changes.
+        """Store weak references to the gradients of the sentinels, and their versions, to detect later changes.
 
         Args:
             optimizer: The optimizer.
-            among: Only parameters with these ids; None for all.
+            among: Ids of parameters: only sentinels with these ids are stored. None for all sentinels.
         """
         state = self.optimizers[optimizer]
         for p in sentinels(parameters_of(optimizer)):
@@ -749,28 +766,33 @@ class Observer:
     # Backward passes.
 
     def begin_backward(self) -> dict[str, object]:
-        """Record which gradients are left over, and return the record of the pass for `end_backward`."""
+        """Record which gradients are left over when a backward pass begins.
+
+        Returns:
+            The record of the pass, for `end_backward`.
+        """
         self.averages.record_updates("backward")
         self.updates.before_backward(sys._getframe(2))
         record: Event = {"losses": [], "logits": [], "optimizers": [], "scale": None, "forwards": set()}
         record["pulls"], record["retained"] = {}, True
         record["sampled"] = self.is_sampled
         record["copied"] = self.masters.before_backward() if self.masters.copies else {}
-        # For every optimizer: whether gradients are left over, whether one of these is unchanged since its version was
-        # stored (`kept`), the versions of the weights, the clipped parameters, and the versions of the gradients.
+        # Per optimizer: whether gradients are left over (`left`); whether a left-over gradient is unchanged since its
+        # version was stored (`kept`); the sum of the versions of the weights (`written`); the parameters with clipped
+        # gradients; and the versions of the gradients.
         waiting = self.waiting()
         for optimizer, state in list(self.optimizers.items()):
             parameters = parameters_of(optimizer)
             chosen = sentinels(parameters)
-            unchanged = [is_as_before(p, state.last_versions) for p in chosen]
+            unchanged = [is_unchanged(p, state.last_versions) for p in chosen]
             left, kept = _any_left(chosen, unchanged)
-            # Gradients may be 0 although they are accumulated, such as behind a head that is initialized with zeros.
+            # Gradients that are accumulated may be 0, for example if the weights of the head are initialized with 0.
             present = [is_kept for p, is_kept in zip(chosen, unchanged) if p.grad is not None]
             accumulates = state.is_accumulating and bool(present) and all(present)
             if accumulates or (waiting and any(id(p) in waiting for p in parameters)):
                 left = kept = True
             written = sum(p._version for p in parameters)
-            clipped = [p for p in parameters if is_as_before(p, state.clipped)] if state.clipped else []
+            clipped = [p for p in parameters if is_unchanged(p, state.clipped)] if state.clipped else []
             record["optimizers"].append(
                 (optimizer, state, (left, kept, written, clipped), _versions(parameters, waiting))
             )
@@ -795,17 +817,17 @@ class Observer:
         reached = {}
         waiting = self.waiting()
         for optimizer, state, (left, kept, written, clipped), versions in record["optimizers"]:
-            # The pass has reached an optimizer if any gradient of the optimizer is new or has another version.
+            # The pass has reached an optimizer if a gradient of the optimizer is new, or has another version.
             if _versions(parameters_of(optimizer), waiting) != versions:
-                onto = sum(not is_as_before(p, state.clipped) for p in clipped)
+                onto = sum(not is_unchanged(p, state.clipped) for p in clipped)
                 reached[str(state.number)] = {"left_over": left, "kept": kept, "written": written, "onto_clipped": onto}
                 state.scale = record["scale"]
                 state.is_accumulating = True
                 state.arrived = [p for p in parameters_of(optimizer) if p.grad is not None]
                 self.store_versions(optimizer)
                 if _has_ranks() and not self.wrappers and state.steps < COMPARED_STEPS:
-                    chosen = sentinels(parameters_of(optimizer))
-                    state.local = [(p, few(p.grad).clone()) for p in chosen if p.grad is not None and local(p) is p]
+                    chosen = [p for p in sentinels(parameters_of(optimizer)) if local(p) is p]
+                    state.local = [(p, subsample(p.grad).clone()) for p in chosen if p.grad is not None]
         if self.facts.samplings < parameters.BACKWARD_PASSES:
             self.facts.sample_parameters(list(self.models), self.ended_steps)
         self.updates.after_backward()
@@ -833,14 +855,15 @@ class Observer:
     # Modules.
 
     def is_recomputed(self, module: nn.Module) -> bool:
-        """Return whether gradient checkpointing recomputes this part of a model, inside a backward pass."""
+        """Return whether gradient checkpointing calls this module in a backward pass to recompute its outputs."""
         return self.backward is not None and self._last_forward is not None and unwrapped(module) not in self.models
 
     def recompute(self, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], grad: bool) -> None:
-        """Record a call by gradient checkpointing as a call inside the last model, not of a separate model."""
+        """Record a call by gradient checkpointing as a call inside the last model, not as a call of another model."""
         self._record_inputs(module, self.last_forward["model"], list(tensors_in((args, kwargs))), grad)
 
     def _record_inputs(self, module: nn.Module, model: int, tensors: list[Tensor], grad: bool) -> None:
+        """In the first steps, record the inputs of a call, and that a module with own parameters ran in a model."""
         if self.steps < EAGER_STEPS:
             self.facts.inputs = loaders.storages(tensors)
             if module._parameters:
@@ -852,7 +875,7 @@ class Observer:
     ) -> Optional[Model]:
         """Record the call of an outermost module, and return its model.
 
-        Return None, and record nothing, for a new module that is a loss or has no parameters.
+        If the module is not a known model, and is a loss or has no parameters, return None and record nothing.
         """
         inner = unwrapped(module)
         model = self.models.get(inner)
@@ -892,13 +915,13 @@ class Observer:
         self.rows = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
         self.read_by.clear()
         self.evaluated_rows = 0 if grad or fields["loader"] is None else self.rows
-        # Successive forwards with equal fields, such as in an evaluation, are one event with a count.
+        # Successive forwards with equal fields, such as in an evaluation, become one event with the count `times`.
         last = self._last_forward
         if last is not None and self.trace.count - 1 == last["n"] and all(last[key] == fields[key] for key in fields):
             last["times"] += 1
         else:
             last = self._last_forward = self.add("forward", times=1, rows=[], inputs=[], **fields)
-        # The trace must not grow with the length of an evaluation.
+        # Only the first 64 inputs of an event: the trace must not grow with the length of an evaluation.
         if len(last["inputs"]) < 64:
             last["rows"].append(self.rows)
             last["inputs"].append(fingerprint(tensors[0]) if tensors else 0)
@@ -915,7 +938,7 @@ class Observer:
         return model
 
     def watch_outputs(self, outputs: object) -> None:
-        """Register hooks that record which backward pass computes a gradient of the outputs of the last forward."""
+        """Register hooks that record which backward passes compute gradients of the outputs of the last forward."""
         position = self.last_forward["n"]
 
         def hook(gradient: Optional[Tensor]) -> None:
@@ -927,15 +950,15 @@ class Observer:
 
         tensors = list(tensors_in(outputs))
         for part in outputs if isinstance(outputs, (list, tuple)) else [outputs]:
-            tensors += tensors_in(getattr(part, "__dict__", {}))  # such as a distribution or a dataclass
-        # A hook belongs to the autograd graph and is freed with it, so it does not keep tensors alive.
+            tensors += tensors_in(getattr(part, "__dict__", {}))  # `part` may be a distribution or a dataclass
+        # A hook belongs to the autograd graph and is freed together with the graph, so it keeps no tensors alive.
         for tensor in tensors[:8]:
             if tensor.requires_grad:
                 tensor.register_hook(hook)
                 distributions.watch_use(self.sampled_inputs, tensor)
 
     def _keep(self, facts: Union[Model, OptimizerState], item: Union[nn.Module, torch.optim.Optimizer]) -> None:
-        """Keep a model or an optimizer alive until the process ends, if it is small and among the last ones used."""
+        """Keep a small model or optimizer alive until the process ends, or until `KEPT_OBJECTS` others were used."""
         if facts.is_small is None:
             parameters = item.parameters() if isinstance(item, nn.Module) else parameters_of(item)
             facts.is_small = sum(p.numel() for p in parameters) <= KEPT_SIZE
@@ -948,7 +971,7 @@ class Observer:
     def names(self) -> dict[int, str]:
         """Return the names of the parameters of all models that ran, by id of the parameter.
 
-        Of several names of a parameter, the longest is returned. All ranks then use the same name, even if one of them
+        If a parameter has several names, the longest name is returned. So all ranks use the same name, even if one rank
         also calls a part of the model directly.
         """
         names: dict[int, str] = {}
@@ -959,7 +982,11 @@ class Observer:
         return names
 
     def describe(self) -> None:
-        """Add events on the parameters of every model, and on the parameters that every optimizer holds."""
+        """Add events that describe all models and optimizers.
+
+        These are a `parameters` event for every model and a `held` event for every optimizer, and events about
+        normalizations, distributions and modes.
+        """
         self.described = [weakref.ref(item) for item in (*self.models, *self.optimizers)]
         held = {id(p): s.number for o, s in self.optimizers.items() for p in parameters_of(o)}
         self.facts.sample_parameters(list(self.models), self.ended_steps)
@@ -973,7 +1000,7 @@ class Observer:
                 for m, layer in list(self.ran.items())
                 if layer.model == model.number and layer.grad and id(m) not in inside
                 for name, p in m._parameters.items()
-                # `functional_call` replaces the parameters of a layer, which then never have a gradient.
+                # `functional_call` replaces the parameters of a layer by tensors that never have a gradient.
                 if p is not None and p.requires_grad and p.grad is not None
                 if id(p) not in held and id(p) not in names
             ]
@@ -981,7 +1008,7 @@ class Observer:
                 id(p) for m, layer in self.ran.items() if layer.grad for p in m._parameters.values() if p is not None
             }
             lacking = {key for key in ran if key in held and key not in with_gradient}
-            # Parameters that are in no optimizer although they had a gradient.
+            # The parameters that had a gradient, but are in no optimizer.
             left_out = [(name, p) for name, p in trainable if id(p) not in held and id(p) in with_gradient]
             ids = {id(p) for _, p in trainable}
             created = [state.created for o, state in self.optimizers.items() if ids & set(_ids(o))]
@@ -1023,7 +1050,7 @@ class Observer:
             held_here = parameters_of(optimizer)
             ids = {id(p) for p in held_here}
             outside_shapes = [list(p.shape) for p in held_here if id(p) not in names]
-            # Parameters of the optimizer that are in no model that ran, and never had a gradient.
+            # The parameters of the optimizer that never had a gradient, and are in no model that ran.
             unused = [p for p in held_here if id(p) not in names and id(p) not in state.had_gradient]
             self.add(
                 "held",
@@ -1037,7 +1064,7 @@ class Observer:
                 shares_with=[s.number for o, s in self.optimizers.items() if o is not optimizer and ids & set(_ids(o))],
                 in_ddp=len(ids & wrapped),
                 shards=sum(map(is_shard, held_here)),
-                divides_otherwise=any(model.shards.divides_otherwise() for model in self.models.values()),
+                divides_otherwise=any(model.shards.has_custom_divisor() for model in self.models.values()),
                 names=zlib.crc32(repr([(names.get(id(p)), list(p.shape)) for p in held_here]).encode()),
             )
 
@@ -1046,12 +1073,12 @@ class Observer:
     def record_clip(
         self, kind: str, parameters: list[Tensor], limit: object, result: object, scaled: object, used_up: bool, at: str
     ) -> None:
-        """Record a clipping after the call.
+        """Record a call that has clipped gradients.
 
         Args:
-            kind: The name of the function.
-            parameters: The clipped parameters.
-            limit: The largest norm or value.
+            kind: The name of the clipping function.
+            parameters: The parameters whose gradients were clipped.
+            limit: The limit of the norm or of the values.
             result: The return value of the function.
             scaled: The return value of `pending_scale` before the call.
             used_up: Whether the parameters were passed as an exhausted generator or iterator.
@@ -1067,7 +1094,7 @@ class Observer:
             kind=kind,
             limit=limit,
             norm=local(result.detach()).clone() if isinstance(result, Tensor) else None,
-            flat_shards=sum(len(ids & model.shards.flat()) for model in self.models.values()),
+            flat_shards=sum(len(ids & model.shards.flat_ids()) for model in self.models.values()),
             partial=isinstance(result, Tensor) and is_partial(result),
             covers=covers,
             scale=scaled,
@@ -1084,23 +1111,23 @@ class Observer:
                     state.clipped[id(p)] = (weakref.ref(p.grad), version(p.grad))
 
     def pending_scale(self, parameters: Iterable[Tensor]) -> Optional[Tensor]:
-        """Return the loss scale that the gradients are still multiplied by.
+        """Return the loss scale by which the gradients of the parameters are multiplied; None if there is none.
 
-        Return None if there is no such scale. Gradients that were changed since the backward pass do not count.
+        Also record for every optimizer whether the script has changed the gradients since the backward pass. The
+        gradients of such an optimizer do not count, because the script may have divided them by the scale.
         """
-        # The scale is pending if the sentinels are unchanged since the backward pass of a scaled loss.
         ids = {id(p) for p in parameters}
         pending = None
         for optimizer, state in self.optimizers.items():
             covered = [p for p in sentinels(parameters_of(optimizer)) if id(p) in ids]
-            if any(not is_as_before(p, state.last_versions) for p in covered):
+            if any(not is_unchanged(p, state.last_versions) for p in covered):
                 state.touched = True
             elif covered and state.scale is not None:
                 pending = state.scale
         return pending
 
     def record_zero(self, target: Union[torch.optim.Optimizer, nn.Module]) -> None:
-        """Record that the gradients of an optimizer or a module are about to be cleared."""
+        """Record a call that clears the gradients of an optimizer or of a module, before the call."""
         self.updates.record_statements()
         if isinstance(target, torch.optim.Optimizer):
             cleared = [self.state_of(target).number]
@@ -1110,12 +1137,12 @@ class Observer:
         self.add("zero", optimizers=cleared, at=self.at())
 
     def finish(self) -> None:
-        """Add the final events and write the trace. Called when the process ends; a second call adds no events."""
+        """Add the final events and write the trace, at the end of the process. A second call has no effect."""
         if self.steps and self.is_same_process():
             with self.observing("finish"):
                 self.updates.record_statements()
-                # If an optimizer no longer exists, its parameters would seem to be in no optimizer: keep the last
-                # description.
+                # If an optimizer no longer exists, a new description would show its parameters as held by no optimizer.
+                # Then the description of the last call remains valid.
                 if all(item() is not None for item in self.described):
                     self.describe()
                 checkpoints.describe_saves(self)
@@ -1130,16 +1157,17 @@ class Observer:
 
 
 def _any_left(parameters: list[Tensor], kept: list[bool]) -> tuple[object, object]:
-    """Return whether any gradient is not 0, and whether any unchanged gradient is not 0.
+    """Return whether a gradient is not 0, and whether a gradient is unchanged and not 0.
 
     Args:
         parameters: The parameters whose gradients are checked.
-        kept: For every parameter, whether its gradient is unchanged since its version was stored.
+        kept: Per parameter: whether its gradient is unchanged since its version was stored.
 
     Returns:
-        Two booleans, or tensors on the device of the gradients.
+        Two booleans, or two tensors on the device of the gradients.
     """
-    # The common case takes one operation; the result stays on the device, and is read at the next flush.
+    # In the common case, all gradients are unchanged, and one operation is enough. The result stays on the device until
+    # the next flush.
     left: Any
     samples = [sample(p.grad) for p in parameters if p.grad is not None]
     if samples and all(kept) and len({(part.dtype, part.device) for part in samples}) == 1:
@@ -1154,13 +1182,14 @@ def _any_left(parameters: list[Tensor], kept: list[bool]) -> tuple[object, objec
 
 
 def _ids(optimizer: torch.optim.Optimizer) -> list[int]:
+    """Return the ids of the parameters of an optimizer."""
     return [id(p) for p in parameters_of(optimizer)]
 
 
 def _versions(parameters: list[Tensor], waiting: dict[int, Tensor]) -> list[tuple[int, int]]:
-    """Return ids and versions of the gradients, including those that FSDP2 has not reduced yet.
+    """Return ids and versions of the gradients, including the gradients that FSDP2 has not reduced yet.
 
-    They change if a gradient is replaced or changed in place.
+    The result is different after a gradient was replaced, or changed in place.
     """
     gradients = [p.grad for p in parameters]
     if waiting:
@@ -1192,10 +1221,13 @@ def tensors_in(value: object, depth: int = 0) -> Iterator[Tensor]:
 
 
 def fingerprint(tensor: Tensor) -> object:
-    """Return a 48-bit hash of about 256 elements of a tensor, as a tensor that is read later; 0 if there is none."""
+    """Return a 48-bit hash of about 256 elements of a tensor, as a tensor on the same device.
+
+    Return 0 for tensors that are empty, complex, not dense, or on the meta device.
+    """
     if tensor.layout != torch.strided or tensor.dtype.is_complex or tensor.is_meta or tensor.numel() == 0:
         return 0
-    # The bits of float32 values are hashed, not rounded values, so nearly equal inputs have different numbers.
+    # Hash the bits of the float32 values, so that nearly equal values have different hashes.
     part = sample(tensor)
     if part.is_floating_point():
         part = part.contiguous().float().view(torch.int32)
@@ -1207,7 +1239,7 @@ _known_factors: dict[tuple[int, torch.device], Tensor] = {}
 
 
 def _factors(size: int, device: torch.device) -> Tensor:
-    """Return the factors of the elements in a hash, which make it depend on the order of the elements."""
+    """Return the factors of the elements in a hash. Different factors make the hash depend on the order of elements."""
     factors = _known_factors.get((size, device))
     if factors is None:
         # Multiples of a prime near 2^32 / golden ratio (Knuth's multiplicative hashing).
@@ -1218,7 +1250,10 @@ def _factors(size: int, device: torch.device) -> Tensor:
 
 
 def row_fingerprints(tensor: Tensor) -> Union[Tensor, list[int]]:
-    """Return a 48-bit hash of every row of a batch, as a tensor that is read later; [] if there are no rows."""
+    """Return a 48-bit hash of every row of a batch, as a tensor on the same device.
+
+    Return [] for tensors that are empty, complex, not dense, on the meta device, or without dimensions.
+    """
     if (
         tensor.layout != torch.strided
         or tensor.dtype.is_complex
@@ -1240,11 +1275,11 @@ def row_fingerprints(tensor: Tensor) -> Union[Tensor, list[int]]:
 current: Observer
 """The observer of this process."""
 reports: reported.Reports
-"""The wrappers of functions that report numbers."""
+"""The recorder of the numbers that the script reports."""
 
 
 def _observe_after(part: str, record: Callable[..., None]) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Return a wrapper that calls `record(self, *args, **kwargs)` after the original has returned."""
+    """Return a function that wraps a method: the wrapper calls `record(self, *args, **kwargs)` after the method."""
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
         def call(self: object, *args: object, **kwargs: object) -> object:
@@ -1260,7 +1295,7 @@ def _observe_after(part: str, record: Callable[..., None]) -> Callable[[Callable
 
 
 def _observe_before(part: str, record: Callable[..., None]) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Return a wrapper that calls `record(self, *args, **kwargs)` before the original."""
+    """Return a function that wraps a method: the wrapper calls `record(self, *args, **kwargs)` before the method."""
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
         def call(self: object, *args: object, **kwargs: object) -> object:
@@ -1284,19 +1319,19 @@ def _wrap_backward(original: Callable[..., object]) -> Callable[..., object]:
         started = None
         with observer.observing("backward"):
             started = observer.begin_backward()
-            terms.mark_root(args[0] if args else kwargs.get("tensors"), observer.ended_steps)
+            roots = args[0] if args else kwargs.get("tensors")
+            terms.mark_root(roots, observer.ended_steps)
             if observer.steps < EAGER_STEPS:
-                losses.record_differences(observer, args[0] if args else None, observer.sites.find(2)[0])
+                losses.record_differences(observer, roots, observer.sites.find(2)[0])
             if observer.steps < terms.STEPS:
-                roots = args[0] if args else kwargs.get("tensors")
                 started["derivative"] = observer.terms.constant_derivative(roots)
                 started["root"] = observer.terms.describe(roots)
                 started["dropped"] = observer.terms.dropped
                 started["plan"] = terms.accumulation_plan(sys._getframe(1))
-            # The parameters 2 and 3 of `torch.autograd.backward` are `retain_graph` and `create_graph`.
+            # `args[2]` and `args[3]` are the parameters `retain_graph` and `create_graph`.
             retained = kwargs.get("retain_graph") or kwargs.get("create_graph") or any(args[2:4])
             started["retained"] = bool(retained)
-        observer.end_at_limit()  # the last step may be an update by statements, after which no hook runs
+        observer.end_at_limit()  # no hook of an optimizer runs after an update by statements
         observer._backward_depth += 1
         try:
             result = original(*args, **kwargs)
@@ -1311,7 +1346,7 @@ def _wrap_backward(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def _wrap_grad(original: Callable[..., object]) -> Callable[..., object]:
-    """Wrap `torch.autograd.grad`, whose fifth parameter is `create_graph`."""
+    """Wrap `torch.autograd.grad`. `args[4]` is its parameter `create_graph`."""
 
     def grad(*args: Any, **kwargs: Any) -> object:
         result = original(*args, **kwargs)
@@ -1329,11 +1364,11 @@ def _wrap_grad(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def _wrap_module_call(original: Callable[..., object]) -> Callable[..., object]:
-    """Wrap `Module.__call__`: unlike a global hook, the wrapper sees keywords, and modules keep their fast path."""
+    """Wrap `Module.__call__`. A global hook would not get keyword arguments, and would make calls of modules slower."""
 
     def __call__(self: nn.Module, *args: object, **kwargs: object) -> object:
         observer = current
-        # A call inside the call of an outermost module. Most layers take this branch, so it must be fast.
+        # A call inside the call of an outermost module. Most calls take this branch, so it must be fast.
         if observer.in_module:
             inner = original
             if self._forward_pre_hooks:
@@ -1360,7 +1395,7 @@ def _wrap_module_call(original: Callable[..., object]) -> Callable[..., object]:
             return inner(self, *args, **kwargs)
         if not observer.is_active() or threading.get_ident() != observer._thread:
             return original(self, *args, **kwargs)
-        # An outermost call: of a model, of a loss, or of a part that gradient checkpointing recomputes.
+        # An outermost call: of a model, of a loss, or of a part of a model that gradient checkpointing recomputes.
         model, grad = None, torch.is_grad_enabled()
         is_recomputed = observer.is_recomputed(self)
         with observer.observing("module"):
@@ -1396,7 +1431,7 @@ def _wrap_module_call(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def _wrap_clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Return a wrapper of the clipping function `kind`, whose second parameter is called `limit_name`."""
+    """Return a function that wraps the clipping function `kind`; `limit_name` is the name of its second parameter."""
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
         def clip(*args: Any, **kwargs: Any) -> object:
@@ -1405,13 +1440,14 @@ def _wrap_clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], 
             if not observer.is_active() or observer._clip_depth or not {"parameters", limit_name} <= set(arguments):
                 return original(*args, **kwargs)
             parameters, limit = arguments.pop("parameters"), arguments.pop(limit_name)
-            # An exhausted generator has no frame. Another iterator, such as `filter`, is exhausted in its second call.
+            # An exhausted generator has no frame. Another iterator, such as `filter(...)`, is exhausted if the previous
+            # call of a clipping function has used it.
             used_up = isinstance(parameters, types.GeneratorType) and parameters.gi_frame is None
             used_up = used_up or (isinstance(parameters, Iterator) and parameters is observer.clipped_iterator)
             iterable = parameters
             observer.clipped_iterator = parameters if isinstance(parameters, Iterator) else None
             parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-            passed = iterable if used_up else parameters  # torch warns of an exhausted generator
+            passed = iterable if used_up else parameters  # torch warns if it gets an exhausted generator
             scaled = None
             with observer.observing("clip"):
                 scaled = observer.pending_scale(parameters)
@@ -1431,11 +1467,11 @@ def _wrap_clip(kind: str, limit_name: str) -> Callable[[Callable[..., object]], 
 
 
 def _wrap_scaler_step(original: Callable[..., object]) -> Callable[..., object]:
-    """Wrap `GradScaler.step`: add an event if the scaler skips the step."""
+    """Wrap `GradScaler.step` to add an event if the scaler skips the step."""
 
     def step(self: torch.amp.GradScaler, optimizer: object, *args: object, **kwargs: object) -> object:
         observer = current
-        # After infinite gradients a scaler does not call `optimizer.step`, so the number of steps does not change.
+        # If a gradient is not finite, the scaler does not call `optimizer.step`, and the number of steps is the same.
         before = observer.steps
         observer._scaler_depth += 1
         try:
@@ -1449,13 +1485,13 @@ def _wrap_scaler_step(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def _wrap_scaler_scale(original: Callable[..., object]) -> Callable[..., object]:
-    """Wrap `GradScaler.scale`: store the loss scale in the record of the backward pass of the scaled loss."""
+    """Wrap `GradScaler.scale` to store the loss scale in the record of the backward pass of the scaled loss."""
 
     def scale(self: Any, outputs: object) -> object:
         result = original(self, outputs)
         if current.is_active() and self.is_enabled():
             with current.observing("scale"):
-                factor = self._scale.detach().clone()  # private: `get_scale` would wait for the device
+                factor = self._scale.detach().clone()  # the public method `get_scale` would wait for the device
                 for tensor in tensors_in(result):
                     if tensor.requires_grad:
                         tensor.register_hook(functools.partial(_record_scale, factor))
@@ -1465,7 +1501,7 @@ def _wrap_scaler_scale(original: Callable[..., object]) -> Callable[..., object]
 
 
 def _record_scale(factor: Tensor, gradient: Optional[Tensor]) -> None:
-    """Record the loss scale of the running backward pass, as a hook on a scaled loss."""
+    """Record the loss scale of the running backward pass. This function is a hook of a scaled loss."""
     if gradient is not None and current.backward is not None and current.is_same_process():
         current.backward["scale"] = factor
 
@@ -1487,9 +1523,9 @@ def _after_fork() -> None:
 
 
 def _wrap_resolution(original: Callable[..., object]) -> Callable[..., object]:
-    """Make `torch.jit.script` resolve the names of a wrapped function in the original's scope.
+    """Make `torch.jit.script` resolve the names in a wrapped function in the scope of the original function.
 
-    Older versions of torch resolve them in the scope of the wrapper.
+    Older versions of torch resolve these names in the scope of the wrapper.
     """
 
     def resolve(function: object) -> object:
@@ -1500,23 +1536,23 @@ def _wrap_resolution(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def _cut_after_step(optimizer: object, args: object, kwargs: object) -> None:
-    """Kill the process after a step if `Options.cut` asks for it, as a hook of every optimizer."""
+    """Kill the process after a step if `Options.cut` is reached. This function is a hook of all optimizers."""
     if current.is_active():
         checkpoints.cut_after_step(current)
 
 
 def _write_and_terminate(number: int, frame: object) -> None:
-    """Write the trace, then end the process by the same signal with its default action."""
+    """Write the trace, then end the process by the default action of the signal. This function is a signal handler."""
     current.finish()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
 def _wrap_exit(original: Callable[..., object]) -> Callable[..., object]:
-    """Wrap `os._exit`, which does not call `atexit` functions; children of `multiprocessing` end by it."""
+    """Wrap `os._exit` to write the trace before. Children of `multiprocessing` end by `os._exit`, without `atexit`."""
 
     def _exit(*args: object, **kwargs: object) -> None:
-        # Without CUDA only: a watchdog may call this function in a process whose GPU operations never finish.
+        # Not with CUDA: a watchdog may call this function in a process whose GPU operations never finish.
         if threading.get_ident() == current._thread and not torch.cuda.is_initialized():
             current.finish()
         original(*args, **kwargs)
@@ -1525,21 +1561,24 @@ def _wrap_exit(original: Callable[..., object]) -> Callable[..., object]:
 
 
 def _record_ddp(self: nn.parallel.DistributedDataParallel, *args: object, **kwargs: object) -> None:
+    """Record a new `DistributedDataParallel` and its parameters."""
     current.wrappers.add(self)
     current.wrapped.update({id(p): weakref.ref(p) for p in self.parameters()})
     current.add("ddp", group=torch.distributed.get_world_size(self.process_group), at=current.at())
 
 
 def _record_hook(self: object, *args: object, **kwargs: object) -> None:
+    """Record that the script registers a communication hook, which may change the gradients."""
     current.add("communication_hook", at=current.at())
 
 
 def _record_optimizer(self: torch.optim.Optimizer, *args: object, **kwargs: object) -> None:
+    """Record a new optimizer after its constructor has returned."""
     current.state_of(self)
 
 
 def install(folder: Path, options: Options = DEFAULTS) -> None:
-    """Start to observe this process. A later call starts a new trace.
+    """Start to observe this process. A second call starts a new trace.
 
     Args:
         folder: The existing folder that the trace is written to.
@@ -1548,7 +1587,7 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
     global current, reports
     is_installed = "current" in globals()
     current = Observer(folder.resolve(), options)
-    if is_installed:  # the wrappers of an earlier call read `current` on every call
+    if is_installed:  # the functions are wrapped already; the wrappers read `current` on every call
         return
     frames.install()
     losses.install(lambda: current)
@@ -1606,5 +1645,5 @@ def install(folder: Path, options: Options = DEFAULTS) -> None:
 
 
 def _has_amp() -> bool:
-    """Return whether torch has `torch.amp.GradScaler`, as it does since 2.3."""
+    """Return whether torch has `torch.amp.GradScaler`. It exists since torch 2.3."""
     return importlib.util.find_spec("torch.amp.grad_scaler") is not None

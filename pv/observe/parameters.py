@@ -1,7 +1,8 @@
 """Records facts about parameters: layers that run and get gradients, initial values, and misspelt `requires_grad`.
 
-A layer runs *hidden* if gradients are enabled in the model's call but not in the layer's call: under `no_grad`, or in a
-reentrant checkpoint. The *drawn* values of a parameter are the values that a function of `torch.nn.init` has written.
+Terms: the call of a layer is *hidden* if gradients are enabled in the call of the model, but not in the call of the
+layer, such as under `no_grad` or in a reentrant checkpoint. The *drawn* values of a parameter are the values that a
+function of `torch.nn.init` has written.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ if TYPE_CHECKING:
 MODULE_ATTRIBUTES = ("requires_grad",)
 """Attributes of modules without an effect: `module.requires_grad = False` freezes nothing, unlike `requires_grad_`."""
 TENSOR_ATTRIBUTES = ("require_grad", "requires_grads", "require_grads", "required_grad", "requires_gard")
-"""Misspelt names of `requires_grad`. A tensor accepts any attribute, so torch does not complain."""
+"""Misspelt names of `requires_grad`. torch raises no error, because a tensor accepts any attribute."""
 CONSTANT = ("constant_", "ones_", "zeros_", "eye_", "dirac_")
-"""Initializers that draw no random numbers."""
+"""Functions of `torch.nn.init` that draw no random numbers."""
 LAYER_CALLS = 50_000
-"""Largest number of calls of layers that are examined. Without it, a process that takes no step would have no limit."""
-MIN_UNITS, MAX_UNITS, MAX_LAYERS = 4, 2**24, 200
-"""Limits for the comparison of the units of a layer: fewest units, most weights of a layer, most layers of a model."""
+"""Largest number of examined calls of layers. Without this limit, every call in a process without steps is examined."""
+MIN_UNITS, MAX_WEIGHTS, MAX_LAYERS = 4, 2**24, 200
+"""Limits for the comparison of the units of a layer: units of a layer, weights of a layer, and layers of a model."""
 TIED = set("tie tied is weight weights emb embed embedding embeddings head input output lm word".split())
-"""Words of attributes, such as `tie_word_embeddings`, that declare the weights of an embedding and a linear layer tied.
+"""The words of attribute names that declare the weights of an embedding and of a linear layer as tied.
 
-An attribute counts if it has "tie" or "tied" and only these words.
+An attribute such as `tie_word_embeddings` counts if its name contains "tie" or "tied", and no words outside this set.
 """
 BACKWARD_PASSES = 6
-"""Number of first backward passes after which every parameter of every model is examined."""
+"""Number of backward passes, after a new model, after which all parameters are examined."""
 
 _Dropout = importlib.import_module("torch.nn.modules.dropout")._DropoutNd
 _TIED_LAYERS = (nn.Embedding, nn.Linear)
@@ -49,10 +50,10 @@ _MATRIX_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class Mark:
-    """An assignment by the script to an attribute that torch does not read.
+    """An assignment of the script to an attribute that torch does not read.
 
     Attributes:
-        holder: The module or tensor, as a weak reference.
+        holder: A weak reference to the module or tensor.
         name: The name of the attribute.
         value: The assigned value.
         at: The line of the assignment.
@@ -61,18 +62,18 @@ class Mark:
     def __init__(self, holder: nn.Module | Tensor, name: str, value: object, at: str) -> None:
         self.holder, self.name, self.value, self.at = weakref.ref(holder), name, value, at
         self.read = False
-        """Whether any code has read the attribute. The script then uses it for its own purpose."""
+        """Whether any code has read the attribute. If so, the script uses the attribute for its own purpose."""
 
 
 class Layer:
-    """Facts about the calls of a module with direct parameters, inside calls of a model."""
+    """Facts about the calls of a module with own parameters, inside calls of a model."""
 
     def __init__(self, model: int) -> None:
         self.model = model
         self.grad = self.hidden = self.training = False
-        """Whether a call had gradients enabled, a call was hidden, and a hidden call was in training mode."""
+        """Whether gradients were enabled in a call; whether a call was hidden, or hidden and in training mode."""
         self.cut_input = False
-        """Whether, with gradients enabled, an input was computed inside the model and requires no gradient."""
+        """Whether an input was computed inside the model and requires no gradient, although gradients were enabled."""
         self.checkpoint = ""
         """The line of a reentrant checkpoint around the layer, if no input of the checkpoint requires a gradient."""
         self.detached = False
@@ -82,18 +83,18 @@ class Layer:
         self.single = False
         """Whether the result of the last call inside an autocast region is float32."""
         self.half = False
-        """Whether this result is float16 and requires a gradient, which needs a loss scale, unlike bfloat16."""
+        """Whether this result is float16 and requires a gradient. Unlike bfloat16, float16 needs a loss scale."""
         self.order = 0
-        """Position of the last call inside an autocast region among all such calls of layers, from 1."""
+        """Position, from 1, of the last call inside an autocast region among all calls of layers in such regions."""
         self.first: Optional[tuple[Tensor, Tensor]] = None
-        """The sums of the input and of the weight before the first step, of a normalization layer on several ranks."""
+        """Only for normalizations on several ranks: the sums of the input and of the weight before the first step."""
 
     def record_autocast(self, module: nn.Module, result: Tensor, facts: Facts) -> None:
         """Record the number of multiplications and the precision of a call inside an autocast region."""
         weight = module.weight
         assert isinstance(weight, Tensor)
         facts.calls += 1
-        # Elements of the weight x positions: [N, in] x [out, in] takes N * in * out multiplications.
+        # The product of [N, in] and [out, in] takes N * in * out multiplications: the elements of the weight times N.
         self.work = float(weight.numel()) * result.numel() / max(1, weight.shape[0])
         self.single, self.order = result.dtype == torch.float32, facts.calls
         self.half = result.dtype == torch.float16 and result.requires_grad
@@ -109,32 +110,32 @@ class Facts:
     def __init__(self, sample: Callable[[Tensor], Tensor]) -> None:
         self.sample = sample
         self.marks: dict[tuple[int, str], Mark] = {}
-        """By id of the module or tensor, and name of the attribute."""
+        """The marks, by id of the module or tensor and name of the attribute."""
         self.drawn: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         """By id of a parameter: a weak reference to the parameter, and a sample of the drawn values."""
         self.initialized: dict[int, tuple[weakref.ref[Tensor], int]] = {}
-        """By id of a parameter: a weak reference to it, and the number of events before its first values were drawn."""
+        """By id of a parameter: a weak reference to the parameter, and the number of events before its first values."""
         self.first: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
-        """By id of a parameter: a weak reference to the parameter, and a sample of its values at its first sampling."""
+        """By id of a parameter: a weak reference to the parameter, and the first sample of its values."""
         self.seen_at: dict[int, int] = {}
         """By id of a parameter: number of steps that had ended when the sample in `first` was taken."""
         self.outputs: dict[int, tuple[Any, Any]] = {}
-        """By address of a storage: a weak reference to the storage, and the layer whose output it contains."""
+        """By address of a storage: a weak reference to the storage, and the layer that has computed its values."""
         self.arrived: set[int] = set()
-        """Ids of parameters that had a gradient after a backward pass."""
+        """Ids of the parameters that had a gradient at a call of `sample_parameters`."""
         self.samplings = self.calls = self.layer_calls = 0
-        """Numbers of calls of `sample_parameters`, of layers inside autocast regions, and of all examined layers."""
+        """Numbers of calls: of `sample_parameters`, of layers inside autocast regions, and of all examined layers."""
         self.heads: dict[int, weakref.ref[nn.Linear]] = {}
-        """By number of a model: a weak reference to the layer whose output is the model's output."""
+        """By number of a model: a weak reference to the linear layer that computes the output of the model."""
         self.inputs: set[int] = set()
         """Addresses of the storages of the inputs of the last outermost call."""
         self.checkpoint = ""
-        """The line of the running reentrant checkpoint, if none of its inputs requires a gradient; else ""."""
+        """The line of the running reentrant checkpoint if none of its inputs requires a gradient; else ""."""
 
     def marked(self) -> dict[int, Mark]:
-        """Return, by id of a parameter that requires a gradient, the mark that was meant to freeze the parameter.
+        """Return the marks that were meant to freeze parameters which still require a gradient, by id of the parameter.
 
-        Marks that code has read are left out.
+        Marks whose attributes were read are left out.
         """
         marked: dict[int, Mark] = {}
         for mark in self.marks.values():
@@ -147,7 +148,7 @@ class Facts:
         return marked
 
     def initialized_at(self, parameter: Tensor) -> int:
-        """Return the number of events before the first values of a parameter were drawn; -1 if it is not known."""
+        """Return the number of events before the first values of a parameter were drawn; -1 if unknown."""
         reference, count = self.initialized.get(id(parameter), (lambda: None, -1))
         return count if reference() is parameter else -1
 
@@ -168,7 +169,7 @@ class Facts:
 
 
 class _Attribute:
-    """A descriptor that stores its value in `__dict__`, like a normal attribute, and records reads and writes."""
+    """A descriptor that stores the value in `__dict__`, like a normal attribute, and records reads and writes."""
 
     def __init__(self, name: str, observer: Callable[[], Observer]) -> None:
         self.name, self.observer = name, observer
@@ -186,7 +187,7 @@ class _Attribute:
     def __set__(self, holder: nn.Module | Tensor, value: object) -> None:
         holder.__dict__[self.name] = value
         observer = self.observer()
-        # A constructor that stores its argument in an attribute of this name does not try to freeze anything.
+        # A constructor that stores an argument in an attribute of this name is not meant to freeze anything.
         caller = sys._getframe(2)
         is_constructor = caller.f_code.co_name == "__init__" and caller.f_locals.get("self") is holder
         if observer.is_active() and isinstance(value, (bool, int)) and not is_constructor:
@@ -207,7 +208,7 @@ class _Attribute:
 
 
 def install(observer: Callable[[], Observer]) -> None:
-    """Wrap initializers and checkpoints of torch, and watch attributes that look like `requires_grad`.
+    """Wrap the initializers and checkpoints of torch, and record accesses to attributes like `requires_grad`.
 
     Args:
         observer: Returns the observer of this process.
@@ -236,7 +237,7 @@ def install(observer: Callable[[], Observer]) -> None:
         if name not in CONSTANT:
             original = getattr(nn.init, name)
             wrapped = make_init(original)
-            for module in [nn.init, *layers]:  # some modules import the function by name
+            for module in [nn.init, *layers]:  # some modules of layers import the function by name
                 if getattr(module, name, None) is original:
                     setattr(module, name, wrapped)
 
@@ -251,7 +252,7 @@ def install(observer: Callable[[], Observer]) -> None:
         return result
 
     nn.Parameter.__deepcopy__ = __deepcopy__  # type: ignore[method-assign]  # torch has no hook for copies
-    # This function is not exported; `checkpoint(..., use_reentrant=True)` uses it.
+    # This class is not exported; `checkpoint(..., use_reentrant=True)` uses it.
     reentrant = importlib.import_module("torch.utils.checkpoint").CheckpointFunction
     forward = reentrant.forward
 
@@ -270,7 +271,10 @@ def install(observer: Callable[[], Observer]) -> None:
 
 
 def _hide(owner: Any, names: tuple[str, ...]) -> None:
-    """Remove descriptors without a value from `dir`, since code that reads every name in `dir` would fail."""
+    """Hide these attributes in `dir` of objects that have no value for them.
+
+    Otherwise, code that reads all names in `dir` would fail.
+    """
     original = owner.__dir__
 
     @frames.wraps(original)
@@ -281,13 +285,16 @@ def _hide(owner: Any, names: tuple[str, ...]) -> None:
 
 
 def _normalizes_on_ranks(module: nn.Module) -> bool:
-    """Return whether a module is a normalization of features, with whole vectors as parameters, in a run of ranks."""
+    """Return whether a module is probably a normalization of features, and the run has several ranks.
+
+    Such a module has no submodules, is no batch normalization, and its parameters are vectors without shards.
+    """
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
         return False
     vectors = [p for p in module._parameters.values() if p is not None]
-    alone = not module._modules and not isinstance(module, nn.modules.batchnorm._BatchNorm)
-    return alone and bool(vectors) and all(p.dim() == 1 and p.numel() > 1 and not is_shard(p) for p in vectors)
+    is_candidate = not module._modules and not isinstance(module, nn.modules.batchnorm._BatchNorm)
+    return is_candidate and bool(vectors) and all(p.dim() == 1 and p.numel() > 1 and not is_shard(p) for p in vectors)
 
 
 @frames.hidden
@@ -317,8 +324,8 @@ def call_layer(
         inputs = [t for t in observer.tensors_in(args) if t.is_floating_point() and t.layout == torch.strided]
         sources = observer.samples.of(inputs) if grad else []
         if grad and inputs and not any(t.requires_grad for t in inputs):
-            # An input that requires no gradient and is not an input of the model was computed inside the model and cut
-            # from the autograd graph. If its storage is the storage of a layer's output, this output was detached.
+            # An input that requires no gradient, and is not an input of the model, was computed inside the model and
+            # then cut from the graph. If it has the storage of the output of a layer, this output was detached.
             places = [t.untyped_storage() for t in inputs]
             layer.cut_input = layer.cut_input or any(place.data_ptr() not in facts.inputs for place in places)
             for place in places:
@@ -345,11 +352,11 @@ MAX_ROWS = 64
 
 
 def record_head(observer: Observer, output: Tensor, model: int) -> None:
-    """Store the linear layer that computed the output of a model, up to reshaping.
+    """Store the linear layer that computed the output of a model. The output may be reshaped after the layer.
 
     Args:
         observer: The observer of this process.
-        output: The output.
+        output: The output of the model.
         model: The number of the model.
     """
     node: Any = output.grad_fn
@@ -357,7 +364,7 @@ def record_head(observer: Observer, output: Tensor, model: int) -> None:
         if node is None or hasattr(node, "_saved_mat2"):
             break
         node = node.next_functions[0][0] if node.next_functions else None
-    # The backward node of a matrix product stores the second factor, which is the weight or a view of the weight.
+    # The autograd node of a matrix product stores the second factor, which is the weight or a view of the weight.
     matrix = getattr(node, "_saved_mat2", None)
     module = next((module for module, state in list(observer.models.items()) if state.number == model), None)
     if isinstance(matrix, Tensor) and module is not None:
@@ -367,9 +374,10 @@ def record_head(observer: Observer, output: Tensor, model: int) -> None:
 
 
 def _last_layer(facts: Facts, model: int, module: nn.Module) -> Optional[dict[str, object]]:
-    """Return facts about the last layer of a model.
+    """Return facts about the last layer of a model with frozen matrices.
 
-    Return None if the layer is not linear, if no other matrix is frozen, or if the layer is a fixed classifier.
+    Return None if the last layer is unknown or not linear, if no other matrix is frozen, or if the last layer is a
+    fixed classifier.
     """
     reference = facts.heads.get(model)
     head = reference() if reference is not None else None
@@ -391,12 +399,12 @@ def _last_layer(facts: Facts, model: int, module: nn.Module) -> Optional[dict[st
 
 
 def _is_regular(weight: Tensor) -> bool:
-    """Return whether all pairs of rows have one angle, as in a fixed classifier: orthogonal rows, or a simplex."""
+    """Return whether all pairs of rows have the same angle: orthogonal rows, or a simplex, as in a fixed classifier."""
     if len(weight) < 2:
         return False
     rows = nn.functional.normalize(weight.detach().float()[:MAX_ROWS], dim=1)
     cosines = (rows @ rows.t())[tuple(torch.triu_indices(len(rows), len(rows), 1))]
-    # Two rows have one angle, so they must be orthogonal or opposite. In random rows, angles differ by much more.
+    # Two rows have only one angle, so the rows must be orthogonal or opposite. The angles of random rows differ more.
     spread = cosines.max() - cosines.min() if len(rows) > 2 else (cosines * (cosines + 1)).abs().max()
     return bool(spread < 1e-4)
 
@@ -404,8 +412,8 @@ def _is_regular(weight: Tensor) -> bool:
 def is_autocast(module: nn.Module) -> bool:
     """Return whether autocast should apply to a layer.
 
-    The layer is a linear or convolution layer with float32 weights, without forward hooks, parametrizations or a
-    replaced `forward`, and autocast is enabled on its device.
+    This is so if autocast is enabled on the device of the layer, and the layer is a linear or convolution layer with
+    float32 weights, and without forward hooks, parametrizations or a replaced `forward`.
     """
     weight = getattr(module, "weight", None)
     if not isinstance(module, _MATRIX_LAYERS) or not isinstance(weight, Tensor) or weight.dtype != torch.float32:
@@ -437,9 +445,9 @@ def describe(
     parents = dict(module.named_modules())
 
     def layer_of(name: str) -> Optional[Layer]:
-        """Return the calls of the module of a parameter, or of the nearest enclosing module that ran.
+        """Return the facts about the module of a parameter, or about the nearest enclosing module that ran.
 
-        Some modules use the weights of their submodules without calling the submodules.
+        The enclosing modules are needed because some modules use the weights of submodules without calling them.
         """
         while name:
             name = name.rpartition(".")[0]
@@ -448,7 +456,7 @@ def describe(
                 return layer
         return None
 
-    # Parameters without a gradient, by the mode of their layers and the line of a reentrant checkpoint around them.
+    # The parameters without a gradient, by the mode in which their layers ran, and the line of a reentrant checkpoint.
     cut: dict[tuple[str, str], list[tuple[str, Tensor, Layer]]] = {}
     for name, p in trainable:
         layer = layer_of(name)
@@ -475,7 +483,7 @@ def describe(
             }
         )
     cut_inputs = sum(layer.model == model and layer.cut_input for layer in observer.ran.values())
-    # Parameters whose sample is at least three steps old, so that training must have changed them.
+    # The parameters whose sample is at least three steps old: training must have changed these parameters.
     early = [p for _, p in trainable if observer.ended_steps - facts.seen_at.get(id(p), observer.ended_steps) >= 3]
     casts = [(m, layer) for m, layer in observer.ran.items() if layer.model == model and layer.work]
     single = [(m, layer) for m, layer in casts if layer.single]
@@ -504,12 +512,12 @@ def describe(
 
 
 def describe_late(facts: Facts, named: Sequence[tuple[str, Tensor]], created: int) -> dict[str, object]:
-    """Return fields of the `parameters` event: the parameters that were drawn after the optimizer was constructed.
+    """Return fields of the `parameters` event about parameters that were drawn after an optimizer was constructed.
 
     Args:
-        facts: The facts of this process.
-        named: Parameters that are in no optimizer, with their names.
-        created: The number of events before the optimizer of the other parameters was constructed.
+        facts: The facts about the parameters of this process.
+        named: The names of parameters that are in no optimizer, and these parameters.
+        created: The number of events before the optimizer of the model's other parameters was constructed.
     """
     late = [(name, p) for name, p in named if facts.initialized_at(p) > created]
     matrices = [p for _, p in late if p.dim() > 1]
@@ -518,7 +526,7 @@ def describe_late(facts: Facts, named: Sequence[tuple[str, Tensor]], created: in
 
 
 def _has_initial_weights(observer: Observer, average: nn.Module) -> object:
-    """Return whether an average still has the first weights of a model with the same shapes; None without a model."""
+    """Return whether an average still has the first weights of a model with the same shapes; None if unknown."""
     facts, averaged = observer.facts, list(average.parameters())
     for module in list(observer.models):
         parameters = list(module.parameters())
@@ -531,7 +539,7 @@ def _has_initial_weights(observer: Observer, average: nn.Module) -> object:
 
 
 def _names_of_one_storage(named: list[tuple[str, Tensor]]) -> list[list[str]]:
-    """Return the groups of names of different parameters that share all their memory."""
+    """Return groups of names: the parameters of a group are different tensors with the same shape and memory."""
     groups: dict[tuple[int, torch.Size], list[str]] = {}
     for name, p in named:
         if p.numel() > 1 and not p.is_meta and not is_shard(p) and p.data_ptr():
@@ -540,16 +548,16 @@ def _names_of_one_storage(named: list[tuple[str, Tensor]]) -> list[list[str]]:
 
 
 def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> object:
-    """Return facts about the pairs of an embedding and a linear layer whose weights have one shape.
+    """Compare the weights of all pairs of an embedding and a linear layer with equal shapes.
 
     Args:
-        facts: The facts of this process.
+        facts: The facts about the parameters of this process.
         module: The model.
         trained: Ids of the parameters that optimizers hold, and that had a gradient.
 
     Returns:
-        A row for each pair: the names of both weights, whether they were equal at first, their largest difference now,
-        and whether the model declares that they are tied.
+        A row for every pair: the names of both weights, whether the weights were equal in their first samples, their
+        largest difference now, and whether the model declares that they are tied.
     """
     layers = [(f"{name}.weight", m, m.weight) for name, m in module.named_modules() if type(m) in _TIED_LAYERS]
     layers = [row for row in layers if id(row[2]) in trained and id(row[2]) in facts.first]
@@ -562,7 +570,7 @@ def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> ob
                 now = (facts.sample(p) - facts.sample(q)).abs().amax()
                 names.append([embedding, head])
                 parts.append(torch.stack([(first - other).abs().amax().double(), now.double()]))
-    # The classes of transformers have `tie_weights` also for models that are not tied, so their configuration decides.
+    # Models of transformers have the method `tie_weights` even if their weights are not tied, so use the configuration.
     configured = getattr(getattr(module, "config", None), "tie_word_embeddings", None)
     attributes = [*dir(type(module)), *(name for name, value in vars(module).items() if value is not False)]
     words = [set(name.lower().strip("_").split("_")) for name in attributes]
@@ -571,12 +579,16 @@ def _untied_embeddings(facts: Facts, module: nn.Module, trained: set[int]) -> ob
 
 
 def count_listed(observer: Observer, model: int, module: nn.Module, held: set[int]) -> object:
-    """Return the number of untrained random matrices in lists of a model, and the number of modules in these lists.
+    """Count the untrained modules that a model stores in lists or dictionaries, where torch does not register them.
 
-    Only lists of at least two modules count, and only modules that are not registered in the model. Their layers ran in
-    the model and have gradients, but no optimizer holds them. The matrices still have their initial values. Modules do
-    not count if the model has as many registered modules of equal shapes: a fixed random network beside each trained
-    network may be intended, such as a randomized prior.
+    Only lists and dictionaries of at least two modules count. The layers of these modules must have run in the model
+    and have gradients, and no optimizer may hold their matrices. Nothing is counted if the model has as many registered
+    modules of equal shapes: a fixed random network beside every trained network may be intended, such as a randomized
+    prior.
+
+    Returns:
+        Three numbers: matrices that still have their drawn values, matrices, and modules; [0, 0, 0] if a condition is
+        not met.
     """
     registered = {id(part) for part in module.modules()}
     twins = Counter(_shapes(part) for part in module.modules())
@@ -601,6 +613,7 @@ def count_listed(observer: Observer, model: int, module: nn.Module, held: set[in
 
 
 def _shapes(module: nn.Module) -> tuple[torch.Size, ...]:
+    """Return the shapes of the parameters of a module."""
     return tuple(p.shape for p in module.parameters())
 
 
@@ -608,13 +621,13 @@ def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> objec
     """Compare the units of every linear or convolution layer with at least `MIN_UNITS` units.
 
     Args:
-        facts: The facts of this process.
+        facts: The facts about the parameters of this process.
         module: The model.
         trained: Ids of the parameters that optimizers hold, and that had a gradient.
 
     Returns:
-        A row for each layer: the name of its weight, the number of its units, the largest difference between a unit and
-        unit 0, and the largest change of the weight since its first sampling.
+        A row for every layer: the name of its weight, the number of units, the largest difference between the weights
+        of a unit and of unit 0, and the largest change of a weight since the first sample.
     """
     names: list[list[object]] = []
     parts: list[Tensor] = []
@@ -627,8 +640,9 @@ def _spread_of_rows(facts: Facts, module: nn.Module, trained: set[int]) -> objec
         reference, before = facts.first.get(id(weight), (None, weight))
         if reference is None or reference() is not weight or is_shard(weight) or len(weight) < MIN_UNITS:
             continue
-        # All units: most classes of a large vocabulary may not occur, and have equal gradients.
-        if weight.numel() > MAX_UNITS:
+        # All units are compared, not a sample: in a large vocabulary, most classes may never occur, so that their units
+        # have equal gradients.
+        if weight.numel() > MAX_WEIGHTS:
             continue
         rows, now = weight.detach().flatten(1), facts.sample(weight)
         if now.shape == before.shape and now.device == before.device and len(names) < MAX_LAYERS:
@@ -645,25 +659,27 @@ def _count_by_sample(
     *,
     unchanged: bool,
 ) -> object:
-    """Return the number of parameters that still have the values of their samples, or that have changed.
-
-    The number is a `Late` value, or 0 if no parameter has a sample.
+    """Return the number of parameters that still have the values of their samples, or that do not have them.
 
     Args:
-        facts: The facts of this process.
+        facts: The facts about the parameters of this process.
         samples: By id of a parameter: a weak reference to the parameter, and a sample.
         parameters: The parameters to count. Parameters without a sample are left out.
-        unchanged: Count the parameters with unchanged values; otherwise the parameters with any changed value.
+        unchanged: If True, count the parameters of which more than half of the sample is unchanged; if False, count the
+            parameters with a changed value.
+
+    Returns:
+        The number as a `Late` value; 0 if no parameter has a sample.
     """
     rows = []
     for p in parameters:
         if id(p) not in samples or samples[id(p)][0]() is not p:
             continue
-        # Conversion to another dtype or device is not a change of values.
+        # A conversion to another dtype or device does not count as a change of values.
         now, before = facts.sample(p), samples[id(p)][1]
         if now.shape != before.shape:
             continue
         same = torch.eq(now.to(before.device, before.dtype), before).double().mean()
-        # More than half must be equal: an embedding sets the row of its padding to 0 after it has drawn all rows.
+        # Not all values must be equal: an embedding sets the row of its padding to 0 after it has drawn all rows.
         rows.append((same > 0.5 if unchanged else same < 1).double())
     return Late(rows, lambda *parts: sum(part[0] for part in parts)) if rows else 0

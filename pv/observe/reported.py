@@ -1,8 +1,8 @@
-"""Records the numbers that a script reports, and the numbers that it reads from tensors in an evaluation.
+"""Records the numbers that a script reports, and the numbers that a script reads from tensors in an evaluation.
 
-A number is reported if it is printed, logged, or passed to a library that stores metrics. Only libraries that the
-script has imported are wrapped. Of a stream, only `write` is replaced, so that buffering, encoding and file descriptors
-do not change for the script.
+A number is reported if the script prints it, logs it, or passes it to a library that stores metrics. Only libraries
+that the script has imported are wrapped. Output streams keep their buffering, encoding and file descriptors: the
+observer replaces only the method `write` of a stream.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from .observer import Observer
 
 NUMBER = re.compile(r"(?<![\d.])-?\d+\.\d+(?:[eE][-+]?\d+)?(?!\.?\d)")
-"""A number with a fraction, such as 0.25 or 1.5e-3, but no part of a version such as 2.1.0."""
+"""A number with decimals, such as 0.25 or 1.5e-3. A part of a version such as 2.1.0 does not match."""
 ANY_NUMBER = re.compile(r"-?\d[\d.]*(?:[eE][-+]?\d+)?")
-"""A number with or without a fraction, which varies in the text before a number."""
+"""A number with or without decimals, such as the step in "step 12: loss 0.25"."""
 MAX_LINE = 10_000
-"""Largest number of characters of an incomplete line that are kept."""
+"""Largest number of characters of an incomplete line that are stored."""
 MAX_NUMBERS, MAX_PARTS, MAX_NAME = 20, 100, 40
-"""Limits: numbers in a report, visited parts of a list or a dictionary, and characters in the name of a number."""
+"""Limits: numbers in a report, visited elements of a list or a dictionary, and characters in the name of a number."""
 MAX_REPEATS = 3
-"""Largest number of recorded reports of one line of code between two steps, or between two passes over loaders."""
+"""Largest number of recorded reports of a line of code while neither a step ends nor a pass over a loader begins."""
 MAX_REPORTS, MAX_READS, MAX_SEARCHES = 5_000, 20_000, 50_000
-"""Limits for a process: `report` events, `read` events, and reports whose line of code is searched."""
+"""Limits of a process: `report` events, `read` events, and reports whose line of code is searched on the stack."""
 
 RECORDERS: dict[str, tuple[tuple[str, str], ...]] = {
     "torch.utils.tensorboard.writer": (("SummaryWriter", "add_scalar"), ("SummaryWriter", "add_scalars")),
@@ -45,7 +45,7 @@ RECORDERS: dict[str, tuple[tuple[str, str], ...]] = {
     "json": (("", "dump"), ("", "dumps")),
     "csv": (("", "writer"),),
 }
-"""By module: pairs of a class ("" for the module itself) and a function that stores numbers."""
+"""The functions that store numbers, by module: pairs of a class ("" for the module itself) and a function."""
 
 
 class Reports:
@@ -57,29 +57,26 @@ class Reports:
 
     def __init__(self, observer: Callable[[], Observer]) -> None:
         self._observer = observer
-        self._inside = False
-        """Whether an observed function is running. The output of this function is not a separate report."""
+        self._is_reporting = False
+        """Whether a function that reports is running. The output of this function is not a separate report."""
         self._wrapped: set[str] = set()
         """The modules of `RECORDERS` that are wrapped."""
         self._repeats: dict[tuple[object, ...], int] = {}
-        """By call, numbers of ended steps and begun passes, and name of the first number: number of reports."""
+        """Number of reports by (key of the call, ended steps, begun passes over loaders, name of the first number)."""
         self._reports = self._reads = self._searches = 0
-        """Numbers that `MAX_REPORTS`, `MAX_READS` and `MAX_SEARCHES` limit."""
+        """Counters with the limits `MAX_REPORTS`, `MAX_READS` and `MAX_SEARCHES`."""
 
     def is_active(self) -> bool:
-        """Return whether a call comes from the script, in the main thread, and is not part of another report."""
-        return (
-            not self._inside
-            and threading.current_thread() is threading.main_thread()
-            and (self._observer().is_active())
-        )
+        """Return whether a report is recorded: in the main thread, outside the observer and outside other reports."""
+        is_main_thread = threading.current_thread() is threading.main_thread()
+        return not self._is_reporting and is_main_thread and self._observer().is_active()
 
     def record(self, kind: str, numbers: Mapping[str, object]) -> None:
         """Record a report, unless a limit is reached.
 
         Args:
             kind: The function that reports, such as "print".
-            numbers: By name or position: a number as text, which shows its digits, or a tensor.
+            numbers: The numbers by name or position: strings with the reported digits, or tensors.
         """
         observer = self._observer()
         self._searches += bool(numbers)
@@ -87,7 +84,7 @@ class Reports:
             return
         with observer.observing("report"):
             at, key = observer.sites.find()
-            # A line that reports in every batch would fill the trace, so only a few reports between two steps count.
+            # A line that reports in every batch would fill the trace, so `MAX_REPEATS` limits its reports per step.
             place = (key, observer.ended_steps, observer.passes, next(iter(numbers)))
             self._repeats[place] = self._repeats.get(place, 0) + 1
             if len(self._repeats) > 1_000:
@@ -106,19 +103,19 @@ class Reports:
         Text with a carriage return is ignored: it belongs to a progress bar, which shows values at arbitrary times.
         """
         original = stream.write
-        waiting = ""
+        incomplete_line = ""
 
         @frames.wraps(original)
         def write(text: object) -> object:
-            nonlocal waiting
+            nonlocal incomplete_line
             result = original(text)
             if not isinstance(text, str) or not self.is_active():
                 return result
-            if "\r" in text:  # a progress bar, which overwrites the incomplete line
-                waiting = ""
+            if "\r" in text:  # a progress bar overwrites the incomplete line
+                incomplete_line = ""
                 return result
-            *lines, waiting = (waiting + text).split("\n")
-            waiting = waiting[-MAX_LINE:]
+            *lines, incomplete_line = (incomplete_line + text).split("\n")
+            incomplete_line = incomplete_line[-MAX_LINE:]
             with self._observer().observing("report"):
                 for line in lines[:MAX_NUMBERS]:
                     if "." in line:
@@ -127,11 +124,11 @@ class Reports:
 
         try:
             stream.write = write
-        except (AttributeError, TypeError):  # a stream whose attributes cannot be replaced
+        except (AttributeError, TypeError):  # the attributes of this stream cannot be replaced
             return
 
     def wrap_libraries(self) -> None:
-        """Wrap the functions of `RECORDERS` in modules that the script has imported since the last call."""
+        """Wrap the functions of `RECORDERS` whose modules were imported since the last call of `wrap_libraries`."""
         for name, functions in RECORDERS.items():
             module = sys.modules.get(name)
             if module is None or name in self._wrapped:
@@ -140,26 +137,31 @@ class Reports:
             for owner_name, function in functions:
                 owner = getattr(module, owner_name, None) if owner_name else module
                 original = getattr(owner, function, None)
-                if original is not None:
-                    make = self._wrap_writer if function == "writer" else self._wrap_recorder
-                    setattr(owner, function, make(function, original, bool(owner_name)))
+                if original is not None and function == "writer":
+                    setattr(owner, function, self._wrap_writer(original))
+                elif original is not None:
+                    setattr(owner, function, self._wrap_recorder(function, original, bool(owner_name)))
 
     def _wrap_recorder(self, name: str, original: Callable[..., object], is_method: bool) -> Callable[..., object]:
+        """Return a wrapper of a function that stores numbers; it records the numbers in the arguments."""
+
         @frames.wraps(original)
         def record(*args: object, **kwargs: object) -> object:
             if not self.is_active():
                 return original(*args, **kwargs)
             with self._observer().observing("report"):
                 self.record(name, _numbers_of([*(args[1:] if is_method else args), *kwargs.values()]))
-            self._inside = True
+            self._is_reporting = True
             try:
                 return original(*args, **kwargs)
             finally:
-                self._inside = False
+                self._is_reporting = False
 
         return record
 
-    def _wrap_writer(self, name: str, original: Callable[..., object], is_method: bool) -> Callable[..., object]:
+    def _wrap_writer(self, original: Callable[..., object]) -> Callable[..., object]:
+        """Return a wrapper of `csv.writer`; it returns a writer that records the numbers in its rows."""
+
         @frames.wraps(original)
         def writer(*args: object, **kwargs: object) -> object:
             return _RecordingWriter(original(*args, **kwargs), self)
@@ -167,7 +169,7 @@ class Reports:
         return writer
 
     def watch_read(self, name: str) -> None:
-        """Wrap a method of `Tensor`, such as `item`, to record the numbers that the script reads by calls of it."""
+        """Wrap a method of `Tensor`, such as `item`, to record the numbers that the script reads with this method."""
         original = getattr(Tensor, name)
 
         @frames.wraps(original)
@@ -179,7 +181,10 @@ class Reports:
         setattr(Tensor, name, read)
 
     def watch_format(self) -> None:
-        """Wrap `Tensor.__format__`, which detaches a tensor before it reads the number."""
+        """Wrap `Tensor.__format__` to record that the script formats a sum of losses that keeps their graphs.
+
+        The wrapper of `item` cannot record this: `Tensor.__format__` calls `item` of a detached tensor without a graph.
+        """
         formatted: Callable[..., object] = Tensor.__format__
 
         @frames.wraps(formatted)
@@ -192,14 +197,17 @@ class Reports:
         setattr(Tensor, "__format__", format_tensor)  # noqa: B010 (mypy refuses an assignment to a method)
 
     def watch_conversion(self, name: str) -> None:
-        """Wrap `Tensor.__float__` or `Tensor.__int__` to record the numbers that the script reads by it."""
+        """Wrap `Tensor.__float__` or `Tensor.__int__` to record the numbers that the script reads with this method."""
         setattr(Tensor, name, _Conversion(name, self))
 
     def record_number(self, name: str, tensor: Tensor, value: Callable[[], object]) -> None:
         """Record a number that the script reads from a tensor.
 
+        If the tensor has a graph, the number may be a term of a later loss. If the tensor has no graph, it may be a
+        detached loss. In an evaluation, the number becomes a `read` event, whether the tensor has a graph or not.
+
         Args:
-            name: The method of `Tensor`.
+            name: The method of `Tensor` that reads the number.
             tensor: The tensor.
             value: Returns the number, or a tensor with the number.
         """
@@ -222,8 +230,8 @@ class Reports:
 class _Conversion:
     """A descriptor that replaces a method of `Tensor`, and records the number when the method is looked up.
 
-    torch warns if a tensor that requires a gradient is converted. The warning should name the line of the script, but
-    with a wrapper around the call it would name the wrapper.
+    torch warns if a tensor that requires a gradient is converted. The warning names the line that calls the method, so
+    it would name a line of the observer instead of the script if a wrapper called the method.
     """
 
     def __init__(self, name: str, reports: Reports) -> None:
@@ -236,7 +244,7 @@ class _Conversion:
 
 
 class _RecordingWriter:
-    """A writer of `csv` that records the numbers in its rows. The strings in the first row are the names."""
+    """A writer of `csv` that records the numbers in its rows. The strings in the first row name the columns."""
 
     def __init__(self, writer: Any, reports: Reports) -> None:
         self._writer, self._reports = writer, reports
@@ -254,13 +262,14 @@ class _RecordingWriter:
         return self._writer.writerow(row)
 
     def writerows(self, rows: Iterable[object]) -> None:
-        """Record the numbers in the first rows, and write all rows."""
+        """Write all rows, and record the numbers in the first `MAX_REPEATS` rows."""
         remaining = iter(rows)
         for row in itertools.islice(remaining, MAX_REPEATS):
             self.writerow(row)
         self._writer.writerows(remaining)
 
     def _record_row(self, row: Sequence[object]) -> None:
+        """Record the numbers in a row by the names of their columns; store the names if this is the first row."""
         if not self._names:
             self._names = [str(part) if isinstance(part, str) else "" for part in row]
         names = self._names + [""] * len(row)
@@ -271,14 +280,14 @@ class _RecordingWriter:
 
 
 def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, object]]:
-    """Yield names and values of the numbers with a fraction in an argument.
+    """Yield the names and values of the numbers in an argument: fractional floats, and float tensors of one element.
 
-    A name consists of keys and positions. A value is a string, which keeps the digits, or a tensor with one element.
+    A name consists of keys and positions, such as "train.loss". A value is a string with the digits, or a tensor.
 
     Args:
-        name: The name of the argument, "" for none.
-        value: The argument, or a part of it.
-        depth: The number of containers around the value; parts of three nested containers are visited.
+        name: The name of the value; "" if it has none.
+        value: The argument, or an element of a container in the argument.
+        depth: The number of containers around the value; at most three nested containers are visited.
     """
     if isinstance(value, Tensor):
         if value.numel() == 1 and value.is_floating_point():
@@ -287,7 +296,7 @@ def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, objec
         if abs(value) < float("inf") and not float(value).is_integer():
             yield name, float.__repr__(float(value))
     elif isinstance(value, str):
-        if depth and NUMBER.fullmatch(value):  # a formatted number
+        if depth and NUMBER.fullmatch(value):  # a formatted number in a container
             yield name, value
     elif isinstance(value, dict) and depth < 3:
         for key, part in list(value.items())[:MAX_PARTS]:
@@ -299,13 +308,16 @@ def _numbers(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, objec
 
 def _numbers_of(arguments: list[object]) -> dict[str, object]:
     """Return the numbers in the arguments of a function of `RECORDERS`. A string as first argument is their name."""
-    tag = arguments[0] if arguments and isinstance(arguments[0], str) else ""
-    values = (pair for value in arguments for pair in _numbers(tag, value))
+    name = arguments[0] if arguments and isinstance(arguments[0], str) else ""
+    values = (pair for value in arguments for pair in _numbers(name, value))
     return dict(itertools.islice(values, MAX_NUMBERS))
 
 
 def _numbers_in(line: str) -> dict[str, str]:
-    """Return the numbers with a fraction in a line of text, by the text before each; numbers in this text are "#"."""
+    """Return the numbers with decimals in a line of text. The name of a number is the text before it.
+
+    In a name, "#" replaces every number, because the numbers may differ between reports of the same line of code.
+    """
     numbers: dict[str, str] = {}
     for match in itertools.islice(NUMBER.finditer(line), MAX_NUMBERS):
         name = ANY_NUMBER.sub("#", line[: match.start()]).strip()[-MAX_NAME:]
@@ -314,13 +326,13 @@ def _numbers_in(line: str) -> dict[str, str]:
 
 
 def install(observer: Callable[[], Observer]) -> Reports:
-    """Wrap the output streams of this process, its loggers, and methods of `Tensor` that return numbers.
+    """Wrap the output streams and loggers of this process, and the methods of `Tensor` that return numbers.
 
     Args:
         observer: Returns the observer of this process.
 
     Returns:
-        The reports. The caller must call `wrap_libraries` after the script may have imported modules.
+        The reports. The caller must call `wrap_libraries` again when the script may have imported more modules.
     """
     reports = Reports(observer)
     # stdout and stderr may be the same object, or None in a program without a console.
@@ -339,11 +351,11 @@ def install(observer: Callable[[], Observer]) -> Reports:
             return original(logger, record)
         with observer().observing("report"):
             reports.record_line("logging", record.getMessage())
-        reports._inside = True
+        reports._is_reporting = True
         try:
             return original(logger, record)
         finally:
-            reports._inside = False
+            reports._is_reporting = False
 
     setattr(logging.Logger, "callHandlers", call_handlers)  # noqa: B010 (mypy refuses an assignment to a method)
     return reports

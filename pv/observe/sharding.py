@@ -1,9 +1,10 @@
 """Facts about parameters that FSDP1 or FSDP2 (`fully_shard`) shards.
 
-With FSDP2, a parameter is a DTensor, which contains the shard of this rank. FSDP2 adds a reduced gradient to this
-shard, which does not change the version counter of the DTensor. Without synchronisation
-(`set_requires_gradient_sync(False)`), gradients stay on the whole parameters, which the optimizer does not hold, until
-a later backward pass reduces them.
+With FSDP2, a parameter is a DTensor that contains the shard of this rank. FSDP2 adds reduced gradients to the shard of
+the gradient, so the version counter of the DTensor does not change.
+
+After `set_requires_gradient_sync(False)`, backward passes store gradients in the whole parameters, which are not
+parameters of the optimizer. A later backward pass reduces these gradients.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 def local(tensor: Tensor) -> Tensor:
     """Return the local shard of a DTensor; a plain tensor is returned unchanged."""
-    if type(tensor) in (Tensor, nn.Parameter):  # searching for a missing attribute is slow
+    if type(tensor) in (Tensor, nn.Parameter):  # faster than a search for a missing attribute
         return tensor
     part = getattr(tensor, "_local_tensor", tensor)
     return part if isinstance(part, Tensor) else tensor
@@ -29,12 +30,12 @@ def version(tensor: Tensor) -> int:
     return tensor._version if part is tensor else tensor._version + part._version
 
 
-def is_as_before(p: Tensor, versions: dict[int, tuple[weakref.ref[Tensor], int]]) -> bool:
-    """Return whether a parameter still has the gradient tensor whose version was stored, with the same version.
+def is_unchanged(p: Tensor, versions: dict[int, tuple[weakref.ref[Tensor], int]]) -> bool:
+    """Return whether the gradient of a parameter is the stored tensor, and its version is the stored version.
 
     Args:
         p: The parameter.
-        versions: By id of a parameter: its gradient, as a weak reference, and the `version` of the gradient.
+        versions: Weak references to the stored gradients, and their versions, by id of the parameter.
     """
     stored = versions.get(id(p))
     return stored is not None and p.grad is not None and stored[0]() is p.grad and stored[1] == version(p.grad)
@@ -46,20 +47,13 @@ def is_shard(tensor: Tensor) -> bool:
 
 
 def is_partial(tensor: Tensor) -> bool:
-    """Return whether a tensor is a sum, or a 2-norm, over the local shard that is not yet reduced over ranks."""
+    """Return whether a tensor is the sum or the 2-norm of the local shard only, not yet reduced over all ranks."""
     placements = getattr(tensor, "placements", ())
     return any(placement.is_partial() and getattr(placement, "norm_type", 2) == 2 for placement in placements)
 
 
-def is_flat_shard(module: nn.Module) -> bool:
-    """Return whether FSDP1 shards the parameters of a module. Such shards are plain tensors."""
-    if type(module).__name__ != "FullyShardedDataParallel":
-        return False
-    return getattr(getattr(module, "sharding_strategy", None), "name", "NO_SHARD") != "NO_SHARD"
-
-
 class Shards:
-    """The sharded parameters of a model, found in private attributes of FSDP2 and in FSDP1 modules.
+    """Finds the sharded parameters of a model in private attributes of FSDP2, and in FSDP1 modules.
 
     Args:
         modules: The model and all its submodules.
@@ -69,10 +63,11 @@ class Shards:
         self._groups: list[weakref.ref[Any]] = []
         """The groups of parameters that FSDP2 shards together."""
         self._flat: list[weakref.ref[nn.Module]] = []
-        """The FSDP1 modules."""
+        """The FSDP1 modules that shard parameters. Their shards are plain tensors."""
         for module in modules:
-            if is_flat_shard(module):
-                self._flat.append(weakref.ref(module))
+            if type(module).__name__ == "FullyShardedDataParallel":
+                if getattr(getattr(module, "sharding_strategy", None), "name", "NO_SHARD") != "NO_SHARD":
+                    self._flat.append(weakref.ref(module))
             state_of: Any = getattr(module, "_get_fsdp_state", None)
             if state_of is not None and hasattr(type(module), "set_requires_gradient_sync"):
                 state = state_of()
@@ -82,6 +77,7 @@ class Shards:
                 self._groups.extend(map(weakref.ref, groups))
 
     def _live_groups(self) -> list[Any]:
+        """Return the groups of `_groups` that still exist."""
         return [group for reference in self._groups if (group := reference()) is not None]
 
     def waiting(self) -> dict[int, Tensor]:
@@ -89,7 +85,8 @@ class Shards:
         gradients: dict[int, Tensor] = {}
         for group in self._live_groups():
             for part in group.fsdp_params:
-                # The gradient of one backward pass is in `grad`. Sums over several passes are in another attribute.
+                # FSDP2 stores the gradient of one backward pass in `grad`, and the sum over several passes in
+                # `unsharded_accumulated_grad`.
                 gradient: Optional[Tensor] = getattr(part, "unsharded_accumulated_grad", None)
                 whole = getattr(part, "_unsharded_param", None)
                 if gradient is None and whole is not None:
@@ -98,11 +95,11 @@ class Shards:
                     gradients[id(part.sharded_param)] = gradient
         return gradients
 
-    def flat(self) -> set[int]:
+    def flat_ids(self) -> set[int]:
         """Return the ids of the parameters that FSDP1 shards."""
         modules = [module for reference in self._flat if (module := reference()) is not None]
         return {id(p) for module in modules for p in module.parameters()}
 
-    def divides_otherwise(self) -> bool:
-        """Return whether the script has set its own divisor of gradients in FSDP2, instead of the number of ranks."""
+    def has_custom_divisor(self) -> bool:
+        """Return whether FSDP2 divides gradients by a number that the script has set, not by the number of ranks."""
         return any(getattr(group, "gradient_divide_factor", None) is not None for group in self._live_groups())

@@ -1,13 +1,13 @@
 """Facts about the terms of a loss, from the autograd graph of the root of a backward pass.
 
-Terms without a gradient, because they were added as numbers (`loss = ce + penalty.item()`), are found in three steps:
+A term that was added as a number (`loss = ce + penalty.item()`) has no gradient. Such terms are found in three steps:
 
-1. `Terms` records the losses of `torch.nn.functional`, and the numbers that the script takes from tensors.
-2. When a backward pass begins, `Terms.describe` checks in the graph of its root whether the root is a sum of these
-   losses, times constants, and of a number.
-3. The trace gets the value of the root and all candidates for that number. A claim compares them.
+1. `Terms` records the losses of `torch.nn.functional`, and the numbers that the script reads from tensors.
+2. When a backward pass begins, `Terms.describe` searches the graph of the root: is the root a sum of recorded losses,
+   multiplied by constants, and a number?
+3. If so, the trace gets the value of the root and all recorded values that may be this number. A claim compares them.
 
-Also recorded are losses without a backward pass (`Terms.dropped`), penalties from a derivative without a graph
+This module also records losses without a backward pass (`Terms.dropped`), penalties from a derivative without a graph
 (`Terms.constant_derivative`), sums of losses that keep their graphs (`history_of`), and the number of micro-batches by
 which a library divides a loss (`accumulation_plan`).
 """
@@ -27,31 +27,38 @@ if TYPE_CHECKING:
     from .trace import Event
 
 FRAMES = 12
-"""Number of frames of the call stack in which a library that accumulates gradients is searched."""
+"""Number of frames of the call stack that are searched for a library that accumulates gradients."""
 STEPS = 20
-"""Number of first optimizer steps whose terms are recorded."""
+"""Terms are recorded in this number of optimizer steps at the start."""
 MAX_TERMS = 16
-"""Largest number of losses, and of numbers, between two backward passes that are recorded."""
+"""Largest number of recorded losses, and of recorded numbers, between two backward passes."""
 MAX_NODES = 64
-"""Largest number of nodes of the graph of a sum that are visited."""
-LEAST_HISTORY = 10
-"""Smallest number of steps whose losses a sum must contain to be recorded as a `history`."""
+"""Largest number of visited nodes in the graph of a root."""
+MIN_HISTORY = 10
+"""Smallest number of steps whose losses a sum must contain to become a `history` event."""
 MAX_HISTORY = 500
-"""Largest number of nodes of the graph of such a sum that are visited."""
+"""Largest number of visited nodes in the graph of a sum of losses of many steps."""
 MAX_FACTORS = 12
-"""Largest number of constant factors of a loss that are skipped."""
+"""Largest number of successive nodes that `_without_factors` skips."""
 MAX_HISTORIES = 20
 """Largest number of `history` events of a process."""
 FACTORS = ("MulBackward", "DivBackward", "NegBackward")
-"""Prefixes of the names of autograd nodes that multiply by a constant if they have one differentiable input."""
+"""Prefixes of the names of autograd nodes. A node with one differentiable input multiplies this input by a constant."""
 MOVES = ("SumBackward", "StackBackward", "View", "ReshapeAlias", "Squeeze", "Unsqueeze", "ToCopy")
 """Prefixes of the names of autograd nodes that leave the sum of the elements unchanged."""
 METADATA_KEY, ROOT_KEY = "pv.observe", "pv.observe.root"
-"""The keys of entries in the metadata of a node of a graph."""
+"""The keys in the metadata of an autograd node: for the `Mark` of a loss, and for the steps before a backward pass."""
 
 
 class Mark:
-    """An object in the metadata of the node of a loss. Nothing else references it, so it is freed with the node."""
+    """An object in the metadata of the autograd node of a loss.
+
+    Only the node references the mark, so the mark is freed together with the node.
+
+    Args:
+        owner: The `Terms` that recorded the loss.
+        position: The position of the loss in `Terms.losses`.
+    """
 
     def __init__(self, owner: Terms, position: int) -> None:
         self.owner, self.position = owner, position
@@ -61,13 +68,13 @@ class ComputedLoss:
     """A loss that was computed since the last backward pass began.
 
     Attributes:
-        key: The key of the line.
-        at: "path:line" of the call.
-        source: A number that identifies the inputs of the model's last call.
-        mark: A weak reference to the mark of the loss's node.
-        used: Whether a backward pass has computed the gradient of the loss.
+        key: The key of the line that computed the loss.
+        at: "path:line" of this line.
+        source: A number that identifies the inputs of the last call of a model; 0 if unknown.
+        mark: A weak reference to the `Mark` in the autograd node of the loss.
+        used: Whether a backward pass has computed a gradient of the loss.
         address: The address of the storage of the loss.
-        shown: Whether the script has read the value of the loss as a number, such as for a log.
+        shown: Whether the script has read the value of the loss as a number, for example to log it.
     """
 
     def __init__(self, key: int, at: str, source: object, mark: Mark, address: int) -> None:
@@ -77,37 +84,40 @@ class ComputedLoss:
 
 
 class Terms:
-    """The losses and numbers since the last backward pass. No node is referenced, since it would keep activations."""
+    """The losses and numbers since the last backward pass began.
+
+    No autograd node is referenced longer than a call needs it, because a node keeps activations in memory.
+    """
 
     def __init__(self) -> None:
         self.losses: list[tuple[int, str, Tensor]] = []
-        """Scalar losses: key, line, and value. The mark of the node has the position in this list."""
+        """Scalar losses: key and text of the line, and value. `Mark.position` is the position in this list."""
         self.numbers: list[tuple[int, str, object]] = []
-        """Numbers that were taken from tensors that need a gradient: key, line, and value."""
+        """Numbers that the script read from tensors with a graph: key and text of the line, and value."""
         self.computed: list[ComputedLoss] = []
-        """The same losses, with their marks."""
+        """The losses of the list `losses`, with their marks."""
         self.dropped: list[Event] = []
-        """The losses that got no gradient before the last call of `describe`, and whether their node was freed."""
+        """Descriptions of the losses that were computed but not used before the last call of `describe`."""
         self.histories = 0
         """Number of `history` events."""
         self.with_gradient: set[int] = set()
-        """The keys of the losses and numbers whose tensor got a gradient."""
+        """The keys of the losses and numbers whose tensors got a gradient."""
         self.derivative = ""
-        """The line of the last `autograd.grad` with respect to inputs, without a graph, since the last forward."""
+        """The line of the last `autograd.grad` since the last forward, if it differentiates inputs without a graph."""
         self._derived_nodes: set[Any] = set()
-        """The nodes of the graph of the tensors that this call differentiated."""
+        """The nodes of the graph of the tensors that this `autograd.grad` differentiated, until the backward pass."""
 
     def add_loss(self, observer: Observer, key: int, at: str, loss: Tensor) -> None:
-        """Record a loss if it needs a gradient.
+        """Record a loss if it requires a gradient.
 
         Args:
             observer: The observer of the process.
-            key: The key of the line.
-            at: "path:line" of the call.
-            loss: A scalar.
+            key: The key of the line that computed the loss.
+            at: "path:line" of this line.
+            loss: The loss, a scalar.
         """
         if loss.grad_fn is not None and observer.steps < STEPS and len(self.losses) < MAX_TERMS:
-            # The mark is freed with the node. This shows later that a graph was freed without a backward pass.
+            # The mark is freed together with the node, so a graph that is freed without a backward pass is detected.
             metadata: Any = loss.grad_fn.metadata  # a property, which torch declares as a method
             metadata[METADATA_KEY] = mark = Mark(self, len(self.losses))
             self.losses.append((key, at, loss.detach()))
@@ -118,11 +128,11 @@ class Terms:
             loss.register_hook(functools.partial(_mark_as_used, self.computed[-1]))
 
     def add_number(self, observer: Observer, tensor: Tensor, value: object) -> None:
-        """Record that the script takes a number from a tensor that needs a gradient, as `item` does.
+        """Record that the script reads a number from a tensor with a graph, for example by `item`.
 
         Args:
             observer: The observer of the process.
-            tensor: The tensor. It is recorded if it has one element.
+            tensor: The tensor. Only tensors with one element are recorded.
             value: The number.
         """
         self.record_history(observer, tensor)
@@ -132,16 +142,16 @@ class Terms:
             tensor.register_hook(functools.partial(self._add_gradient, key))
 
     def record_history(self, observer: Observer, tensor: Tensor) -> None:
-        """Record that the script reads a number from a sum of losses that keeps their graphs; see `history_of`."""
+        """Record that the script reads the value of a sum of losses that keeps their graphs; see `history_of`."""
         if tensor.numel() == 1 and self.histories < MAX_HISTORIES and (count := history_of(tensor)):
             self.histories += 1
             observer.add("history", terms=count, at=observer.sites.find()[0])
 
     def record_read(self, tensor: Tensor) -> None:
-        """Record that the script takes a number from a tensor without a gradient, such as a detached loss.
+        """Record that the script reads a number from a tensor without a graph, such as a detached loss.
 
         Args:
-            tensor: The tensor. A detached tensor shares the storage of the loss, which identifies the loss.
+            tensor: The tensor. If it is a detached loss, it has the same storage as the loss.
         """
         address = tensor.untyped_storage()._cdata
         for loss in self.computed:
@@ -153,9 +163,9 @@ class Terms:
         Args:
             observer: The observer of the process.
             outputs: The tensor, or the tensors, that are differentiated.
-            inputs: The tensors with respect to which derivatives are computed. The call is recorded if none of them is
-                a parameter.
-            has_graph: Whether `create_graph` is set, so that the derivatives can be differentiated.
+            inputs: The tensors with respect to which derivatives are computed. If a parameter is among these tensors,
+                the call is not recorded.
+            has_graph: Whether `create_graph` is set, so that the derivatives can be differentiated again.
         """
         tensors = [inputs] if isinstance(inputs, Tensor) else inputs if isinstance(inputs, (list, tuple)) else []
         non_parameters = [x for x in tensors if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)]
@@ -164,14 +174,17 @@ class Terms:
             self._derived_nodes = _nodes_of(outputs)
 
     def constant_derivative(self, roots: object) -> str:
-        """Return the line of the last derivative if the root of a backward pass is a sum with a constant; else "".
+        """Return the line of the last derivative if the loss may have a penalty that is computed from this derivative.
 
-        The constant may be a penalty that is computed from the derivative. The tensors that a penalty differentiates
-        are no part of the loss. A derivative of the loss itself, or of a part of it, is therefore left out: it may be a
-        measurement, a weight of a loss, or the step to an adversarial input.
+        Such a penalty is a constant, because the derivative has no graph. So the root of the backward pass must be a
+        sum of a constant and other terms. Derivatives of the loss itself, or of a part of the loss, are excluded: they
+        may be a measurement, the weight of a loss, or the step to an adversarial input.
 
         Args:
             roots: The tensor, or the tensors, whose backward pass begins.
+
+        Returns:
+            The line, or "" if there is no such derivative.
         """
         at, self.derivative = self.derivative, ""
         derived_nodes, self._derived_nodes = self._derived_nodes, set()
@@ -186,7 +199,7 @@ class Terms:
                 return ""
             parts = _inputs_of(node)
             if type(node).__name__.startswith(("AddBackward", "SubBackward")):
-                if len(parts) < 2:  # the other operand is a constant
+                if len(parts) < 2:  # one operand is a constant
                     return at
                 waiting += parts
             elif type(node).__name__.startswith((*MOVES, *FACTORS)) and len(parts) == 1:
@@ -194,19 +207,20 @@ class Terms:
         return ""
 
     def _add_gradient(self, key: int, gradient: Optional[Tensor]) -> None:
-        """Record that the tensor of a loss or number got a gradient: a hook of this tensor."""
+        """Record that the tensor of a loss or of a number got a gradient. This method is a hook of the tensor."""
         if gradient is not None:
             self.with_gradient.add(key)
 
     def describe(self, roots: object) -> Optional[dict[str, object]]:
-        """Remove the recorded losses and numbers, and return the ones that may be terms without a gradient.
+        """Return which recorded losses and numbers may be terms without a gradient, and forget all recorded ones.
 
         Args:
             roots: The tensor, or the tensors, whose backward pass begins.
 
         Returns:
-            The value of the root, the keys of the losses in its sum, and the candidates ("cut"); None if the root is no
-            sum of losses and a number, or if there is no candidate.
+            The value of the root ("value"), the keys of the losses in the sum ("losses"), and the losses and numbers
+            that may be the added number ("cut"); None if the root is not a sum of losses and a number, or if nothing
+            recorded may be this number.
         """
         (losses, self.losses), (numbers, self.numbers) = (self.losses, []), (self.numbers, [])
         computed, self.computed, self.dropped = self.computed, [], []
@@ -227,7 +241,7 @@ class Terms:
         positions, has_number = self._terms_of(root.grad_fn)
         if not has_number or not positions <= set(range(len(losses))):
             return None
-        # A candidate is not a term of the graph, and has no gradient from another path.
+        # A candidate is not a term of the sum, and got no gradient in another way.
         keys = {losses[position][0] for position in positions}
         candidates = [
             {"key": key, "at": at, "value": value}
@@ -239,14 +253,14 @@ class Terms:
         return {"value": root.detach().reshape(()).clone(), "losses": sorted(keys), "cut": candidates}
 
     def _terms_of(self, root: Any) -> tuple[set[int], bool]:
-        """Return the positions of the losses in a sum, and whether a number is added to them.
+        """Return the positions of the losses in a sum, and whether the sum also has a number as a term.
 
         Args:
-            root: The node of the sum. Any other node gives (set(), False).
+            root: The autograd node of the sum. If it is not a sum of recorded losses, the result is (set(), False).
         """
         waiting, has_number = [root], False
         positions: set[int] = set()
-        # Visit the graph from the root, through sums and constant factors. Any other operation ends the search.
+        # Visit the graph from the root, through sums and constant factors. Stop at any other operation.
         for _ in range(MAX_NODES):
             if not waiting:
                 return positions, has_number
@@ -258,7 +272,7 @@ class Terms:
             name = type(node).__name__
             parts = _inputs_of(node)
             if name.startswith(("AddBackward", "SubBackward")):
-                # If an addition has one differentiable operand, the other is a number or a detached tensor.
+                # If an addition has one differentiable operand, the other operand is a number or a detached tensor.
                 has_number = has_number or len(parts) < 2
             elif not name.startswith(MOVES) and not (name.startswith(FACTORS) and len(parts) == 1):
                 break
@@ -269,10 +283,10 @@ class Terms:
 
 
 def mark_root(root: object, steps: int) -> None:
-    """Store the number of ended steps at the node of a loss whose backward pass begins; see `history_of`.
+    """Store the number of ended steps in the autograd node of a loss whose backward pass begins, for `history_of`.
 
     Args:
-        root: The root of the backward pass, such as the loss divided by a number of micro-batches.
+        root: The root of the backward pass: a loss, possibly multiplied by constants such as 1 / micro-batches.
         steps: The number of ended steps.
     """
     if isinstance(root, Tensor) and root.grad_fn is not None:
@@ -280,13 +294,15 @@ def mark_root(root: object, steps: int) -> None:
 
 
 def history_of(tensor: Tensor) -> int:
-    """Return the number of steps whose losses a tensor sums, if every loss had a separate backward pass.
+    """Return the number of steps whose losses a tensor sums, counting only losses that had their own backward pass.
 
-    Such a sum keeps the graphs of its losses in memory, although no backward pass can use them.
+    Such a sum keeps the graphs of its losses in memory, although no backward pass can use these graphs again.
 
     Args:
-        tensor: Any tensor with a graph. The result is 0 if it is no such sum, or sums the losses of fewer than
-            `LEAST_HISTORY` steps, whose graphs need little memory.
+        tensor: A tensor with a graph.
+
+    Returns:
+        The number of steps; 0 if the number is less than `MIN_HISTORY`, because the graphs then need little memory.
     """
     node: Any = tensor.grad_fn
     terms: list[Any] = []
@@ -294,7 +310,7 @@ def history_of(tensor: Tensor) -> int:
         name = type(node).__name__
         parts = _inputs_of(node)
         if name.startswith("AddBackward") and len(parts) == 2:
-            terms.append(parts[1])  # in `total = total + loss`, the first operand is the sum of the earlier losses
+            terms.append(parts[1])  # in `total = total + loss`, operand 0 is the sum of the earlier losses
         elif name.startswith(("StackBackward", "CatBackward")):
             terms += parts
             break
@@ -302,11 +318,11 @@ def history_of(tensor: Tensor) -> int:
             break
         node = parts[0]
     steps = {_without_factors(term).metadata.get(ROOT_KEY) for term in terms} - {None}
-    return len(steps) if len(steps) >= LEAST_HISTORY else 0
+    return len(steps) if len(steps) >= MIN_HISTORY else 0
 
 
 def _without_factors(node: Any) -> Any:
-    """Return the first node that neither multiplies by a constant nor leaves the sum of the elements unchanged."""
+    """Return the first node, from this node towards the inputs, whose type is not in `FACTORS` or `MOVES`."""
     for _ in range(MAX_FACTORS):
         parts = _inputs_of(node)
         if len(parts) != 1 or not type(node).__name__.startswith((*FACTORS, *MOVES)):
@@ -316,11 +332,11 @@ def _without_factors(node: Any) -> Any:
 
 
 def _nodes_of(outputs: object) -> set[Any]:
-    """Return the nodes of the graph of tensors, without parameters; about `MAX_HISTORY` of them in a large graph."""
+    """Return the nodes of the graph of tensors, without nodes of parameters; at most about `MAX_HISTORY` nodes."""
     tensors = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     waiting = [tensor.grad_fn for tensor in tensors if isinstance(tensor, Tensor) and tensor.grad_fn is not None]
     nodes = set(waiting)
-    for node in waiting:  # the list grows
+    for node in waiting:  # the loop also visits the nodes that it appends
         if len(waiting) < MAX_HISTORY:
             # The node of a parameter, AccumulateGrad, has the attribute `variable`.
             parts = [part for part in _inputs_of(node) if part not in nodes and not hasattr(part, "variable")]
@@ -341,6 +357,7 @@ def _first_tensor(roots: object) -> Optional[Tensor]:
 
 
 def _mark_as_used(loss: ComputedLoss, gradient: Optional[Tensor]) -> None:
+    """Record that a loss got a gradient. This function is a hook of the loss."""
     loss.used = loss.used or gradient is not None
 
 
@@ -351,10 +368,11 @@ def accumulation_plan(frame: Optional[FrameType]) -> dict[str, object]:
         frame: The frame that calls the backward pass.
 
     Returns:
-        planned: The number of micro-batches whose gradients `transformers.Trainer` or accelerate is asked to average,
-            if it is more than one.
-        divider: The library, accelerate or Lightning, that has divided the loss by this number.
-        last_step: The number of steps after which `transformers.Trainer` ends.
+        planned: The number of micro-batches per step in the settings of `transformers.Trainer` or accelerate, if it is
+            greater than 1.
+        divider: The library, "accelerate" or "lightning", that has divided the loss by its number of micro-batches.
+        last_step: The number of steps after which `transformers.Trainer` ends the training.
+        A field that is not known is missing.
     """
     state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
     plan: dict[str, object] = {}

@@ -1,8 +1,8 @@
 """Records how labels relate to the input tokens of a model: their shift, padding, and ends of texts.
 
-1. `record_call` stores the arguments of the last call of a model, and `record_batch` the last batches of loaders.
-2. A loss calls `record_labels`, which searches these tensors for the tokens, masks and next tokens of its labels. Only
-   the first batches of every line with a loss are examined.
+1. `record_call` stores the arguments of the last call of a model. `record_batch` stores the last batches of loaders.
+2. The wrapper of a loss function calls `record_labels`. This function searches the stored tensors for the tokens, the
+   masks and the next tokens of the labels. Only the first batches of every line with a loss are examined.
 3. When the trace is flushed, the tensors are read, and `_facts` compares them.
 
 Shapes: R rows and C columns of a matrix of tokens. Time runs along axis 1, or along axis 0 in the layout [T, B].
@@ -23,18 +23,20 @@ from .trace import Event, Late
 if TYPE_CHECKING:
     from .observer import Observer
 
+EARLY_STEPS = 10
+"""Number of steps at the start in which calls and batches are stored."""
 BATCHES = 4
 """Number of batches that are examined for every line with a loss."""
 MAX_ELEMENTS = 32_768
-"""Largest number of elements of a matrix that are read; later rows are left out."""
+"""Approximate largest number of elements of a matrix that are read. The last rows of a larger matrix are left out."""
 MAX_CALL = 4_000_000
 """Largest number of elements in the arguments of a call that is stored for probes."""
 MODELS = 4
 """Largest number of models that are probed."""
 OFFSETS = (-1, 0, 1, 2)
-"""Shifts between labels and tokens that are tried; with 1, labels are the next tokens."""
+"""The compared shifts between labels and tokens. With shift 1, the labels are the next tokens."""
 INTEGERS = (torch.long, torch.int)
-"""Types of tokens and labels."""
+"""Data types of tokens and labels."""
 
 
 class Call:
@@ -54,20 +56,20 @@ class Call:
         self.module, self.model, self.at = module, model, at
         self.args, self.kwargs = args, kwargs
         self.outputs: list[int] = []
-        """Addresses of the storages of the float tensors that the model returned, in their order."""
+        """Addresses of the storages of the float tensors that the model returned, in the same order."""
         self.losses: list[tuple[Tensor, Tensor, int, Optional[int]]] = []
-        """For every later loss: labels, mask of scored labels, number of classes, and position of the scored output.
+        """For every loss after the call: labels, mask of scored labels, number of classes, and position of the logits.
 
-        The position is None if the loss scores no output of the model.
+        The position is an index into `outputs`. It is None if the logits are no output of the model.
         """
 
     def matrices(self) -> list[Tensor]:
-        """Return the arguments that may be tokens, masks or labels; `input_ids` first."""
+        """Return the arguments that may be tokens, masks or labels; `input_ids` is the first."""
         return matrices_in((self.kwargs.get("input_ids"), self.args, self.kwargs))
 
 
 def matrices_in(value: object) -> list[Tensor]:
-    """Return up to six different tensors [R, C] in arguments or a batch, with at least 4 columns or rows."""
+    """Return at most six different tensors [R, C] in arguments or a batch, with at least 4 rows or columns."""
     from .observer import tensors_in
 
     matrices: dict[int, Tensor] = {}
@@ -87,7 +89,7 @@ def with_copies(value: object) -> Any:
         return type(value)(map(with_copies, value))
     if type(value) is dict:
         return {key: with_copies(part) for key, part in value.items()}
-    if isinstance(value, MutableMapping):  # such as a batch of a tokenizer
+    if isinstance(value, MutableMapping):  # such as a `BatchEncoding` of a tokenizer
         new = copy.copy(value)
         new.update({key: with_copies(part) for key, part in value.items()})
         return new
@@ -103,7 +105,7 @@ def record_call(
     grad: bool,
     at: str,
 ) -> None:
-    """Store the arguments of the last call for the next loss, and copies of the first call of a model for probes.
+    """Store the arguments of a call for the next loss, and copies of the arguments of a model's first call for probes.
 
     Args:
         observer: The observer of this process.
@@ -114,9 +116,9 @@ def record_call(
         grad: Whether gradients are on. Calls without gradients are not stored.
         at: The line of the call.
     """
-    from .observer import FLUSH_INTERVAL, tensors_in
+    from .observer import tensors_in
 
-    observer.call = Call(module, model, args, kwargs, at) if grad and observer.steps < FLUSH_INTERVAL else None
+    observer.call = Call(module, model, args, kwargs, at) if grad and observer.steps < EARLY_STEPS else None
     if grad and model not in observer.first_calls and len(observer.first_calls) < MODELS and observer.options.probes:
         tensors = list(tensors_in((args, kwargs)))
         if tensors and sum(tensor.numel() for tensor in tensors) <= MAX_CALL:
@@ -148,10 +150,8 @@ def floats_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
 
 
 def record_batch(observer: Observer, batch: object) -> None:
-    """Store the matrices of a batch. They may contain the labels before the script's loss shifts them."""
-    from .observer import FLUSH_INTERVAL
-
-    if observer.steps < FLUSH_INTERVAL:
+    """Store the matrices of a loader's batch. They may contain the labels of a loss before the script shifts them."""
+    if observer.steps < EARLY_STEPS:
         observer.matrices.append(matrices_in(batch))
     elif observer.matrices:
         observer.matrices.clear()
@@ -164,11 +164,11 @@ def record_labels(
 
     Args:
         observer: The observer of this process.
-        at: The line of the loss.
-        key: Identifies the call of the loss in the code.
+        at: The line that calls the loss function.
+        key: A number that identifies the call of the loss function in the code.
         labels: Class indices.
-        scored: Mask of the labels that are not ignored, of the shape of `labels`. None for a handwritten loss: its
-            scored labels are those that affect the loss, and its classes are the last dimension of the scores.
+        scored: Mask of the labels that are not ignored, with the shape of `labels`. None for a handwritten loss, whose
+            labels count as scored if they affect the loss, and whose classes are the last dimension of the scores.
         scores: The logits or log-probabilities. Their gradient shows which labels affect the loss.
     """
     call, is_by_hand = observer.call, scored is None
@@ -184,7 +184,7 @@ def record_labels(
     if observer.label_batches.get(key, 0) >= BATCHES:
         return
     candidates = [t for t in call.matrices() if t.device == labels.device]
-    inputs = [t for t in candidates if t.dtype in INTEGERS and _layouts(t, labels)][:3]
+    inputs = [t for t in candidates if t.dtype in INTEGERS and _time_axes(t, labels)][:3]
     if not inputs:
         return
     observer.label_batches[key] = observer.label_batches.get(key, 0) + 1
@@ -218,10 +218,10 @@ def record_labels(
     scores.register_hook(hook)
 
 
-def _layouts(tokens: Tensor, labels: Tensor) -> list[int]:
-    """Return the axes of the tokens that may be the time axis of labels; [] if the labels do not belong to the tokens.
+def _time_axes(tokens: Tensor, labels: Tensor) -> list[int]:
+    """Return the axes of the tokens that may be the time axis; [] if the labels cannot belong to the tokens.
 
-    Labels have as many elements as the tokens, or one element less along the time axis.
+    Labels of tokens have as many elements as the tokens, or one element less along the time axis.
     """
     rows, columns = tokens.shape
     fits = {rows * columns: [1, 0], rows * (columns - 1): [1], (rows - 1) * columns: [0]}
@@ -229,7 +229,7 @@ def _layouts(tokens: Tensor, labels: Tensor) -> list[int]:
 
 
 def _as_rows(labels: Tensor, shape: torch.Size) -> Tensor:
-    """Return labels in the layout of the tokens: [R, C], or with one row or one column less."""
+    """Return labels in the layout of the tokens, whose shape is [R, C]: [R, C], [R - 1, C] or [R, C - 1]."""
     rows, columns = shape
     if labels.numel() == rows * (columns - 1):
         return labels.reshape(rows, columns - 1)
@@ -248,13 +248,14 @@ def _facts(
     """Return the `facts` of a `labels` event from the values of its matrices.
 
     Args:
-        shapes: Shapes of labels, scored, inputs, masks and delivered tensors.
-        counts: Numbers of inputs, masks and delivered tensors.
-        is_by_hand: Whether the loss is handwritten: its scored labels are the labels with a gradient.
+        shapes: The shapes of the matrices: labels, scored, inputs, masks, and tensors of the last batches.
+        counts: The numbers of inputs, masks, and tensors of the last batches.
+        is_by_hand: Whether the loss is handwritten. Its scored labels are the labels with a gradient.
         padding: The `padding_idx` of the model's embeddings.
-        embeddings_train: Whether an embedding is trained.
-        ends: The tokens that end a text, by the configuration of the model.
-        lists: The values of the matrices; then, if it is known, whether every label has a gradient.
+        embeddings_train: Whether an embedding of the model is trained.
+        ends: The tokens that end a text, from the configuration of the model.
+        lists: The elements of the matrices. If a backward pass has followed, one more list has 1 for every label with a
+            gradient and 0 for the other labels.
     """
     tensors = [torch.tensor(values).reshape(shape) for values, shape in zip(lists, shapes)]
     labels, scored = tensors[0].long(), tensors[1] != 0
@@ -265,8 +266,8 @@ def _facts(
     if len(lists) > len(shapes):
         used = scored & (torch.tensor(lists[len(shapes)]).reshape(shapes[0]) != 0)
     scored = used if is_by_hand else scored
-    # In a translation, labels are the next tokens of the target, not of the source, so all inputs are tried. Masks, and
-    # labels that the model itself gets as an argument, are not inputs in this sense.
+    # In a translation, the labels are the next tokens of the target, not of the source, so several inputs are compared
+    # with the labels. Masks are excluded, and also labels that are an argument of the model.
     first = inputs[0]
     targets = [x for x in inputs if x.shape == first.shape and is_text(x) and not _contains_next(first, x)]
     tokens = next((x for x in (first, *targets) if _has_next_as_labels(x, labels, scored)), first)
@@ -280,7 +281,7 @@ def _facts(
     }
     if labels.shape == tokens.shape:
         facts["masked"] = _most_frequent_input(tokens, labels, scored)
-    mask = next((real for real in map(_mask, masks) if real is not None), None)
+    mask = next((real for real in map(_real_tokens, masks) if real is not None), None)
     if labels.shape[0] == tokens.shape[0] and is_text(tokens):
         facts["padding"] = _padding(tokens, labels, scored, used, mask, padding, ends)
         facts["ends"] = _ends(tokens, labels, scored, mask)
@@ -288,18 +289,18 @@ def _facts(
 
 
 def is_text(tokens: Tensor) -> bool:
-    """Return whether integers may be tokens: at least three different values, and none is negative."""
+    """Return whether integers may be tokens: they have at least three different values, and none is negative."""
     return int(tokens.min()) >= 0 and int(tokens.max()) > 1 and tokens.unique().numel() > 2
 
 
 def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[Event]:
-    """Return, for every possible time axis, the number of labels that equal the token at a shifted position.
+    """Compare labels with tokens at shifted positions, for every possible time axis.
 
     Returns:
-        axis: 1 or 0.
-        counts: By offset: the number of scored labels at t that equal the token at t + offset, and the number of scored
-            labels that have such a token.
-        wraps: Whether the labels are the tokens rolled by one.
+        axis: The time axis, 1 or 0.
+        counts: Per offset, two numbers of scored labels: labels at position t that equal the token at t + offset, and
+            labels at a position t for which there is a token at t + offset.
+        wraps: Whether the labels are the tokens rolled by one position.
     """
     result = []
     for axis in (1, 0):
@@ -312,7 +313,8 @@ def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[Event]:
             part = used[:, low:high]
             equal = (y[:, low:high] == x[:, low + offset : high + offset]) & part
             counts[str(offset)] = [int(equal.sum()), int(part.sum())]
-        # Rolled labels end with the first token of their row. This shows only if rows begin with different tokens.
+        # The last label of rolled tokens is the first token of the row. If all rows begin with the same token, other
+        # labels may end with this token too, so such rows do not count.
         first = x[:, 0][used[:, -1]]
         wraps = first.unique().numel() > 1 and y.shape == x.shape and bool((y[:, -1][used[:, -1]] == first).all())
         result.append({"axis": axis, "counts": counts, "wraps": wraps})
@@ -320,7 +322,7 @@ def shifts(tokens: Tensor, labels: Tensor, scored: Tensor) -> list[Event]:
 
 
 def _has_next_as_labels(tokens: Tensor, labels: Tensor, scored: Tensor) -> bool:
-    """Return whether at least 90 % of the scored labels are the next token of their row."""
+    """Return whether at least 90 % of the scored labels are the next tokens of their rows."""
     if labels.shape[0] != tokens.shape[0]:
         return False
     width = min(tokens.shape[1] - 1, labels.shape[1])
@@ -330,10 +332,10 @@ def _has_next_as_labels(tokens: Tensor, labels: Tensor, scored: Tensor) -> bool:
 
 
 def _contains_next(tokens: Tensor, other: Tensor) -> bool:
-    """Return whether another tensor already contains the next token at nearly every position.
+    """Return whether another tensor contains the next token at nearly every position.
 
-    Negative elements are ignored labels. Texts of equal tokens show nothing, so the current token must differ from the
-    next one at half of the positions.
+    Negative elements of this tensor are ignored labels. In a text of equal tokens, the current and the next token are
+    the same, so the tensor must also differ from the current token at more than half of the positions.
     """
     if other.shape != tokens.shape or (other.is_floating_point() and not bool((other == other.long()).all())):
         return False
@@ -343,15 +345,15 @@ def _contains_next(tokens: Tensor, other: Tensor) -> bool:
     return bool(valid.sum() >= 16 and equal.sum() >= 0.98 * valid.sum() and same.sum() < 0.5 * valid.sum())
 
 
-def _mask(mask: Tensor) -> Optional[Tensor]:
-    """Return a mask that is True at real tokens; None if the argument is not a mask of padding at one end of the rows.
+def _real_tokens(mask: Tensor) -> Optional[Tensor]:
+    """Return a mask that is True at real tokens, from a padding mask in which either 0 or 1 means padding.
 
-    Both 0 and 1 may mean padding in the argument.
+    Return None if the argument is not a mask of padding at one end of the rows.
     """
     if not bool(((mask == 0) | (mask == 1)).all()) or bool((mask == mask.reshape(-1)[0]).all()):
         return None
-    # Padding on the right: every row begins with a real token, and no real token follows padding. For padding on the
-    # left, the same holds for reversed rows.
+    # If the padding is on the right, every row begins with a real token, and no real token follows padding. If the
+    # padding is on the left, the same is true for the reversed rows.
     for real in (mask != 0, mask == 0):
         for rows in (real, real.flip(1)):
             if bool((rows.long().diff(dim=1) <= 0).all()) and bool(rows[:, 0].all()):
@@ -360,14 +362,14 @@ def _mask(mask: Tensor) -> Optional[Tensor]:
 
 
 def _most_frequent_input(tokens: Tensor, labels: Tensor, scored: Tensor) -> Optional[dict[str, int]]:
-    """Return the most frequent input token at scored positions: the mask token of a masked language model.
+    """Count the most frequent input token at scored positions: in a masked language model, the mask token.
 
     Returns:
         token: The token.
-        scored: Its count at scored positions.
-        elsewhere: Its count at other positions.
-        labels: Its count among the scored labels.
-        None if no position is scored, or all are.
+        scored: Number of scored positions with this token as input.
+        elsewhere: Number of other positions with this token as input.
+        labels: Number of scored labels that are this token.
+        The result is None if no position is scored, or if all positions are scored.
     """
     if not bool(scored.any()) or bool(scored.all()):
         return None
@@ -383,7 +385,7 @@ def _most_frequent_input(tokens: Tensor, labels: Tensor, scored: Tensor) -> Opti
 
 def trailing(tokens: Tensor) -> Tensor:
     """Return the length of the run of equal tokens at the end of every row, [R]."""
-    # From the last token backwards, the cumulative product is 1 until the first different token.
+    # From the last token backwards, the cumulative product is 1 up to the first different token, and then 0.
     return (tokens == tokens[:, -1:]).flip(1).long().cumprod(1).sum(1)
 
 
@@ -396,40 +398,42 @@ def _padding(
     declared: frozenset[int],
     ends: list[int],
 ) -> Optional[dict[str, object]]:
-    """Return facts about the labels at padding; None if all rows have the same padding, or a row is padding only.
+    """Return facts about the labels at padding; None if all rows have equally long padding, or a row is only padding.
 
-    Padding is found by a mask. Without a mask, the padding token is the token of the longest run at the end of a row.
+    A mask determines the padding. Without a mask, the token that is repeated most often at the end of a row is assumed
+    to be the padding token.
 
     Args:
         tokens: The input tokens, [R, C].
         labels: The labels.
         scored: Mask of the labels that are not ignored.
         used: Mask of the labels that affect the loss.
-        mask: True at real tokens; None without a mask.
+        mask: True at real tokens; None if the model got no mask.
         declared: The `padding_idx` of the model's embeddings.
-        ends: The tokens that end a text, by the configuration of the model.
+        ends: The tokens that end a text, from the configuration of the model.
     """
     if mask is not None and tokens[~mask].unique().numel() == 1:
         pad, is_padding, source = int(tokens[~mask][0]), ~mask, "the mask"
     else:
-        run = trailing(tokens)
-        pad = int(tokens[run.argmax(), -1])
-        run = torch.where(tokens[:, -1] == pad, run, torch.zeros_like(run))
-        is_padding = torch.arange(tokens.shape[1]) >= tokens.shape[1] - run[:, None]
+        run_lengths = trailing(tokens)
+        pad = int(tokens[run_lengths.argmax(), -1])
+        run_lengths = torch.where(tokens[:, -1] == pad, run_lengths, torch.zeros_like(run_lengths))
+        is_padding = torch.arange(tokens.shape[1]) >= tokens.shape[1] - run_lengths[:, None]
         source = "padding_idx" if pad in declared and not bool((tokens == pad)[~is_padding].any()) else ""
     lengths = is_padding.sum(1)
     if lengths.unique().numel() < 2 or bool((lengths == tokens.shape[1]).any()):
         return None
-    # The last label of every row that is not padding. If it is the same in all rows, it is the end of a text.
+    # The last label of every row that is not padding. If it is the same in all rows, this token ends texts.
     positions = torch.arange(labels.shape[1]) * (scored & (labels != pad))
     last = labels.gather(1, positions.argmax(1, keepdim=True)).unique()
     pads_in_texts = int((tokens[~is_padding] == pad).sum())
-    # With padding on the left, the label of the last padding may be the first token of the text.
+    # If the padding is on the left, the label at the last padding of a row may be the first token of the text, so the
+    # last position of padding does not count.
     is_padding[:, :-1] &= is_padding[:, 1:]
     is_padding = is_padding[:, : labels.shape[1]]
     at_padding = labels[is_padding & scored]
-    # Positions before a label of the row that differs from the label of padding. Later positions may be padding of
-    # labels of another length.
+    # `different`: positions whose label is not the label at padding. `inside`: positions up to the last of these in the
+    # row. Later positions may be padding too, if the labels have other lengths than the tokens.
     different = ~is_padding & scored & (labels != (at_padding[0] if len(at_padding) else -1))
     inside = different.flip(1).long().cummax(1).values.flip(1) == 1
     return {
@@ -448,14 +452,15 @@ def _padding(
 
 
 def _ends(tokens: Tensor, labels: Tensor, scored: Tensor, mask: Optional[Tensor]) -> Optional[dict[str, object]]:
-    """Return facts about rows whose last real token equals the padding token: whether it is scored as a label.
+    """Return facts about rows whose last real token is the padding token: for example, whether this label is scored.
 
-    Without a mask, the first of the equal tokens at the end of a row counts as the last real token. Then only a row
-    without padding (`shortest_padding` is 0) shows that the padding token also ends texts. Return None if no row is
-    known to end with the padding token.
+    Without a mask, the first of the equal tokens at the end of a row is taken as the last real token. Then only a row
+    without padding (`shortest_padding` is 0) shows that the padding token also ends texts.
+
+    Return None if a mask shows no padding token, if no row may end with it, or if the labels are shorter than usual.
     """
     rows = torch.arange(len(tokens))
-    # `real`: number of real tokens of every row, with the token that ends the text.
+    # `real`: number of real tokens of every row, including the token that ends the text.
     if mask is not None and bool(mask[:, 0].all()):  # padding on the right
         real = mask.sum(1)
         if bool(mask.all()) or tokens[~mask].unique().numel() != 1:
@@ -463,9 +468,9 @@ def _ends(tokens: Tensor, labels: Tensor, scored: Tensor, mask: Optional[Tensor]
         pad = int(tokens[~mask][0])
         ends = tokens[rows, real - 1] == pad
     else:
-        run = trailing(tokens)
-        pad = int(tokens[run.argmax(), -1])
-        real = tokens.shape[1] - run + 1
+        run_lengths = trailing(tokens)
+        pad = int(tokens[run_lengths.argmax(), -1])
+        real = tokens.shape[1] - run_lengths + 1
         ends = tokens[:, -1] == pad
     ends &= real >= 4
     if not bool(ends.any()) or labels.shape[1] < tokens.shape[1] - 1:

@@ -19,21 +19,19 @@ from typing import Any, Optional
 import torch
 
 SCHEMA = "pv-trace/1"
-EVENTS_KEPT_WITHOUT_STEP = 20_000
-"""Largest number of events that are kept at a flush in a process that has taken no step."""
 PLAIN = frozenset((str, int, float, bool, type(None)))
-"""Types of values that are written as they are."""
+"""Types of values that are written to the trace without a conversion."""
 
 Event = dict[str, Any]
 """The fields of an event, or some of them; see `trace.schema.json`."""
 
 
 class Late:
-    """A JSON value that is built from tensors when the trace is flushed.
+    """A JSON value that is computed from tensors when the trace is flushed.
 
     Args:
         tensors: Tensors of numbers or booleans, of any shape, on any device.
-        build: Called with one flat list of floats per tensor; returns the JSON value.
+        build: Computes the JSON value. It is called with one flat list of floats per tensor.
     """
 
     __slots__ = ("build", "tensors")
@@ -44,11 +42,14 @@ class Late:
 
 
 class Trace:
-    """Collects the events of one process. Writes the events into a file after the process has taken a step.
+    """Collects the events of one process, and writes them to a file.
+
+    The first flush creates the file. The observer flushes only after steps, so a process that never trains leaves no
+    file.
 
     Args:
         folder: The existing folder of the file.
-        options: The options of the observer, which are written into the first line.
+        options: The options of the observer. The first line of the file contains them.
 
     Attributes:
         count: Number of events so far.
@@ -62,23 +63,21 @@ class Trace:
         """The events since the last flush."""
         self._path: Optional[Path] = None
         """The file; None before it is created."""
-        self._has_step = False
         self._troubles: set[str] = set()
-        """The texts of the errors that were recorded."""
+        """The texts of the recorded errors."""
 
     def add(self, kind: str, /, **fields: object) -> Event:
         """Append an event and return it. Fields may contain tensors and `Late` values."""
         event = {"event": kind, "n": self.count, **fields}
         self.count += 1
         self._waiting.append(event)
-        self._has_step = self._has_step or kind == "step"
         return event
 
     def trouble(self, part: str, error: BaseException) -> None:
-        """Add an event for an error in the observer, once per error text.
+        """Add a `trouble` event for an error in the observer, unless there is an event with the same text.
 
         Args:
-            part: The part of the observer.
+            part: The part of the observer in which the error occurred.
             error: The exception.
         """
         text = f"{part}: {type(error).__name__}: {error}"[:300]
@@ -87,13 +86,8 @@ class Trace:
             self.add("trouble", reason=text)
 
     def flush(self) -> None:
-        """Write the waiting events. This is the only place where values are read from devices."""
-        if not self._has_step:
-            if len(self._waiting) > EVENTS_KEPT_WITHOUT_STEP:  # a process that never takes a step
-                del self._waiting[:]
-            return
+        """Write the events since the last flush. This is the only method that reads values from devices."""
         events, self._waiting = self._waiting, []
-        # The file is created at the first flush after a step, so processes that never train leave no file.
         if self._path is None:
             rank = int(os.environ.get("RANK", "0"))
             self._path = self.folder / f"trace-{time.time_ns()}-{rank}-{os.getpid()}.jsonl"
@@ -108,6 +102,7 @@ class Trace:
             file.write(text)
 
     def _is_readable(self, event: Event) -> bool:
+        """Return whether the values of an event can be read; add a `trouble` event if they cannot."""
         try:
             read_late([event])
         except Exception as error:
@@ -116,7 +111,7 @@ class Trace:
         return True
 
     def _start(self, rank: int) -> Event:
-        """Return the first line of the trace."""
+        """Return the first event of the trace."""
         return {
             "event": "start",
             "n": -1,
@@ -135,7 +130,7 @@ class Trace:
 
 def read_late(events: list[Event]) -> None:
     """Replace the tensors and `Late` values in events by JSON values, with one transfer per device."""
-    # 1. Visit all values of the events. Collect the tensors, and for every value a function that writes it later.
+    # 1. Visit all values of the events. Collect all tensors, and for every value a function that replaces the value.
     tensors: list[torch.Tensor] = []
     writers: list[Callable[[list[list[float]]], None]] = []
 
@@ -171,13 +166,13 @@ def read_late(events: list[Event]) -> None:
     for event in events:
         for key, value in list(event.items()):
             visit(event, key, value)
-    # 2. Read all tensors. 3. Write all values.
-    lists = _numbers(tensors)
+    # 2. Read all tensors. 3. Replace all values.
+    lists = _read_tensors(tensors)
     for write in writers:
         write(lists)
 
 
-def _numbers(tensors: list[torch.Tensor]) -> list[list[float]]:
+def _read_tensors(tensors: list[torch.Tensor]) -> list[list[float]]:
     """Return the elements of every tensor as floats, read with one transfer per device."""
     lists: list[list[float]] = [[] for _ in tensors]
     devices: dict[torch.device, list[int]] = {}
@@ -190,8 +185,8 @@ def _numbers(tensors: list[torch.Tensor]) -> list[list[float]]:
                 flat = [tensor.item()] if tensor.dim() == 0 else tensor.detach().reshape(-1).tolist()
                 lists[i] = list(map(float, flat))
             continue
-        # One copy from the device, in float64. It represents float32 and integers up to 2^53 exactly; hashes of inputs
-        # have only 48 bits for this reason.
+        # One copy from the device, in float64. A float64 represents every float32 and every integer up to 2^53 exactly.
+        # Hashes have only 48 bits, so that they stay exact.
         flat = torch.cat([tensors[i].detach().reshape(-1).double() for i in positions]).tolist()
         start = 0
         for i in positions:

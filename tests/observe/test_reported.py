@@ -89,7 +89,7 @@ def test_a_line_that_reports_often_is_recorded_a_few_times_between_two_steps(
 
 def test_rows_of_a_table_are_recorded_by_the_names_of_its_first_row(observer: Recorded, reports: Reports) -> None:
     file = io.StringIO()
-    writer: Any = reports._wrap_writer("writer", csv.writer, False)(file)
+    writer: Any = reports._wrap_writer(csv.writer)(file)
     writer.writerow(name for name in ("epoch", "loss"))
     writer.writerows([[1, 0.5], [2, "0.2500"]])
     assert observer.numbers == [{"loss": "0.5"}, {"loss": "0.2500"}]

@@ -1,7 +1,7 @@
 """Start the observer when torch is imported. Python runs this file at its start if `PYTHONPATH` contains this folder.
 
-`pv` does not need to be importable: the observer is loaded from the parent folder under a separate name. At the end,
-this file runs the next `sitecustomize` on `sys.path`, if there is one, since Python itself runs only the first.
+`pv` does not need to be importable: the observer is loaded from the parent folder under a separate name. Python runs
+only the first `sitecustomize` on `sys.path`. So this file ends by running the next `sitecustomize`, if there is one.
 """
 
 import importlib.machinery
@@ -11,7 +11,7 @@ import sys
 from types import ModuleType
 from typing import Any, Optional
 
-HERE = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 (pathlib would cost each Python of the run 5 ms)
+HERE = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 (importing pathlib takes 5 ms in each Python of the run)
 NAME = "_pv_observe"
 """The name of the package `pv.observe` in this process."""
 
@@ -49,14 +49,14 @@ class _TorchLoader:
 
 
 class _TorchFinder:
-    """Finds torch with the other finders, and replaces the loader by one that starts the observer.
+    """Finds torch with the other finders, and replaces its loader by a `_TorchLoader`.
 
-    The finder stays installed until torch is imported, since libraries call `importlib.util.find_spec("torch")` without
-    importing torch.
+    The finder stays installed until torch is imported, because libraries call `importlib.util.find_spec("torch")`
+    without importing torch.
     """
 
     _searching = False
-    """Whether the other finders are searching, which also calls this finder."""
+    """Whether this finder runs a search by all finders. Such a search also calls this finder."""
 
     def find_spec(
         self, name: str, path: object = None, target: object = None
@@ -77,7 +77,7 @@ class _TorchFinder:
 if os.environ.get("PV_OBSERVE_TRACE") and "torch" not in sys.modules:
     sys.meta_path.insert(0, _TorchFinder())
 
-# Only later folders are searched: a `sitecustomize` in an earlier folder has run this file in the same way.
+# Search only the folders after this folder: Python ran an earlier `sitecustomize`, if any, before this file.
 _position = next((i for i, entry in enumerate(sys.path) if os.path.realpath(entry or ".") == HERE), -1)
 _next = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path[_position + 1 :])
 if _next is not None and _next.loader is not None:
