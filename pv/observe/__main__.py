@@ -5,8 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from . import launch
+
+
+REFUSED = 3
+"""The exit code of a wrong call, as of `pv`; the 2 of argparse means undecided there."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(REFUSED, f"{self.prog}: {message}\n")
 
 
 def main(arguments: list[str]) -> int:
@@ -16,13 +27,13 @@ def main(arguments: list[str]) -> int:
         arguments: Options, then `--` and the words of the command.
 
     Returns:
-        The exit status of the command; 3 if there is no command or the command cannot be run; 130 after Ctrl-C.
+        The exit status of the command; 3 if the command cannot be run; 130 after Ctrl-C.
 
     Raises:
-        SystemExit: An option is unknown or has an invalid value (status 2), or is `--help`.
+        SystemExit: The command is missing, or an option is unknown or has an invalid value (status 3), or is `--help`.
     """
     separator = arguments.index("--") if "--" in arguments else len(arguments)
-    parser = argparse.ArgumentParser(prog="python -m pv.observe", description=__doc__)
+    parser = _Parser(prog="python -m pv.observe", description=__doc__)
     parser.add_argument("--trace", type=Path, default=Path("pv-trace"), metavar="DIR", help="folder of the traces")
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="end the command after N optimizer steps")
     parser.add_argument("--sample", type=int, default=1, metavar="K", help="record the losses only in every K-th step")
@@ -34,16 +45,14 @@ def main(arguments: list[str]) -> int:
     )
     command = arguments[separator + 1 :]
     if not command:
-        parser.print_usage(sys.stderr)
-        sys.stderr.write("python -m pv.observe: no command after --\n")
-        return 3
+        parser.error("no command after --")
     try:
         status = launch.run(command, parsed.trace, options)
     except KeyboardInterrupt:
         status = 130
     except OSError as error:
         sys.stderr.write(f"python -m pv.observe: cannot run {command[0]}: {error.strerror}\n")
-        return 3
+        return REFUSED
     sys.stderr.write(f"traces: {parsed.trace}; judge them with: pv check --trace {parsed.trace}\n")
     return status
 

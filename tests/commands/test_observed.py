@@ -368,6 +368,12 @@ def test_options_without_effect_are_refused(arguments: str) -> None:
     assert (ended.returncode, REFUSED[arguments] in ended.stderr) == (3, True), ended.stderr
 
 
+@pytest.mark.parametrize(("arguments", "message"), [(["--stps", "3"], "--stps"), ([], "no command after --")])
+def test_a_wrong_call_of_the_observer_is_refused(arguments: list[str], message: str) -> None:
+    ended = python("-m", "pv.observe", *arguments)
+    assert (ended.returncode, message in ended.stderr) == (3, True), ended.stderr
+
+
 def test_a_trace_of_another_version_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "trace-1-0-1.jsonl").write_text('{"event":"start","n":-1,"schema":"pv-trace/9"}\n')
     with pytest.raises(UsageError, match=r"trace-1-0-1.jsonl:1: unknown trace schema 'pv-trace/9'"):
