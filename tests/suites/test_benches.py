@@ -102,7 +102,7 @@ def test_an_optimizer_has_the_parameters_of_its_bases_and_its_own_groups() -> No
         return torch.optim.SGD(groups, lr=rate)
 
     bench = OptimizerBench(Passing)
-    assert (bench.rate, bench.formula_name, bench.flags) == ("lr", "adamw", ["foreach", "fused"])
+    assert (bench.rate_name, bench.formula_name, bench.flags) == ("lr", "adamw", ["foreach", "fused"])
     run = OptimizerBench(make).start([torch.ones(2), torch.ones(3)], [RATE, 0.0])
     groups = [run.group(weight) for weight in run.weights]
     assert [(group["lr"], group["momentum"]) for group in groups] == [(RATE, 0.9), (0.0, 0)]

@@ -21,7 +21,7 @@ from pv.errors import UsageError
 from pv.instrument.coverage import seen
 from pv.suites import logits as logit_claims
 from pv.suites.bench import CallableBench, judge, takes_nothing
-from pv.suites.logits import TOLERANCE, Row, difference_cause, relative_difference, rows_of
+from pv.suites.logits import TOLERANCE, Row, difference_cause, relative_difference, sample_rows
 
 FEATURES = {"mask": ("attention_mask",), "loss": ("labels",), "cache": ("past_key_values", "cache")}
 """By feature: the usual names of its argument; a model with the feature takes one of them."""
@@ -61,7 +61,7 @@ class Bench(CallableBench):
         predicted = self._first_logits().shape[-1]
         vocabulary = min(predicted, getattr(config, "vocab_size", predicted), 99)
         self.tokens = [token for token in range(vocabulary) if token != self.pad]
-        self.rows = rows_of(self.tokens)
+        self.rows = sample_rows(self.tokens)
         self._raises: dict[str, str] = {}
         self.set_features(self._missing_features())
         self.reached = seen - before
@@ -264,7 +264,7 @@ A model in bfloat16 has rounded buffers, which `from_pretrained` computes again 
 
 
 def falsify_evaluation_draws_nothing(bench: Bench) -> None:
-    logit_claims.assert_nothing_is_drawn(bench.logits, bench.rows)
+    logit_claims.assert_seed_changes_nothing(bench.logits, bench.rows)
 
 
 def falsify_no_token_sees_the_future(bench: Bench) -> None:

@@ -21,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from pv.suites.training_loop.features import LOGGED, missing_features
 from pv.suites.training_loop.job import FEATURES, OPT_IN, Example, Job, Report, Trainer, probe_of, weights_of
 from pv.suites.training_loop.oracle import START, Sums, sums
-from pv.suites.training_loop.probe import MaskedRow, Step, record
+from pv.suites.training_loop.probe import MaskedRow, Step, start_recording
 
 FIRST_S, LATER_S = 15.0, 3.0
 """Limits of the CPU time of a run, in seconds: until a run has reached its limit, and for the runs after it.
@@ -288,7 +288,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
     """
     # A different seed before every run: a trainer that does not seed itself gives different runs.
     torch.manual_seed(next(_RUN_SEEDS))
-    recorded = record()
+    recorded = start_recording()
     # A hook after the step, since a closure may compute the gradient inside the step.
     handle = register_optimizer_step_post_hook(recorded.note_step)
     try:

@@ -201,7 +201,7 @@ def gradient_case(bench: Bench, run: Run, k: int) -> Case:
     """Compare the gradient of the step at index k with the gradient of the token mean over the examples of the step."""
     step, tolerance = run.steps[k], bench.trainer.tolerance
     if not step.batches:
-        causes = ("a training in eval mode",) if trains_in_eval_mode(run) else ()
+        causes = ("training in eval mode",) if trains_in_eval_mode(run) else ()
         return Case(run, "the optimizer steps without a forward in training mode since the last step", causes)
     # The oracle computes the token mean at the weights before the step, over exactly the examples that the step used.
     expected = run.sums(k).mean

@@ -22,9 +22,9 @@ from pv.suites.logits import (
     Row,
     assert_batch_changes_no_row,
     assert_no_later_token_is_seen,
-    assert_nothing_is_drawn,
+    assert_seed_changes_nothing,
     relative_difference,
-    rows_of,
+    sample_rows,
 )
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.checks import format_causes
@@ -69,7 +69,7 @@ def logits_function(bench: Bench) -> Logits:
     def logits(rows: Sequence[Row]) -> Sequence[Tensor]:
         return trainer.logits(network, rows)
 
-    rows, last = rows_of(trainer.tokens), trainer.tokens[-1]
+    rows, last = sample_rows(trainer.tokens), trainer.tokens[-1]
     changed_rows = [[trainer.tokens[0] if token == last else last for token in row] for row in rows]
     # Logits that ignore the tokens would pass every claim below.
     pairs = zip(logits(changed_rows), logits(rows), strict=True)
@@ -83,7 +83,7 @@ def falsify_no_position_sees_later_tokens(bench: Bench) -> None:
 
 
 def falsify_padding_is_not_seen(bench: Bench) -> None:
-    logits, rows = logits_function(bench), rows_of(network_adapter(bench).tokens)
+    logits, rows = logits_function(bench), sample_rows(network_adapter(bench).tokens)
     assert_batch_changes_no_row(logits, logits, rows, lambda: _cause_of_padding(bench))
 
 
@@ -92,7 +92,7 @@ def _cause_of_padding(bench: Bench) -> str:
     # Change only the embeddings of the padding: if the logits change, padding is attended to; if not, positions count
     # the padding.
     trainer = network_adapter(bench)
-    network, rows = trainer.network(), rows_of(trainer.tokens)
+    network, rows = trainer.network(), sample_rows(trainer.tokens)
     changed = False
 
     def shift(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ def _padding_mask(ids: Tensor, rows: Sequence[Row]) -> Tensor | None:
 
 
 def falsify_eval_mode_draws_nothing(bench: Bench) -> None:
-    assert_nothing_is_drawn(logits_function(bench), rows_of(network_adapter(bench).tokens))
+    assert_seed_changes_nothing(logits_function(bench), sample_rows(network_adapter(bench).tokens))
 
 
 def falsify_frozen_part_needs_no_gradient(bench: Bench) -> None:
@@ -238,7 +238,7 @@ def backward(bench: Bench, network: nn.Module, *, checkpointing: bool = False, a
 
 
 def falsify_loss_is_the_token_mean(bench: Bench) -> None:
-    trainer, rows = network_adapter(bench), rows_of(network_adapter(bench).tokens)
+    trainer, rows = network_adapter(bench), sample_rows(network_adapter(bench).tokens)
     network = trainer.network().eval()
     with torch.no_grad():
         actual = float(trainer.network_loss(network, rows, checkpointing=False, autocast=False))
@@ -492,7 +492,7 @@ def _slope(bench: Bench, network: nn.Module, weight: Tensor, direction: Tensor) 
 def _network_loss(bench: Bench, network: nn.Module, *, checkpointing: bool = False, autocast: bool = False) -> Tensor:
     """Return the loss of three rows, with the same random numbers in each call."""
     torch.manual_seed(1)
-    rows = rows_of(network_adapter(bench).tokens)
+    rows = sample_rows(network_adapter(bench).tokens)
     return network_adapter(bench).network_loss(network, rows, checkpointing=checkpointing, autocast=autocast)
 
 
