@@ -89,7 +89,7 @@ def test_a_schedule_is_known_by_its_names_and_may_refuse_more_steps() -> None:
         return peak * min(1.0, step / max(1, warmup)) * (step <= total)
 
     assert ScheduleBench(rate).rates(2, 4, 6) == [0, PEAK / 2, PEAK, PEAK, PEAK, 0]
-    assert ScheduleBench(lr_scheduler.OneCycleLR).lacks["stay"] == "it refuses steps after the planned ones"
+    assert ScheduleBench(lr_scheduler.OneCycleLR).lacks["stay"] == "it refuses steps after the planned end"
 
 
 def test_an_optimizer_has_the_parameters_of_its_bases_and_its_own_groups() -> None:
