@@ -213,7 +213,7 @@ class Unevaluated(Loop):
     ("kind", "claim", "error", "reason"),
     [
         *((Constant, f"TL-NETWORK-00{k}", SkipTest, "rows of other tokens have the same logits") for k in (1, 2, 3)),
-        (Unevaluated, "TL-NETWORK-008", SkipTest, "has no forward of the network"),
+        (Unevaluated, "TL-NETWORK-008", SkipTest, "runs no forward of the network"),
         (type("Thawed", (Loop,), {"frozen": ()}), "TL-NETWORK-004", NotClaimed, "no frozen parts"),
         (type("Untied", (Loop,), {"tied": ()}), "TL-NETWORK-012", NotClaimed, "no tied weights"),
     ],
