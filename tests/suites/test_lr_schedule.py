@@ -68,7 +68,7 @@ def unlimited(step: int, warmup: int, total: int) -> float:
 @pytest.mark.parametrize(
     ("make", "claim", "message"),
     [
-        (late, "LRS-PEAK-001", "the greatest rate comes first in step 2, one step late"),
+        (late, "LRS-PEAK-001", "the greatest rate is first reached in step 2, one step late"),
         (unlimited, "LRS-RANGE-001", "the rate is -0.*in step"),
         (
             lambda step, warmup, total: step / warmup,

@@ -184,7 +184,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("TL-RATE-001", {"steps_rate": True}, "a per-epoch schedule that is advanced at every step"),
     ("TL-RESUME-002", {"restores": ("optimizer", "random")}, "it is a schedule that starts over"),
     ("TL-RESUME-003", {"restores": ("schedule", "random")}, "weights"),
-    ("TL-FREEZE-002", {"features": {"freeze": True}}, "its adapter names `freeze` as missing"),
+    ("TL-FREEZE-002", {"features": {"freeze": True}}, "name `freeze` as missing in `features`"),
 ]
 
 

@@ -220,7 +220,7 @@ def test_unusual_evaluations_are_no_fault(kind: type[Loop], claim: str) -> None:
     [
         (loop_of(after=from_zero), "TL-EVAL-007", AssertionError, "one step early: steps are counted from 0"),
         (LATE, "TL-EVAL-001", AssertionError, "the reported loss is [^,]*, the token mean is"),
-        (AT_ONE, "TL-GRAD-001", SkipTest, r"the norm 1, as of a loop that clips at a limit of its own: hand `job"),
+        (AT_ONE, "TL-GRAD-001", SkipTest, r"the norm 1, as in a loop that clips at its own limit: pass `job"),
         (UNSCALED, "TL-SCALER-003", SkipTest, r"`features` has `scaler`, and no gradient is scaled"),
         (STILL, "TL-RESUME-007", SkipTest, r"with `job\.noise` the data draw no random numbers"),
     ],

@@ -83,7 +83,7 @@ CALM = loop_of(lambda job: replace(job, rate=job.rate and 0.01))
             "TL-DATA-006",
             r"`job\.workers` 2, no more processes or threads",
         ),
-        (loop_of(lambda job: replace(job, pad_multiple=None)), "TL-PAD-001", "no row is longer than the 8 tokens"),
+        (loop_of(lambda job: replace(job, pad_multiple=None)), "TL-PAD-001", "no row is longer than 8 tokens"),
         (loop_of(lambda job: replace(job, eval_batch=9)), "TL-EVAL-002", "every evaluation has one batch of 5"),
         (loop_of(at_the_end), "TL-EVAL-005", "no step is taken after an evaluation"),
         (UNSCALED, "TL-CLIP-003", "no gradient is scaled"),
