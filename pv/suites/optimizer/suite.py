@@ -486,7 +486,7 @@ def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -
     # The rate is not the rate of the constructor, so that the claim fails if the rate is not restored.
     middle = take_steps(run, gradients[:before], [3 * RATE] * before)
     restored, fresh = bench.start(middle, momentum=0.9), bench.start(middle, momentum=0.9)
-    # Save to a file: without a file, the state dict could share objects with the optimizer that are not saved.
+    # Save to a file. Without a file, both optimizers could share objects, which would hide state that is not saved.
     with tempfile.TemporaryFile() as file:
         torch.save(run.optimizer.state_dict(), file)
         file.seek(0)

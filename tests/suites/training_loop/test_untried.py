@@ -71,7 +71,7 @@ CALM = loop_of(lambda job: replace(job, rate=job.rate and 0.01))
         (
             loop_of(lambda job: replace(job, eval_every=3), features={"cadence": False}),
             "TL-EVAL-003",
-            r"the run where `job\.eval_every` is 0 has as many evaluations as the one where it is 1",
+            r"a run with `job\.eval_every` 0 has as many evaluations as a run with 1",
         ),
         (
             loop_of(lambda job: replace(job, save_every=job.save_every or 1)),
@@ -212,7 +212,7 @@ class Unevaluated(Loop):
 @pytest.mark.parametrize(
     ("kind", "claim", "error", "reason"),
     [
-        *((Constant, f"TL-NETWORK-00{k}", SkipTest, "rows of other tokens have the same logits") for k in (1, 2, 3)),
+        *((Constant, f"TL-NETWORK-00{k}", SkipTest, "rows with other tokens have the same logits") for k in (1, 2, 3)),
         (Unevaluated, "TL-NETWORK-008", SkipTest, "runs no forward of the network"),
         (type("Thawed", (Loop,), {"frozen": ()}), "TL-NETWORK-004", NotClaimed, "no frozen parts"),
         (type("Untied", (Loop,), {"tied": ()}), "TL-NETWORK-012", NotClaimed, "no tied weights"),

@@ -529,7 +529,7 @@ def falsify_state_dict_of_the_optimizer_is_whole(bench: Bench) -> None:
     optimizer = network_adapter(bench).network_optimizer(network)
     _take_steps(bench, network, optimizer)
     saved = io.BytesIO()
-    # Save to a buffer, as to a checkpoint: without it, the state dict could share objects that are not saved.
+    # Save to a buffer, as to a file. Without it, both optimizers could share objects, which would hide unsaved state.
     torch.save((network.state_dict(), optimizer.state_dict()), saved)
     saved.seek(0)
     weights, state = torch.load(saved, weights_only=False)
