@@ -76,7 +76,7 @@ CALM = loop_of(lambda job: replace(job, rate=job.rate and 0.01))
         (
             loop_of(lambda job: replace(job, save_every=job.save_every or 1)),
             "TL-SAVE-001",
-            r"the run where `job\.save_every` is 0 has as many checkpoints",
+            r"a run with `job\.save_every` 0 has as many checkpoints",
         ),
         (
             loop_of(lambda job: replace(job, workers=0)),
