@@ -146,7 +146,12 @@ def late_in_the_cache(attention: Any, mask: Tensor, past: int) -> Tensor:
             "documents of the packed row are seen",
         ),
         ("token_loss", lambda y, t: F.cross_entropy(y.mT, t), "CLM-LOSS-001", "labels that are not shifted"),
-        ("positions", late_in_the_cache, "CLM-CACHE-001", "one token at a time, tokens [4, 5, 6, 7] of 7 have other logits"),
+        (
+            "positions",
+            late_in_the_cache,
+            "CLM-CACHE-001",
+            "one token at a time, tokens [4, 5, 6, 7] of 7 have other logits",
+        ),
     ],
 )
 def test_cause_is_named(name: str, fault: Any, claim: str, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,7 @@ CALM = loop_of(lambda job: replace(job, rate=job.rate and 0.01))
         (loop_of(lambda job: replace(job, overflows=())), "TL-SCALER-001", "no gradient overflows"),
         (NEVER_NAN, "TL-KEEP-003", "no evaluation with a NaN loss"),
         (NEVER_NAN, "TL-BEST-002", "no evaluation with a NaN loss"),
+        (Idle, "TL-EVAL-001", "in 0 steps, no evaluation is due"),
         (CALM, "TL-KEEP-002", "the best checkpoint is always one of the newest"),
         (CALM, "TL-BEST-003", "no two evaluations have the same loss"),
         (CALM, "TL-BEST-004", "the best step never comes before a cut"),
