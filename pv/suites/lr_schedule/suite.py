@@ -316,7 +316,7 @@ def falsify_each_group(bench: Bench, warmup: int, decay: int) -> None:
         cause = "; the second has the rate of the first group" if near(first, second) else ""
         fault = (
             f"in step {k} the rates of groups that start with {BASES[0]} and {BASES[1]:.6g} are {first:.6g} and "
-            f"{second:.6g}; alone, the second has {alone_rate:.6g}"
+            f"{second:.6g}; without the first group, the second has {alone_rate:.6g}"
         )
         # Both are correct: every group has its own schedule, or one factor multiplies the base rates of all groups.
         judge(near(second, alone_rate) or near(second, first * BASES[1] / BASES[0]), fault, cause)

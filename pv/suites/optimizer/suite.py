@@ -537,4 +537,4 @@ def falsify_parameters_are_independent(bench: Bench, seed: int, scale: float) ->
         places = ("before", "after") if i == 0 else ("after", "before")
         for place, actual in zip(places, (in_order[i], reverse[i]), strict=True):
             change = f"a parameter that comes {place} another changes by {max_difference(actual, begin)}"
-            assert close(actual, alone, begin, STEPS), f"{change}, alone by {max_difference(alone, begin)}"
+            assert close(actual, alone, begin, STEPS), f"{change}, as the only one by {max_difference(alone, begin)}"

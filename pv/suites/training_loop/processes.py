@@ -153,7 +153,7 @@ def _run_in_interpreter(directory: Path, size: int, environment: Mapping[str, st
 
 
 def _read_run(directory: Path, rank: int) -> Run:
-    """Return the stored run of a rank, and add the functions that the rank reached to those of this process."""
+    """Return the stored run of a rank, and record that this process depends on the functions that the rank reached."""
     run, reached = pickle.loads(_run_file(directory, rank).read_bytes())
     seen.update(reached)
     return cast(Run, run)

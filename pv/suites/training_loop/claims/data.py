@@ -172,26 +172,26 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
 
 
 def falsify_workers_change_nothing(bench: Bench) -> None:
-    alone, workers = (bench.run(Job(train=unequal(7), epochs=2, accumulate=2, workers=n)) for n in (0, 2))
-    require_steps(alone, workers)
-    if alone.order != workers.order or differing_tensors(workers.weights, alone.weights):
-        fault = f"the runs with 2 workers and without workers differ: {first_difference(workers, alone)}"
-        refute(fault, workers, _causes_of_workers(alone, workers))
+    plain, workers = (bench.run(Job(train=unequal(7), epochs=2, accumulate=2, workers=n)) for n in (0, 2))
+    require_steps(plain, workers)
+    if plain.order != workers.order or differing_tensors(workers.weights, plain.weights):
+        fault = f"the runs with 2 workers and without workers differ: {first_difference(workers, plain)}"
+        refute(fault, workers, _causes_of_workers(plain, workers))
     # Equal runs prove nothing if no worker was started.
-    if workers.started <= alone.started:
+    if workers.started <= plain.started:
         hint = "pass it to the loader of the training data, or name `workers` as missing in `features`"
         raise SkipTest(f"with `job.workers` 2, no more processes or threads are started than with 0: {hint}")
 
 
-def _causes_of_workers(alone: Run, workers: Run) -> tuple[str, ...]:
+def _causes_of_workers(plain: Run, workers: Run) -> tuple[str, ...]:
     """Return the known mistakes that explain the examples of the run with workers."""
-    expected, actual, n = consumed(alone), consumed(workers), len(alone.job.train)
+    expected, actual, n = consumed(plain), consumed(workers), len(plain.job.train)
     if all(actual.count(name) == 2 * expected.count(name) for name in {*expected}):
         return ("the whole data from each worker: the workers do not share the examples",)
     pairs = [(actual[i : i + n], expected[i : i + n]) for i in range(0, len(expected), n)]
     if len(actual) != len(expected) or any(sorted(a) != sorted(b) for a, b in pairs):
         return ()
-    batches = ({batch for step in run.steps for batch in step.batches} for run in (alone, workers))
+    batches = ({batch for step in run.steps for batch in step.batches} for run in (plain, workers))
     epochs = " and ".join(str(epoch) for epoch, (a, b) in enumerate(pairs, 1) if a != b)
     if not epochs or len({frozenset(batch) for batch in batches}) == 1:
         return ("the same batches in another order",) if epochs else ()
@@ -227,7 +227,7 @@ def _causes_of_leftover(bench: Bench, run: Run) -> tuple[str, ...]:
     if len(two.steps) == 3 and _fills_windows_across_epochs(two):
         return (WINDOW_ACROSS_EPOCHS,)
     rest = math.ceil(len(run.job.train) / run.job.batch) % run.job.accumulate
-    # A step removes the forwards of earlier epochs from `leftover`. Without a step, those of all epochs are left.
+    # A step clears `leftover`. Without a step, the incomplete windows of all epochs are left.
     rest *= 1 if run.steps else run.job.epochs
     return ("the last, incomplete window: no step is taken for it",) if len(run.leftover) == rest else ()
 

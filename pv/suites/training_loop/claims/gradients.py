@@ -175,9 +175,9 @@ def falsify_frozen_parameters_stay(bench: Bench) -> None:
         change = differing_tensors({frozen: run.weights[frozen]}, {frozen: START[frozen]})
         has_gradient = any(_has_gradient(step.gradient[frozen]) for step in run.steps)
         causes = (
-            "trained like the others: it has a gradient"
+            "trained like the other parameters: it has a gradient"
             if has_gradient
-            else "changed without a gradient, as by a weight decay",
+            else "changed without a gradient, for example by weight decay",
         )
         trains = differing_tensors(run.weights, START)
         untried = "" if trains else "no parameter changes, so the run does not show whether a frozen one would"
