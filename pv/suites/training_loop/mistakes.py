@@ -92,7 +92,7 @@ def explain_gradient(run: Run, k: int, tolerance: float) -> tuple[str, ...]:
     window, allowed = Window(run, k), max(tolerance, CLOSE)
     actual, ratio = window.step.gradient, gradient_ratio(run, k, tolerance)
     if ratio is not None:
-        # The gradient has the right direction, so only a divisor can be wrong.
+        # The gradient is a multiple of the correct gradient, so only a factor is wrong.
         return matching_numbers(ratio, _ratios(window), allowed)
     gradients = {name: make() for name, make in _mistakes(window).items()}
     if exact := matching_arrays(actual, gradients, allowed):
