@@ -137,7 +137,7 @@ class Step:
     rates: Mapping[str, float]
     # The weight decay of each parameter that the optimizer holds, by name.
     decays: Mapping[str, float]
-    # The gradients by name; None for a parameter without one.
+    # The gradient of each parameter by name, or None.
     gradient: Mapping[str, Tensor | None]
     # For each backward since the last step, the largest absolute element of the gradient of the hidden states. It
     # includes the factor of a gradient scaler.

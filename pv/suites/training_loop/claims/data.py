@@ -217,7 +217,7 @@ def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Unpack[Shap
         hint = "windows end with epochs, although `features` names `short_windows` as missing"
         raise SkipTest(f"steps take {sizes} micro-batches: {hint}")
     if short:
-        refute(f"steps inside an epoch take {sizes} micro-batches, accumulation is {run.job.accumulate}", run)
+        refute(f"steps take {sizes} micro-batches: windows of {run.job.accumulate} are incomplete inside an epoch", run)
 
 
 def _causes_of_leftover(bench: Bench, run: Run) -> tuple[str, ...]:
@@ -240,9 +240,8 @@ def _short_windows(run: Run) -> list[int]:
     job = run.job
     merged = any(len(batch) > job.batch for step in run.steps for batch in step.batches)
     single = len(job.train) <= job.batch * job.accumulate
-    return (
-        [] if merged or single else [k for k, step in enumerate(run.steps[:-1]) if len(step.batches) < job.accumulate]
-    )
+    short = [k for k, step in enumerate(run.steps[:-1]) if len(step.batches) < job.accumulate]
+    return [] if merged or single else short
 
 
 def _end_epochs(run: Run, steps: list[int]) -> bool:
@@ -308,22 +307,18 @@ def falsify_every_run_ends(bench: Bench) -> None:
             failed[case] = str(error)
     if not failed:
         require_steps(*runs)
+        return
     only_incomplete = not any(complete[case] for case in failed)
     causes = ("a wait for a full batch or window: the last of an epoch may be incomplete",) if only_incomplete else ()
-    if failed:
-        summary = f" ({len(failed)} of {len(complete)} cases fail: {'; '.join(failed)})"
-        raise (KnownCause if causes else AssertionError)(
-            f"{next(iter(failed.values()))}{format_causes(causes)}{summary}"
-        )
+    summary = f" ({len(failed)} of {len(complete)} cases fail: {'; '.join(failed)})"
+    raise (KnownCause if causes else AssertionError)(f"{next(iter(failed.values()))}{format_causes(causes)}{summary}")
 
 
 def falsify_reported_count_of_steps(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate, limit in product((1, 2), (None, 3)):
         run = bench.run(Job(train=unequal(7), epochs=2, accumulate=accumulate, max_steps=limit))
-        require(
-            run.final_step is not None, "`final_step`", "if the loop counts none, name TL-STEP-003 in `not_claimed`"
-        )
+        require(run.final_step is not None, "`final_step`", "if no steps are counted, `not_claimed` names TL-STEP-003")
         actual, taken = run.final_step, len(run.steps)
         fault = f"the trainer counts {actual} steps, and has taken {taken}" if actual != taken else ""
         untried = "" if run.steps else "no step is taken, and none is counted"
