@@ -1,7 +1,7 @@
-"""The base classes of the benches of suites: a bench runs a subject for the claims of its suite.
+"""The base classes of benches. A bench runs a subject for the claims of a suite.
 
-The engine `suite` calls the function `bench(subject, directory)` of a suite to get the bench of a subject. It calls
-`missing` to find out whether a claim applies, and passes the bench to the test of the claim.
+The engine `suite` calls the function `bench(subject, directory)` of a suite to get the bench of a subject. For each
+claim, the engine calls `missing` to find out whether the claim applies, and passes the bench to the test of the claim.
 """
 
 import inspect
@@ -18,7 +18,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class CannotCall(PvError, TypeError):
-    """A subject that the suite cannot call; the text says what to write."""
+    """The suite cannot call the subject. The text says what to write instead."""
 
 
 class SuiteBench:
@@ -26,10 +26,11 @@ class SuiteBench:
 
     Attributes:
         subject: The object under test, or its adapter.
-        lacks: By feature that the subject does not have: the reason.
+        lacks: The reason for every feature that the subject does not have.
         used: The runs, outputs or cases that the claim has used, in order. A report shows their number as its runs.
-        warm_up_failure: The message if the method `warm_up`, which a bench may have, raises.
-        independent_features: Features whose claims are tried even if `warm_up` raises for other claims.
+        warm_up_failure: The message if the optional method `warm_up` of the bench raises.
+        independent_features: Claims that need one of these features are tried even if `warm_up` raises for other
+            claims.
     """
 
     subject: Any  # an object of the user; only its attributes are read
@@ -40,7 +41,7 @@ class SuiteBench:
 
     @property
     def not_claimed(self) -> Mapping[str, str]:
-        """Return, by id of a claim that the subject does not make, the reason."""
+        """Return the reasons for the claims that the subject does not make, by the id of the claim."""
         reasons: Mapping[str, str] = getattr(self.subject, "not_claimed", {})
         return reasons
 
@@ -48,7 +49,7 @@ class SuiteBench:
         """Return the reason why a claim does not apply to the subject, or "" if it applies.
 
         Args:
-            claim: The id of the claim; "" to ask for features alone.
+            claim: The id of the claim.
             needs: The features that the claim uses.
         """
         lacks = self.lacks
@@ -64,7 +65,7 @@ class CallableBench(SuiteBench):
 
     Attributes:
         write: The text of the error for a subject that cannot be called, with `{name}`, `{why}` and `{names}`.
-        names: By role, that is, by value that the suite can pass: the usual names of the parameter.
+        names: The usual names of the parameter for each role. A role is a value that the suite can pass.
     """
 
     write: ClassVar[str]
@@ -74,11 +75,11 @@ class CallableBench(SuiteBench):
         self.subject, self.used = subject, []
 
     def roles_of(self, parameters: Parameters) -> dict[str, str]:
-        """Return, by role in `names`, the parameter for it: the first usual name that exists; "" if none exists."""
+        """Return the name of the parameter for each role: the first usual name that is a parameter, or ""."""
         return {role: next((name for name in usual if name in parameters), "") for role, usual in self.names.items()}
 
     def refuse_unknown(self, parameters: Parameters, roles: Mapping[str, str]) -> None:
-        """Raise `CannotCall` for a parameter without a role and a default, since the suite has no value for it."""
+        """Raise `CannotCall` if a required parameter has no role, since the suite then has no value for it."""
         required = [
             name
             for name, parameter in parameters.items()
@@ -92,7 +93,7 @@ class CallableBench(SuiteBench):
         """Set the features of the subject.
 
         Args:
-            reasons: By feature, for all features of the suite: why the subject does not have it; "" if it has it.
+            reasons: A reason for every feature of the suite that the subject does not have; "" for its other features.
 
         Raises:
             CannotCall: The subject declares an unknown feature, or a feature that it does not have.
@@ -113,19 +114,20 @@ class CallableBench(SuiteBench):
         self.lacks = missing | {name: value or false for name, value in declared.items() if value is not True}
 
     def refuse(self, why: str, cause: Exception | None = None) -> NoReturn:
-        """Raise `CannotCall` with the reason and the code to write.
+        """Raise `CannotCall` with a reason and the code to write.
 
         Args:
-            why: The reason.
-            cause: The exception that shows it.
+            why: The reason why the subject cannot be called.
+            cause: The exception from which the reason is known.
         """
+        # The text itself has the names of roles with only one usual name.
         several = {role: usual for role, usual in self.names.items() if len(usual) > 1}
         names = "\n".join(f"{role}: {', '.join(usual)}" for role, usual in several.items())
         raise CannotCall(self.write.format(name=name_of(self.subject), why=why, names=names)) from cause
 
     @contextmanager
     def first_call(self) -> Iterator[None]:
-        """Refuse the subject if its first call, inside the context, raises: no claim can be tried then."""
+        """Refuse the subject if the first call of the subject, in the body of the context, raises an exception."""
         try:
             yield
         except CannotCall:
@@ -135,7 +137,7 @@ class CallableBench(SuiteBench):
 
 
 def unknown_feature(feature: str, features: Mapping[str, object] | frozenset[str]) -> str:
-    """Return the message about an unknown feature, with the most similar name or all names."""
+    """Return the message about an unknown feature, with the most similar feature or all features."""
     near = get_close_matches(feature, features, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(features))}"
     return f"unknown feature {feature!r}; {hint}"
@@ -146,12 +148,13 @@ def judge(holds: bool, fault: str, cause: str = "") -> None:
 
     Args:
         holds: Whether the claim holds.
-        fault: The observed value, and the correct one.
-        cause: The computed cause, such as "; it is the sum"; "" if it is not known.
+        fault: The text with the observed and the correct value.
+        cause: The computed cause, such as "; it is the sum"; "" if the cause is unknown.
 
     Raises:
-        KnownCause: The claim is refuted and the cause is known. Reports then leave out the cause in the contract.
-        AssertionError: The claim is refuted.
+        KnownCause: The claim is refuted and the cause is known. A report shows this cause instead of the likely cause
+            in the contract.
+        AssertionError: The claim is refuted and the cause is unknown.
     """
     if not holds:
         raise (KnownCause if cause else AssertionError)(f"{fault}{cause}")

@@ -89,7 +89,7 @@ def test_a_schedule_is_known_by_its_names_and_may_refuse_more_steps() -> None:
         return peak * min(1.0, step / max(1, warmup)) * (step <= total)
 
     assert ScheduleBench(rate).rates(2, 4, 6) == [0, PEAK / 2, PEAK, PEAK, PEAK, 0]
-    assert ScheduleBench(lr_scheduler.OneCycleLR).lacks["stay"] == "it refuses steps after the planned ones"
+    assert ScheduleBench(lr_scheduler.OneCycleLR).lacks["stay"] == "it refuses steps after the planned end"
 
 
 def test_an_optimizer_has_the_parameters_of_its_bases_and_its_own_groups() -> None:
@@ -102,7 +102,7 @@ def test_an_optimizer_has_the_parameters_of_its_bases_and_its_own_groups() -> No
         return torch.optim.SGD(groups, lr=rate)
 
     bench = OptimizerBench(Passing)
-    assert (bench.rate, bench.formula_name, bench.flags) == ("lr", "adamw", ["foreach", "fused"])
+    assert (bench.rate_name, bench.formula_name, bench.flags) == ("lr", "adamw", ["foreach", "fused"])
     run = OptimizerBench(make).start([torch.ones(2), torch.ones(3)], [RATE, 0.0])
     groups = [run.group(weight) for weight in run.weights]
     assert [(group["lr"], group["momentum"]) for group in groups] == [(RATE, 0.9), (0.0, 0)]

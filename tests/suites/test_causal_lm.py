@@ -135,7 +135,7 @@ def late_in_the_cache(attention: Any, mask: Tensor, past: int) -> Tensor:
     ("name", "fault", "claim", "cause"),
     [
         ("dropout", lambda x, training: F.dropout(x, 0.1), "CLM-EVAL-001", "dropout is active"),
-        ("causal", sees_the_next, "CLM-CAUSAL-001", "token 2 is replaced, and the logits of the earlier positions [1]"),
+        ("causal", sees_the_next, "CLM-CAUSAL-001", "if token 2 is replaced, the logits of the earlier positions [1]"),
         ("normalize", lambda x: x / x.norm(), "CLM-BATCH-001", "or something is normalised over the batch"),
         ("key_mask", lambda mask: mask[:1, None, :] > 0, "CLM-PAD-001", "taken from another row"),
         ("positions", lambda _, mask, old: torch.arange(old, mask.shape[1]), "CLM-PAD-002", "positions count the pad"),
@@ -146,7 +146,12 @@ def late_in_the_cache(attention: Any, mask: Tensor, past: int) -> Tensor:
             "documents of the packed row are seen",
         ),
         ("token_loss", lambda y, t: F.cross_entropy(y.mT, t), "CLM-LOSS-001", "labels that are not shifted"),
-        ("positions", late_in_the_cache, "CLM-CACHE-001", "one by one, tokens [4, 5, 6, 7] of 7 have other logits"),
+        (
+            "positions",
+            late_in_the_cache,
+            "CLM-CACHE-001",
+            "one token at a time, tokens [4, 5, 6, 7] of 7 have other logits",
+        ),
     ],
 )
 def test_cause_is_named(name: str, fault: Any, claim: str, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,9 +94,17 @@ def attached(student: Tensor, teacher: Tensor) -> Tensor:
         (loss(lambda p, q: p.exp() * (p.exp().log() - q.exp().log())), "DKL-LARGE-001", "the loss is nan"),
         (attached, "DKL-TEACHER-001", "detach them"),
         (masked(lambda rows, mask: (rows * mask).mean()), "DKL-MASK-001", r"it is 1/\(B\*L/N\) times that"),
-        (masked(lambda rows, mask: rows.mean()), "DKL-MASK-001", "it is of every position"),
-        (masked(lambda rows, mask: rows[mask].mean(), lambda m: m.roll(1, 1)), "DKL-MASK-001", "masked one place late"),
-        (masked(lambda rows, keep: ((rows * keep).sum(1) / keep.sum(1)).mean()), "DKL-SPLIT-001", "their plain mean"),
+        (masked(lambda rows, mask: rows.mean()), "DKL-MASK-001", "it is the loss of every position"),
+        (
+            masked(lambda rows, mask: rows[mask].mean(), lambda m: m.roll(1, 1)),
+            "DKL-MASK-001",
+            "masked one position late",
+        ),
+        (
+            masked(lambda rows, keep: ((rows * keep).sum(1) / keep.sum(1)).mean()),
+            "DKL-SPLIT-001",
+            "their unweighted mean",
+        ),
     ],
 )
 def test_wrong_losses_are_refuted(make: Any, claim: str, message: str) -> None:

@@ -68,9 +68,13 @@ def unlimited(step: int, warmup: int, total: int) -> float:
 @pytest.mark.parametrize(
     ("make", "claim", "message"),
     [
-        (late, "LRS-PEAK-001", "the greatest rate comes first in step 2, one step late"),
+        (late, "LRS-PEAK-001", "the greatest rate is first reached in step 2, one step late"),
         (unlimited, "LRS-RANGE-001", "the rate is -0.*in step"),
-        (lambda step, warmup, total: step / warmup, "LRS-EDGE-001", "without warm-up of .* steps, it divides by zero"),
+        (
+            lambda step, warmup, total: step / warmup,
+            "LRS-EDGE-001",
+            "without warm-up of .* steps, the schedule divides by zero",
+        ),
         (Forgets, "LRS-STATE-001", "is the rate of a schedule that starts anew"),
     ],
 )

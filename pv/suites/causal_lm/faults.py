@@ -1,6 +1,7 @@
-"""Faults of the suite's own model that an edit of one expression cannot make: replacements of its functions.
+"""Faults of the subject of the contract that are too large for an edit of one expression.
 
-Each function takes the replaced function as `original`, and then its arguments.
+Each function is a fault, and replaces a function or method of the model. Its argument `original` is the replaced
+function; the other arguments are the arguments of the replaced function.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ Positions = Callable[[Tensor | None, Tensor, int], Tensor]
 
 
 def padding_is_counted(original: Positions, explicit: Tensor | None, mask: Tensor, past: int) -> Tensor:
-    """Count padding in the positions, and ignore explicit positions."""
+    """Count padding in the positions, and ignore the positions that are passed."""
     return original(None, torch.ones_like(mask), past)
 
 

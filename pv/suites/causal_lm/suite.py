@@ -1,4 +1,4 @@
-"""The suite `causal-lm`: how a language model is called, and the claims about it.
+"""The suite `causal-lm`: the bench of a language model, and the claims.
 
 The claims are about causality, padding, packing, the loss, saving, and the cache.
 """
@@ -21,16 +21,16 @@ from pv.errors import UsageError
 from pv.instrument.coverage import seen
 from pv.suites import logits as logit_claims
 from pv.suites.bench import CallableBench, judge, takes_nothing
-from pv.suites.logits import TOLERANCE, Row, difference_cause, relative_difference, rows_of
+from pv.suites.logits import TOLERANCE, Row, difference_cause, relative_difference, sample_rows
 
 FEATURES = {"mask": ("attention_mask",), "loss": ("labels",), "cache": ("past_key_values", "cache")}
-"""By feature: the usual names of its argument; a model with the feature takes one of them."""
+"""The features of a model and the usual names of their argument. A model with the feature takes one of these names."""
 
 SEGMENTS = ("segments", "segment_ids", "document_ids")
 """The usual names of the argument with the number of the document of each token."""
 
 EXPECTED = (
-    "expected a function or class that is called without arguments and returns a module, itself called with input_ids "
+    "expected a function or class without required arguments that returns a module, which is called with input_ids "
     "[N, T] and, if it takes one, an attention_mask [N, T]: write `def make(): return MyModel(MyConfig(layers=2))`"
 )
 
@@ -47,8 +47,6 @@ class Bench(CallableBench):
     The subject may have an attribute `packing`, the name of the argument that separates packed documents.
     """
 
-    write = EXPECTED
-
     def __init__(self, factory: Callable[[], nn.Module]) -> None:
         before = set(seen)
         super().__init__(factory)
@@ -61,7 +59,7 @@ class Bench(CallableBench):
         predicted = self._first_logits().shape[-1]
         vocabulary = min(predicted, getattr(config, "vocab_size", predicted), 99)
         self.tokens = [token for token in range(vocabulary) if token != self.pad]
-        self.rows = rows_of(self.tokens)
+        self.rows = sample_rows(self.tokens)
         self._raises: dict[str, str] = {}
         self.set_features(self._missing_features())
         self.reached = seen - before
@@ -74,24 +72,25 @@ class Bench(CallableBench):
         model = self.subject()
         if not isinstance(model, nn.Module):
             raise UsageError(f"the subject returned {type(model).__name__}; {EXPECTED}")
-        # In bfloat16, right and wrong logits differ by less than rounding.
+        # In bfloat16, rounding errors are larger than the differences between correct and wrong logits.
         narrow = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in model.parameters())
         return (model.float() if narrow else model).cpu().eval()
 
     def missing(self, claim: str, needs: tuple[str, ...]) -> str:
         """Return the reason why a claim does not apply to the model, or "" if it applies."""
-        # Creating the model belongs to every claim, but it ran before the claim was chosen.
+        # Every claim depends on the code that creates the model, but this code ran before the claim was known.
         seen.update(self.reached)
         return super().missing(claim, needs)
 
     def _missing_features(self) -> dict[str, str]:
-        """Return, by feature of the suite, the reason why the model does not have it; "" if it has it.
+        """Return a reason for every feature that the model does not have, and "" for every other feature.
 
-        If the forward raises with the argument of a feature, the reason is "", and `require` raises later.
+        If the forward raises an exception with the argument of a feature, the reason is "", and `require` raises
+        SkipTest later.
         """
         tokens = torch.tensor([self.rows[0]])
         results: dict[str, Callable[[], object]] = {
-            "mask": lambda: tokens,  # every output is a result, and `_first_logits` has passed a mask
+            "mask": lambda: tokens,  # any result but None: `_first_logits` has already passed a mask
             "loss": lambda: self.loss(tokens),
             "cache": lambda: cache_of(self.call(tokens, use_cache=True)),
         }
@@ -102,7 +101,7 @@ class Bench(CallableBench):
                 continue
             try:
                 if results[feature]() is None:
-                    reasons[feature] = f"forward returns none for {' or '.join(names)}"
+                    reasons[feature] = f"forward returns no {feature} for {' or '.join(names)}"
             except Exception as error:
                 self._raises[feature] = f"with {' or '.join(names)}, forward raises {type(error).__name__}: {error}"
         if not self._packing_argument():
@@ -114,9 +113,9 @@ class Bench(CallableBench):
         return reasons
 
     def require(self, feature: str) -> None:
-        """Raise SkipTest if the forward raises with the argument of a feature: the claim is then undecided."""
+        """Raise SkipTest if the forward raises an exception with the argument of a feature."""
         if reason := self._raises.get(feature):
-            hint = f'if they mean something else, say so: `make.features = {{"{feature}": "..."}}`'
+            hint = f'if the argument means something else, write `make.features = {{"{feature}": "..."}}`'
             raise SkipTest(f"{reason}; {hint}")
 
     def _packing_argument(self) -> str:
@@ -130,7 +129,7 @@ class Bench(CallableBench):
         Args:
             tokens: Token ids [N, T].
             model: The model; None for the model of this bench.
-            inputs: Further arguments. Those that are None, or that the model does not take, are not passed.
+            inputs: Further arguments. An argument that is None, or that the model does not take, is not passed.
         """
         model = model or self.model
         arguments = {name: value for name, value in inputs.items() if name in self.parameters and value is not None}
@@ -153,19 +152,19 @@ class Bench(CallableBench):
         return find_tensor(self.call(tokens, labels=tokens), "loss", 0)
 
     def logits(self, rows: Sequence[Row]) -> list[Tensor]:
-        """Return the logits of each row, padded on the right; without padding, no mask is passed."""
+        """Return the logits of each row. Rows are padded on the right. A mask is passed only if there is padding."""
         tokens, mask = pad_rows(rows, self.pad, left=False)
         return unpad(self.batch(tokens, attention_mask=None if mask.all() else mask), mask)
 
     def left_padded(self, rows: Sequence[Row], pad: int | None = None) -> list[Tensor]:
-        """Return the logits of each row, padded on the left."""
+        """Return the logits of each row. Rows are padded on the left."""
         tokens, mask = pad_rows(rows, self.pad if pad is None else pad, left=True)
         # The position of a token is the number of real tokens before it; padding gets 0.
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
         return unpad(self.batch(tokens, attention_mask=mask, position_ids=positions), mask)
 
     def packed(self, rows: Sequence[Row]) -> list[Tensor]:
-        """Return the logits of each row, with all rows packed into one."""
+        """Return the logits of each row. All rows are packed into one row."""
         lengths = torch.tensor([len(row) for row in rows])
         tokens = torch.tensor([token for row in rows for token in row])
         documents = torch.repeat_interleave(torch.arange(1, len(rows) + 1), lengths)
@@ -174,7 +173,12 @@ class Bench(CallableBench):
         return list(self.batch(tokens[None], use_cache=False, **inputs)[0].split(lengths.tolist()))
 
     def cached(self, row: Row, first: int) -> Tensor:
-        """Return the logits [T, V] of a row that is passed with a cache: its first tokens, then one by one."""
+        """Return the logits [T, V] of a row that is passed with a cache.
+
+        Args:
+            row: The row.
+            first: The number of tokens of the first forward. Every later forward gets one token.
+        """
         name = next(name for name in FEATURES["cache"] if name in self.parameters)
         cache, logits = None, []
         for tokens in torch.tensor([row]).split([first] + [1] * (len(row) - first), dim=1):
@@ -198,12 +202,12 @@ class Bench(CallableBench):
 
 @torch.no_grad()
 def redraw(model: nn.Module) -> None:
-    """Replace the trainable weights of a model by random ones: initial ones may be so small that they hide faults."""
+    """Replace the trainable weights of a model by random weights: small initial weights could hide faults."""
     for weight in model.parameters():
         if weight.requires_grad:
             noise = torch.randn_like(weight)
-            # Divide by the square root of the number of inputs, so that activations keep their size. A vector, such as
-            # the scale of a norm, is only disturbed.
+            # Divide by the square root of the number of inputs, so that activations keep their size. To a vector, such
+            # as the scale of a norm, only small noise is added.
             weight.copy_(noise * weight.shape[-1] ** -0.5 if weight.dim() > 1 else weight + 0.05 * noise)
 
 
@@ -213,9 +217,9 @@ def pad_rows(rows: Sequence[Row], pad: int, *, left: bool) -> tuple[Tensor, Tens
     tokens = torch.full((len(rows), width), pad)
     mask = torch.zeros(len(rows), width, dtype=torch.long)
     for number, row in enumerate(rows):
-        place = slice(width - len(row), width) if left else slice(len(row))
-        tokens[number, place] = torch.tensor(row)
-        mask[number, place] = 1
+        positions = slice(width - len(row), width) if left else slice(len(row))
+        tokens[number, positions] = torch.tensor(row)
+        mask[number, positions] = 1
     return tokens, mask
 
 
@@ -229,7 +233,7 @@ def find_tensor(output: object, name: str, dimensions: int) -> Tensor | None:
 
     Args:
         output: A mapping, an object with attributes, a tuple of tensors, or a tensor.
-        name: The key or attribute that has the tensor. An object without the attribute is searched itself.
+        name: The key or attribute with the tensor. If an object does not have the attribute, it is the value itself.
         dimensions: The number of dimensions.
     """
     value = output.get(name) if isinstance(output, Mapping) else getattr(output, name, output)
@@ -244,14 +248,14 @@ def cache_of(output: object) -> object:
 
 
 def logits_of(output: object, tokens: Tensor) -> Tensor:
-    """Return the logits [N, T, V] in a model's output, in float64. Raise UsageError if a token has none."""
+    """Return the logits [N, T, V] in a model's output, in float64. Raise UsageError if a token has no logits."""
     logits = find_tensor(output, "logits", 3)
     if logits is None or logits.shape[:2] != tokens.shape:
         returned = type(output).__name__ if logits is None else f"logits {tuple(logits.shape)}"
         raise UsageError(
             f"the model returned {returned} for tokens {tuple(tokens.shape)}: "
             "expected logits [N, T, V] of all tokens, as a tensor or as .logits; "
-            "if it returns the logits of the last token alone, write a subclass that returns all"
+            "if it returns only the logits of the last token, write a subclass that returns the logits of all tokens"
         )
     return logits.double()
 
@@ -259,12 +263,12 @@ def logits_of(output: object, tokens: Tensor) -> Tensor:
 LOADING_TOLERANCE = 1e-3
 """Tolerance of logits after loading, relative to the largest logit.
 
-A model in bfloat16 has rounded buffers, which `from_pretrained` computes again without rounding.
+The buffers of a model in bfloat16 are rounded, but `from_pretrained` computes them again without rounding.
 """
 
 
 def falsify_evaluation_draws_nothing(bench: Bench) -> None:
-    logit_claims.assert_nothing_is_drawn(bench.logits, bench.rows)
+    logit_claims.assert_seed_changes_nothing(bench.logits, bench.rows)
 
 
 def falsify_no_token_sees_the_future(bench: Bench) -> None:
@@ -279,11 +283,11 @@ def falsify_other_rows_change_nothing(bench: Bench) -> None:
 def falsify_masked_tokens_are_not_seen(bench: Bench) -> None:
     changed = bench.left_padded(bench.rows, pad=bench.tokens[-1])
     for before, after, row in zip(bench.left_padded(bench.rows), changed, bench.rows, strict=True):
-        apart = relative_difference(after, before)
-        cause = difference_cause(apart, "the mask is ignored, inverted, or taken from another row")
-        assert apart < TOLERANCE, (
-            f"other tokens where attention_mask is 0, on the left of a row of {len(row)}, change its logits by "
-            f"{apart:.2g} of the largest: {cause}"
+        difference = relative_difference(after, before)
+        cause = difference_cause(difference, "the mask is ignored, inverted, or taken from another row")
+        assert difference < TOLERANCE, (
+            f"other tokens where attention_mask is 0, on the left of a row of {len(row)} tokens, change the logits of "
+            f"the row by {difference:.2g} times the largest logit: {cause}"
         )
 
 
@@ -303,9 +307,9 @@ def falsify_packed_documents_are_isolated(bench: Bench) -> None:
             "documents of the packed row are seen"
         )
     if "positions" in bench.lacks:
-        # Without position_ids, the model computes positions from the documents, or counts them over the whole row.
-        # If it counts them over the whole row, later documents change when the first one is shorter, although they do
-        # not see it. Their logits then cannot equal the logits of documents alone, and the comparison is left out.
+        # Without position_ids, the model computes positions within each document, or counts them over the whole row.
+        # In the second case, the logits of later documents change when the first document is shorter, although they do
+        # not see this document. Then they cannot equal the logits of single documents, so these are not compared.
         shorter = bench.packed([bench.rows[0][:-1], *bench.rows[1:]])
         if any(relative_difference(a, b) > TOLERANCE for a, b in zip(shorter[1:], before[1:], strict=True)):
             return
@@ -314,7 +318,7 @@ def falsify_packed_documents_are_isolated(bench: Bench) -> None:
 
 
 def _other_tokens(bench: Bench, row: Row) -> list[int]:
-    """Return a row of the same length in which every token is replaced by another one."""
+    """Return a row of the same length in which every token is replaced by another token."""
     return [bench.tokens[(bench.tokens.index(token) + 1) % len(bench.tokens)] for token in row]
 
 
@@ -324,28 +328,29 @@ def falsify_labels_are_shifted_once(bench: Bench) -> None:
     logits, returned = bench.batch(tokens), bench.loss(tokens)
     assert returned is not None, "forward returns no loss for labels"
     loss = float(returned)
-    # The correct loss is the one of labels that are shifted once; the others are the known mistakes.
-    unshifted, right, twice = (cross_entropy(logits, tokens, shift) for shift in range(3))
+    # The correct loss shifts the labels once. The other two losses are known mistakes.
+    unshifted, expected, twice = (cross_entropy(logits, tokens, shift) for shift in range(3))
     mistakes = {
-        "labels that are not shifted (if they are meant to be next tokens, say so in `not_claimed`)": unshifted,
+        "labels that are not shifted (if labels must be next tokens, name the claim in `not_claimed`)": unshifted,
         "labels that are shifted twice": twice,
-        "a sum that is not divided": right * tokens[:, 1:].numel(),
+        "a sum that is not divided": expected * tokens[:, 1:].numel(),
     }
     causes = " or ".join(name for name, value in mistakes.items() if near(loss, value))
     fault = (
         f"with labels equal to the tokens [2, 7], the loss is {loss:.6f}; the mean over the {tokens[:, 1:].numel()} "
-        f"next tokens is {right:.6f}"
+        f"next tokens is {expected:.6f}"
     )
-    judge(near(loss, right), fault, f"; it is the loss of {causes}" if causes else "")
+    judge(near(loss, expected), fault, f"; it is the loss of {causes}" if causes else "")
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, shift: int) -> float:
-    """Return the mean cross-entropy of labels, each predicted by the logits `shift` positions before it."""
+    """Return the mean cross-entropy of labels. The logits `shift` positions before a label predict the label."""
     return float(F.cross_entropy(logits[:, : logits.shape[1] - shift].flatten(0, 1), labels[:, shift:].flatten()))
 
 
-def near(value: float, right: float) -> bool:
-    return math.isclose(value, right, rel_tol=TOLERANCE)
+def near(actual: float, expected: float) -> bool:
+    """Return whether two losses are equal up to `TOLERANCE`."""
+    return math.isclose(actual, expected, rel_tol=TOLERANCE)
 
 
 def falsify_loading_changes_nothing(bench: Bench) -> None:
@@ -354,9 +359,9 @@ def falsify_loading_changes_nothing(bench: Bench) -> None:
     for loading, model in load_copies(bench):
         names = [" and ".join(sorted(group)) for group in tied - shared_parameters(model)]
         assert not names, f"after {loading}, {'; '.join(names)} are no longer one parameter: training moves them apart"
-        apart = relative_difference(bench.batch(tokens, model), expected)
-        message = f"after {loading}, the logits differ by {apart:.2g} of the largest: a weight is not saved"
-        assert apart < LOADING_TOLERANCE, message
+        difference = relative_difference(bench.batch(tokens, model), expected)
+        message = f"after {loading}, logits differ by {difference:.2g} times the largest logit: a weight is not saved"
+        assert difference < LOADING_TOLERANCE, message
 
 
 def load_copies(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
@@ -364,19 +369,19 @@ def load_copies(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
     file = io.BytesIO()
     torch.save(bench.model.state_dict(), file)
     file.seek(0)
-    # A model with other initial weights: a weight that is not saved keeps its initial value, and the logits differ.
+    # The new model has other initial weights. A weight that is not saved keeps its initial value: the logits differ.
     model: Any = bench.build(seed=1)
     model.load_state_dict(torch.load(file))
     yield "load_state_dict", model
     if hasattr(model, "save_pretrained") and hasattr(model, "from_pretrained"):
-        with tempfile.TemporaryDirectory() as place, suppress(TypeError):  # the method may need further arguments
-            model.save_pretrained(place)
-            model = type(model).from_pretrained(place).eval()
+        with tempfile.TemporaryDirectory() as directory, suppress(TypeError):  # a method may need further arguments
+            model.save_pretrained(directory)
+            model = type(model).from_pretrained(directory).eval()
             yield "from_pretrained", model
 
 
 def shared_parameters(model: nn.Module) -> set[frozenset[str]]:
-    """Return the names of every parameter that has several, as for tied weights."""
+    """Return the set of names of each parameter that has several names, such as a tied weight."""
     names: dict[int, set[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), set()).add(name)
@@ -389,6 +394,6 @@ def falsify_cache_changes_nothing(bench: Bench) -> None:
     actual = bench.cached(bench.rows[0], 3)
     wrong = [k + 1 for k in range(7) if relative_difference(actual[k], expected[k]) >= TOLERANCE]
     assert not wrong, (
-        f"given 3 tokens and then one by one, tokens {wrong} of 7 have other logits with the cache than without: "
-        "positions start again or are off by one, or the mask leaves out a part of the cache"
+        f"after 3 tokens and then one token at a time, tokens {wrong} of 7 have other logits with the cache than "
+        "without it: positions start again or are off by one, or the mask leaves out a part of the cache"
     )

@@ -1,4 +1,6 @@
-"""The suite's own subject: Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2, with the factor T^2.
+"""The subject of the contract: the distillation loss of Hinton, Vinyals and Dean, with the factor T^2.
+
+The source is arXiv:1503.02531, section 2.
 
 Shape letters: B batch, L length, V vocabulary.
 """
@@ -8,18 +10,18 @@ from torch import Tensor
 
 
 def forward_kl(student_BLV: Tensor, teacher_BLV: Tensor, labels_BL: Tensor, temperature: float = 2.0) -> Tensor:
-    """Return T^2 KL(teacher || student) in nats, the mean over positions whose label is not -100."""
-    log_q, log_p = tempered(student_BLV, temperature), tempered(without_gradient(teacher_BLV), temperature)
-    # Gradients of soft targets scale as 1 / T^2, so the loss is multiplied by T^2 (section 2 of the paper).
-    rows_BL = divergence(log_p, log_q) * temperature**2
-    return masked_mean(rows_BL, label_mask(labels_BL))
+    """Return the mean of T^2 KL(teacher || student), in nats, over the positions whose label is not -100."""
+    log_q = scaled_log_probabilities(student_BLV, temperature)
+    log_p = scaled_log_probabilities(without_gradient(teacher_BLV), temperature)
+    # The gradients of the divergence scale as 1 / T^2, so the loss is multiplied by T^2 (section 2 of the paper).
+    return masked_mean(divergence(log_p, log_q) * temperature**2, label_mask(labels_BL))
 
 
 def without_gradient(teacher: Tensor) -> Tensor:
     return teacher.detach()
 
 
-def tempered(logits: Tensor, temperature: float) -> Tensor:
+def scaled_log_probabilities(logits: Tensor, temperature: float) -> Tensor:
     """Return the log-probabilities of logits divided by the temperature, in float32."""
     return log_probabilities(logits.float() / temperature)
 
@@ -37,7 +39,7 @@ def label_mask(labels: Tensor) -> Tensor:
     return labels != -100
 
 
-def masked_mean(rows: Tensor, keep: Tensor) -> Tensor:
-    """Return the mean over the positions that count."""
-    # where, not a product: a position that does not count may be NaN or infinite.
-    return torch.where(keep, rows, 0).sum() / keep.sum()
+def masked_mean(values: Tensor, keep: Tensor) -> Tensor:
+    """Return the mean of the values at the positions where `keep` is true."""
+    # torch.where, since in a product with the mask an ignored NaN or infinity would make the sum NaN.
+    return torch.where(keep, values, 0).sum() / keep.sum()

@@ -1,4 +1,4 @@
-"""The suite `distillation-loss`: the loss in float64, how a loss is called, and the claims about it.
+"""The suite `distillation-loss`: the correct loss in float64, the bench of a loss, and the claims.
 
 Shape letters: B batch, L length, V vocabulary.
 """
@@ -54,7 +54,7 @@ class Convention:
     factor: str = "T^2"
 
     def divisor(self, case: Case) -> float:
-        """Return the number by which the sum over positions is divided."""
+        """Return the divisor of the sum over positions."""
         counts = {"mean": int(case.keep.sum()), "batchmean": len(case.keep), "sum": 1}
         return float(counts[self.reduction])
 
@@ -80,7 +80,7 @@ def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 
 def _wrong_divergences(case: Case) -> dict[str, Tensor]:
-    """Return, by name of a mistake in the divergence, the divergence of each position [B, L] that it gives."""
+    """Return wrong divergences of each position [B, L], by the name of the mistake."""
     s, t = case.student.double(), case.teacher.double()
     log_p, log_q = (t / case.temperature).log_softmax(-1), (s / case.temperature).log_softmax(-1)
     p, q = log_p.exp(), log_q.exp()
@@ -100,12 +100,12 @@ def _wrong_divergences(case: Case) -> dict[str, Tensor]:
 
 
 def _mistakes(case: Case, convention: Convention) -> dict[str, Tensor]:
-    """Return the losses that known mistakes give, by name."""
+    """Return the losses that known mistakes give, by the name of the mistake."""
     nats_BL = position_divergences(case, convention.divergence)
     mistakes = {name: convention.reduce(case, wrong_BL) for name, wrong_BL in _wrong_divergences(case).items()}
     for name, keep in (
-        ("of every position", torch.ones_like(case.keep)),
-        ("masked one place late", case.keep.roll(1, 1)),
+        ("the loss of every position", torch.ones_like(case.keep)),
+        ("masked one position late", case.keep.roll(1, 1)),
     ):
         mistakes[name] = convention.reduce(replace(case, keep=keep), nats_BL)
     means = [convention.loss(case.only(slice(k, k + 1))) for k in range(len(case.keep)) if case.keep[k].any()]
@@ -113,7 +113,7 @@ def _mistakes(case: Case, convention: Convention) -> dict[str, Tensor]:
 
 
 def _factors(case: Case) -> dict[str, float]:
-    """Return usual wrong factors of a loss, by formula; N is the number of positions that count."""
+    """Return usual wrong factors of a loss, by formula. N is the number of positions that count."""
     (b, length, v), n, t = case.student.shape, int(case.keep.sum()), case.temperature
     factors = {"T^2": t**2, "T": t, "T^4": t**4, "V": v, "N": n, "N*V": n * v, "B": b, "N/B": n / b}
     factors |= {"B*L/N": b * length / n, "B*L*V/N": b * length * v / n, "ln 2": math.log(2)}
@@ -121,19 +121,19 @@ def _factors(case: Case) -> dict[str, float]:
 
 
 def explain(actual: float, case: Case, convention: Convention) -> str:
-    """Return "; it is ..." with the known mistake, or the factor, that gives the loss; "" if none does."""
+    """Return "; it is ..." with the known mistake or the factor that gives the actual loss; "" if there is none."""
     correct = float(convention.loss(case))
     if near(actual, correct):
         return ""
     causes = [name for name, wrong in _mistakes(case, convention).items() if near(actual, float(wrong))]
     factors = [f"{name} times that" for name, factor in _factors(case).items() if near(actual, correct * factor)]
-    # Several explanations may fit by chance: name at most two.
+    # Several explanations may fit by chance, so at most two are named.
     return f"; it is {' or '.join((causes or factors)[:2])}" if causes or factors else ""
 
 
 def near(one: float, other: float) -> bool:
     """Return whether two losses are equal up to rounding."""
-    # The oracle computes in float64, the loss in float32 at the least: sums of 70 terms are then within 1e-5.
+    # The loss is computed at least in float32. Then sums of 70 terms have a relative error below 1e-5.
     return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-6)
 
 
@@ -149,7 +149,7 @@ NAMES = {
 }
 WRITE = """cannot call {name}: {why}. Write a function of logits [B, L, V], or [N, V], and pass it:
 
-    def loss(student, teacher, labels, temperature):  # labels of -100, or a `mask` of 0, do not count
+    def loss(student, teacher, labels, temperature):  # positions with label -100, or with `mask` 0, do not count
         return {name}(...)  # a scalar
 
     loss.divergence = "forward"  # KL(teacher || student), or "reverse"
@@ -165,7 +165,7 @@ class Bench(CallableBench):
 
     Attributes:
         teacher_first: Whether the teacher's logits are the first argument.
-        arguments: By role, a key of `NAMES`: the name of the parameter; "" if there is none.
+        arguments: The name of the parameter for each role, a key of `NAMES`; "" if there is none.
         alpha: The value of the parameter `alpha` with which the subject returns the soft loss alone.
         flat: Whether the subject takes logits [N, V], not [B, L, V].
         temperatures: The temperatures to try.
@@ -196,7 +196,7 @@ class Bench(CallableBench):
     def case(self, seed: int, temperature: float = 1.0, *, masked: bool = False, scale: float = 2.0) -> Case:
         """Return a random case that the loss can take.
 
-        A loss of rows, without sequences, gets sequences of one position. See `draw_case` for the arguments.
+        If the loss takes logits [N, V], every sequence has one position. See `draw_case` for the arguments.
         """
         case = draw_case(seed, temperature, masked=masked and "mask" not in self.lacks, scale=scale)
         if not self.flat:
@@ -218,9 +218,9 @@ class Bench(CallableBench):
 
     def _call(self, case: Case) -> Tensor:
         """Call the subject with the arguments that it takes. Raise TypeError unless it returns a scalar tensor."""
-        source = torch.Generator().manual_seed(0)
-        # Labels only say which positions count; -100 is ignored, as in PyTorch.
-        labels = torch.randint(case.student.shape[-1], case.keep.shape, generator=source).where(case.keep, -100)
+        random = torch.Generator().manual_seed(0)
+        # The labels only determine which positions count: -100 is ignored, as in PyTorch.
+        labels = torch.randint(case.student.shape[-1], case.keep.shape, generator=random).where(case.keep, -100)
         values: dict[str, Tensor | float] = {"labels": labels, "mask": case.keep, "temperature": case.temperature}
         # Only the soft loss is under test, so the weight of the hard loss is 0.
         values |= {"hard_weight": 0.0, "soft_weight": 1.0, "alpha": self.alpha}
@@ -245,7 +245,8 @@ class Bench(CallableBench):
                 if self.flat:
                     self.refuse(f"{type(error).__name__}: {error}", error)
         other = replace(case, teacher=draw_case(1, 1.0).teacher)
-        # alpha weights either the hard or the soft loss. If the teacher has no influence at 1, it weights the hard one.
+        # `alpha` is the weight of the hard or of the soft loss. If the teacher has no influence on the loss with
+        # alpha = 1, it is the weight of the hard loss.
         if self.arguments["alpha"] and torch.equal(self._call(case), self._call(other)):
             self.alpha = 0.0
 
@@ -272,16 +273,16 @@ def draw_case(seed: int, temperature: float, *, masked: bool = False, scale: flo
     """Return a random case.
 
     Args:
-        seed: The seed of its numbers.
+        seed: The seed of the random numbers.
         temperature: The temperature.
-        masked: Whether some positions do not count, a different number in each sequence.
+        masked: Whether some positions do not count. Their number differs between the sequences.
         scale: The standard deviation of the logits.
     """
-    source = torch.Generator().manual_seed(seed)
-    student, teacher = (scale * torch.randn(B, L, V, generator=source) for _ in range(2))
+    random = torch.Generator().manual_seed(seed)
+    student, teacher = (scale * torch.randn(B, L, V, generator=random) for _ in range(2))
     keep = torch.ones(B, L, dtype=torch.bool)
     if masked:
-        keep[0, 1:], keep[1, seed % L] = torch.rand(L - 1, generator=source) < 0.5, False
+        keep[0, 1:], keep[1, seed % L] = torch.rand(L - 1, generator=random) < 0.5, False
     return Case(student=student, teacher=teacher, keep=keep, temperature=temperature)
 
 
@@ -292,7 +293,7 @@ LARGE = ((torch.float32, 1e4), (torch.bfloat16, 1e4), (torch.float16, 1e3))
 
 def close(one: Tensor, other: Tensor) -> bool:
     """Return whether two gradients are equal up to rounding."""
-    # Relative to the largest element: elements near 0 are differences of probabilities, which cancel.
+    # The tolerance is relative to the largest element, since small elements are differences of similar probabilities.
     return torch.allclose(one.double(), other.double(), rtol=1e-3, atol=1e-4 * float(other.abs().max()) + 1e-7)
 
 
@@ -301,8 +302,8 @@ def check_value(bench: Bench, case: Case, actual: float) -> None:
     correct, (b, length, v) = float(bench.convention.loss(case)), case.student.shape
     masked = "" if case.keep.all() else f", {int(case.keep.sum())} positions that count"
     fault = (
-        f"with T = {case.temperature}, B = {b}, L = {length}, V = {v}{masked}, the loss is {actual:.6g}; right for "
-        f"{', '.join(vars(bench.convention).values())} is {correct:.6g}"
+        f"with T = {case.temperature}, B = {b}, L = {length}, V = {v}{masked}, the loss is {actual:.6g}; the correct "
+        f"loss for {', '.join(vars(bench.convention).values())} is {correct:.6g}"
     )
     judge(near(actual, correct), fault, explain(actual, case, bench.convention))
 
@@ -313,9 +314,9 @@ def check_gradient(bench: Bench, case: Case, actual: Tensor) -> None:
     (expected,) = torch.autograd.grad(bench.convention.loss(replace(case, student=student)), student)
     worst = (actual.double() - expected).abs().argmax()
     one, other = float(actual.flatten()[worst]), float(expected.flatten()[worst])
-    # The least-squares factor: a gradient that is a multiple of the correct one has a wrong constant.
+    # The least-squares factor. If the gradient is a multiple of the correct gradient, a constant is wrong.
     ratio = float((actual.double() * expected).sum() / (expected * expected).sum())
-    cause = f"; all of it is {ratio:.4g} times that" if close(actual, expected * ratio) else ""
+    cause = f"; the whole gradient is {ratio:.4g} times the correct one" if close(actual, expected * ratio) else ""
     fault = f"with T = {case.temperature}, the gradient of a logit is {one:.4g}, not {other:.4g}"
     judge(close(actual, expected), fault, cause)
 
@@ -360,7 +361,7 @@ def falsify_constant_of_a_row(bench: Bench, seed: int, constant: float) -> None:
     case = bench.case(seed, bench.temperatures[0])
     expected, gradient = bench.gradient(case)
     for name in ("student", "teacher"):
-        # Every other row only, so that a constant of all logits cannot cancel between rows.
+        # Only every other row is shifted: the same shift of all rows could cancel between rows.
         shifted = getattr(case, name) + constant * (torch.arange(case.keep.numel()) % 2).reshape(*case.keep.shape, 1)
         actual, shifted_gradient = bench.gradient(replace(case, **{name: shifted}))
         change = f"{constant} added to all logits of every other row of the {name} changes"
@@ -379,10 +380,10 @@ def falsify_large_logits(bench: Bench, seed: int) -> None:
         case = replace(case, student=case.student.to(dtype), teacher=case.teacher.to(dtype))
         loss, gradient = bench.gradient(case)
         expected = float(bench.convention.loss(case))
-        place = f"with logits of up to {float(case.student.abs().max()):.0f} in {dtype}"
-        # Logits of 1e4 are 64 apart in bfloat16, so the loss is only known to some percent.
-        assert abs(loss - expected) < 0.05 * expected, f"{place}, the loss is {loss:.6g}, not {expected:.6g}"
-        assert gradient.isfinite().all(), f"{place}, a gradient is {float(gradient[~gradient.isfinite()][0])}"
+        prefix = f"with logits of up to {float(case.student.abs().max()):.0f} in {dtype}"
+        # In bfloat16, the distance between numbers near 1e4 is 64, so the loss is exact only to some percent.
+        assert abs(loss - expected) < 0.05 * expected, f"{prefix}, the loss is {loss:.6g}, not {expected:.6g}"
+        assert gradient.isfinite().all(), f"{prefix}, a gradient is {float(gradient[~gradient.isfinite()][0])}"
 
 
 @given(seed=SEEDS)
@@ -407,9 +408,9 @@ def falsify_split(bench: Bench, seed: int) -> None:
     weights = [bench.convention.divisor(part) for part in parts]
     losses = [float(bench.loss(part).detach()) for part in parts]
     whole, total = float(bench.loss(case).detach()), bench.convention.divisor(case)
-    # A mean over positions must be the mean of the parts, weighted by their positions.
+    # A mean over positions is the mean of the parts, weighted by their numbers of positions.
     expected = sum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / total
-    cause = "; the whole has their plain mean" if near(whole, sum(losses) / 2) else ""
+    cause = "; the whole has their unweighted mean" if near(whole, sum(losses) / 2) else ""
     fault = (
         f"parts with the weights {weights} have the losses {losses[0]:.6g} and {losses[1]:.6g}, the whole has "
         f"{whole:.6g}, not {expected:.6g}"

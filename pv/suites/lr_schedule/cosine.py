@@ -1,6 +1,6 @@
-"""The suite's own subject: a linear warm-up, then half a cosine (arXiv:1608.03983, equation 5, without restarts).
+"""The subject of the contract: linear warm-up, then cosine decay (arXiv:1608.03983, equation 5, without restarts).
 
-Rates are computed by small functions, so that every fault of the contract is an edit of one expression.
+Learning rates are computed by small functions, so that every mutant of the contract edits one expression.
 """
 
 import math
@@ -10,20 +10,22 @@ from torch.optim import Optimizer
 
 
 class State(TypedDict):
-    """The number of steps done, and the rate at the start of every parameter group."""
+    """The number of steps taken, and the base rate of every parameter group."""
 
     steps: int
     bases: list[float]
 
 
 class WarmupCosine:
-    """Sets the rate of each group to a factor times its base rate.
+    """A schedule that sets the learning rate of each parameter group to its base rate times a factor.
+
+    The base rate of a group is its learning rate when the schedule is created.
 
     Args:
         optimizer: The optimizer.
-        warmup: Number of steps in which the factor rises to 1.
-        total: Number of steps after which the factor is `min_factor`.
-        min_factor: The smallest factor.
+        warmup: Number of steps in which the factor rises from 0 to 1.
+        total: Number of steps, warm-up included, after which the factor is `min_factor`.
+        min_factor: The factor at the end of the decay.
     """
 
     def __init__(self, optimizer: Optimizer, warmup: int, total: int, min_factor: float = 0.1) -> None:
@@ -60,11 +62,11 @@ def schedule_state(steps: int, bases: list[float]) -> State:
     return {"steps": steps, "bases": bases}
 
 
-def rate_factor(step: int, warmup: int, total: int, least: float) -> float:
-    """Return the factor of the base rates in a step, counted from 0."""
+def rate_factor(step: int, warmup: int, total: int, min_factor: float) -> float:
+    """Return the factor for a step. Steps are counted from 0."""
     if step < warmup:
         return warmup_factor(step, warmup)
-    return cosine_factor(progress(step - warmup, total - warmup), least)
+    return cosine_factor(progress(step - warmup, total - warmup), min_factor)
 
 
 def warmup_factor(step: int, warmup: int) -> float:
@@ -72,11 +74,16 @@ def warmup_factor(step: int, warmup: int) -> float:
 
 
 def progress(step: int, steps: int) -> float:
-    """Return the fraction of the decay that is over, from 0 to 1; 1 if the decay has no steps."""
+    """Return the completed fraction of the decay, at most 1.
+
+    Args:
+        step: The number of steps since the warm-up.
+        steps: The number of steps of the decay. If it is 0, the fraction is 1.
+    """
     return min(1.0, step / steps) if steps else 1.0
 
 
-def cosine_factor(fraction: float, least: float) -> float:
-    """Return the factor after a fraction of the decay."""
+def cosine_factor(fraction: float, min_factor: float) -> float:
+    """Return the factor when a fraction of the decay is completed."""
     # eta = eta_min + (eta_max - eta_min) (1 + cos(pi T_cur / T)) / 2, with eta_max = 1.
-    return least + (1 - least) * (1 + math.cos(math.pi * fraction)) / 2
+    return min_factor + (1 - min_factor) * (1 + math.cos(math.pi * fraction)) / 2

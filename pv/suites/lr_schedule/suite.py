@@ -1,4 +1,4 @@
-"""The suite `lr-schedule`: how a schedule is called, and the claims about its range, warm-up, decay, end and groups.
+"""The suite `lr-schedule`: the bench of a learning-rate schedule, and the claims.
 
 The subject is a function of the step, or a function that creates a scheduler for an optimizer. Steps count from 0.
 """
@@ -21,9 +21,9 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 from pv.suites.bench import CallableBench, judge
 
 PEAK, MINIMUM = 0.1, 0.02
-"""The peak and the minimum of the rate that are passed to the subject."""
+"""The peak and the minimum of the learning rate that the suite passes to the subject."""
 BASES = (PEAK, 0.3 * PEAK)
-"""Base rates of two parameter groups, whose ratio a scheduler must keep."""
+"""The base rates of two parameter groups."""
 NAMES = {
     "warmup": ("warmup", "warmup_steps", "num_warmup_steps", "n_warmup", "warmup_iters", "warm_up"),
     "total": ("total", "total_steps", "num_training_steps", "max_steps", "num_steps", "max_iters", "T_max"),
@@ -54,7 +54,7 @@ Leave out parameters that the schedule does not have; `peak` and `minimum` are o
 PERIODIC = "the cosine rises again after its end, as its library documents"
 
 
-class Scheduled:
+class ScheduledOptimizer:
     """A scheduler and its optimizer. The optimizer takes a step before every step of the scheduler.
 
     Args:
@@ -77,7 +77,7 @@ class Scheduled:
         self.scheduler.step()
         return self.rates()
 
-    def restore(self, other: "Scheduled") -> None:
+    def restore(self, other: "ScheduledOptimizer") -> None:
         """Load the states of another optimizer and scheduler."""
         for name in ("optimizer", "scheduler"):
             getattr(self, name).load_state_dict(copy.deepcopy(getattr(other, name).state_dict()))
@@ -98,7 +98,7 @@ class Bench(CallableBench):
             self.refuse("it is not a function of a step or of an optimizer")
         first, *rest = parameters
         self.arguments = self.roles_of({name: parameters[name] for name in rest})
-        # Beside a warm-up, `T_max` may be the number of steps of the decay alone, so do not pass it.
+        # With a warm-up, `T_max` may mean the steps of the decay instead of all steps, so it is not passed.
         if self.arguments["warmup"] and self.arguments["total"] == "T_max":
             self.arguments["total"] = ""
         if first in (*NAMES["warmup"], *NAMES["total"]):
@@ -114,9 +114,9 @@ class Bench(CallableBench):
         values = {"warmup": warmup, "total": total, "peak": PEAK, "minimum": MINIMUM}
         return functools.partial(self.subject, **{name: values[key] for key, name in self.arguments.items() if name})
 
-    def scheduled(self, warmup: int, total: int, bases: Sequence[float] = BASES) -> Scheduled:
+    def start(self, warmup: int, total: int, bases: Sequence[float] = BASES) -> ScheduledOptimizer:
         """Return a new scheduler for an optimizer with these base rates, one per group."""
-        run = Scheduled(self.bind(warmup, total), bases)
+        run = ScheduledOptimizer(self.bind(warmup, total), bases)
         self.used.append(run)
         return run
 
@@ -134,27 +134,27 @@ class Bench(CallableBench):
         return rates
 
     def _rates(self, warmup: int, total: int) -> Iterator[float]:
-        """Yield the rate of every step without end: of the first group, if the subject creates a scheduler."""
+        """Yield the rates of all steps, without end. With a scheduler, these are the rates of the first group."""
         if self.creates_scheduler:
-            run = self.scheduled(warmup, total)
+            run = self.start(warmup, total)
             yield run.rates()[0]
             while True:
                 yield run.step()[0]
-        self.used.append(object())  # a report counts the uses
+        self.used.append(object())  # a report counts the elements of `used`
         for step in range(getattr(self.subject, "first", 0), 10**9):
             yield float(self.bind(warmup, total)(step))
 
     def _reasons(self, parameters: list[inspect.Parameter]) -> dict[str, str]:
-        """Return, by feature, the reason why the subject does not have it; "" if it does."""
+        """Return a reason for every feature that the subject does not have, and "" for every other feature."""
         missing = {key: f"no parameter is named {', '.join(NAMES[key])}" for key in ("warmup", "total")}
         no_scheduler = "" if self.creates_scheduler else "it is a function of the step"
-        stateful = self.creates_scheduler and hasattr(self.scheduled(3, 20).scheduler, "load_state_dict")
+        stateful = self.creates_scheduler and hasattr(self.start(3, 20).scheduler, "load_state_dict")
         stops = self.arguments["total"] and len(self.rates(3, 20, 26)) < 26
-        periodic = self.creates_scheduler and _is_periodic(self.scheduled(3, 20).scheduler)
+        periodic = self.creates_scheduler and _is_periodic(self.start(3, 20).scheduler)
         return {
             **{key: "" if self.arguments[key] else why for key, why in missing.items()},
             "decay": "it restarts" if _restarts(getattr(self.subject, "__name__", ""), parameters) else "",
-            "stay": PERIODIC if periodic else "it refuses steps after the planned ones" if stops else "",
+            "stay": PERIODIC if periodic else "it refuses steps after the planned end" if stops else "",
             "scheduler": no_scheduler or ("" if stateful else "it has no load_state_dict"),
             "groups": no_scheduler
             or (f"{self.arguments['peak']} is the peak of all groups" if self.arguments["peak"] else ""),
@@ -177,9 +177,9 @@ def _is_periodic(scheduler: object) -> bool:
 
 
 def _restarts(name: str, parameters: Sequence[inspect.Parameter]) -> bool:
-    """Return whether the name of a schedule or its parameters say that the rate rises again.
+    """Return whether the name of a schedule or its parameters say that it restarts.
 
-    At most one cycle, such as half a cosine, is no restart.
+    A schedule with at most one cycle, such as half a cosine, does not restart.
     """
     cycles = [parameter.default for parameter in parameters if "cycle" in parameter.name]
     has_one_cycle = all(isinstance(cycle, int | float) and cycle <= 1 for cycle in cycles)
@@ -187,8 +187,8 @@ def _restarts(name: str, parameters: Sequence[inspect.Parameter]) -> bool:
 
 
 STEPS_AFTER_END = 6
-"""Number of steps after the planned end that are tried."""
-# Strategies for the numbers of steps of the warm-up and of the decay.
+"""The number of steps after the planned end for which the claims compute rates."""
+# Strategies for the number of warm-up steps and the number of decay steps.
 PLANS = {"warmup": st.integers(1, 8), "decay": st.integers(10, 30)}
 
 
@@ -201,7 +201,7 @@ def planned_rates(bench: Bench, warmup: int, decay: int) -> tuple[int, int, list
 
 def near(one: float, other: float) -> bool:
     """Return whether two rates are equal up to rounding."""
-    # Schedules compute in float64, so only the order of operations makes a difference.
+    # Schedules compute in float64, so correct rates differ only by the order of operations.
     return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-12)
 
 
@@ -230,7 +230,7 @@ def falsify_peak_after_warmup(bench: Bench, warmup: int, decay: int) -> None:
     relation = "one step late" if peak == warmup + 1 else "late" if peak > warmup else "early"
     # Both conventions are correct: the rate reaches the peak in the last step of the warm-up, or in the step after it.
     assert peak in (warmup - 1, warmup), (
-        f"with a warm-up of {warmup} of {total} steps, the greatest rate comes first in step {peak}, {relation} "
+        f"with a warm-up of {warmup} of {total} steps, the greatest rate is first reached in step {peak}, {relation} "
         f"({excerpt(rates, warmup)}); steps count from 0 unless the attribute `first` is 1"
     )
     if bench.creates_scheduler or bench.arguments["peak"]:
@@ -252,17 +252,17 @@ def falsify_end(bench: Bench, warmup: int, decay: int) -> None:
     lowest = min(rates[peak:])
     first_lowest = next(k for k in range(peak, len(rates)) if near(rates[k], lowest))
     assert first_lowest <= total, (
-        f"of {total} steps, the least rate comes in step {first_lowest}, after the end ({excerpt(rates, total)})"
+        f"with {total} steps, the smallest rate comes in step {first_lowest}, after the end ({excerpt(rates, total)})"
     )
-    # The least rate may come in the last planned step, or in the step after it, which some schedules refuse.
+    # The smallest rate may be that of the last planned step, or of the next step. Some schedules refuse the next step.
     final = rates[min(total, len(rates) - 1)]
     assert near(final, lowest) or near(rates[total - 1], lowest), (
-        f"of {total} steps, the least rate {lowest:.6g} comes in step {first_lowest}; at the end it is {final:.6g}"
+        f"with {total} steps, the smallest rate {lowest:.6g} comes in step {first_lowest}; the last is {final:.6g}"
     )
     # The minimum is a rate in some libraries, a factor of the peak in others.
     name, as_factor = bench.arguments["minimum"], MINIMUM * max(rates)
     assert not name or near(lowest, MINIMUM) or near(lowest, as_factor), (
-        f"the least rate is {lowest:.6g}; {name} is {MINIMUM}, which as a factor is {as_factor:.6g}"
+        f"the smallest rate is {lowest:.6g}; {name} is {MINIMUM}, or as a factor of the peak {as_factor:.6g}"
     )
 
 
@@ -281,19 +281,19 @@ def falsify_edges(bench: Bench, total: int) -> None:
         try:
             rates = bench.rates(warmup, planned, planned + STEPS_AFTER_END)
         except ZeroDivisionError as error:
-            raise AssertionError(f"{name}, it divides by zero") from error
+            raise AssertionError(f"{name}, the schedule divides by zero") from error
         except ValueError:  # a schedule may refuse such a plan
             continue
         check_range(rates, name)
-        assert warmup or near(rates[0], max(rates)), f"{name}, step 0 has not the greatest rate ({excerpt(rates, 0)})"
+        assert warmup or near(rates[0], max(rates)), f"{name}, rate 0 is not the greatest rate ({excerpt(rates, 0)})"
 
 
 @given(at=st.integers(0, 40), **PLANS)
 def falsify_restored(bench: Bench, at: int, warmup: int, decay: int) -> None:
     total = warmup + decay
-    at = min(at, total - 4)  # four steps are compared
+    at = min(at, total - 4)  # the rates of four steps are compared
     # `fresh` shows the rates of a schedule whose position was not restored.
-    run, restored, fresh = (bench.scheduled(warmup, total) for _ in range(3))
+    run, restored, fresh = (bench.start(warmup, total) for _ in range(3))
     for _ in range(at):
         run.step()
     restored.restore(run)
@@ -301,8 +301,8 @@ def falsify_restored(bench: Bench, at: int, warmup: int, decay: int) -> None:
         pairs = list(zip(run.rates(), restored.rates(), fresh.rates(), strict=True))
         for group, (expected, actual, new) in enumerate(pairs):
             cause = f"; {new:.6g} is the rate of a schedule that starts anew" if near(actual, new) else ""
-            place = f"restored in step {at} of {total}, group {group}"
-            judge(near(actual, expected), f"{place} has the rate {actual:.6g} in step {k}, not {expected:.6g}", cause)
+            group_name = f"restored in step {at} of {total}, group {group}"
+            judge(near(actual, expected), f"{group_name} has rate {actual:.6g} in step {k}, not {expected:.6g}", cause)
         for scheduled in (run, restored, fresh):
             scheduled.step()
 
@@ -310,15 +310,15 @@ def falsify_restored(bench: Bench, at: int, warmup: int, decay: int) -> None:
 @given(**PLANS)
 def falsify_each_group(bench: Bench, warmup: int, decay: int) -> None:
     total = warmup + decay
-    run, alone = bench.scheduled(warmup, total), bench.scheduled(warmup, total, BASES[1:])
+    run, alone = bench.start(warmup, total), bench.start(warmup, total, BASES[1:])
     for k in range(total):
         (first, second), (alone_rate,) = run.rates(), alone.rates()
         cause = "; the second has the rate of the first group" if near(first, second) else ""
         fault = (
             f"in step {k} the rates of groups that start with {BASES[0]} and {BASES[1]:.6g} are {first:.6g} and "
-            f"{second:.6g}; alone, the second has {alone_rate:.6g}"
+            f"{second:.6g}; without the first group, the second has {alone_rate:.6g}"
         )
-        # Both are correct: each group has a schedule of its own, or one factor multiplies the base rates of all groups.
+        # Both are correct: every group has its own schedule, or one factor multiplies the base rates of all groups.
         judge(near(second, alone_rate) or near(second, first * BASES[1] / BASES[0]), fault, cause)
         run.step()
         alone.step()
@@ -328,10 +328,10 @@ def falsify_each_group(bench: Bench, warmup: int, decay: int) -> None:
 def falsify_function_of_the_step(bench: Bench, warmup: int, decay: int) -> None:
     total = warmup + decay
     rates = bench.rates(warmup, total, total)
-    # Two schedulers that step in turn show a position that they share. Calls in the reverse order of the steps show a
-    # function that counts its calls.
+    # If schedulers share their position, the rates change when two schedulers step in turn. If a function counts its
+    # calls, the rates change when the function is called in the reverse order of the steps.
     if bench.creates_scheduler:
-        run, other = bench.scheduled(warmup, total), bench.scheduled(warmup, total)
+        run, other = bench.start(warmup, total), bench.start(warmup, total)
         actual = [run.rates()[0]]
         while len(actual) < total:
             other.step()
@@ -340,5 +340,5 @@ def falsify_function_of_the_step(bench: Bench, warmup: int, decay: int) -> None:
         first, rate = getattr(bench.subject, "first", 0), bench.bind(warmup, total)
         actual = [float(rate(step)) for step in reversed(range(first, first + total))][::-1]
     wrong = next((k for k in range(total) if not near(actual[k], rates[k])), -1)
-    circumstance = "beside another schedule" if bench.creates_scheduler else "asked from the last step to the first"
-    assert wrong < 0, f"step {wrong} has the rate {rates[wrong]:.6g}, and {actual[wrong]:.6g} if {circumstance}"
+    other_case = "beside another schedule" if bench.creates_scheduler else "in calls from the last step to the first"
+    assert wrong < 0, f"step {wrong} has the rate {rates[wrong]:.6g}, but {actual[wrong]:.6g} {other_case}"

@@ -1,7 +1,8 @@
-"""The suite's own subject: AdamW by Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2.
+"""The subject of the contract: AdamW by Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2.
 
-The learning rate is the schedule multiplier of the paper, whose rate alpha is 1. So it multiplies the decay as well, as
-in PyTorch. Steps are computed by small functions, so that every fault of the contract is an edit of one expression.
+The learning rate is the schedule multiplier of the paper, and the alpha of the paper is 1. So the learning rate also
+multiplies the weight decay, as in PyTorch. Steps are computed by small functions, so that every mutant of the contract
+edits one expression.
 """
 
 from typing import Any, TypedDict
@@ -14,7 +15,7 @@ Group = dict[str, Any]
 
 
 class State(TypedDict, total=False):
-    """The state of a weight: number of steps, and moving averages of the gradient and of its square."""
+    """The state of a weight: the number of steps, and the moving averages of the gradient and of its square."""
 
     step: int
     mean: Tensor
@@ -22,7 +23,7 @@ class State(TypedDict, total=False):
 
 
 class AdamW(torch.optim.Optimizer):
-    """AdamW. The update loops over the parameters; with `foreach`, it takes all parameters together."""
+    """AdamW. Weights are updated one by one; with `foreach`, the weights of a group are updated together."""
 
     formula = "adamw"
 
@@ -53,7 +54,7 @@ class AdamW(torch.optim.Optimizer):
 
 
 def gradients(group: Group) -> list[tuple[Tensor, Tensor]]:
-    """Return the parameters of a group that have a gradient, each with its gradient."""
+    """Return pairs of a parameter and its gradient, for the parameters of a group that have a gradient."""
     return [(weight, weight.grad) for weight in group["params"] if weight.grad is not None]
 
 
@@ -67,13 +68,15 @@ def rate_of(optimizer: torch.optim.Optimizer, group: Group) -> float:
 
 
 def apply_decay(gradient: Tensor, weight: Tensor, shrink: float, decay: float) -> tuple[Tensor, float]:
-    """Return the gradient, which decoupled weight decay does not change, and the factor by which the weight shrinks.
+    """Return the gradient for the moving averages, and the factor by which the decay multiplies the weight.
+
+    The decay is decoupled: it does not change the gradient.
 
     Args:
         gradient: The gradient.
-        weight: The weight; only faults use it.
+        weight: The weight; only mutants of the contract use it.
         shrink: The learning rate times the decay.
-        decay: The weight decay; only faults use it.
+        decay: The weight decay; only mutants of the contract use it.
     """
     return (gradient, 1 - shrink)
 
@@ -88,7 +91,7 @@ def advance(state: State, gradient: Tensor, beta1: float, beta2: float) -> None:
 
 def direction(state: State, betas: tuple[float, float], eps: float) -> Tensor:
     """Return the change of a weight per unit of the learning rate."""
-    # m / (1 - b1^t) and v / (1 - b2^t) are not biased towards 0, where m and v start (lines 9 and 10).
+    # m and v start at 0. m / (1 - b1^t) and v / (1 - b2^t) have no bias towards 0 (lines 9 and 10).
     mean = unbiased(state["mean"], betas[0], state["step"])
     return mean / denominator(unbiased(state["square"], betas[1], state["step"]), eps)
 

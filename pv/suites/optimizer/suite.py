@@ -1,4 +1,4 @@
-"""The suite `optimizer`: the papers' formulas in float64, how an optimizer is called, and the claims about it."""
+"""The suite `optimizer`: the formulas of the papers in float64, the bench of an optimizer, and the claims."""
 
 import inspect
 import tempfile
@@ -20,12 +20,15 @@ from pv.suites.bench import CallableBench, judge, parameters_of
 
 Settings: TypeAlias = Sequence[Mapping[str, Any]]
 Formula: TypeAlias = Callable[[Tensor, Sequence[Tensor], Settings], Tensor]
-"""Returns a weight after some steps, from the initial weight, the gradients, and the group's settings in every step."""
+"""Returns a weight after some steps.
+
+Its arguments are the initial weight, the gradient of every step, and the settings of the parameter group in every step.
+"""
 
 RELATIVE = 2e-4
 """Tolerance relative to the change of a weight: 1 - 0.999 in float32 has a relative error of 3e-5."""
 ULPS = 4
-"""Roundings of the weight itself that are allowed per step."""
+"""Allowed rounding error of the weight itself per step, in units in the last place."""
 
 
 def sgd(weight: Tensor, gradients: Sequence[Tensor], settings: Settings, *, damped_first: bool = False) -> Tensor:
@@ -35,7 +38,7 @@ def sgd(weight: Tensor, gradients: Sequence[Tensor], settings: Settings, *, damp
         weight: The initial weight.
         gradients: The gradient of every step.
         settings: The settings of the parameter group in every step.
-        damped_first: Whether to make the mistake that dampening applies to the first gradient.
+        damped_first: True for the mistake that dampening applies to the first gradient.
     """
     buffer = None
     for gradient, group in zip(gradients, settings, strict=True):
@@ -64,15 +67,15 @@ def adam(
 ) -> Tensor:
     """Return a weight after steps of Adam or AdamW.
 
-    See Kingma and Ba 2015, algorithm 1, and Loshchilov and Hutter 2019, algorithm 2, with alpha 1.
+    See Kingma and Ba 2015, algorithm 1, and Loshchilov and Hutter 2019, algorithm 2, where alpha is 1.
 
     Args:
         weight: The initial weight.
         gradients: The gradient of every step.
         settings: The settings of the parameter group in every step.
         decoupled: Whether the weight decay is decoupled (algorithm 2).
-        shift: The mistake to add this number to the step in the bias correction; -1 for no correction.
-        eps_place: The mistake to add eps `inside` the root, or `before` the bias correction; "" for no mistake.
+        shift: A mistake: this number is added to the step in the bias correction, or -1 leaves the correction out.
+        eps_place: A mistake: eps is added `inside` the root, or `before` the bias correction; "" for no mistake.
     """
     mean = square = torch.zeros_like(weight)
     for step, (gradient, group) in enumerate(zip(gradients, settings, strict=True), 1):
@@ -104,13 +107,13 @@ MISTAKES: dict[str, dict[str, dict[str, str | int]]] = {
     "adam": {**_ADAM_MISTAKES, "decoupled weight decay": {"decoupled": True}},
     "adamw": {**_ADAM_MISTAKES, "weight decay that is added to the gradient": {"decoupled": False}},
 }
-"""By formula, by the name of a mistake: the arguments with which the formula makes the mistake."""
+"""The known mistakes of every formula: their names, and the arguments with which the formula makes the mistake."""
 
 
 def close(actual: Tensor, expected: Tensor, start: Tensor, steps: int) -> bool:
     """Return whether weights are equal within the rounding of `steps` steps in float32."""
     rounding = ULPS * steps * torch.finfo(torch.float32).eps * float(start.abs().max())
-    # Relative to the change, not to the weight: even a wrong step changes a weight only a little.
+    # The tolerance is relative to the change: relative to the weight, even a wrong step is small.
     allowed = RELATIVE * float((expected - start).abs().max()) + rounding
     return float((actual - expected).abs().max()) <= allowed  # False for NaN
 
@@ -127,14 +130,14 @@ without a closure on dense gradients. Write a function that adds the other argum
     def make(parameters, lr=1e-3):
         return {name}(parameters, lr=lr, ...)
 
-    make.formula = "adamw"  # or "sgd", "adam", a function (weight, gradients, settings) -> weight, or no such line"""
+    make.formula = "adamw"  # or "sgd", "adam", a function (weight, gradients, settings) -> weight, or leave it out"""
 UNKNOWN_FORMULA = """its step is not inherited from SGD, Adam or AdamW; set its attribute `formula` to "sgd", "adam", \
-"adamw", or a function (weight, gradients, settings of each step) -> weight in float64"""
+"adamw", or a function (weight, gradients, settings of every step) -> weight in float64"""
 RATE_EXCEPTIONS = {
     torch.optim.Rprop: "the rate is only the size of the first step",
     torch.optim.ASGD: "a changed rate is used one step later",
 }
-"""By class of an optimizer to which the claims about rates do not apply: the reason."""
+"""The classes of optimizers to which the claims about rates do not apply, with the reason."""
 
 
 @dataclass(eq=False)
@@ -149,10 +152,10 @@ class Run:
 
         Args:
             gradients: The gradient of every weight; None for a weight without one.
-            in_place: Whether a gradient is written into the tensor that held the gradient of the step before.
+            in_place: Whether a gradient is written into the tensor of the previous gradient.
         """
         for weight, gradient in zip(self.weights, gradients, strict=True):
-            # Loops reuse the tensors of gradients or drop them; an optimizer must not keep a reference to them.
+            # A loop may reuse or drop the tensors of gradients, so an optimizer must not keep a reference to them.
             if in_place and weight.grad is not None and gradient is not None:
                 weight.grad.copy_(gradient)
             else:
@@ -176,8 +179,8 @@ class Bench(CallableBench):
     The subject may have the attributes
 
     * `formula`: the name of a formula, or a function;
-    * `decoupled`: True if the weight decay is decoupled, although the formula does not show it;
-    * `independent`: True if a step of a parameter does not depend on the others, although there is no formula;
+    * `decoupled`: True if the weight decay is decoupled, and the formula does not show it;
+    * `independent`: True if a step of a parameter does not depend on other parameters, and there is no formula;
     * `features` and `not_claimed`, as for all subjects.
     """
 
@@ -188,13 +191,13 @@ class Bench(CallableBench):
         if not callable(make):
             self.refuse("it is not callable")
         self.arguments = {*parameters_of(make)}
-        self.rate = next((name for name in RATE_NAMES if name in self.arguments), "")
-        if not self.rate:
+        self.rate_name = next((name for name in RATE_NAMES if name in self.arguments), "")
+        if not self.rate_name:
             self.refuse(f"none of its parameters is named {', '.join(RATE_NAMES)}")
         self.shapes, run = self._first_run()
         self.formula_name, self.formula, self.why_no_formula = self._formula(run)
         self.flags = [flag for flag in ("foreach", "fused") if flag in self.arguments and self._accepts_flag(flag)]
-        # If the subject declares a formula that cannot be computed, the claims about it are tried, and skip.
+        # If the subject declares a formula that cannot be computed, the claims about it are tried, and raise SkipTest.
         unknown = self.why_no_formula if getattr(make, "formula", None) is None else ""
         decoupled = "adamw" in (self.formula_name, getattr(make, "formula", "")) or getattr(make, "decoupled", False)
         decays = "weight_decay" in self.arguments or any(
@@ -214,9 +217,9 @@ class Bench(CallableBench):
         """Create an optimizer of copies of the weights.
 
         Args:
-            weights: The initial weights; every one becomes a parameter.
-            rates: The learning rate of every weight, one group per weight; without them, one group.
-            **settings: Arguments of the optimizer; those that it does not take are left out.
+            weights: The initial weights. Each of them becomes a parameter.
+            rates: The learning rate of every weight. Each weight is then a parameter group; () for a single group.
+            **settings: Arguments of the optimizer. An argument that the optimizer does not have is left out.
 
         Returns:
             The optimizer with its parameters.
@@ -231,20 +234,20 @@ class Bench(CallableBench):
     def _optimizer(
         self, parameters: list[nn.Parameter], groups: list[dict[str, Any]], settings: Mapping[str, object]
     ) -> Optimizer:
-        """Create an optimizer of parameter groups; of the parameters if there are no groups."""
+        """Create an optimizer of the parameter groups, or of the parameters if there are no groups."""
         try:
             return self._call(groups or parameters, settings)
         except Exception:
             if not groups or inspect.isclass(self.subject):
                 raise
-        # A function may make the parameter groups itself, and accept parameters only: split its groups afterwards.
+        # A function may create the parameter groups itself, and accept only parameters. Split its groups afterwards.
         run = Run(self._call(parameters, settings), parameters)
         run.optimizer.param_groups[:] = [{**run.group(group["params"][0]), **group} for group in groups]
         return run.optimizer
 
     def _call(self, parameters: Sequence[object], settings: Mapping[str, object]) -> Optimizer:
         """Call the subject. Raise TypeError unless it returns an optimizer."""
-        optimizer = self.subject(parameters, **{self.rate: RATE}, **settings)
+        optimizer = self.subject(parameters, **{self.rate_name: RATE}, **settings)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"it returned {type(optimizer).__name__}, not a torch.optim.Optimizer")
         return optimizer
@@ -274,7 +277,7 @@ class Bench(CallableBench):
         return True
 
     def _formula(self, run: Run) -> tuple[str, Formula | None, str]:
-        """Return the name of the formula, the formula, and ""; without a formula "", None, and the reason."""
+        """Return the name of the formula, the formula, and ""; without a formula, return "", None and the reason."""
         name, group = getattr(self.subject, "formula", None), run.group(run.weights[0])
         if callable(name):
             return "own", name, ""
@@ -289,9 +292,9 @@ class Bench(CallableBench):
         if name not in FORMULAS:
             names = ", ".join(FORMULAS)
             self.refuse(f"unknown formula {name!r} (choose from {names}, or pass a function)")
-        absent = [setting for setting in ("betas", "eps") if name != "sgd" and setting not in group]
-        if absent or group.get("amsgrad"):
-            why = f"its groups have no {' and no '.join(absent)}" if absent else "amsgrad is on"
+        missing = [setting for setting in ("betas", "eps") if name != "sgd" and setting not in group]
+        if missing or group.get("amsgrad"):
+            why = f"its groups have no {' and no '.join(missing)}" if missing else "amsgrad is on"
             return "", None, f"the formula {name!r} cannot be computed: {why}"
         return name, FORMULAS[name], ""
 
@@ -301,7 +304,7 @@ def bench(subject: Callable[..., object], directory: Path | None) -> Bench:
     return Bench(subject)
 
 
-# Strategies for random numbers, which most claims use.
+# Most claims use these strategies.
 CASES = {"seed": st.integers(0, 99), "scale": st.sampled_from((1.0, 1e-2, 1e-4))}
 OPTIONS = (
     {"weight_decay": 0.0},
@@ -316,13 +319,19 @@ Steps = list[list[Tensor]]
 
 def draw_steps(bench: Bench, seed: int, scale: float, steps: int = STEPS) -> tuple[list[Tensor], Steps]:
     """Return random weights and, for every step, random gradients with the standard deviation `scale`."""
-    source = torch.Generator().manual_seed(seed)
-    weights = [0.1 * torch.randn(shape, generator=source) for shape in bench.shapes]
-    return weights, [[scale * torch.randn(weight.shape, generator=source) for weight in weights] for _ in range(steps)]
+    random = torch.Generator().manual_seed(seed)
+    weights = [0.1 * torch.randn(shape, generator=random) for shape in bench.shapes]
+    return weights, [[scale * torch.randn(weight.shape, generator=random) for weight in weights] for _ in range(steps)]
 
 
 def take_steps(run: Run, steps: Sequence[Sequence[Tensor | None]], rates: Sequence[float] = ()) -> list[Tensor]:
-    """Take steps, with one rate per step if rates are passed, and return the weights."""
+    """Take steps, and return the final weights.
+
+    Args:
+        run: The run that takes the steps.
+        steps: The gradients of every step.
+        rates: The rate of every step; () for the rates of the groups.
+    """
     weights = [weight.detach().clone() for weight in run.weights]
     for k, gradients in enumerate(steps):
         for group in run.optimizer.param_groups if rates else ():
@@ -344,7 +353,7 @@ def equal(one: list[Tensor], other: list[Tensor]) -> bool:
 def explain(
     bench: Bench, formula: Formula, actual: Tensor, start: Tensor, steps: list[Tensor], settings: Settings
 ) -> str:
-    """Return "; it has ..." with the known mistakes that give a weight; "" if none does.
+    """Return "; it has ..." with the known mistakes that give the actual weight; "" if no mistake does.
 
     Args:
         bench: The bench.
@@ -363,7 +372,9 @@ def explain(
 
 
 def step_fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates: Sequence[float]) -> tuple[str, str]:
-    """Take steps, and return how a weight differs from the formula, and the cause; "" and "" if none differs.
+    """Take steps, and return the difference of a weight from the formula, and its cause, as texts.
+
+    Both texts are "" if all weights agree with the formula. The cause is "" if it is unknown.
 
     Args:
         bench: The bench.
@@ -377,7 +388,7 @@ def step_fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates:
     groups = [{**run.group(weight)} for weight in run.weights]
     actual = take_steps(run, steps, rates if len({*rates}) > 1 else ())
     for i, first in enumerate(start):
-        # The formula runs in float64 with the settings of the group, as the optimizer holds them.
+        # The formula is computed in float64, with the settings in the parameter group of the optimizer.
         settings, gradients = [{**groups[i], "lr": rate} for rate in rates], [step[i].double() for step in steps]
         begin, weight = first.double(), actual[i].double()
         expected = bench.formula(begin, gradients, settings)
@@ -405,21 +416,21 @@ def falsify_formula(bench: Bench, options: dict[str, float], steps: int, seed: i
     judge(not fault, fault, cause)
 
 
-# `still` is the group with the rate 0.
-@given(still=st.integers(0, 1), **CASES)
-def falsify_rate_of_each_group(bench: Bench, still: int, seed: int, scale: float) -> None:
+# `zero` is the index of the group with the rate 0.
+@given(zero=st.integers(0, 1), **CASES)
+def falsify_rate_of_each_group(bench: Bench, zero: int, seed: int, scale: float) -> None:
     start, gradients = draw_steps(bench, seed, scale)
-    whole = take_steps(bench.start(start, weight_decay=0.0), gradients)
+    same_rate = take_steps(bench.start(start, weight_decay=0.0), gradients)
     try:
-        run = bench.start(start, [0.0 if i == still else RATE for i in (0, 1)], weight_decay=0.0)
+        run = bench.start(start, [0.0 if i == zero else RATE for i in (0, 1)], weight_decay=0.0)
     except ValueError:  # an optimizer may refuse a rate of 0 when it is created
         run = bench.start(start, [RATE, RATE], weight_decay=0.0)
-        run.group(run.weights[still])["lr"] = 0.0
+        run.group(run.weights[zero])["lr"] = 0.0
     actual = take_steps(run, gradients)
-    cause = f", as with the rate {RATE} of the other group" if torch.equal(actual[still], whole[still]) else ""
-    change = f"rate 0 in group {still} changes its weight by {max_difference(actual[still], start[still])}"
-    judge(torch.equal(actual[still], start[still]), change, cause)
-    other = 1 - still
+    cause = f", as with the rate {RATE} of the other group" if torch.equal(actual[zero], same_rate[zero]) else ""
+    change = f"rate 0 in group {zero} changes its weight by {max_difference(actual[zero], start[zero])}"
+    judge(torch.equal(actual[zero], start[zero]), change, cause)
+    other = 1 - zero
     assert not torch.equal(actual[other], start[other]), f"rate {RATE} in group {other} does not change its weight"
 
 
@@ -431,7 +442,7 @@ def falsify_changed_rate(bench: Bench, options: dict[str, float], seed: int, sca
     assert not equal(take_steps(changed, steps, rates), take_steps(constant, steps)), (
         f"a rate set to {rates[1]} in param_groups after a step with {rates[0]} changes nothing in the next step"
     )
-    # If the formula does not even fit with a constant rate, another claim fails.
+    # If the steps do not follow the formula even with a constant rate, another claim fails.
     if not step_fault(bench, bench.start(start, **options), start, steps, [RATE, RATE])[0]:
         fault, cause = step_fault(bench, other, start, steps, rates)
         judge(not fault, f"with a rate of {rates[1]} in the second step, {fault}", cause)
@@ -445,9 +456,9 @@ def falsify_decoupled_decay(bench: Bench, seed: int) -> None:
     decays = [run.group(weight).get("weight_decay", 0.1) for weight in run.weights]
     actual = run.step([torch.zeros_like(weight) for weight in start])
     for weight, begin, decay in zip(actual, start, decays, strict=True):
-        wrong = {"the rate: the decay is added to the gradient": begin - RATE * begin.sign()}
-        wrong |= {"decay times weight, without the rate": begin * (1 - decay), "nothing": begin}
-        causes = [f"; it loses {name}" for name, weights in wrong.items() if close(weight, weights, begin, 1)]
+        wrong = {"changes by the rate: the decay is added to the gradient": begin - RATE * begin.sign()}
+        wrong |= {"changes by decay times weight, without the rate": begin * (1 - decay), "does not change": begin}
+        causes = [f"; it {name}" for name, weights in wrong.items() if close(weight, weights, begin, 1)]
         expected = begin * (1 - RATE * decay)
         fault = (
             f"with zero gradient, rate {RATE} and decay {decay}, a weight changes by "
@@ -462,7 +473,7 @@ def falsify_parameter_without_gradient(bench: Bench, before: int, seed: int, sca
     run = bench.start(start, weight_decay=0.1, momentum=0.9)
     middle, state = take_steps(run, gradients[:before])[1], repr(run.optimizer.state.get(run.weights[1]) or {})
     end = take_steps(run, [[step[0], None] for step in gradients[before:]])[1]
-    change = f"after {before} steps with a gradient, steps in which it is None change"
+    change = f"after {before} steps with a gradient, steps without a gradient change"
     assert torch.equal(end, middle), f"{change} a parameter by {max_difference(end, middle)}"
     after = repr(run.optimizer.state.get(run.weights[1]) or {})
     assert after == state, f"{change} the state from {state} to {after}"
@@ -472,17 +483,17 @@ def falsify_parameter_without_gradient(bench: Bench, before: int, seed: int, sca
 def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -> None:
     start, gradients = draw_steps(bench, seed, scale, before + 3)
     run = bench.start(start, momentum=0.9)
-    # Another rate than the one of the constructor, so that a rate that is not restored shows.
+    # The rate is not the rate of the constructor, so that the claim fails if the rate is not restored.
     middle = take_steps(run, gradients[:before], [3 * RATE] * before)
     restored, fresh = bench.start(middle, momentum=0.9), bench.start(middle, momentum=0.9)
-    # Save to a file: references to live objects would hide state that is not saved.
+    # Save to a file. Without a file, both optimizers could share objects, which would hide state that is not saved.
     with tempfile.TemporaryFile() as file:
         torch.save(run.optimizer.state_dict(), file)
         file.seek(0)
         restored.optimizer.load_state_dict(torch.load(file, weights_only=False))
     for k, gradient in enumerate(gradients[before:], 1):
         expected, actual, new = run.step(gradient), restored.step(gradient), fresh.step(gradient)
-        cause = "; it is the step of an optimizer without state and with its first rate" if equal(actual, new) else ""
+        cause = "; it is the step of a new optimizer, with the rate of the constructor" if equal(actual, new) else ""
         off = max(float((one - other).abs().max()) for one, other in zip(actual, expected, strict=True))
         judge(equal(actual, expected), f"step {k} after load_state_dict at step {before} is off by {off:.3g}", cause)
 
@@ -490,14 +501,15 @@ def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -
 @given(**CASES)
 def falsify_foreach_and_fused(bench: Bench, seed: int, scale: float) -> None:
     start, steps = draw_steps(bench, seed, scale)
-    # The parameter whose first gradient is None has one step less than the other, which grouped kernels must respect.
+    # The second parameter has no gradient in the first step, so its step count is lower than that of the first one.
     late: list[Sequence[Tensor | None]] = [[steps[0][0], None], *steps[1:]]
     for flag in bench.flags:
-        plain, other = (take_steps(bench.start(start, weight_decay=0.1, **{flag: on}), late) for on in (False, True))
-        for one, two, begin in zip(plain, other, start, strict=True):
-            change = f"with {flag}, a weight of shape {[*begin.shape]} changes by {max_difference(two, begin)}"
-            assert close(two, one, begin, STEPS), (
-                f"{change}, without it by {max_difference(one, begin)}; {max_difference(two, one)} apart"
+        off, on = (take_steps(bench.start(start, weight_decay=0.1, **{flag: value}), late) for value in (False, True))
+        for expected, actual, begin in zip(off, on, start, strict=True):
+            change = f"with {flag}, a weight of shape {[*begin.shape]} changes by {max_difference(actual, begin)}"
+            assert close(actual, expected, begin, STEPS), (
+                f"{change}, without {flag} by {max_difference(expected, begin)}; the weights differ by "
+                f"{max_difference(actual, expected)}"
             )
 
 
@@ -521,8 +533,8 @@ def falsify_parameters_are_independent(bench: Bench, seed: int, scale: float) ->
     reverse = take_steps(bench.start(start[::-1]), [gradient[::-1] for gradient in gradients])[::-1]
     for i, begin in enumerate(start):
         alone = take_steps(bench.start([begin]), [[gradient[i]] for gradient in gradients])[0]
-        # There are two parameters: the first one comes before the other in order, and after it in reverse.
+        # Of the two parameters, the first comes before the other in `in_order`, and after the other in `reverse`.
         places = ("before", "after") if i == 0 else ("after", "before")
         for place, actual in zip(places, (in_order[i], reverse[i]), strict=True):
             change = f"a parameter that comes {place} another changes by {max_difference(actual, begin)}"
-            assert close(actual, alone, begin, STEPS), f"{change}, alone by {max_difference(alone, begin)}"
+            assert close(actual, alone, begin, STEPS), f"{change}, as the only one by {max_difference(alone, begin)}"

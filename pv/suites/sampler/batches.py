@@ -1,4 +1,4 @@
-"""The suite's own subject: a sampler of the batches of an epoch for one of several ranks, which can be resumed."""
+"""The subject of the contract: a resumable sampler that yields the batches of an epoch for one of several ranks."""
 
 from collections.abc import Iterator
 
@@ -6,10 +6,10 @@ import torch
 
 
 class Batches:
-    """Yields batches of indices. All ranks get the same number of examples.
+    """An iterable of batches of indices. All ranks get the same number of examples.
 
-    If the ranks cannot share the examples evenly, the first examples are repeated, or with `drop_last` the last
-    examples are dropped.
+    If the number of examples is no multiple of the number of ranks, the first examples are repeated. With `drop_last`,
+    the last examples are dropped instead.
     """
 
     def __init__(
@@ -24,11 +24,11 @@ class Batches:
     ) -> None:
         self.size, self.batch_size, self.world_size, self.rank = size, batch_size, world_size, rank
         self.seed, self.drop_last = seed, drop_last
-        # `done` is the number of batches of the epoch so far, `skip` the number to skip in the next iteration.
+        # `done` is the number of batches that the epoch has yielded, `skip` the number to skip in the next iteration.
         self.epoch = self.done = self.skip = 0
 
     def set_epoch(self, epoch: int) -> None:
-        # The position belongs to its epoch. A loop sets the epoch of a restored state again, which keeps the position.
+        # Another epoch starts at its first batch. Setting the epoch of a restored state again keeps the position.
         if epoch != self.epoch:
             self.done = 0
         self.epoch = epoch
@@ -56,19 +56,19 @@ class Batches:
 
 def order(size: int, seed: int, epoch: int) -> list[int]:
     """Return the random order of all examples in an epoch."""
-    # A factor that is larger than any epoch: with seed + epoch, neighbouring seeds would share their orders.
+    # The factor is larger than any epoch. With seed + epoch, seed 1 in epoch 1 and seed 2 in epoch 0 share an order.
     generator = torch.Generator().manual_seed(1000003 * seed + epoch)
     indices: list[int] = torch.randperm(size, generator=generator).tolist()
     return indices
 
 
 def examples_per_rank(size: int, world: int, drop: bool) -> int:
-    """Return the number of examples per rank, rounded down with `drop`, and up without it."""
+    """Return the number of examples per rank. It is rounded down with `drop`, and up without `drop`."""
     return size // world if drop else -(-size // world)
 
 
 def rank_indices(order: list[int], world: int, rank: int, drop: bool) -> list[int]:
-    """Return the indices of a rank in their order."""
+    """Return the indices of a rank, in the order of the epoch."""
     total = world * examples_per_rank(len(order), world, drop)
     return every_nth(repeat(order, total)[:total], world, rank)
 
@@ -78,12 +78,12 @@ def every_nth(indices: list[int], world: int, rank: int) -> list[int]:
 
 
 def repeat(order: list[int], total: int) -> list[int]:
-    """Return the order, repeated until it has at least `total` indices."""
+    """Repeat the order until it has at least `total` indices."""
     return order * -(-total // len(order))
 
 
 def complete_batches(batches: list[list[int]], size: int, drop: bool) -> list[list[int]]:
-    """Return the batches, with `drop` only the complete ones."""
+    """Return all batches; with `drop`, only the complete batches."""
     return [batch for batch in batches if len(batch) == size or not drop]
 
 

@@ -1,7 +1,8 @@
-"""Run jobs for the claims of the suite, and cache the runs: claims about a subject share them, also between processes.
+"""Run jobs for the claims of the suite, and cache the runs. Claims about a subject share its runs between processes.
 
 The key of a run is the text of its job. A run is looked up in this process, then in a shared directory. The first
-process that needs a run locks its key there, makes the run, and stores it; other processes wait and read it.
+process that needs a run locks a file in the directory, runs the job, and stores the run; other processes wait for the
+lock, and read the stored run.
 """
 
 import fcntl
@@ -29,7 +30,7 @@ from pv.suites.training_loop.processes import ForkServer, run_and_kill, run_rank
 from pv.suites.training_loop.run import Run, observe
 
 WAIT_S = 20.0
-"""Seconds that a bench waits in total for runs of other processes; after that it makes the runs itself.
+"""Total time in seconds that a bench waits for runs of other processes. After this time it runs the jobs itself.
 
 A process that waited longer would be reported as hanging.
 """
@@ -53,56 +54,60 @@ def bench(subject: object, directory: Path | None) -> "Bench":
 
 
 class Bench(SuiteBench):
-    """A trainer, with the runs of its jobs; a job is run once for all claims.
+    """A trainer with a cache of its runs: every job is run once for all claims.
 
     Args:
         trainer: The adapter.
-        directory: Where runs and their checkpoints are stored; None for a temporary directory. Processes with the same
+        directory: The directory for runs and their checkpoints; None for a temporary directory. Processes with the same
             directory share runs.
     """
 
     warm_up_failure = "the loop cannot run the simplest job (an epoch of 4 examples of one length, in batches of 2)"
     """The message if `warm_up` raises."""
     independent_features = frozenset({"ranks"})
-    """Features whose claims are tried even if `warm_up` raises for the claims that do not need them."""
+    """Claims that need one of these features are tried even if `warm_up` raises for other claims."""
 
     def __init__(self, trainer: Trainer, directory: Path | None = None) -> None:
         self.subject = self.trainer = trainer
         self.used: list[Run] = []
         self.directory = directory or Path(tempfile.mkdtemp())
-        # The runs of this process, by the text of their job and how it was run; a run of several ranks is a list.
+        # The runs of this process, one per rank. The key is the text of the job, and of how it was run.
         self._runs: dict[str, list[Run]] = {}
         self._wait_left_s = WAIT_S
-        self._warm = False
-        self._is_fresh = directory is not None  # the process of one claim, which has run nothing
+        self._is_warmed_up = False
+        # A bench with a directory is created in the process of a single claim, which has not run anything before.
+        self._is_fresh = directory is not None
         self._fork_server: ForkServer | None = None
 
     @property
     def lacks(self) -> dict[str, str]:  # type: ignore[override]  # the base class stores it; here it follows the trainer
-        """Return, by feature that the trainer does not have, the reason."""
+        """Return the reason for every feature that the trainer does not have."""
         lacks = missing_features(self.trainer)
-        # The claims about combinations, which need `pairs`, need two features to combine.
+        # The feature `pairs` means that at least two features can be combined.
         if len(COMBINABLE.keys() - lacks.keys()) < 2:
-            lacks["pairs"] = f"it has fewer than two of {', '.join(COMBINABLE)}"
+            lacks["pairs"] = f"the trainer has fewer than two of {', '.join(COMBINABLE)}"
         return lacks
 
     def warm_up(self, needs: Collection[str] = ()) -> None:
         """Run the simplest job once, so that a loop that cannot run at all is reported once, not by every claim.
 
+        If the run raises another SkipTest than `Placeholder`, the exception is ignored: claims that meet the same
+        reason report it.
+
         Args:
-            needs: The features that the claim uses. Claims about ranks only need a loop that runs in two processes.
+            needs: The features that the claim uses.
 
         Raises:
             Contradiction: The run shows a feature that the adapter declares to be missing.
-            Placeholder: A part of the adapter that every claim needs is still a placeholder. Another SkipTest is
-                ignored here, since it is reported by the claims that meet the same reason.
-            Exception: Any error of the loop or its adapter, unless the claim is about ranks and the job runs in ranks.
+            Placeholder: A part of the adapter that every claim needs is still a placeholder.
+            Exception: Any other error of the loop or its adapter. For a claim about ranks, an error is ignored if it is
+                no `PvError` and the job runs in two processes.
         """
         from pv.suites.training_loop.adapters.handwritten import Placeholder
 
-        if self._warm:
+        if self._is_warmed_up:
             return
-        # Ranks are forked from a process that has run nothing, so the fork server starts before the first run.
+        # Ranks must be forked from a process that has not run a job, so the fork server starts before the first run.
         if self._is_fresh and "ranks" in needs:
             self._fork_server = ForkServer()
         seen_before = set(seen)
@@ -115,8 +120,8 @@ class Bench(SuiteBench):
         except Exception as error:
             if isinstance(error, PvError) or "ranks" not in needs or not self._runs_in_ranks():
                 raise
-        self._warm = True
-        # Do not count the code of this run as reached: only code that the claim itself reaches gets mutants.
+        self._is_warmed_up = True
+        # The code of this run does not count as reached: only code that the claim itself reaches gets mutants.
         ran.update(seen - seen_before)
         seen.intersection_update(seen_before)
         self._runs.clear()
@@ -124,7 +129,7 @@ class Bench(SuiteBench):
 
     def _runs_in_ranks(self) -> bool:
         """Return whether the simplest job runs in two processes."""
-        # Processes start slowly, so store a failure for the benches of all claims.
+        # Starting processes is slow, so a failure is stored for the benches of all claims.
         failure = self.directory / "simplest-job-fails-in-ranks"
         if failure.exists():
             return False
@@ -139,37 +144,40 @@ class Bench(SuiteBench):
         """Return the run of a job.
 
         Args:
-            job: The job; it is restricted to the features of the trainer, and gets another directory.
+            job: The job; it is restricted to the features of the trainer, and its directory is replaced.
 
         Raises:
             SkipTest: The adapter ignores a setting of the job, the run does not end, or no steps are observed.
         """
         job = self._restrict(job)
-        return self._cached_run(repr(job), lambda place: observe(self.trainer, replace(job, directory=place)))
+        return self._cached_run(repr(job), lambda path: observe(self.trainer, replace(job, directory=path)))
 
     def rerun(self, job: Job) -> Run:
-        """Run a job a second time, and return the run, to compare it with the first one.
+        """Run a job a second time, and return the second run.
 
         Args:
             job: The attribute `job` of the first run.
         """
-        return self._cached_run(f"{job!r} again", lambda place: observe(self.trainer, replace(job, directory=place)))
+        return self._cached_run(f"{job!r} again", lambda path: observe(self.trainer, replace(job, directory=path)))
 
     def resume(self, uninterrupted: Run, step: int, *, epochs: int | None = None) -> Run:
-        """Return a run that resumes another run from a checkpoint, as if the process had been killed right after it.
+        """Resume a run from a checkpoint, as if the process had been killed right after it saved the checkpoint.
 
         Args:
-            uninterrupted: The run to resume. Its directory is copied without later checkpoints.
+            uninterrupted: The run to resume. Its directory is copied without the checkpoints after `step`.
             step: The step of the checkpoint.
             epochs: The number of epochs of the resumed run; None for the number in the job.
+
+        Returns:
+            The resumed run.
 
         Raises:
             SkipTest: The adapter reports no such checkpoint.
         """
 
-        def resume(place: Path) -> Run:
-            saved = _copy(uninterrupted, step, place)
-            job = replace(uninterrupted.job, directory=place, resume=saved)
+        def resume(directory: Path) -> Run:
+            checkpoint = _copy(uninterrupted, step, directory)
+            job = replace(uninterrupted.job, directory=directory, resume=checkpoint)
             run = observe(self.trainer, job if epochs is None else replace(job, epochs=epochs))
             return replace(run, done=step)
 
@@ -177,7 +185,7 @@ class Bench(SuiteBench):
         return self._cached_run(f"{replace(uninterrupted.job, directory=Path())!r} from {step}{changed}", resume)
 
     def run_after(self, earlier: Run, job: Job) -> Run:
-        """Return the run of a job from its first step, in a copy of the directory of an earlier run.
+        """Run a job from its first step in a copy of the directory of an earlier run, and return the new run.
 
         Args:
             earlier: The earlier run.
@@ -185,9 +193,9 @@ class Bench(SuiteBench):
         """
         job = self._restrict(job)
 
-        def run(place: Path) -> Run:
-            shutil.copytree(earlier.job.directory, place, dirs_exist_ok=True, symlinks=True)
-            return observe(self.trainer, replace(job, directory=place))
+        def run(directory: Path) -> Run:
+            shutil.copytree(earlier.job.directory, directory, dirs_exist_ok=True, symlinks=True)
+            return observe(self.trainer, replace(job, directory=directory))
 
         return self._cached_run(f"{job!r} after {replace(earlier.job, directory=Path())!r}", run)
 
@@ -201,7 +209,7 @@ class Bench(SuiteBench):
         job = self._restrict(job, size)
         return self._cached_ranks(
             f"{job!r} x {size}",
-            lambda place: run_ranks(self.trainer, replace(job, directory=place), size, self._fork_server),
+            lambda path: run_ranks(self.trainer, replace(job, directory=path), size, self._fork_server),
         )
 
     def resume_ranks(self, uninterrupted: list[Run], step: int) -> list[Run]:
@@ -216,10 +224,9 @@ class Bench(SuiteBench):
         """
         first = uninterrupted[0]
 
-        def resume(place: Path) -> list[Run]:
-            saved = _copy(first, step, place)
-            resumed = replace(first.job, directory=place, resume=saved)
-            runs = run_ranks(self.trainer, resumed, len(uninterrupted), self._fork_server)
+        def resume(directory: Path) -> list[Run]:
+            job = replace(first.job, directory=directory, resume=_copy(first, step, directory))
+            runs = run_ranks(self.trainer, job, len(uninterrupted), self._fork_server)
             return [replace(run, done=step) for run in runs]
 
         return self._cached_ranks(
@@ -227,29 +234,29 @@ class Bench(SuiteBench):
         )
 
     def kill(self, uninterrupted: Run, operation: int) -> Path | None:
-        """Run a job again and kill it at an operation on files.
+        """Run a job again, and kill the run at an operation on files.
 
         Args:
-            uninterrupted: A run of the same job.
+            uninterrupted: A run of the job.
             operation: The number of the operation, from 0.
 
         Returns:
             The directory of the killed run; None if the run has fewer operations.
         """
-        place = Path(tempfile.mkdtemp(dir=self.directory))
-        job = replace(uninterrupted.job, directory=place)
-        return place if run_and_kill(lambda: observe(self.trainer, job), place, operation) else None
+        directory = Path(tempfile.mkdtemp(dir=self.directory))
+        job = replace(uninterrupted.job, directory=directory)
+        return directory if run_and_kill(lambda: observe(self.trainer, job), directory, operation) else None
 
-    def resume_run(self, uninterrupted: Run, place: Path, saved: Path, *, saves: bool = True) -> Run:
+    def resume_run(self, uninterrupted: Run, directory: Path, checkpoint: Path, *, saves: bool = True) -> Run:
         """Resume a killed run in its directory, and return the resumed run. Nothing is copied or stored.
 
         Args:
             uninterrupted: The uninterrupted run of the same job.
-            place: The directory of the killed run.
-            saved: The checkpoint in the directory.
+            directory: The directory of the killed run.
+            checkpoint: The path of a checkpoint in the directory.
             saves: Whether the resumed run saves checkpoints.
         """
-        job = replace(uninterrupted.job, directory=place, resume=saved)
+        job = replace(uninterrupted.job, directory=directory, resume=checkpoint)
         self.used.append(observe(self.trainer, job if saves else replace(job, save_every=0)))
         return self.used[-1]
 
@@ -258,71 +265,77 @@ class Bench(SuiteBench):
         return restrict_job(job, missing_features(self.trainer), ranks)
 
     def _cached_run(self, key: str, make: Callable[[Path], Run]) -> Run:
-        """Return the cached run with a key; if there is none, call `make` with a new directory."""
-        return self._cached_ranks(key, lambda place: [make(place)])[0]
+        """Return the cached run for a key. If there is none, call `make` with a new directory, and cache its run."""
+        return self._cached_ranks(key, lambda path: [make(path)])[0]
 
     def _cached_ranks(self, key: str, make: Callable[[Path], list[Run]]) -> list[Run]:
-        """Return the cached runs with a key, one per rank, and record that the claim uses them."""
+        """Return the cached runs for a key, one per rank, and record that the claim uses them.
+
+        If there are none, call `make` with a new directory, and cache its runs.
+        """
         if key not in self._runs:
             self._runs[key] = self._stored_runs(self.directory / hashlib.sha256(key.encode()).hexdigest()[:20], make)
         self.used.extend(self._runs[key])
         return self._runs[key]
 
-    def _stored_runs(self, place: Path, make: Callable[[Path], list[Run]]) -> list[Run]:
-        """Return the runs that are stored beside the directory `place`; if there are none, make and store them.
+    def _stored_runs(self, directory: Path, make: Callable[[Path], list[Run]]) -> list[Run]:
+        """Return the runs that are stored beside a directory. If there are none, call `make` and store its runs.
 
-        Runs that no other process has finished in time are made in a directory of their own, and not stored.
+        If another process still holds the lock after the waiting time, the runs are made in a temporary directory, and
+        not stored.
         """
-        record = place.with_suffix(".run")
+        record = directory.with_suffix(".run")
         began = time.monotonic()
-        # The first process that gets the lock makes the runs; the others wait for the lock, and read the record.
-        with _locked(place.with_suffix(".lock"), self._wait_left_s) as locked:
+        # The first process that gets the lock makes the runs. Other processes wait for the lock, and read the record.
+        with _locked(directory.with_suffix(".lock"), self._wait_left_s) as locked:
             self._wait_left_s -= time.monotonic() - began
             if not locked:
                 return make(Path(tempfile.mkdtemp(dir=self.directory)))
             if not record.exists():
-                shutil.rmtree(place, ignore_errors=True)  # from a process that was killed
-                place.mkdir(parents=True)
-                _write(record, make(place))
+                shutil.rmtree(directory, ignore_errors=True)  # may be left from a process that was killed
+                directory.mkdir(parents=True)
+                _write(record, make(directory))
         return _read(record)
 
 
-def _copy(uninterrupted: Run, step: int, place: Path) -> Path:
-    """Copy the directory of a run without the checkpoints after a step, and return the copied checkpoint of the step.
+def _copy(uninterrupted: Run, step: int, directory: Path) -> Path:
+    """Copy the directory of a run to `directory`, without the checkpoints after a step.
+
+    Returns:
+        The path of the copied checkpoint of the step.
 
     Raises:
-        SkipTest: The checkpoint does not exist, or has the same path as a later one.
+        SkipTest: The checkpoint is not reported, does not exist, or has the same path as a later one.
     """
-    home, reported = uninterrupted.job.directory, uninterrupted.checkpoints
+    source, reported = uninterrupted.job.directory, uninterrupted.checkpoints
     if step not in reported:
-        raise SkipTest(f"the adapter reports no checkpoint of step {step}, after which one is due")
+        raise SkipTest(f"the adapter reports no checkpoint of step {step}, although one is due")
     later = {path for at, path in reported.items() if at > step}
     statement = f"the adapter reports {reported[step]} as the checkpoint of step {step}"
     if reported[step] in later:
-        raise SkipTest(f"{statement}, and of a later step: report a path of its own for each, such as a copy")
-    if not (reported[step].is_relative_to(home) and reported[step].exists()):
-        raise SkipTest(f"{statement}, and no such file exists in {home} when the run ends: do not remove it")
+        raise SkipTest(f"{statement}, and of a later step: report a separate path for each step, such as a copy")
+    if not (reported[step].is_relative_to(source) and reported[step].exists()):
+        raise SkipTest(f"{statement}, and no such file exists in {source} when the run ends: do not remove the file")
 
     def ignored(folder: str, names: list[str]) -> set[str]:
         return {name for name in names if Path(folder, name) in later}
 
-    shutil.copytree(home, place, dirs_exist_ok=True, symlinks=True, ignore=ignored)
-    return place / reported[step].relative_to(home)
+    shutil.copytree(source, directory, dirs_exist_ok=True, symlinks=True, ignore=ignored)
+    return directory / reported[step].relative_to(source)
 
 
 def _write(path: Path, runs: list[Run]) -> None:
-    """Store runs, with the code and files that this process has used, atomically in a file."""
+    """Write runs, with the code and files that this process has used, atomically to a file."""
     partial = path.with_suffix(".partial")
-    # torch.save, since pickle would write a storage once for each tensor that views it.
+    # torch.save, since pickle would write the storage of several views once for each view.
     torch.save((runs, sorted(seen), processes.current_trace()), partial)
     partial.replace(path)
 
 
 def _read(path: Path) -> list[Run]:
-    """Return stored runs, and record the code and files that their process used as used by this process.
+    """Return stored runs, and record that this process depends on the code and files that the stored runs used.
 
-    Otherwise they would be missing from the dependencies of the claim: its cached result would stay valid when they
-    change.
+    Otherwise the cached result of the claim would stay valid when this code or these files change.
     """
     runs, reached, trace = torch.load(path, weights_only=False)
     seen.update(reached)
@@ -336,13 +349,13 @@ def _locked(path: Path, wait_s: float) -> Iterator[bool]:
     path.parent.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + wait_s
     with path.open("w") as file:
-        while not (locked := _lock(file.fileno())) and time.monotonic() < end:
+        while not (locked := _try_lock(file.fileno())) and time.monotonic() < end:
             time.sleep(0.05)
         yield locked
 
 
-def _lock(descriptor: int) -> bool:
-    """Try to lock a file without waiting, and return whether it is locked."""
+def _try_lock(descriptor: int) -> bool:
+    """Try to lock a file without waiting. Return False if another process holds the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

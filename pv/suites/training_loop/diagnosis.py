@@ -1,6 +1,7 @@
 """Describe how a run differs from a correct run: in its order, rates, weights or logged numbers; format its steps.
 
-A correct run (`expected`) is a run of the same job by the same trainer, such as the uninterrupted run.
+A correct run (`expected`) is a run of the same job by the same trainer, such as the uninterrupted run. The cut of a
+resumed run is the point of its checkpoint in the uninterrupted run.
 """
 
 import math
@@ -16,7 +17,7 @@ from pv.suites.training_loop.run import Run
 MAX_ROWS = 24
 """Largest number of steps in a table."""
 MIN_EXAMPLES = 3
-"""Smallest number of examples whose order is explained. A shorter order is part of many others by chance."""
+"""Smallest number of examples whose order is explained. A shorter order is part of many other orders by chance."""
 RATE_ROUNDING, WEIGHT_ROUNDING = 1e-12, 1e-9
 """Allowed rounding of rates, relative to the largest rate, and of weights after steps with such rates."""
 
@@ -27,12 +28,13 @@ def explain_order(actual: Sequence[int], expected: Run, skipped: int, cut: int |
     Args:
         actual: The names of the examples after the cut, in order.
         expected: The uninterrupted run.
-        skipped: The number of examples of the cut epoch that were used before the cut.
-        cut: The index of the epoch that was cut; None to number all epochs.
+        skipped: The number of examples of the interrupted epoch that were used before the cut.
+        cut: The index of the interrupted epoch; None to name all epochs by their number.
 
     Returns:
-        The epochs that have this order, from their start or after `skipped` examples, or by how many steps the resumed
-        run starts too early or too late; () if there is no explanation, as for a loop without passes over the data.
+        Causes for messages: the epochs that have this order, from their start or after `skipped` examples, and the
+        number of steps by which the resumed run starts too early or too late. () if there is no explanation, as for a
+        loop without passes over the data.
     """
     if not actual:
         return ("nothing: the rest of the epoch is left out",)
@@ -40,10 +42,10 @@ def explain_order(actual: Sequence[int], expected: Run, skipped: int, cut: int |
         return ()
     orders = {}
     for epoch, epoch_order in enumerate(_epochs(expected)):
-        name = "the cut epoch" if epoch == cut else f"epoch {epoch + 1}"
+        name = "the interrupted epoch" if epoch == cut else f"epoch {epoch + 1}"
         orders[f"the order of {name} from its start"] = epoch_order
         if skipped:
-            orders[f"the order of {name} after as many examples as were used"] = epoch_order[skipped:]
+            orders[f"the order of {name} without its first {skipped} examples"] = epoch_order[skipped:]
     exact = tuple(name for name, order in orders.items() if list(actual) == order[: len(actual)])
     return exact + _start_offset(actual, expected, skipped)
 
@@ -56,27 +58,30 @@ def explain_set(actual: Sequence[int], expected: Sequence[int]) -> tuple[str, ..
         expected: The names in the uninterrupted run.
 
     Returns:
-        Whether the examples are the same, or some are replayed; () for fewer than `MIN_EXAMPLES` examples, or if the
-        numbers of examples differ.
+        A cause for messages, which says whether the examples are the same. () for fewer than `MIN_EXAMPLES` examples,
+        or if the numbers of examples differ.
     """
     if len({*actual}) < MIN_EXAMPLES or len({*actual}) != len(expected):
         return ()
     same = "the same examples in another order"
-    replayed = "examples from before the cut are used again, and others left out"
+    replayed = "examples from before the cut are used again, and other examples are left out"
     return (f"an order that no epoch of the uninterrupted run has: {same if {*actual} == {*expected} else replayed}",)
 
 
 def _start_offset(actual: Sequence[int], expected: Run, skipped: int) -> tuple[str, ...]:
-    """Return by how many steps a resumed run starts too late or too early in its epoch, and the confused units."""
+    """Return the number of steps by which a resumed run starts too late or too early, and the confused units, as text.
+
+    For the arguments, see `explain_order`.
+    """
     names, size = [name for step in expected.order for name in step], len(expected.job.train)
     for epoch in range(len(_epochs(expected))):
-        for by in (shift for shift in range(-skipped, size - skipped) if shift):
-            start = epoch * size + skipped + by
-            part_order = names[start : start + len(actual)]  # shorter if the run ends before
+        for offset in (offset for offset in range(-skipped, size - skipped) if offset):
+            start = epoch * size + skipped + offset
+            part_order = names[start : start + len(actual)]  # shorter if the uninterrupted run ends earlier
             if len(part_order) >= min(len(actual), MIN_EXAMPLES + 1) and list(actual[: len(part_order)]) == part_order:
-                part = "a part after the cut is skipped" if by > 0 else "a part before the cut is replayed"
-                moved = f"the order of its epoch, but {part}: {_format_examples(abs(by), expected)}"
-                return (moved, *_unit_confusions(skipped, skipped + by, expected))
+                part = "a part after the cut is skipped" if offset > 0 else "a part before the cut is replayed"
+                cause = f"the order of its epoch, but {part}: {_format_examples(abs(offset), expected)}"
+                return (cause, *_unit_confusions(skipped, skipped + offset, expected))
     return ()
 
 
@@ -88,7 +93,7 @@ def _epochs(run: Run) -> list[list[int]]:
 
 
 def _unit_confusions(used: int, start: int, run: Run) -> Iterator[str]:
-    """Yield the confusions of units (examples, batches, steps) by which a run resumes at `start`, not at `used`.
+    """Yield confusions of units (examples, batches, steps) that explain a resume at `start` instead of `used`.
 
     Args:
         used: The number of examples of the epoch that were used before the cut.
@@ -99,9 +104,9 @@ def _unit_confusions(used: int, start: int, run: Run) -> Iterator[str]:
     for unit, size in examples_by_unit.items():
         count = -(-used // size)
         if size > 1 and count > 1 and start == count:
-            yield f"the number of {unit}, taken for one of examples"
+            yield f"the number of {unit}, taken for a number of examples"
         if size > 1 and used > 1 and start == used * size:
-            yield f"the number of examples, taken for one of {unit}"
+            yield f"the number of examples, taken for a number of {unit}"
 
 
 def _format_examples(examples: int, run: Run) -> str:
@@ -131,12 +136,12 @@ def explain_rates(actual: Sequence[float], expected: Run, done: int = 0) -> tupl
     counts = [k for k in range(len(rates)) if n > 1 and list(actual[1:]) == rates[k + 1 : k + n]]
     rates_after_twice = rates[2 * done :]
     if not counts and len(rates_after_twice) > 1 and same_rates(actual[: len(rates_after_twice)], rates_after_twice):
-        return (f"the schedule of a run that has taken {2 * done} steps: those before the cut count twice",)
+        return (f"the schedule of a run that has taken {2 * done} steps: the steps before the cut count twice",)
     if counts:
         return tuple(f"the schedule of a run that has taken {k} steps (last_epoch {k})" for k in counts)
-    # The first p rates continue the schedule, as the restored optimizer has them; the others start it over.
+    # The first p rates continue the schedule, with the rates of the restored optimizer. Later rates start it over.
     starts_over = any(list(actual) == [*rates[-n:][:p], *rates[p:n]] for p in range(2, n))
-    cause = "a schedule that starts over after the rate that the optimizer kept: its state is not restored"
+    cause = "a schedule that starts over after the restored rate of the optimizer: the state of the schedule is lost"
     return (cause,) if starts_over else ()
 
 
@@ -161,7 +166,7 @@ def end_difference(actual: Run, expected: Run, done: int, part: str = "weights")
     """
     ends: tuple[Mapping[str, Tensor], ...] = (getattr(actual, part), getattr(expected, part))
     rates = [[r for step in steps for r in step.rates.values()] for steps in (actual.steps, expected.steps[done:])]
-    # Rates that differ by rounding alone give weights that differ by rounding: this is no fault.
+    # If the rates differ only by rounding, the weights also differ only by rounding. This is not a fault.
     if rates[0] != rates[1] and same_rates(*rates) and ends[0].keys() == ends[1].keys():
         pairs = [(ends[0][name], ends[1][name]) for name in ends[1]]
         if all(torch.allclose(a, b, rtol=WEIGHT_ROUNDING, atol=WEIGHT_ROUNDING) for a, b in pairs):
@@ -172,8 +177,8 @@ def end_difference(actual: Run, expected: Run, done: int, part: str = "weights")
 def first_difference(actual: Run, expected: Run, done: int = 0) -> str:
     """Describe the first step in which two runs differ; `actual` was resumed after `done` steps of `expected`."""
     for k, (a, b) in enumerate(zip(actual.steps, expected.steps[done:], strict=False), done + 1):
-        if why := _difference(a, b):
-            return f"the first difference is in step {k}: {why}{_earlier_difference(actual, expected, k, done)}"
+        if text := _difference(a, b):
+            return f"the first difference is in step {k}: {text}{_earlier_difference(actual, expected, k, done)}"
     return "no step differs" if len(actual.steps) + done == len(expected.steps) else "the numbers of steps differ"
 
 
@@ -181,9 +186,9 @@ def explain_difference(actual: Run, expected: Run, done: int = 0) -> str:
     """Return what first differs between two runs: `an order`, `random numbers` or `weights`.
 
     Args:
-        actual: The run that is judged; it was resumed after `done` steps of `expected`.
+        actual: The run that is judged. It was resumed after `done` steps of `expected`.
         expected: The correct run.
-        done: The number of steps; 0 if `actual` was not resumed.
+        done: The number of steps before the resume; 0 if `actual` was not resumed.
     """
     for a, b in zip(actual.steps, expected.steps[done:], strict=False):
         if a.batches != b.batches:
@@ -206,13 +211,13 @@ def _earlier_difference(actual: Run, expected: Run, k: int, done: int) -> str:
     if a.batches != b.batches or not differing_tensors(without_none(a.gradient), without_none(b.gradient)):
         return ""
     if not a.weights_before or not b.weights_before:  # the model was in eval mode
-        return ": other weights or random numbers before it"
+        return ": other weights or random numbers before the step"
     if weights := differing_tensors(a.weights_before, b.weights_before):
-        # The weights are equal after the step before and different in this step: something changed them in between.
+        # If the weights are equal after the previous step, they were changed between the two steps.
         is_between_steps = k > done + 1 and not differing_tensors(actual.before(k - done - 1), expected.before(k - 1))
         between = ": weights that change between the steps"
-        return between if is_between_steps else f": other weights before it, {weights}"
-    return " of the same weights: other random numbers" if _draws_random_numbers(actual) else " of the same weights"
+        return between if is_between_steps else f": other weights before the step, {weights}"
+    return " at the same weights: other random numbers" if _draws_random_numbers(actual) else " at the same weights"
 
 
 def _difference(actual: Step, expected: Step) -> str:
@@ -220,7 +225,7 @@ def _difference(actual: Step, expected: Step) -> str:
     if actual.batches != expected.batches:
         return f"examples {actual.batches}, not {expected.batches}"
     if lost := [name for name in expected.rates if name not in actual.rates]:
-        return f"the optimizer does not hold {', '.join(lost)}: the model has another parameter in its place"
+        return f"the optimizer does not hold {', '.join(lost)}: the model has another parameter instead"
     if actual.rates != expected.rates:
         return f"rates {dict(actual.rates)}, not {dict(expected.rates)}"
     if differing := differing_tensors(without_none(actual.gradient), without_none(expected.gradient)):
@@ -228,7 +233,7 @@ def _difference(actual: Step, expected: Step) -> str:
     if differing := differing_tensors(actual.state, expected.state):
         return f"same gradient, another state of the optimizer: {differing}"
     differing = differing_tensors(actual.weights, expected.weights)
-    return f"same gradient, rate and optimizer state, other weights before it: {differing}" if differing else ""
+    return f"same gradient, rate and optimizer state, other weights before the step: {differing}" if differing else ""
 
 
 def without_none(gradient: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
@@ -244,9 +249,9 @@ def differing_tensors(actual: Mapping[str, Tensor], expected: Mapping[str, Tenso
 
 
 def _name_with_difference(name: str, actual: Tensor | None, expected: Tensor | None) -> str:
-    """Return the name of a tensor with its difference from the correct one."""
+    """Return the name of a tensor with its difference from the correct tensor."""
     if actual is None or expected is None:
-        return f"{name} ({'missing' if actual is None else 'only here'})"
+        return f"{name} ({'missing' if actual is None else 'unexpected'})"
     if actual.shape != expected.shape:
         return f"{name} (shape {list(actual.shape)}, not {list(expected.shape)})"
     if actual.numel() == 1:
@@ -286,7 +291,7 @@ def logged(rows: Iterable[Mapping[str, float]], name: str) -> dict[int, float]:
 
 
 def differing_steps(actual: Mapping[int, float], expected: Mapping[int, float], tolerance: float) -> list[int]:
-    """Return the steps whose number is missing, unexpected, or not close to the correct one. NaN is close to NaN."""
+    """Return the steps whose number is missing, unexpected, or not close to the correct number. NaN is close to NaN."""
     both, steps = actual.keys() & expected.keys(), {**expected, **actual}
     return sorted(k for k in steps if k not in both or not _is_close(actual[k], expected[k], tolerance))
 

@@ -1,6 +1,7 @@
-"""Faults of the suite's loop that an edit of one expression cannot make: replacements of functions in `loop`.
+"""Faults of the suite's loop that are too large for an edit of one expression.
 
-Each function takes the replaced function as `original`, and then its arguments. The contract names them in `mutants`.
+Each public function is a fault, and replaces a function of the module `loop`. Its argument `original` is the replaced
+function; the other arguments are the arguments of the replaced function. The contract lists the faults as `mutants`.
 """
 
 import copy
@@ -28,7 +29,7 @@ Update = Callable[[Training], float]
 
 
 def no_partial_step(original: TrainStep, training: Training, window: Sequence[Batch]) -> None:
-    """Take no step after a window with fewer micro-batches than planned."""
+    """Take no step on a window with fewer micro-batches than planned."""
     if len(window) == training.job.accumulate:
         original(training, window)
     else:
@@ -44,24 +45,24 @@ def average_left_in_place(original: TrainStep, training: Training, window: Seque
 
 
 def pads_on_the_left(original: Backward, training: Training, window: Sequence[Batch]) -> list[Sums]:
-    """Pad on the left, so that the first token, if its label is set, is predicted from padding."""
+    """Pad on the left. If the label of the first token is not -100, padding then predicts this token."""
     return original(training, [_padded_left(batch) for batch in window])
 
 
 def _padded_left(batch: Batch) -> Batch:
     """Return a batch that is padded on the left, from a batch that is padded on the right."""
     # Rotating each row to the right by its number of padding tokens moves the padding to the left.
-    missing = (batch["attention_mask"] == 0).sum(1).tolist()
-    return {name: torch.stack(list(map(torch.roll, rows, missing))) for name, rows in batch.items()}
+    shifts = (batch["attention_mask"] == 0).sum(1).tolist()
+    return {name: torch.stack(list(map(torch.roll, rows, shifts))) for name, rows in batch.items()}
 
 
 def gradient_stays_after_overflow(original: Backward, training: Training, window: Sequence[Batch]) -> list[Sums]:
-    """Add to a gradient that is not finite instead of clearing it."""
-    kept = [
+    """If the gradient of the last step is not finite, add the new gradient to it instead of clearing it first."""
+    old_gradients = [
         parameter.grad.clone() for parameter in loop.trained_parameters(training.model) if parameter.grad is not None
     ]
     sums = original(training, window)
-    for parameter, old in zip(loop.trained_parameters(training.model), kept, strict=False):
+    for parameter, old in zip(loop.trained_parameters(training.model), old_gradients, strict=False):
         if parameter.grad is not None and not old.isfinite().all():
             parameter.grad += old
     return sums
@@ -98,20 +99,20 @@ class MomentsInAnAttribute(torch.optim.Optimizer):
 def moments_in_an_attribute(
     original: Callable[[Job, nn.Module], torch.optim.Optimizer], job: Job, model: nn.Module
 ) -> torch.optim.Optimizer:
-    """Use an optimizer that keeps its moments in an attribute in place of AdamW."""
+    """Replace AdamW by an optimizer that keeps its moments in an attribute."""
     if job.optimizer == "sgd":
         return original(job, model)
     return MomentsInAnAttribute(loop.groups(job, model), lr=job.rate)
 
 
 def all_in_training_mode(original: Callable[[Mapping[nn.Module, bool]], None], modes: Mapping[nn.Module, bool]) -> None:
-    """Put every module in training mode, including the ones that were in eval mode before."""
+    """Put every module in training mode, even if the module was in eval mode before."""
     for module in modes:
         module.train()
 
 
 def evaluates_late(original: TrainStep, training: Training, window: Sequence[Batch]) -> None:
-    """Evaluate every n + 1 steps in place of every n steps."""
+    """Evaluate every n + 1 steps instead of every n steps."""
     job = training.job
     if job.eval_every:
         training = replace(training, job=replace(job, eval_every=job.eval_every + 1))
@@ -134,22 +135,18 @@ def log_keeps_its_tokens(
     original: Callable[..., dict[str, float]], step: int, since: list[list[Sums]], rate: float, norm: float
 ) -> dict[str, float]:
     """Divide the logged loss by the tokens of all steps so far, not of the steps since the last log."""
-    # Exact only if all steps have the same number of tokens, which suffices for a wrong loss.
+    # The quotient is exact only if all steps have the same number of tokens. Otherwise it is still a wrong loss.
     row = original(step, since, rate, norm)
     return row | {"loss": row["loss"] * len(since) / step}
 
 
 def planned_window(original: Backward, training: Training, window: Sequence[Batch]) -> list[Sums]:
-    """Average over the planned number of micro-batches, also in a window with fewer."""
+    """Divide by the planned number of micro-batches, even if a window has fewer micro-batches."""
     sums = original(training, window)
-    _scale(training, len(window) / training.job.accumulate)
-    return sums
-
-
-def _scale(training: Training, by: float) -> None:
     for parameter in loop.trained_parameters(training.model):
         if parameter.grad is not None:
-            parameter.grad *= by
+            parameter.grad *= len(window) / training.job.accumulate
+    return sums
 
 
 def mean_over_examples(original: Backward, training: Training, window: Sequence[Batch]) -> list[Sums]:
@@ -191,12 +188,12 @@ def _backward_per_micro_batch(
     factor: Callable[[int], float],
     after_backward: Callable[[], object] = lambda: None,
 ) -> list[Sums]:
-    """Compute the gradient of a window, with another factor or an action between its micro-batches.
+    """Compute the gradient of a window, with a factor for each micro-batch and an action after its backward.
 
     Args:
         training: The run.
         window: The micro-batches.
-        factor: Returns the factor of the summed loss of a micro-batch from the number of its scored tokens.
+        factor: Returns the factor of the summed loss of a micro-batch. Its argument is the number of scored tokens.
         after_backward: Called after the backward of every micro-batch.
     """
     training.optimizer.zero_grad()
@@ -210,7 +207,7 @@ def _backward_per_micro_batch(
 
 
 def next_rate(original: Update, training: Training) -> float:
-    """Return the rate of the next step in place of the rate that was used."""
+    """Return the rate of the next step instead of the rate of this step."""
     original(training)
     return float(training.scheduler.get_last_lr()[0])
 
@@ -223,7 +220,7 @@ def stays_in_eval_mode(original: Callable[[Job, nn.Module], float], job: Job, mo
 
 
 def draws_in_evaluation(original: Callable[[Job, nn.Module], float], job: Job, model: nn.Module) -> float:
-    """Draw a random number of the training in each evaluation."""
+    """Draw a number from the random generator of the training in each evaluation."""
     torch.rand(())
     return original(job, model)
 
@@ -264,7 +261,7 @@ def steps_twice(original: Update, training: Training) -> float:
 
 
 def scale_keeps_growing(original: Update, training: Training) -> float:
-    """Let the scale grow after every step once it has grown for the first time."""
+    """Let the scale grow after every step, from its first growth on."""
     before = training.scaler.get_scale()
     rate = original(training)
     # With an interval of 1, the scale grows after every step whose gradient is finite.
@@ -278,7 +275,7 @@ def averages_first(original: Update, training: Training) -> float:
     loop.update_average(training.average, training.model, training.job.average)
     before = copy.deepcopy(training.average.state_dict())
     rate = original(training)
-    # The original updates the average as well, after the step: undo this update.
+    # The original function also updates the average, after the step. Undo this update.
     training.average.load_state_dict(before)
     return rate
 
@@ -291,20 +288,20 @@ def counts_one_more(original: Callable[[Training], Report], training: Training) 
 
 
 def first_order(original: RemainingEpochs, job: Job, done: int) -> Iterator[Windows]:
-    """Resume the epoch that was cut in the order of the first epoch."""
+    """Finish the epoch that the checkpoint interrupts in the order of the first epoch."""
     first_epoch = loop.epoch_windows(job, 0)
     taken = done % len(first_epoch)
     for number, remaining in enumerate(original(job, done)):
-        is_cut = number == 0 and taken > 0
-        yield first_epoch[taken:][: len(remaining)] if is_cut else remaining
+        is_interrupted = number == 0 and taken > 0
+        yield first_epoch[taken:][: len(remaining)] if is_interrupted else remaining
 
 
 def first_order_next(original: RemainingEpochs, job: Job, done: int) -> Iterator[Windows]:
-    """Use the order of the first epoch in all epochs after the epoch that was cut."""
+    """Use the order of the first epoch in all epochs that begin after the checkpoint."""
     first_epoch = loop.epoch_windows(job, 0)
     for number, remaining in enumerate(original(job, done)):
-        follows_cut = done > 0 and (number > 0 or done % len(first_epoch) == 0)
-        yield first_epoch[: len(remaining)] if follows_cut else remaining
+        is_later = done > 0 and (number > 0 or done % len(first_epoch) == 0)
+        yield first_epoch[: len(remaining)] if is_later else remaining
 
 
 def loses_an_epoch(original: RemainingEpochs, job: Job, done: int) -> Iterator[Windows]:
@@ -316,7 +313,7 @@ def loses_an_epoch(original: RemainingEpochs, job: Job, done: int) -> Iterator[W
 
 
 def place_in_full_windows(original: RemainingEpochs, job: Job, done: int) -> Iterator[Windows]:
-    """Compute the position of a cut as if the last window of every epoch were full."""
+    """Compute the position of the checkpoint in the data as if the last window of every epoch were full."""
     epoch = loop.epoch_windows(job, 0)
     # With full windows only, the run would have used `done * job.accumulate` micro-batches.
     full_epochs, taken = divmod(done * job.accumulate, sum(map(len, epoch)))
@@ -338,7 +335,7 @@ def decay_from_the_first_step(original: Callable[[Job, int, int], float], job: J
 
 
 def draws_in_save(original: Callable[[Training], None], training: Training) -> None:
-    """Draw a random number of the training in each save."""
+    """Draw a number from the random generator of the training in each save."""
     torch.rand(())
     original(training)
 
@@ -360,7 +357,7 @@ def counts_an_epoch_at_the_end(original: Callable[[Training], Saved], training: 
 def half_a_checkpoint(original: Callable[[Loop, Job], Report], self: Loop, job: Job) -> Report:
     """Save under the final name, and load only the parts that exist."""
     loop.save, loop.restore, loop.read = _save_in_place, _restore_existing_parts, _read_existing_parts
-    # A run that is resumed without the state begins at step 0, so checkpoints of later steps must not stop it.
+    # A run that is resumed without its state begins at step 0. Checkpoints of later steps must not make it fail.
     loop.refuse_later_checkpoints = lambda directory, step: None
     return original(self, job)
 
@@ -378,7 +375,7 @@ def _save_in_place(training: Training) -> None:
 
 
 def _restore_existing_parts(training: Training, saved: Saved) -> None:
-    """Restore the parts of a snapshot that exist, and start anew with the others."""
+    """Restore the existing parts of a snapshot; the other parts keep their initial values."""
     if "model" in saved:
         training.model.load_state_dict(saved["model"])
     if "optimizer" in saved:

@@ -47,43 +47,46 @@ class Job:
     """The settings of a run, in terms that every trainer has. None, 0 and False mean that a setting is not used.
 
     Attributes:
-        directory: Where the run writes its files; the bench chooses it.
+        directory: The directory for the files of the run. The bench sets it.
         train: The training examples.
         evaluated: The evaluation examples.
-        batch: Examples of a micro-batch on one process.
-        accumulate: Micro-batches of an optimizer step.
-        epochs: Passes over the training examples.
+        batch: Number of examples in a micro-batch of one process.
+        accumulate: Number of micro-batches per optimizer step.
+        epochs: Number of passes over the training examples.
         max_steps: Number of optimizer steps after which the run ends, independent of `epochs`.
         optimizer: `sgd` or `adamw`.
         rate: The learning rate at the peak of the schedule.
         schedule: `constant`, or `linear` to 0.
-        warmup: Steps in which the rate rises; the first has the rate 0 or the peak divided by `warmup`.
-        clip: Largest norm of a gradient.
+        warmup: Number of steps in which the rate rises to the peak. The first of them has the rate 0, or the peak
+            divided by `warmup`.
+        clip: Limit of the norm of a gradient, for clipping.
         seed: Seed of all random numbers.
-        dropout: Probability that the model drops a hidden value.
+        dropout: The dropout probability of the model.
         frozen: Whether the embedding is not trained.
-        log_every: Optimizer steps between logs.
-        eval_every: Optimizer steps between evaluations.
-        eval_batch: Examples of a batch of an evaluation.
-        save_every: Optimizer steps between checkpoints.
+        log_every: Number of optimizer steps between logs.
+        eval_every: Number of optimizer steps between evaluations.
+        eval_batch: Number of examples in a batch of an evaluation.
+        save_every: Number of optimizer steps between checkpoints.
         keep: Number of checkpoints that are kept.
         best: Whether the checkpoint with the smallest evaluation loss is kept as well.
         resume: The checkpoint to resume from, a path of `Report.checkpoints`.
         stop_at: The step after which a callback asks the trainer to stop.
         pad_multiple: Rows are padded to a multiple of this length.
         noise: Whether one token of every row is drawn from PyTorch's default generator, like an augmentation.
-        workers: Processes of the data loader.
+        workers: Number of processes of the data loader.
         groups: Whether the head is a parameter group with `HEAD_FACTOR` times the rate of the other parameters.
-        decay: Weight decay of matrices; biases have none.
+        decay: Weight decay of matrices. Biases have no weight decay.
         scaler: Whether a gradient scaler scales the loss.
         average: Decay of the running average of the weights: the fraction of the old average that a step keeps. The
             average starts with the initial weights.
-        smoothing: Label smoothing in training: the fraction of a label that is spread over all tokens.
-        crop: Number of tokens, from the first, to which longer rows are cut.
-        tied: Whether embedding and head share their weights. `model` applies this setting and the settings below.
-        nan_evaluations: Evaluations, from 0, in which the model returns NaN.
-        overflows: Forwards in training mode, from 0, whose gradient is infinite; none in a resumed run.
-        not_finite: Pairs of a forward in training mode and its loss, NaN or infinity; none in a resumed run.
+        smoothing: Label smoothing in training: the fraction of the target that is spread over all tokens.
+        crop: Largest number of tokens of a row. Later tokens are cut off.
+        tied: Whether embedding and head share their weights. The method `model` applies this setting and the next ones.
+        nan_evaluations: The evaluations in which the model returns NaN, by their number from 0.
+        overflows: The forwards in training mode whose gradient is infinite, by their number from 0. A resumed run has
+            none.
+        not_finite: Pairs of the number, from 0, of a forward in training mode and its loss, NaN or infinity. A resumed
+            run has none.
     """
 
     directory: Path = field(default_factory=Path)
@@ -125,7 +128,7 @@ class Job:
 
     def model(self) -> Probe:
         """Return the model to train. Call it once per run."""
-        # Call `_nan_forwards` only if needed: the settings that it reads would count as read by the adapter.
+        # Call `_nan_forwards` only if necessary: the settings that it reads count as read by the adapter.
         broken = self._nan_forwards() if self.nan_evaluations else []
         overflows, not_finite = ((), ()) if self.resume else (self.overflows, self.not_finite)
         probe = Probe(
@@ -139,7 +142,7 @@ class Job:
         return recorder().watch(probe)
 
     def _nan_forwards(self) -> list[int]:
-        """Return the numbers, from 0, of the forwards in eval mode that return NaN: all batches of an evaluation."""
+        """Return the forwards of the evaluations in `nan_evaluations`, by their number from 0 among all evaluations."""
         batches = -(-len(self.evaluated) // self.eval_batch)
         return [evaluation * batches + batch for evaluation in self.nan_evaluations for batch in range(batches)]
 
@@ -174,15 +177,15 @@ class Report:
     """The facts about a run that only the trainer knows.
 
     Attributes:
-        model: The trained model, with `job.model()` in it.
+        model: The trained model, which is or contains `job.model()`.
         logs: Rows with `step` and the logged numbers among `loss`, `rate`, `norm` and `tokens`. In a resumed run, rows
             may begin after the checkpoint.
         evaluations: Pairs of a step and a loss.
-        events: Names in their order: `train_begin`, `epoch_begin`, `step_begin`, `step_end`, `epoch_end`, `log`,
-            `evaluate`, `save`, `train_end`.
-        checkpoints: Paths by step of the checkpoints left on disk.
-        final_step: Number of steps as the trainer counts.
-        best: The step whose checkpoint the trainer calls the best.
+        events: The names of events in the order in which they occur: `train_begin`, `epoch_begin`, `step_begin`,
+            `step_end`, `epoch_end`, `log`, `evaluate`, `save`, `train_end`.
+        checkpoints: The paths, by step, of the checkpoints that exist at the end of the run.
+        final_step: The number of steps that the trainer has counted.
+        best: The step of the checkpoint that the trainer calls the best.
         best_model: A model with the weights that were evaluated for the best checkpoint.
         average: A model with the running average of the weights.
     """
@@ -218,13 +221,13 @@ OPT_IN = frozenset(
         "newest",  # finds the checkpoint to resume from
         "scaler",  # has a gradient scaler
         "smoothing",  # smooths labels in training
-        "ties",  # calls the first of equal losses the best
+        "ties",  # of several equal losses, calls the first one the best
         "tokens",  # logs the number of scored tokens
     }
 )
 """Features that a trainer has only if `features` of its adapter says True."""
 ATTRIBUTES = frozenset({"end", "newest"})
-"""Features of `OPT_IN` that an attribute of the same name declares: the id of the end token, or `newest(folder)`."""
+"""Features of `OPT_IN` that an attribute of the same name declares: `end`, the id of a token, or `newest(folder)`."""
 FEATURES = OPT_IN | {
     "accumulate",  # takes a step on several micro-batches
     "best",  # keeps the best checkpoint
@@ -233,7 +236,7 @@ FEATURES = OPT_IN | {
     "epochs",  # makes passes over the data
     "eval_batch",  # has a batch size for evaluations
     "evaluate",  # evaluates
-    "events",  # calls callbacks
+    "events",  # calls callbacks for the run and for epochs
     "freeze",  # freezes the embedding
     "gaps",  # accepts unscored tokens anywhere, not only at the start of a row
     "groups",  # has parameter groups
@@ -264,15 +267,15 @@ FEATURES = OPT_IN | {
 
 
 class Trainer(Protocol):
-    """An adapter. It translates a job into the documented settings of a trainer and repairs nothing.
+    """An adapter. It translates a job into the documented settings of a trainer, and corrects no mistakes of it.
 
     Attributes:
-        features: By feature, True if the trainer has the feature, else the reason why not, or False without a reason.
-            Features that are not named exist, except for the features of `OPT_IN`. The mapping extends the mappings of
-            the base classes.
-        tolerance: Relative tolerance of gradients; larger where the trainer casts.
-        not_claimed: Optional. By id of a claim that the trainer does not make: the reason, with a reference to the
-            documentation of the trainer.
+        features: Maps a feature to True if the trainer has the feature; otherwise to the reason, or to False without a
+            reason. Without an entry, the trainer has a feature unless it is in `OPT_IN`. The mapping extends the
+            mappings of the base classes.
+        tolerance: Relative tolerance of gradients. It must be larger if the trainer computes in a lower precision.
+        not_claimed: Optional. Maps the id of a claim that the trainer does not make to the reason, with a reference to
+            the documentation of the trainer.
     """
 
     @property
@@ -284,7 +287,7 @@ class Trainer(Protocol):
 
 
 def probe_of(model: nn.Module) -> Probe:
-    """Return the probe in a model that may wrap it. Raise TypeError if there is none."""
+    """Return the probe that a model is or contains. Raise TypeError if there is none."""
     probe = next((module for module in model.modules() if isinstance(module, Probe)), None)
     if probe is None:
         raise TypeError(f"the model of the report, {type(model).__qualname__}, has no job.model() in it")

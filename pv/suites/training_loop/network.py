@@ -1,4 +1,4 @@
-"""The interface for networks that a trainer itself creates, and a correct network for the suite's loop."""
+"""The interface for networks that a trainer creates itself, and a correct network for the loop of the suite."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -18,23 +18,24 @@ WIDTH, TOKENS, POSITIONS = 8, 16, 32
 class WithNetwork(Protocol):
     """An adapter that also provides the trainer's own network.
 
-    The adapter needs the methods of the features that it sets to True; the feature is in parentheses.
+    Every method belongs to a feature, which its description names in parentheses. An adapter needs the methods of the
+    features that it sets to True.
 
     Attributes:
         tokens: Token ids of the network's vocabulary, without padding.
         frozen: Patterns, as for `fnmatch`, of the names of parameters that must not be trained.
-        tied: Optional. Pairs of names that must be one parameter, if their initial values do not show it.
+        tied: Optional. Pairs of names of tied parameters. Parameters with equal initial values need not be named.
     """
 
     tokens: Sequence[int]
     frozen: Sequence[str]
 
     def network(self) -> nn.Module:
-        """Return the network as the loop trains it, in the same state in each call (`network`)."""
+        """Return the network that the loop trains. Every call returns it in the same state (`network`)."""
         ...
 
     def logits(self, network: nn.Module, rows: Sequence[Sequence[int]]) -> Sequence[Tensor]:
-        """Return the logits [T, V] of each row in eval mode, from one batch of the loop's collator (`network`)."""
+        """Return the logits [T, V] of each row in eval mode. The loop's collator makes one batch (`network`)."""
         ...
 
     def network_optimizer(self, network: nn.Module) -> Optimizer:
@@ -64,33 +65,33 @@ class Attention(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        draw = torch.Generator().manual_seed(1)
+        generator = torch.Generator().manual_seed(1)
         self.embed, self.position = nn.Embedding(TOKENS, WIDTH), positions()
         self.scale = nn.Parameter(torch.ones(WIDTH))
         self.drop, self.norm, self.head = nn.Dropout(0.5), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, TOKENS)
         with torch.no_grad():
             for parameter in self.parameters():
-                parameter.copy_(torch.randn(parameter.shape, generator=draw))
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
         tie(self.head, self.embed)
         freeze(self.position)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return logits [B, T, V] of ids [B, T], padded where the mask [B, T] is False."""
-        # Positions count tokens, not padding: a cumulative sum of the mask.
+        """Return logits [B, T, V] of ids [B, T], which are padding where the mask [B, T] is False."""
+        # The cumulative sum of the mask counts tokens and not padding.
         hidden = self.drop(self.embed(ids) * self.scale + self.position((mask.cumsum(1) - 1).clamp(min=0)))
-        # -1e9 and not -inf: a position that sees no other would have a softmax of 0 / 0.
+        # -1e9 instead of -inf: at a position that sees no position, the softmax would be 0 / 0.
         scores = (hidden @ hidden.transpose(1, 2)).masked_fill(~visible(mask), -1e9)
         logits: Tensor = self.head(self.norm(hidden + scores.softmax(-1) @ hidden))
         return logits
 
 
 def positions() -> nn.Embedding:
-    """Return the embedding of positions. It does not renormalize its rows in the forward, as a `max_norm` would."""
+    """Return the position embedding. With a `max_norm`, its forward would renormalize rows although it is frozen."""
     return nn.Embedding(POSITIONS, WIDTH, max_norm=None)
 
 
 def tie(head: nn.Linear, embed: nn.Embedding) -> None:
-    """Tie the weights: make the weight of the head the parameter of the embedding."""
+    """Tie the weights: use the parameter of the embedding as the weight of the head."""
     head.weight = embed.weight
 
 
@@ -101,17 +102,17 @@ def freeze(module: nn.Module) -> None:
 
 
 def visible(mask: Tensor) -> Tensor:
-    """Return a mask, bool [B, T, T], of the visible positions: the position itself and earlier ones without padding."""
+    """Return whether a position sees another one, as a bool mask [B, T, T]: earlier and equal ones, but no padding."""
     return causal(torch.ones(mask.shape[1], mask.shape[1], dtype=torch.bool)) & mask[:, None, :]
 
 
 def causal(square: Tensor) -> Tensor:
-    """Return a mask [T, T] in which no position sees later ones."""
+    """Return a mask [T, T] without its entries for later positions."""
     return square.tril()
 
 
 def left_padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Pad rows on the left, and return their ids [B, T] and their mask [B, T], False for padding."""
+    """Pad rows on the left, and return their ids [B, T] and a mask [B, T] that is False for padding."""
     width = max(map(len, rows))
     ids = torch.tensor([[PAD] * (width - len(row)) + [*row] for row in rows])
     return ids, torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
@@ -136,13 +137,13 @@ def loss_of(network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing:
 
 def recomputed(network: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
     """Return logits [B, T, V] with activation checkpointing: activations are recomputed in the backward pass."""
-    # The reentrant variant needs an input that requires a gradient, and token ids have none.
+    # The reentrant variant needs an input that requires a gradient, but token ids are integers.
     logits: Tensor = checkpoint(network, ids, mask, use_reentrant=False)
     return logits
 
 
 def mean_loss(logits: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
-    """Return the cross-entropy in nats of logits [B, T, V], in float32, the mean over the scored tokens."""
+    """Return the mean cross-entropy in nats over the scored tokens. Logits [B, T, V] are converted to float32."""
     # A token is scored if neither the token nor its predecessor is padding.
     scored = mask[:, :-1] & mask[:, 1:]
     return cross_entropy(logits.float()[:, :-1][scored], ids[:, 1:][scored])
@@ -155,7 +156,7 @@ class OwnNetwork:
     frozen: Sequence[str] = ("position.*",)
 
     def network(self) -> nn.Module:
-        """Return a new network of the suite's loop."""
+        """Return a new network."""
         return Attention()
 
     def logits(self, network: nn.Module, rows: Sequence[Sequence[int]]) -> Sequence[Tensor]:

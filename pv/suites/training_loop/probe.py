@@ -1,4 +1,4 @@
-"""The model that every trainer trains, and the recorder of its forwards and of every step of the optimizer."""
+"""The model that every trainer trains, and the recorder of its forwards and of all optimizer steps."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from torch.nn.functional import cross_entropy
 from torch.optim.optimizer import Optimizer
 
 PAD, NAMES, TEXT, VOCABULARY = 0, (1, 32), (32, 48), 48
-"""Token 0 is padding; tokens 1 to 31 name examples, 32 to 47 are text: ranges with an exclusive end."""
+"""Token 0 is padding, tokens 1 to 31 are names of examples, 32 to 47 are text. The ends of ranges are exclusive."""
 WIDTH = 4
 """The number of hidden values per position."""
 
 
 class Probe(nn.Module):
-    """A causal model in float64: an embedding, tanh, dropout, a head. Positions do not mix.
+    """A causal model in float64: embedding, tanh, dropout, head. The logits of a position depend on its token alone.
 
     The first token of a row that is not padding is the name of the example. So the recorder recognizes examples behind
     every collator, sampler and wrapper.
 
     Args:
-        dropout: Probability that a hidden value is dropped.
+        dropout: The dropout probability of the hidden values.
         frozen: Whether the embedding requires no gradient.
-        silent: Whether forwards are not recorded, as for the oracle's copy of the model.
+        silent: Whether forwards are not recorded. The oracle's copy of the model is silent.
         tied: Whether embedding and head share their weights.
-        broken: Numbers, from 0, of the forwards in eval mode that return NaN.
-        overflows: Numbers, from 0, of the forwards in training mode whose gradient is infinite.
-        not_finite: By the number of a forward in training mode: its loss, NaN or infinity.
+        broken: The forwards in eval mode that return NaN, by their number from 0.
+        overflows: The forwards in training mode whose gradient is infinite, by their number from 0.
+        not_finite: The forwards in training mode whose loss is not finite, by their number from 0, with the loss: NaN
+            or infinity.
     """
 
     def __init__(
@@ -47,8 +48,8 @@ class Probe(nn.Module):
         not_finite: Mapping[int, float] | None = None,
     ) -> None:
         super().__init__()
-        # A separate generator, since the global one belongs to the trainer.
-        draw = torch.Generator().manual_seed(12345)
+        # A separate generator, since the global generator belongs to the trainer.
+        generator = torch.Generator().manual_seed(12345)
         self.silent, self.broken, self.overflows, self.not_finite = silent, broken, overflows, not_finite or {}
         # The numbers of forwards in eval mode and in training mode so far.
         self.eval_forwards = self.train_forwards = 0
@@ -57,7 +58,7 @@ class Probe(nn.Module):
         self.drop = nn.Dropout(dropout)
         with torch.no_grad():
             for parameter in self.parameters():
-                parameter.copy_(torch.randn(parameter.shape, generator=draw, dtype=torch.float64))
+                parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
         self.embed.weight.requires_grad_(not frozen)
         if tied:
             self.head.weight = self.embed.weight
@@ -84,7 +85,7 @@ class Probe(nn.Module):
         hidden.register_hook(lambda gradient: recorder().note_gradient(gradient * factor))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Return logits [B, T, V] of token ids [B, T]. A mask is recorded but has no effect: positions do not mix."""
+        """Return logits [B, T, V] of token ids [B, T]. A mask is recorded, but has no effect on the logits."""
         if self.training and not self.silent:
             recorder().note_mask(input_ids, attention_mask)
         logits: Tensor = self.head(self.hidden(input_ids))
@@ -94,29 +95,29 @@ class Probe(nn.Module):
         if math.isnan(loss):
             return logits * math.nan
         # An infinite loss must come from the logits, since the loop computes the loss. All labels are tokens of the
-        # text: with logits of -inf they have no probability, and their cross-entropy is infinite.
-        impossible = torch.zeros(VOCABULARY)
-        impossible[slice(*TEXT)] = math.inf
-        return logits - impossible
+        # text. If the logits of these tokens are -inf, their probability is 0 and the cross-entropy is infinite.
+        penalty = torch.zeros(VOCABULARY)
+        penalty[slice(*TEXT)] = math.inf
+        return logits - penalty
 
 
 def names(input_ids: Tensor) -> list[int]:
     """Return the names of the examples in token ids [B, T]: the first token of each row that is not padding.
 
-    Rows of padding alone are left out.
+    Rows that contain only padding have no name, and are left out.
     """
     rows = [[token for token in row if token != PAD] for row in input_ids.tolist()]
     return [row[0] for row in rows if row]
 
 
 def token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean", smoothing: float = 0.0) -> Tensor:
-    """Return the cross-entropy in nats of logits [B, T, V] with unshifted labels [B, T], shifted once here.
+    """Return the cross-entropy in nats. The labels are not shifted yet; this function shifts them by one position.
 
     Args:
-        logits: The logits; those at position t predict the label at t + 1.
-        labels: The labels; -100 is not scored.
+        logits: The logits [B, T, V]. The logits at position t predict the label at position t + 1.
+        labels: The labels [B, T]. The label -100 is not scored.
         reduction: `mean` or `sum` over the scored tokens.
-        smoothing: The fraction of each label that is spread over all tokens of the vocabulary.
+        smoothing: The label smoothing: the fraction of the target that is spread over all tokens of the vocabulary.
     """
     rows, targets = logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
     return cross_entropy(rows, targets, ignore_index=-100, reduction=reduction, label_smoothing=smoothing)
@@ -136,10 +137,10 @@ class Step:
     rates: Mapping[str, float]
     # The weight decay of each parameter that the optimizer holds, by name.
     decays: Mapping[str, float]
-    # The gradients by name; None for a parameter without one.
+    # The gradient of each parameter by name, or None.
     gradient: Mapping[str, Tensor | None]
-    # The largest absolute element of the gradient of the hidden states, for each backward since the last step. The
-    # loss of the backward may be scaled by a gradient scaler.
+    # For each backward since the last step, the largest absolute element of the gradient of the hidden states. It
+    # includes the factor of a gradient scaler.
     hidden_gradients: tuple[float, ...]
     # The weights after the step.
     weights: Mapping[str, Tensor]
@@ -150,39 +151,41 @@ class Step:
 
     @property
     def rate(self) -> float:
+        """The learning rate of the first parameter."""
         return next(iter(self.rates.values()))
 
     @property
     def names(self) -> tuple[int, ...]:
+        """The names of the examples of all forwards of `batches`."""
         return tuple(itertools.chain(*self.batches))
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedRow:
-    """A row of token ids with its mask of ones and zeros."""
+    """A row of token ids with its attention mask of ones and zeros."""
 
     ids: list[int]
     mask: list[float]
-    # Whether the mask had the dtype bool.
+    # Whether the mask has the dtype bool.
     is_bool: bool
 
 
 @dataclass(slots=True, kw_only=True)
 class Recorder:
-    """The forwards and optimizer steps of the probe of the current run."""
+    """The recorded forwards and optimizer steps of the probe in one run."""
 
     probe: Probe | None = None
     steps: list[Step] = field(default_factory=list)
-    # The fields `batches`, `widths` and `weights_before` of the next step.
+    # The next step gets these three as its fields `batches`, `widths` and `weights_before`.
     pending: list[tuple[int, ...]] = field(default_factory=list)
     widths: list[int] = field(default_factory=list)
     weights_before: dict[str, Tensor] = field(default_factory=dict)
-    # The fields `evaluated` to `masked`, `initial_evaluations` and `width` are explained in `Run`.
+    # `Run` explains the fields `evaluated` to `masked`, `initial_evaluations` and `width`.
     evaluated: list[tuple[int, ...]] = field(default_factory=list)
     eval_with_grad: list[tuple[int, ...]] = field(default_factory=list)
     train_without_grad: list[tuple[int, ...]] = field(default_factory=list)
     masked: list[MaskedRow] = field(default_factory=list)
-    # `hidden_gradients` and `random_digest` of the next step.
+    # The next step gets these two as its fields of the same names.
     hidden_gradients: list[float] = field(default_factory=list)
     random_digest: str = ""
     # The number of forwards of the run so far.
@@ -191,18 +194,24 @@ class Recorder:
     width: int = 0
 
     def watch(self, probe: Probe) -> Probe:
-        """Record this probe, and return it."""
+        """Record the forwards and steps of a probe from now on, and return the probe."""
         self.probe = probe
         return probe
 
     def note_forward(self, names: list[int], width: int, training: bool) -> None:
-        """Record a forward of rows with these names and `width` positions per row."""
-        if not names:  # no batch of the data: DDP runs a first forward with zeros
+        """Record a forward.
+
+        Args:
+            names: The names of the examples in the batch.
+            width: The number of positions per row.
+            training: Whether the probe is in training mode.
+        """
+        if not names:  # only padding, as in a first forward with zeros under DDP: not a batch of the data
             return
         self.width = max(self.width, width if training else 0)
         self.forwards += 1
         self.initial_evaluations += not (training or self.pending or self.steps)
-        # Digest the state before the first forward of a window, since dropout draws in the forward.
+        # The digest is taken before the first forward of a window, since dropout in the forward changes the state.
         if training and not self.pending:
             self.random_digest = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
         if training and torch.is_grad_enabled():
@@ -211,7 +220,7 @@ class Recorder:
                 self.weights_before = {
                     name: parameter.detach().clone() for name, parameter in self.probe.named_parameters()
                 }
-        # A forward in training mode without gradients trains nothing, as in an evaluation that forgot eval mode.
+        # A forward in training mode without gradients does not train; it may be an evaluation that forgot eval mode.
         if training:
             (self.pending if torch.is_grad_enabled() else self.train_without_grad).append(tuple(names))
             return
@@ -220,19 +229,22 @@ class Recorder:
             self.eval_with_grad.append(tuple(names))
 
     def note_mask(self, input_ids: Tensor, mask: object) -> None:
-        """Record the rows of token ids [B, T] with a mask [B, T] of ones and zeros. Ignore masks of another form."""
+        """Record the rows of token ids [B, T] with their mask.
+
+        A mask is recorded only if it has the shape [B, T], contains only zeros and ones, and is not all zeros.
+        """
         if isinstance(mask, Tensor) and mask.shape == input_ids.shape and mask.any():
             if bool(((mask == 0) | (mask == 1)).all()):
                 rows = zip(input_ids.tolist(), mask.float().tolist(), strict=True)
                 self.masked.extend(MaskedRow(ids, mask_row, mask.dtype is torch.bool) for ids, mask_row in rows)
 
     def note_gradient(self, gradient: Tensor) -> Tensor:
-        """Record the largest element of a gradient of hidden states, and return the gradient unchanged."""
+        """Record the largest absolute element of a gradient of hidden states, and return the gradient unchanged."""
         self.hidden_gradients.append(float(gradient.abs().max()))
         return gradient
 
     def note_step(self, optimizer: Optimizer, *_: object) -> None:
-        """Record a step that an optimizer has taken. Ignore optimizers that hold no parameter of the probe."""
+        """Record a step after an optimizer has taken it. Ignore an optimizer without parameters of the probe."""
         named = dict(self.probe.named_parameters()) if self.probe is not None else {}
         names = {id(parameter): name for name, parameter in named.items()}
         held = [
@@ -257,12 +269,12 @@ class Recorder:
                 random_digest=self.random_digest,
             )
         )
-        # The next window begins; forwards that no step follows stay in `pending`.
+        # The next window begins. At the end of the run, forwards that no step followed are left in `pending`.
         self.pending, self.widths, self.weights_before, self.hidden_gradients, self.random_digest = [], [], {}, [], ""
 
 
 def _state(optimizer: Optimizer, parameter: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield copies of the tensors and numbers in an optimizer's state of a parameter, by key."""
+    """Yield the tensors and numbers in an optimizer's state of a parameter, each as its key and a copy."""
     for key, state in optimizer.state.get(parameter, {}).items():
         if isinstance(state, Tensor | int | float):
             yield key, torch.as_tensor(state).detach().clone()
@@ -276,8 +288,8 @@ def recorder() -> Recorder:
     return _current
 
 
-def record() -> Recorder:
-    """Start a new recording, and return it."""
+def start_recording() -> Recorder:
+    """Replace the recorder of the current run by a new one, and return the new recorder."""
     global _current
     _current = Recorder()
     return _current

@@ -1,4 +1,4 @@
-"""Run jobs in other processes: in several ranks, or in a fork that is killed in the middle of a save."""
+"""Run jobs in other processes: in several ranks, or in a fork that is killed while it changes files."""
 
 import builtins
 import io
@@ -10,7 +10,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
@@ -39,8 +38,8 @@ FAILED, SKIPPED = 1, 77
 class ForkServer:
     """A process, forked from this one, that forks the ranks of every task.
 
-    Create it before anything has run: torch may refuse to compute gradients in a fork of a process that has computed
-    gradients.
+    Create the fork server before this process runs a job: torch may refuse to compute gradients in a fork of a process
+    that has computed gradients.
     """
 
     def __init__(self) -> None:
@@ -51,10 +50,10 @@ class ForkServer:
         server_end.close()
 
     def run(self, directory: Path, size: int, environment: Mapping[str, str]) -> int | None:
-        """Run the task in a directory in `size` ranks.
+        """Run a task in several ranks.
 
         Args:
-            directory: The directory with the file `task`.
+            directory: The directory that contains the task, in the file `task`.
             size: The number of ranks.
             environment: The environment variables of the ranks.
 
@@ -67,9 +66,9 @@ class ForkServer:
 
 
 def _serve(tasks: Connection) -> NoReturn:
-    """Fork a process for each task. Exit when the other end of the connection is closed."""
+    """Fork a process for each task. Exit when the other end of the connection is closed, or on any other error."""
     processes.leave_record()
-    with suppress(EOFError):
+    try:
         while True:
             directory, size, environment = tasks.recv()
             if child := os.fork():
@@ -78,7 +77,8 @@ def _serve(tasks: Connection) -> NoReturn:
                 tasks.send(status)
             else:
                 _run_task(directory, size, environment)
-    os._exit(0)
+    finally:  # never return to the code of the parent process
+        os._exit(0)
 
 
 def _run_task(directory: Path, size: int, environment: Mapping[str, str]) -> NoReturn:
@@ -111,14 +111,15 @@ def run_ranks(trainer: Trainer, job: Job, size: int, fork_server: ForkServer | N
         The run of each rank.
 
     Raises:
-        RuntimeError: A rank failed, and the message is its exception or its output; or the ranks did not end in time.
+        RuntimeError: A rank failed, or the ranks have not ended after `RANKS_LIMIT_S`. If a rank failed, the message is
+            its exception or the output of the ranks.
         SkipTest: A rank has raised SkipTest, or the trainer cannot be pickled.
     """
     (job.directory / "task").write_bytes(_pickle_task(trainer, job))
-    status = _status(fork_server.run, job.directory, size) if fork_server is not None else FAILED
+    status = _start_ranks(fork_server.run, job.directory, size) if fork_server is not None else FAILED
     # A fork inherits threads and locks in an undefined state, so its failure may not be the fault of the trainer.
     if status not in (0, SKIPPED, None):
-        status = _status(_run_in_interpreter, job.directory, size)
+        status = _start_ranks(_run_in_interpreter, job.directory, size)
     if status is None:
         raise RuntimeError(f"{size} ranks have not ended after {RANKS_LIMIT_S:g} s")
     if status == SKIPPED:
@@ -130,9 +131,9 @@ def run_ranks(trainer: Trainer, job: Job, size: int, fork_server: ForkServer | N
     return [_read_run(job.directory, rank) for rank in range(size)]
 
 
-def _status(run: Callable[[Path, int, Mapping[str, str]], int | None], directory: Path, size: int) -> int | None:
-    """Return the exit status of ranks that `run` starts, with a store of torch.distributed for their rendezvous."""
-    # This process binds the port of the store itself: another process could take a port that is only chosen here.
+def _start_ranks(run: Callable[[Path, int, Mapping[str, str]], int | None], directory: Path, size: int) -> int | None:
+    """Call `run` with a new store of torch.distributed for the rendezvous of the ranks, and return the exit status."""
+    # This process opens the store itself. If it only chose a free port, another process could take the port meanwhile.
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     return run(directory, size, _environment(size, store.port))
 
@@ -152,7 +153,7 @@ def _run_in_interpreter(directory: Path, size: int, environment: Mapping[str, st
 
 
 def _read_run(directory: Path, rank: int) -> Run:
-    """Return the stored run of a rank, and record the functions that the rank reached as reached by this process."""
+    """Return the stored run of a rank, and record that this process depends on the functions that the rank reached."""
     run, reached = pickle.loads(_run_file(directory, rank).read_bytes())
     seen.update(reached)
     return cast(Run, run)
@@ -176,8 +177,8 @@ def _environment(size: int, port: int) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        # As torchrun does: with env://, the ranks connect to the store of the parent. A rank that created the store
-        # itself could find its port taken.
+        # As under torchrun, these variables make the ranks connect to the store of the parent process with env://. If a
+        # rank created the store, another process could have taken the port.
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
         "OMP_NUM_THREADS": "1",
@@ -217,9 +218,9 @@ def _is_library_code(file: str) -> bool:
     return any(part in file for part in ("/site-packages/", "/dist-packages/", "/pv/suites/", "/lib/python", "<"))
 
 
-def _rank(rank: int, trainer: Trainer, job: Job) -> None:
-    """Run the job as one rank, and write its run, its error or its reason to skip into the directory of the job."""
-    # The default handler of SIGINT ends a rank that waits for another one, also when the interpreter is gone.
+def _run_rank(rank: int, trainer: Trainer, job: Job) -> None:
+    """Run the job as one rank, and write the run, the error or the reason to skip to the directory of the job."""
+    # With the default handler, SIGINT ends a rank that waits for another rank, even if the parent process has ended.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     try:
@@ -242,13 +243,13 @@ def _main(directory: Path, size: int) -> None:
     Raises:
         SystemExit: A rank has exited with `SKIPPED`, or has failed; the code is `SKIPPED` or `FAILED`.
     """
-    # Import it before the fork: the first step of an optimizer imports it, which would take two seconds in each rank.
+    # The first step of an optimizer imports this module. An import before the fork saves two seconds in each rank.
     import torch._dynamo
 
     torch.set_num_threads(1)
     task = pickle.loads((directory / "task").read_bytes())
     try:
-        start_processes(_rank, task, nprocs=size, start_method="fork")
+        start_processes(_run_rank, task, nprocs=size, start_method="fork")
     except (ProcessRaisedException, ProcessExitedException) as error:
         if isinstance(error, ProcessExitedException) and error.exit_code == SKIPPED:
             sys.exit(SKIPPED)
@@ -263,9 +264,9 @@ def _main(directory: Path, size: int) -> None:
 CHANGES = frozenset({"open", "os.rename", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.truncate"})
 """Audit events of operations that can change files; `open` counts only for writing."""
 KILLED_LIMIT_S, IDLE_S = 120.0, 3.0
-"""Limits of a run that is to be killed, in seconds: its total time, and the time in which it uses no CPU time."""
+"""Limits in seconds for a fork that will be killed: its total time, and the time during which it uses no CPU time."""
 FINISHED = 7
-"""The exit status of a run that was not killed."""
+"""The exit status of a fork whose run ended before it was killed."""
 
 
 def run_and_kill(run: Callable[[], object], directory: Path, operation: int) -> bool:
@@ -303,8 +304,8 @@ def run_and_kill(run: Callable[[], object], directory: Path, operation: int) -> 
 def _kill_at(directory: Path, operation: int) -> None:
     """Install hooks that kill this process at an operation on files below a directory.
 
-    The process is killed before an audit event of `CHANGES`, right after an `open` for writing, or when a
-    `torch.save` has written half of its data. Operations are counted from 0.
+    An operation is an audit event of `CHANGES`, an `open` for writing, or a `torch.save`. Operations are counted from
+    0. The process is killed before the event, right after the `open`, or when half of the data is saved.
     """
     count, prefix = -1, os.fspath(directory)
 
@@ -332,7 +333,7 @@ def _kill_at(directory: Path, operation: int) -> None:
             _kill()
         return file_object
 
-    # Replace torch.save in both modules that export it, and open in both as well.
+    # Two modules export torch.save, and two export open. Replace all four attributes.
     original_save: Callable[..., None] = torch.save
     original_open = open
     vars(torch)["save"] = vars(torch.serialization)["save"] = save
@@ -357,7 +358,7 @@ def _kill() -> None:
 
 
 def _is_below(prefix: str, event: str, arguments: tuple[Any, ...]) -> bool:
-    """Return whether an audit event changes a path with a prefix."""
+    """Return whether an audit event changes a path that starts with a prefix."""
     path = arguments[0]
     if isinstance(path, int) or not os.fsdecode(path).startswith(prefix):
         return False
@@ -365,7 +366,10 @@ def _is_below(prefix: str, event: str, arguments: tuple[Any, ...]) -> bool:
 
 
 def _wait(child: int) -> int | None:
-    """Wait for a child, and return its exit status, negative for a signal. Kill a child that hangs, and return None."""
+    """Wait for a child, and return its exit status; a negative status is a signal.
+
+    If the child hangs, kill it and return None.
+    """
     began = active = time.monotonic()
     used = -1.0
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
@@ -381,7 +385,7 @@ def _wait(child: int) -> int | None:
 
 
 def _cpu_ticks(process: int) -> float:
-    """Return the CPU time of a process in ticks; without /proc the current time, so that it counts as active."""
+    """Return the CPU time of a process in ticks. Without /proc, return the time, so the process counts as active."""
     try:
         times = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[11:15]
     except OSError:

@@ -21,10 +21,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from pv.suites.training_loop.features import LOGGED, missing_features
 from pv.suites.training_loop.job import FEATURES, OPT_IN, Example, Job, Report, Trainer, probe_of, weights_of
 from pv.suites.training_loop.oracle import START, Sums, sums
-from pv.suites.training_loop.probe import MaskedRow, Step, record
+from pv.suites.training_loop.probe import MaskedRow, Step, start_recording
 
 FIRST_S, LATER_S = 15.0, 3.0
-"""Limits of the CPU time of a run, in seconds: until a run has reached its limit, and for the runs after it.
+"""Limits of the CPU time of a run in seconds. `FIRST_S` applies until a run reaches its limit, then `LATER_S` applies.
 
 The slowest known loop needs about 1 s.
 """
@@ -83,11 +83,11 @@ class _Clock:
     def tick(self, *_: object) -> None:
         """Count an interval, and raise `_Stop` if the run is over a limit.
 
-        It is raised again at every later tick, since the trainer may catch the exception.
+        Every later tick raises `_Stop` again, since the trainer may catch the exception.
         """
         count = self._forwards()
         self._total_s += self.interval
-        # A loop without forwards, such as one that waits for a full batch, is stopped sooner than a slow one.
+        # A loop without forwards, such as a loop that waits for a full batch, is stopped earlier than a slow loop.
         self._idle_s = self._idle_s + self.interval if count == self._last_count else 0.0
         self._last_count = count
         if self._total_s >= self._limit or (count and self._idle_s >= STUCK_S):
@@ -104,7 +104,7 @@ _SETTINGS = {
     "eval_batch": {"eval_batch"},
     "log_every": {"log_every"},
 }
-"""By feature: the settings that the adapter of a trainer without the feature need not read."""
+"""The settings that an adapter need not read if its trainer does not have a feature, by feature."""
 _FEATURES = {
     "eval_every": "cadence",
     "save_every": "cadence",
@@ -113,7 +113,7 @@ _FEATURES = {
     "pad_multiple": "padding",
     "rate": "",  # all loops have a rate; the feature `rate` means that the rate is logged
 }
-"""By setting: its feature, if it has another name."""
+"""The features of the settings whose feature has another name."""
 
 
 class TrackedJob(Job):
@@ -237,7 +237,8 @@ class Run:
     def before(self, k: int) -> Mapping[str, Tensor]:
         """Return the weights before the step at index k, by name.
 
-        A resumed run records the weights before its first step in a forward in training mode; {} without one.
+        In a resumed run, the weights before the first step are recorded by the first forward in training mode. The
+        result is {} if there is no such forward.
         """
         if k:
             return self.steps[k - 1].weights
@@ -270,7 +271,7 @@ class Run:
         if unknown := [name for name in names if name not in by_name]:
             raise SkipTest(
                 f"a row of the model's input begins with the token {unknown[0]}, which is the name of no example: "
-                "pass the rows unchanged, without a further token before them"
+                "pass the rows unchanged, without an additional first token"
             )
         return [by_name[name] for name in names]
 
@@ -285,10 +286,11 @@ def observe(trainer: Trainer, job: Job) -> Run:
 
     Raises:
         SkipTest: The adapter ignores a setting of the job, the run does not end, or no steps are observed.
+        TypeError: The adapter returns no report.
     """
     # A different seed before every run: a trainer that does not seed itself gives different runs.
     torch.manual_seed(next(_RUN_SEEDS))
-    recorded = record()
+    recorded = start_recording()
     # A hook after the step, since a closure may compute the gradient inside the step.
     handle = register_optimizer_step_post_hook(recorded.note_step)
     try:
@@ -305,7 +307,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
     probe = probe_of(report.model)
     # An update rule outside of torch.optim calls no hook, so no step is recorded.
     if not recorded.steps and job.resume is None and not _is_start(weights_of(report.model)):
-        raise SkipTest("the weights change, but no torch.optim.Optimizer takes a step: only its steps are recorded")
+        raise SkipTest("the weights change, but no torch.optim.Optimizer takes a step: other steps are not recorded")
     return Run(
         job=job,
         steps=tuple(recorded.steps),
@@ -333,7 +335,10 @@ def observe(trainer: Trainer, job: Job) -> Run:
 
 @contextmanager
 def _counted_starts() -> Iterator[list[object]]:
-    """Yield a list with the type of every process and thread, such as a loader's worker, that the context starts."""
+    """Yield a list that gets the type of every process and thread that is started inside the context.
+
+    Such processes and threads are, for example, the workers of a data loader.
+    """
     started: list[object] = []
 
     def counting(start: Callable[..., object]) -> object:
@@ -354,8 +359,10 @@ def _counted_starts() -> Iterator[list[object]]:
 
 
 def _storage(model: nn.Module) -> int:
+    """Return the memory address of the weights of the head."""
     return probe_of(model).head.weight.data_ptr()
 
 
 def _is_start(weights: Mapping[str, Tensor]) -> bool:
+    """Return whether weights equal the initial weights, up to rounding to float32."""
     return all(torch.allclose(weight.double(), START[name], rtol=1e-6) for name, weight in weights.items())

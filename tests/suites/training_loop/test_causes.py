@@ -54,7 +54,15 @@ ONCE, REACHING = data.falsify_each_example_once_an_epoch, data.falsify_every_bat
 @pytest.mark.parametrize(
     ("falsify", "fault", "examples", "batch", "accumulate", "epochs", "says"),
     [
-        (ONCE, "backward = micro_batches_used_again", 3, 1, 2, 1, r"and 5 are: \[[^]]*\]$"),  # not of the next epoch
+        (
+            ONCE,
+            "backward = micro_batches_used_again",
+            3,
+            1,
+            2,
+            1,
+            r"and 5 are used: \[[^]]*\]$",
+        ),  # not of the next epoch
         (
             ONCE,
             "remaining_epochs = next_epoch_in_place_of_window",

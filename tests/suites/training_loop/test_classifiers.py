@@ -180,11 +180,11 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("TL-GRAD-001", {"divisor": 2}, "is 0.5 times the gradient of the token mean"),
     ("TL-EVAL-003", {"has_own_generator": False}, "each pass over a DataLoader"),
     ("TL-EVAL-004", {"on_training_data": True}, "it is an evaluation of training examples"),
-    ("TL-EVAL-004", {"again": True}, "forwards in eval mode by example: {20: 3, 21: 3, 22: 2"),  # which is no trial
+    ("TL-EVAL-004", {"again": True}, "numbers of forwards in eval mode: {20: 3, 21: 3, 22: 2"),  # which is no trial
     ("TL-RATE-001", {"steps_rate": True}, "a per-epoch schedule that is advanced at every step"),
     ("TL-RESUME-002", {"restores": ("optimizer", "random")}, "it is a schedule that starts over"),
     ("TL-RESUME-003", {"restores": ("schedule", "random")}, "weights"),
-    ("TL-FREEZE-002", {"features": {"freeze": True}}, "its adapter names `freeze` as missing"),
+    ("TL-FREEZE-002", {"features": {"freeze": True}}, "name `freeze` as missing in `features`"),
 ]
 
 

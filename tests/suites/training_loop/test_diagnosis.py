@@ -10,8 +10,8 @@ from pv.suites.training_loop.diagnosis import differing_tensors, explain_rates, 
 
 RIGHT: Any = SimpleNamespace(steps=[SimpleNamespace(rate=rate) for rate in (4.0, 3.0, 2.0, 1.0, 0.0)])
 NEW = "the rate of a new optimizer in the first step: the rate or the state of the optimizer is not restored"
-TWICE = "the schedule of a run that has taken 2 steps: those before the cut count twice"
-ANEW = "a schedule that starts over after the rate that the optimizer kept: its state is not restored"
+TWICE = "the schedule of a run that has taken 2 steps: the steps before the cut count twice"
+ANEW = "a schedule that starts over after the restored rate of the optimizer: the state of the schedule is lost"
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,6 @@ def test_differing_tensors_are_named_with_their_difference() -> None:
     right = {"same": same, "lost": same, "wide": same, "step": scalar, "moved": torch.tensor([1.0, 5.0])}
     actual = {"same": same, "new": same, "wide": torch.ones(3), "step": scalar + 1, "moved": torch.tensor([1.5, 3.0])}
     assert differing_tensors(actual, right) == (
-        "lost (missing), wide (shape [3], not [2]), step (4, not 3), moved (off by up to 2), new (only here)"
+        "lost (missing), wide (shape [3], not [2]), step (4, not 3), moved (off by up to 2), new (unexpected)"
     )
     assert differing_tensors(right, right) == ""

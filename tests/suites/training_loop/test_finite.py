@@ -75,6 +75,6 @@ def test_loop_that_counts_no_loss_that_is_not_finite_holds(
 def test_tokens_of_a_micro_batch_that_is_left_out_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "backward", micro_batch_left_out_and_counted)
     with pytest.raises(
-        AssertionError, match="divided by the tokens of all micro-batches, also of the one that is left"
+        AssertionError, match="divided by the tokens of all micro-batches, including the one that is left"
     ):
         attack("TL-FINITE-001", Bench(loop.Loop()))

@@ -1,8 +1,11 @@
 """Ranks are processes of their own; what is wrong between them is named."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,7 +15,7 @@ from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.oracle import sums
 from pv.suites.training_loop.probe import Step
-from pv.suites.training_loop.processes import FAILED, ForkServer, run_ranks
+from pv.suites.training_loop.processes import FAILED, ForkServer, _serve, run_ranks
 from pv.suites.training_loop.run import Run
 from tests.suites.training_loop.conftest import Benches, Jobs
 
@@ -50,6 +53,22 @@ def test_ranks_that_no_fork_can_run_have_an_interpreter(job: Jobs, tmp_path: Pat
 def test_ranks_that_do_not_end_are_an_error(job: Jobs, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"^2 ranks have not ended after 600 s$"):
         run_ranks(Loop(), replace(job(), directory=tmp_path), 2, Refuses(None))
+
+
+class Interrupted:
+    """A connection whose reader is interrupted, as by Ctrl-C in a terminal."""
+
+    def recv(self) -> object:
+        raise KeyboardInterrupt
+
+
+def test_interrupted_fork_server_exits_and_does_not_run_the_code_of_its_parent() -> None:
+    if not (child := os.fork()):
+        try:
+            _serve(cast(Connection, Interrupted()))
+        finally:
+            os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 CLAIMS = (

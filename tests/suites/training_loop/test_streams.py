@@ -182,7 +182,7 @@ class Leaving(Crossing):
 
 
 def test_batches_after_the_last_full_window_of_a_run_are_told_from_those_of_an_epoch() -> None:
-    with pytest.raises(AssertionError, match="it is a window that is filled up from the next epoch; where"):
+    with pytest.raises(AssertionError, match="it is a window that is filled with examples of the next epoch; if"):
         every_batch(bench=Bench(Leaving()), train=equal(1), batch=1, accumulate=2, epochs=1)
 
 
@@ -231,7 +231,7 @@ FAULTS = [
     (Dropping, "TL-DATA-001", ""),
     (Stepping, "TL-STEP-001", ""),
     (Short, "TL-DATA-004", ""),
-    (Undeclared, "TL-DATA-001", "it is a window that is filled up from the next epoch; where"),
+    (Undeclared, "TL-DATA-001", "it is a window that is filled with examples of the next epoch; if"),
     (Again, "TL-RESUME-001", "; it is the order of the first step and the steps after it: the data start"),
     (Again, "TL-RESUME-009", "; it is the order of the first step and the steps after it: the data start"),
     (Ahead, "TL-RESUME-001", "but a part after the cut is skipped: 1 step"),

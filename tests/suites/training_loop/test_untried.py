@@ -71,19 +71,19 @@ CALM = loop_of(lambda job: replace(job, rate=job.rate and 0.01))
         (
             loop_of(lambda job: replace(job, eval_every=3), features={"cadence": False}),
             "TL-EVAL-003",
-            r"the run where `job\.eval_every` is 0 has as many evaluations as the one where it is 1",
+            r"a run with `job\.eval_every` 0 has as many evaluations as a run with 1",
         ),
         (
             loop_of(lambda job: replace(job, save_every=job.save_every or 1)),
             "TL-SAVE-001",
-            r"the run where `job\.save_every` is 0 has as many checkpoints",
+            r"a run with `job\.save_every` 0 has as many checkpoints",
         ),
         (
             loop_of(lambda job: replace(job, workers=0)),
             "TL-DATA-006",
             r"`job\.workers` 2, no more processes or threads",
         ),
-        (loop_of(lambda job: replace(job, pad_multiple=None)), "TL-PAD-001", "no row is longer than the 8 tokens"),
+        (loop_of(lambda job: replace(job, pad_multiple=None)), "TL-PAD-001", "no row is longer than 8 tokens"),
         (loop_of(lambda job: replace(job, eval_batch=9)), "TL-EVAL-002", "every evaluation has one batch of 5"),
         (loop_of(at_the_end), "TL-EVAL-005", "no step is taken after an evaluation"),
         (UNSCALED, "TL-CLIP-003", "no gradient is scaled"),
@@ -92,6 +92,7 @@ CALM = loop_of(lambda job: replace(job, rate=job.rate and 0.01))
         (loop_of(lambda job: replace(job, overflows=())), "TL-SCALER-001", "no gradient overflows"),
         (NEVER_NAN, "TL-KEEP-003", "no evaluation with a NaN loss"),
         (NEVER_NAN, "TL-BEST-002", "no evaluation with a NaN loss"),
+        (Idle, "TL-EVAL-001", "in 0 steps, no evaluation is due"),
         (CALM, "TL-KEEP-002", "the best checkpoint is always one of the newest"),
         (CALM, "TL-BEST-003", "no two evaluations have the same loss"),
         (CALM, "TL-BEST-004", "the best step never comes before a cut"),
@@ -212,8 +213,8 @@ class Unevaluated(Loop):
 @pytest.mark.parametrize(
     ("kind", "claim", "error", "reason"),
     [
-        *((Constant, f"TL-NETWORK-00{k}", SkipTest, "rows of other tokens have the same logits") for k in (1, 2, 3)),
-        (Unevaluated, "TL-NETWORK-008", SkipTest, "has no forward of the network"),
+        *((Constant, f"TL-NETWORK-00{k}", SkipTest, "rows with other tokens have the same logits") for k in (1, 2, 3)),
+        (Unevaluated, "TL-NETWORK-008", SkipTest, "runs no forward of the network"),
         (type("Thawed", (Loop,), {"frozen": ()}), "TL-NETWORK-004", NotClaimed, "no frozen parts"),
         (type("Untied", (Loop,), {"tied": ()}), "TL-NETWORK-012", NotClaimed, "no tied weights"),
     ],

@@ -1,4 +1,4 @@
-"""Adapters of `accelerate`, in loops that follow its guides. All other code of a loop is up to the user."""
+"""Adapters for training loops with `accelerate` that follow its guides. The user writes all other code of a loop."""
 
 import contextlib
 import itertools
@@ -21,11 +21,11 @@ from pv.suites.training_loop.probe import token_loss
 GUIDE = "https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation"
 OTHER_LOOP = f"the guide has another loop for samples of variable size, see {GUIDE}"
 TOKEN_MEAN_CLAIMS = ("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-RANKS-001")
-USER = "it is left to the code of the user"
+USER = "the feature is left to the user's code"
 
 
 class Accelerate:
-    """Runs jobs in a loop with `accumulate()`, which resumes by `load_state` and `skip_first_batches`.
+    """An adapter for a loop with `accumulate()` that resumes with `load_state` and `skip_first_batches`.
 
     Attributes:
         stateful: Whether the loop uses `use_stateful_dataloader`.
@@ -49,13 +49,13 @@ class Accelerate:
 
 
 class StatefulAccelerate(Accelerate):
-    """Runs jobs in the same loop with `use_stateful_dataloader`, which needs no `skip_first_batches`."""
+    """An adapter for the same loop with `use_stateful_dataloader`, which makes `skip_first_batches` unnecessary."""
 
     stateful = True
 
 
 class TokensAccelerate(Accelerate):
-    """Runs jobs in the guide's loop for samples of variable size, which divides by the tokens of a window."""
+    """An adapter for the guide's loop for samples of variable size, which divides by the tokens of a window."""
 
     not_claimed: Mapping[str, str] = {}
 
@@ -68,7 +68,7 @@ class Loop:
 
     Args:
         job: The job.
-        stateful: Whether loaders are stateful: `load_state` restores their position.
+        stateful: Whether loaders are stateful, so that `load_state` restores their position.
     """
 
     def __init__(self, job: Job, *, stateful: bool) -> None:
@@ -89,7 +89,7 @@ class Loop:
         self.model, self.optimizer, self.train, self.evaluated = prepared
         self.per_epoch = math.ceil(len(self.train) / job.accumulate)
         self.planned = job.max_steps or job.epochs * self.per_epoch
-        # A prepared scheduler takes one step per process for each optimizer step.
+        # For each optimizer step, a prepared scheduler takes as many steps as there are processes.
         ranks = self.accelerator.num_processes
         self.scheduler = self.accelerator.prepare(scheduler_of(job, optimizer, self.planned, ranks))
 
@@ -100,14 +100,14 @@ class Loop:
             if self.step >= self.planned:
                 break
             self.model.train()
-            # A stateful loader resumes at its position by itself.
+            # A stateful loader continues at its restored position, so nothing is skipped here.
             skipped = skip if epoch == first and not self.stateful else 0
             self.train_epoch(self.accelerator.skip_first_batches(self.train, skipped) if skipped else self.train)
         self.report.final_step = self.step
         return self.report
 
     def restore(self) -> tuple[int, int]:
-        """Load the checkpoint, and return the epoch to continue and the number of its batches to skip.
+        """Load the checkpoint, and return the epoch to continue and the number of batches to skip in this epoch.
 
         See examples/by_feature/checkpointing.py.
         """
@@ -117,7 +117,7 @@ class Loop:
         return epoch, steps * self.job.accumulate
 
     def train_epoch(self, batches: Iterable[dict[str, Tensor]]) -> None:
-        """Train on the batches of an epoch, or on the rest of one."""
+        """Train on the batches of an epoch, or on its remaining batches after a resume."""
         for batch in batches:
             with self.accelerator.accumulate(self.model):
                 loss = token_loss(self.model(batch["input_ids"]), batch["labels"])
@@ -149,10 +149,9 @@ class Loop:
         return self.step >= self.planned
 
     def evaluate(self) -> float:
-        """Return the token mean over the predictions of all processes, which are gathered.
+        """Return the loss per token over the predictions of all processes.
 
-        The predictions are padded to one length first, as the guide of `gather` requires. See
-        examples/by_feature/checkpointing.py.
+        The predictions are padded to the same length and gathered. See examples/by_feature/checkpointing.py.
         """
         self.model.eval()
         nats, tokens = 0.0, 0
@@ -172,7 +171,7 @@ class TokenLoop(Loop):
     """The loop that divides by the tokens of a window: "training samples of variable size" in the guide."""
 
     def train_epoch(self, batches: Any) -> None:
-        """Train on the windows of an epoch, or on the rest of one."""
+        """Train on the windows of an epoch, or on its remaining windows after a resume."""
         iterator, count, size = iter(batches), len(batches), self.job.accumulate
         for first in range(0, count, size):
             self.train_window([next(iterator) for _ in range(min(size, count - first))])
@@ -182,15 +181,15 @@ class TokenLoop(Loop):
     def train_window(self, batches: list[dict[str, Tensor]]) -> None:
         """Take a step on the micro-batches of a window."""
         ranks = self.accelerator.num_processes
-        items: Any = sum(batch["labels"].ne(IGNORED).sum() for batch in batches)
-        items = self.accelerator.gather(items).sum().item()
+        tokens: Any = sum(batch["labels"].ne(IGNORED).sum() for batch in batches)
+        tokens = self.accelerator.gather(tokens).sum().item()
         for index, batch in enumerate(batches):
-            # Ranks reduce their gradients with the last micro-batch of a window only.
+            # DDP reduces gradients only in the backward of the last micro-batch of a window.
             defers_sync = index < len(batches) - 1 and ranks > 1
             with self.model.no_sync() if defers_sync else contextlib.nullcontext():
                 loss = token_loss(self.model(batch["input_ids"]), batch["labels"], "sum")
-                # `backward` divides by the accumulation, and DDP by the ranks: undo both, as the guide does.
-                self.accelerator.backward(loss * self.job.accumulate * ranks / items)
+                # `backward` divides by `accumulate`, and DDP by the number of ranks. Undo both, as the guide does.
+                self.accelerator.backward(loss * self.job.accumulate * ranks / tokens)
         self.clip()
         self.optimizer.step()
         self.scheduler.step()

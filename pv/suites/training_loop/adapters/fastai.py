@@ -23,9 +23,9 @@ from pv.suites.training_loop.probe import token_loss
 DOCS = "https://docs.fast.ai"
 EPOCHS = f"`fit` takes a number of epochs, see {DOCS}/learner.html#learner.fit"
 RATES = f"`ParamScheduler` sets the rate of each batch, see {DOCS}/callback.schedule.html#paramscheduler"
-USER = "it is left to the code of the user"
-MEANS = f"the loss of a batch is left to the code of the user, see {DOCS}/learner.html"
-STATES = f"model and optimizer are saved, and no random state, see {DOCS}/learner.html#learner.save"
+USER = "the feature is left to the user's code"
+MEANS = f"the loss of a batch is left to the user's code, see {DOCS}/learner.html"
+STATES = f"the model and the optimizer are saved, but no random state, see {DOCS}/learner.html#learner.save"
 EVENTS = {
     "before_fit": "train_begin",
     "before_epoch": "epoch_begin",
@@ -35,17 +35,17 @@ EVENTS = {
 
 
 class Fastai:
-    """Runs jobs with `Learner.fit`."""
+    """An adapter that runs jobs with `Learner.fit`."""
 
     features: Mapping[str, bool | str] = {
         **dict.fromkeys(("groups", "decay", "average", "network"), USER),
-        "cadence": "a learner evaluates and saves where an epoch ends",
-        "loss": f"a smoothed average of batches is logged, see {DOCS}/learner.html#recorder",
-        **dict.fromkeys(("rate", "norm"), "rates are recorded by batch, and norms not at all"),
-        "history": "a recorder keeps no history over runs",
-        "short_windows": "`GradientAccumulation` counts rows, over the ends of epochs",
-        "step_events": "a step may have batches of two epochs",
-        **dict.fromkeys(("keep", "best"), "a callback keeps every checkpoint, or the best alone"),
+        "cadence": "a learner evaluates and saves only at the end of an epoch",
+        "loss": f"the logged loss is a smoothed average of batches, see {DOCS}/learner.html#recorder",
+        **dict.fromkeys(("rate", "norm"), "the rate is recorded for each batch, and the norm is not recorded"),
+        "history": "a recorder does not keep the logs of earlier runs",
+        "short_windows": "`GradientAccumulation` counts rows, and continues its count in the next epoch",
+        "step_events": "a step may contain batches of two epochs",
+        **dict.fromkeys(("keep", "best"), "a callback keeps every checkpoint, or only the best"),
         "ranks": "loaders for several processes need a GPU",
         "scaler": "there is no gradient scaler on the CPU",
     }
@@ -56,7 +56,7 @@ class Fastai:
         "TL-DATA-004": "`GradientAccumulation` counts rows",
         **dict.fromkeys(("TL-RATE-001", "TL-RATE-005"), RATES),
         "TL-STEP-002": EPOCHS,
-        "TL-STEP-003": "batches are counted",
+        "TL-STEP-003": "the learner counts batches",
     }
     tolerance = 1e-6
 
@@ -71,7 +71,7 @@ class Fastai:
         learner = Learner(
             DataLoaders(train, evaluated or []),
             report.model,
-            loss_func=lambda logits, labels: token_loss(logits, labels).float(),  # as the recorder averages it
+            loss_func=lambda logits, labels: token_loss(logits, labels).float(),  # the recorder averages in float32
             opt_func=partial(OptimWrapper, opt={"sgd": SGD, "adamw": AdamW}[job.optimizer]),
             lr=job.rate,
             path=job.directory,
@@ -88,7 +88,12 @@ class Fastai:
 
 
 def _callbacks(job: Job, batches: int) -> list[Callback]:
-    """Return the callbacks that accumulate, clip, save and schedule for a job with `batches` batches per epoch."""
+    """Return the callbacks of a job that accumulate, clip, save and schedule.
+
+    Args:
+        job: The job.
+        batches: The number of batches of an epoch.
+    """
     callbacks = [GradientAccumulation(job.batch * job.accumulate)] if job.accumulate > 1 else []
     callbacks += [GradientClip(job.clip)] if job.clip else []
     callbacks += [SaveModelCallback(every_epoch=True, with_opt=True)] if job.save_every else []
@@ -100,9 +105,15 @@ def _callbacks(job: Job, batches: int) -> list[Callback]:
 
 
 class Watch(Callback):
-    """Records evaluations and checkpoints in a report, and ends the run after the step `job.stop_at`."""
+    """A callback that records evaluations and checkpoints in a report, and ends the run after the step `job.stop_at`.
 
-    order = 90  # fastai sorts callbacks by `order`: after the recorder of losses (50) and the saving callback (61)
+    Args:
+        job: The job.
+        report: The report that gets the evaluations and checkpoints.
+        start: The number of epochs before the resume.
+    """
+
+    order = 90  # fastai calls callbacks by `order`: this one after the recorder (50) and the saving callback (61)
 
     def __init__(self, job: Job, report: Report, start: int) -> None:
         self.job, self.report, self.start, self.steps = job, report, start, 0
@@ -114,7 +125,7 @@ class Watch(Callback):
             raise CancelFitException
 
     def after_epoch(self) -> None:
-        """Record the evaluation and the checkpoint of the epoch. Epochs before a resume are skipped by the learner."""
+        """Record the evaluation and the checkpoint of the epoch. Ignore the epochs before the resume."""
         if self.epoch < self.start:
             return
         step = self.steps + self.start * len(self.dls.train) // self.job.accumulate

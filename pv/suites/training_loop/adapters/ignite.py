@@ -16,9 +16,9 @@ from pv.suites.training_loop.probe import token_loss
 
 # Reasons for missing features and for claims that are not made.
 DOCS = "https://docs.pytorch.org/ignite"
-USER = "it is left to the code of the user"
+USER = "the feature is left to the user's code"
 TRAINER = f"{DOCS}/generated/ignite.engine.create_supervised_trainer.html"
-MEANS = f"the loss of a batch is left to the code of the user, see {TRAINER}"
+MEANS = f"the loss of a batch is left to the user's code, see {TRAINER}"
 BATCH = f"the output of the trainer is the loss of a batch, see {TRAINER}"
 NOISE = f"random augmentations are not synchronized within an epoch, see {DOCS}/engine.html#dataflow-synchronization"
 EVENTS = {
@@ -30,22 +30,22 @@ EVENTS = {
 
 
 class Ignite:
-    """Runs jobs with the deterministic trainer, as examples/mnist/mnist_save_resume_engine.py does."""
+    """An adapter that runs jobs with the deterministic trainer, as in examples/mnist/mnist_save_resume_engine.py."""
 
     features: Mapping[str, bool | str] = {
         **dict.fromkeys(("clip", "norm", "groups", "decay", "average", "network"), USER),
-        "ranks": "the code of the user sets up processes, with the help of `ignite.distributed`",
-        "short_windows": f"iterations are counted over the ends of epochs, see {TRAINER}",
-        "step_events": "the events are events of batches",
-        "history": "a trainer keeps no history over runs",
+        "ranks": "the user's code starts the processes, for example with `ignite.distributed`",
+        "short_windows": f"the count of iterations does not start again with an epoch, see {TRAINER}",
+        "step_events": "handlers are called for batches, not for steps",
+        "history": "a trainer does not keep the logs of earlier runs",
         "scaler": "there is no gradient scaler on the CPU",
-        "best_step": "a handler names a file",
+        "best_step": "a handler names the best file, not its step",
     }
     lacks = OldLacks()
     not_claimed: Mapping[str, str] = {
         **dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002"), MEANS),
         **dict.fromkeys(("TL-LOG-002", "TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), BATCH),
-        "TL-STEP-003": f"batches are counted, see {DOCS}/generated/ignite.engine.events.State.html",
+        "TL-STEP-003": f"the trainer counts batches, see {DOCS}/generated/ignite.engine.events.State.html",
         "TL-RESUME-007": NOISE,
     }
     tolerance = 1e-9
@@ -55,7 +55,7 @@ class Ignite:
         report = Report(model=job.model())
         optimizer = optimizer_of(job, report.model.parameters())
         train = pairs_of(job, job.train, job.batch, None, shuffle=True)  # the deterministic trainer seeds the loader
-        # Windows continue over the end of an epoch. Only the last window of a run may be incomplete: it takes no step.
+        # A window may contain batches of two epochs. Only the last window of a run may be incomplete; it takes no step.
         planned = job.max_steps or job.epochs * len(train) // job.accumulate
         scheduler = LRScheduler(scheduler_of(job, optimizer, planned))
         trainer = create_supervised_trainer(
@@ -77,9 +77,9 @@ def _attach(job: Job, report: Report, objects: dict[str, Any]) -> None:
     """Attach the handlers that record events, log, evaluate, save and stop.
 
     Args:
-        job: The job; a step has `job.accumulate` iterations.
-        report: Gets events, logs and evaluations.
-        objects: The objects of a checkpoint by name, with the trainer.
+        job: The job. A step consists of `job.accumulate` iterations.
+        report: The report that gets the events, logs and evaluations.
+        objects: The objects that a checkpoint saves, by name, including the trainer.
     """
     trainer, evaluated = objects["trainer"], pairs_of(job, job.evaluated, job.eval_batch, 0)
     tokens = Loss(token_loss, batch_size=lambda labels: int((labels[:, 1:] != IGNORED).sum()))

@@ -21,10 +21,11 @@ from pv.suites.training_loop.probe import token_loss
 DOCS = "https://lightning.ai/docs/pytorch/stable"
 # The reasons why claims are not made.
 MEANS = f"the loss is a mean per batch, and accumulation averages batches, see {DOCS}/advanced/training_tricks.html"
-VALUE = f"a value logged with on_step is the value of its batch, see {DOCS}/extensions/logging.html"
-STATES = f"random states are not among the contents of a checkpoint, see {DOCS}/common/checkpointing_basic.html"
-REPEATS = f"two processes repeat examples in an evaluation, see {DOCS}/common/evaluation_intermediate.html"
-ORDER = "the loader of torchdata draws other orders after a restore, or with workers, see docs/released-trainers.md"
+VALUE = f"a value logged with on_step is the value of one batch, see {DOCS}/extensions/logging.html"
+STATES = f"a checkpoint does not contain random states, see {DOCS}/common/checkpointing_basic.html"
+REPEATS = f"an evaluation in two processes repeats examples, see {DOCS}/common/evaluation_intermediate.html"
+ORDER = "after a restore or with workers, the loader of torchdata has another order, see docs/released-trainers.md"
+USER = "the feature is left to the user's code"
 
 
 class ProbeModule(lightning.LightningModule):
@@ -51,22 +52,20 @@ class ProbeModule(lightning.LightningModule):
 
 
 class Lightning:
-    """Runs jobs with `lightning.Trainer`. Override `module` to test your own LightningModule.
+    """An adapter that runs jobs with `lightning.Trainer`. Override `module` to test your own LightningModule.
 
     Args:
         settings: Arguments of `lightning.Trainer` that override the settings of the job.
-        callbacks: Functions or classes without arguments; each run calls them for new callbacks.
+        callbacks: Functions or classes that every run calls without arguments to get new callbacks.
     """
 
     features: Mapping[str, bool | str] = {
-        "rate": "what is logged is left to the code of the user",
-        "norm": "what is logged is left to the code of the user",
-        "history": "a logger keeps no history over runs",
-        "step_events": "the events are events of batches",
-        **dict.fromkeys(("groups", "decay", "average", "network"), "it is left to the code of the user"),
+        **dict.fromkeys(("rate", "norm", "groups", "decay", "average", "network"), USER),
+        "history": "a logger does not keep the logs of earlier runs",
+        "step_events": "callbacks are called for batches, not for steps",
         "scaler": "there is no gradient scaler on the CPU",
         "best_step": "a callback names the best file, not its step",
-        "finite": "a loss that is not finite is refused only by settings that are off by default, as `detect_anomaly`",
+        "finite": "only settings that are off by default, such as `detect_anomaly`, refuse a loss that is not finite",
     }
     lacks = OldLacks()
     not_claimed: Mapping[str, str] = {
@@ -87,8 +86,8 @@ class Lightning:
 
     def module(self, job: Job) -> lightning.LightningModule:
         """Return the module to train, with `job.model()` as its network."""
-        # `trainer.estimated_stepping_batches` is known only inside `fit`, so the steps are counted here.
-        batches = math.ceil(len(job.train) / (job.batch * _ranks()))
+        # `trainer.estimated_stepping_batches` is known only inside `fit`, so the planned steps are computed here.
+        batches = math.ceil(len(job.train) / (job.batch * _world_size()))
         planned = job.max_steps or job.epochs * math.ceil(batches / job.accumulate)
         return ProbeModule(job, planned)
 
@@ -118,13 +117,13 @@ class Lightning:
         return {"logger": ReportLogger(report, self.names), "callbacks": callbacks}
 
     def loader(self, job: Job, examples: tuple[Example, ...], size: int, seed: int, *, shuffle: bool = False) -> Any:
-        """Return a loader whose state a checkpoint includes; it draws from its own generator."""
+        """Return a loader with its own random generator. Checkpoints include the state of the loader."""
         collate = functools.partial(self.collate, job)
         return loader_of(job, examples, size, seed, shuffle=shuffle, collate=collate, kind=StatefulDataLoader)
 
 
-def _ranks() -> int:
-    """Return the number of processes, as the launcher sets it in the environment."""
+def _world_size() -> int:
+    """Return the number of processes, which the launcher sets in the environment."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -140,9 +139,9 @@ def _settings(job: Job) -> dict[str, object]:
     validation = {"val_check_interval": job.eval_every * job.accumulate, "check_val_every_n_epoch": None}
     return {
         "accelerator": "cpu",
-        "devices": _ranks(),
-        "strategy": "ddp" if _ranks() > 1 else "auto",
-        # -1 is no limit; of two limits, the first one that is reached ends the run.
+        "devices": _world_size(),
+        "strategy": "ddp" if _world_size() > 1 else "auto",
+        # -1 means no limit. If both limits were set, the smaller one would end the run.
         "max_epochs": -1 if job.max_steps else job.epochs,
         "max_steps": job.max_steps or -1,
         "accumulate_grad_batches": job.accumulate,
@@ -159,7 +158,7 @@ def _settings(job: Job) -> dict[str, object]:
 
 
 def _checkpoint_callbacks(job: Job, monitored: str) -> list[Callback]:
-    """Return the callbacks that save the newest checkpoints and, if the job asks for it, the best one.
+    """Return the callbacks that save the newest checkpoints and, if `job.best` is set, the best checkpoint.
 
     Args:
         job: The job.
@@ -167,8 +166,8 @@ def _checkpoint_callbacks(job: Job, monitored: str) -> list[Callback]:
     """
     if not job.save_every:
         return []
-    # Lightning keeps the checkpoints with the best value of a metric: by the metric `step`, the newest checkpoints.
-    rotation: dict[str, object] = {"save_top_k": -1}  # all
+    # Lightning keeps the checkpoints with the best values of a metric. For the metric `step`, these are the newest.
+    rotation: dict[str, object] = {"save_top_k": -1}  # keep all checkpoints
     if job.keep is not None:
         rotation = {"save_top_k": job.keep, "monitor": "step", "mode": "max"}
     newest = ModelCheckpoint(job.directory, "{step}", every_n_train_steps=job.save_every, **rotation)
@@ -179,7 +178,7 @@ def _checkpoint_callbacks(job: Job, monitored: str) -> list[Callback]:
 class ReportLogger(Logger):
     """A logger that adds the logged losses to a report."""
 
-    name = version = "logs"  # Lightning requires both
+    name = version = "logs"  # Lightning requires both attributes
 
     def __init__(self, report: Report, names: Mapping[str, str]) -> None:
         super().__init__()
@@ -189,7 +188,7 @@ class ReportLogger(Logger):
         pass
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        number = (step or 0) + 1  # Lightning numbers steps from 0, reports from 1
+        number = (step or 0) + 1  # Lightning counts steps from 0, a report counts them from 1
         if self.names["loss"] in metrics:
             self.report.logs.append({"step": number, "loss": metrics[self.names["loss"]]})
         if self.names["eval_loss"] in metrics:
@@ -197,7 +196,7 @@ class ReportLogger(Logger):
 
 
 class Watch(Callback):
-    """Records the events of a run in its report, and stops the run after the step `job.stop_at`."""
+    """A callback that records the events of a run in its report, and stops the run after the step `job.stop_at`."""
 
     def __init__(self, job: Job, report: Report) -> None:
         self.job, self.report = job, report

@@ -1,6 +1,6 @@
-"""Helpers for adapters of loops with usual names.
+"""Helpers for adapters of loops whose methods, settings and log columns have usual names.
 
-They find the methods of a loop, pass settings and examples to it, and read its logs and checkpoints.
+The helpers find the methods of a loop, pass settings and examples to the loop, and read its logs and checkpoints.
 """
 
 import ast
@@ -35,15 +35,15 @@ Result = TypeVar("Result")
 def part(loop: object, role: str) -> Callable[..., Any] | None:
     """Return the method of a loop with a usual name for a role.
 
-    If several methods have a usual name, such as `train_step` and the `update` that it calls, the method that none of
-    the others calls is returned.
+    If several methods have a usual name, such as `train_step` and the method `update` that it calls, the outermost
+    method is returned: the one that no other of these methods calls.
 
     Args:
         loop: The loop.
         role: A key of `ROLES`.
 
     Returns:
-        The method; None if there is none, or several.
+        The method; None if there is no such method, or more than one.
     """
     kind = type(loop)
     names = [name for name in dir(kind) if re.fullmatch(ROLES[role], name) and callable(getattr(loop, name))]
@@ -55,7 +55,15 @@ def part(loop: object, role: str) -> Callable[..., Any] | None:
 
 
 def number(loop: object, name: str) -> float | None:
-    """Return the attribute of a loop with a usual name for a number of `NUMBERS`; None if there is none, or several."""
+    """Return the number of a loop in an attribute with a usual name.
+
+    Args:
+        loop: The loop.
+        name: A key of `NUMBERS`.
+
+    Returns:
+        The value of the attribute; None if there is no such attribute, or more than one.
+    """
     candidates = [attribute for attribute in dir(loop) if re.fullmatch(NUMBERS[name], attribute)]
     numbers = [attribute for attribute in candidates if not callable(getattr(loop, attribute))]
     return getattr(loop, numbers[0]) if len(numbers) == 1 else None
@@ -70,11 +78,13 @@ def settings(kind: Callable[..., Result], job: Job, **extra: object) -> Result:
 
     Values are converted to the form that loops take:
 
-    * a cadence of 0 (never) becomes 10**9, and no clipping an infinite limit if the parameter is a number;
-    * if the loop takes `max_steps` and epochs, the epochs are enough for `max_steps`, which alone must end the run;
-    * a directory is text if the annotation says `str`, and the device is the CPU;
-    * the warm-up is 1 if the module of `kind` divides by it. The schedule of the job is then not used: name `schedule`
-      as missing in `features`.
+    * a cadence of 0 (never) becomes 10**9;
+    * if the job does not clip and the parameter of the limit is a number, the limit is infinite;
+    * if the loop takes `max_steps` and epochs, there are so many epochs that `max_steps` ends the run;
+    * a directory is text if the annotation is `str`;
+    * the device is the CPU;
+    * if the module of `kind` divides by the warm-up, the warm-up is 1, and the schedule of the job is not used: name
+      `schedule` as missing in `features`.
 
     Args:
         kind: The class or function that creates the settings.
@@ -92,7 +102,7 @@ def settings(kind: Callable[..., Result], job: Job, **extra: object) -> Result:
     if (inspect.isclass(kind) and parameters) or not _may_parse_command_line(parameters, values):
         return kind(**values)
     result = _call_without_command_line(kind, job, extra)
-    # Set the attributes of the result as if they were parameters with defaults, but not its properties.
+    # Set the attributes of the result, apart from properties, as if they were parameters with defaults.
     computed = {name for name in dir(result) if isinstance(getattr(type(result), name, None), property)}
     defaults = {name: getattr(result, name) for name in dir(result) if name[0] != "_" and name not in computed}
     parameters = {k: inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in defaults.items()}
@@ -102,7 +112,10 @@ def settings(kind: Callable[..., Result], job: Job, **extra: object) -> Result:
 
 
 def _may_parse_command_line(parameters: Mapping[str, inspect.Parameter], arguments: Iterable[str]) -> bool:
-    """Return whether a function may parse the command line: it needs no arguments, and takes none of the settings."""
+    """Return whether a function may parse the command line.
+
+    Such a function has no required parameter, and no parameter for one of the arguments.
+    """
     named = (parameter for parameter in parameters.values() if parameter.kind is not parameter.VAR_POSITIONAL)
     # A parameter `**settings`, which takes all settings, has no default either.
     optional = all(parameter.default is not parameter.empty for parameter in named)
@@ -114,8 +127,8 @@ def _call_without_command_line(kind: Callable[[], Result], job: Job, extra: Mapp
 
     Required arguments get the value of the job or of `extra` as their default. Raise TypeError if there is none.
     """
-    # `argparse` reads `sys.argv`, which belongs to `pv`, and ends the process if a required argument is missing. So the
-    # method that parses is replaced during the call: it parses no arguments, and the required ones become optional.
+    # `argparse` reads `sys.argv`, which belongs to `pv`, and ends the process if a required argument is missing. So its
+    # parsing method is replaced during the call: it parses an empty list, and required arguments become optional.
     parse = ArgumentParser.parse_known_args
 
     def parse_nothing(parser: ArgumentParser, *arguments: object, **named: object) -> object:
@@ -148,19 +161,20 @@ _MAY_BE_EMPTY = (ZERO_OR_MORE, REMAINDER)
 def _arguments(
     kind: Callable[..., object], parameters: Mapping[str, inspect.Parameter], job: Job, extra: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return the arguments that `settings` passes, by parameter."""
+    """Return the arguments that `settings` passes, by the name of the parameter."""
     annotations = {name: _annotation(parameter) for name, parameter in parameters.items()}
-    # By parameter: the setting of the job that it takes; "" for none.
+    # The name of the job's setting for each parameter; "" if the parameter has no setting.
     taken = {name: setting_of(name, annotation) for name, annotation in annotations.items() if name not in extra}
     # A loop that divides by its warm-up gets a warm-up of one step, so its schedule is not the schedule of the job.
     warmups = [name for name, setting in taken.items() if setting == "warmup" and _divides_by_warmup(kind)]
     arguments: dict[str, object] = dict.fromkeys(warmups, 1)
     taken = {name: setting for name, setting in taken.items() if not warmups or setting not in ("warmup", "schedule")}
-    # The values are code, since `pv new` writes them into adapters.
+    # `value_of` returns the source code of a value, since `pv new` writes this code into adapters.
     values = {name: value_of(setting, annotations[name]) for name, setting in taken.items() if setting}
     arguments |= {name: eval(value, {"job": job}) for name, value in values.items()}
     arguments |= dict.fromkeys({"device"} & parameters.keys(), "cpu")
-    # Without `max_steps`, the epochs alone end the run, so their number is not raised as `value_of` does.
+    # `value_of` raises the number of epochs so that `max_steps` ends the run. Without a parameter for `max_steps`, the
+    # epochs end the run, so their number is not raised.
     if "max_steps" not in taken.values():
         arguments |= {name: job.epochs for name, setting in taken.items() if setting == "epochs"}
     return {**arguments, **extra}
@@ -183,15 +197,16 @@ def _annotation(parameter: inspect.Parameter) -> str:
 
 
 def cosine_rate(job: Job, step: int, planned: int, *, rise: float | None = None) -> float:
-    """Return the rate of a step with a linear warm-up, and then a cosine to 0 at the planned end.
+    """Return the learning rate of a step: linear warm-up, then a cosine that reaches 0 at the planned end.
 
-    An adapter of a loop with this schedule returns it from `expected_rate`.
+    If the schedule of the job is constant, the rate stays at the peak after the warm-up. The method `expected_rate` of
+    an adapter can return this rate.
 
     Args:
         job: The job.
         step: The step, from 0.
         planned: Number of planned steps.
-        rise: The rate of this step of the warm-up as a fraction of the peak; None for (step + 1) / `job.warmup`.
+        rise: The rate of a warm-up step as a fraction of the peak; None for (step + 1) / `job.warmup`.
     """
     if step < job.warmup:
         return job.rate * ((step + 1) / job.warmup if rise is None else rise)
@@ -229,7 +244,7 @@ def copies(loop: object, steps: str = "step") -> dict[int, Path]:
         steps: The attribute that counts steps.
 
     Returns:
-        Paths of the copies by step; they are added as the loop saves.
+        The paths of the copies by step. Each save of the loop adds an entry.
 
     Raises:
         ValueError: There is no method with a usual name that saves, or several.
@@ -252,9 +267,9 @@ def copies(loop: object, steps: str = "step") -> dict[int, Path]:
 
 
 class Rows(Sequence[dict[str, list[int]]]):
-    """The examples of a job as rows of `input_ids` and unshifted `labels`, -100 for tokens that are not scored.
+    """The examples of a job as rows of `input_ids` and unshifted `labels`. Tokens with the label -100 are not scored.
 
-    A row is created on access. With `job.noise`, its random token is drawn then.
+    Each access to a row creates the row. With `job.noise`, each access draws the random token anew.
     """
 
     def __init__(self, job: Job, examples: Sequence[Example]) -> None:
@@ -271,7 +286,7 @@ class Rows(Sequence[dict[str, list[int]]]):
 
 
 def next_tokens(examples: Sequence[Example], ignored: int = -1) -> list[tuple[list[int], list[int]]]:
-    """Return inputs and targets of each example: the targets are the next tokens, `ignored` if they are not scored."""
+    """Return the inputs and targets of each example. A target is the next token; `ignored` if it is not scored."""
     labels = [[ignored if label == IGNORED else label for label in example.labels] for example in examples]
     return [(list(example.tokens[:-1]), row[1:]) for example, row in zip(examples, labels, strict=True)]
 
@@ -320,7 +335,7 @@ class NextTokens(nn.Module):
 
 
 def optimizer_of(job: Job, parameters: Iterable[nn.Parameter]) -> Optimizer:
-    """Return the optimizer of a job over the parameters that are trained."""
+    """Return the optimizer of a job. It gets the parameters that require a gradient."""
     kinds: dict[str, Callable[..., Optimizer]] = {"sgd": SGD, "adamw": AdamW}
     return kinds[job.optimizer]([parameter for parameter in parameters if parameter.requires_grad], lr=job.rate)
 
@@ -335,7 +350,7 @@ def rate_factor(job: Job, done: int, planned: int) -> float:
 
 
 def scheduler_of(job: Job, optimizer: Optimizer, planned: int, ranks: int = 1) -> LambdaLR:
-    """Return the scheduler of a job; `ranks` is the number of scheduler steps per optimizer step."""
+    """Return the scheduler of a job, whose `step` is called `ranks` times for each optimizer step."""
     return LambdaLR(optimizer, lambda scheduler_steps: rate_factor(job, scheduler_steps // ranks, planned))
 
 
@@ -352,18 +367,18 @@ def loader_of(
     """Return a loader of the batches of a job.
 
     Args:
-        job: The job, whose number of workers is used.
+        job: The job. The loader has its number of workers.
         examples: The data.
-        size: Examples of a batch.
+        size: The number of examples in a batch.
         seed: Seed of a generator for this loader, as PyTorch's notes on reproducibility advise; None for the default
             generator.
         shuffle: Whether each pass has a random order.
-        collate: Makes a batch of examples; None for the collator of the job.
-        kind: The class of the loader, with the arguments of PyTorch's `DataLoader`.
+        collate: Returns a batch of examples; None for the collator of the job.
+        kind: The class of the loader, which takes the arguments of PyTorch's `DataLoader`.
     """
-    draw = None if seed is None else torch.Generator().manual_seed(seed)
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
     rows, collate = list(examples), collate or job.collate
-    return kind(rows, size, shuffle=shuffle, collate_fn=collate, num_workers=job.workers, generator=draw)
+    return kind(rows, size, shuffle=shuffle, collate_fn=collate, num_workers=job.workers, generator=generator)
 
 
 def pairs_of(job: Job, examples: tuple[Example, ...], size: int, seed: int | None, *, shuffle: bool = False) -> Any:

@@ -1,7 +1,7 @@
-"""Cases of the tests of claims, their judgement, and conditions under which a claim is skipped.
+"""The cases of a claim, their judgement, and the conditions under which a claim is skipped.
 
-A test tries several cases, such as several accumulations, and collects a `Case` for each. `judge` reports the failing
-case whose cause explains most failing cases, and lists the others.
+The test of a claim tries several cases, such as several accumulations, and collects a `Case` for each. `judge` reports
+the failing case whose cause explains most failing cases, and lists the other failing cases.
 """
 
 import math
@@ -32,7 +32,7 @@ class Case:
     causes: tuple[str, ...] = ()
     # Added to the message if no cause is known.
     hint: str = ""
-    # The reason why the run does not show whether the claim holds; "" if it does.
+    # The reason why the run does not show whether the claim holds; "" if the run shows it.
     untried: str = ""
 
 
@@ -40,19 +40,19 @@ K = TypeVar("K")
 BFLOAT16_ERROR = 2.0**-6
 """Relative error of four roundings to bfloat16. A smaller difference of gradients may come from low precision."""
 PRECISION_HINT = (
-    "; rounding alone gives so small a difference where something is computed in another dtype (to bfloat16, up to "
-    "0.004 each time): if the loop is to compute in that dtype, the adapter raises `tolerance`"
+    "; rounding alone gives such a difference if a tensor is converted to another dtype (to bfloat16: up to 0.004 for "
+    "each conversion): if the loop must compute in this dtype, raise `tolerance` in the adapter"
 )
 Cases: TypeAlias = dict[str, Case]
 
 
 def require(reported: object, feature: str, hint: str) -> None:
-    """Raise SkipTest if an adapter reports nothing of a kind, since this is no evidence about the trainer.
+    """Raise SkipTest if an adapter reports no values of a kind, since this is no evidence about the trainer.
 
     Args:
         reported: The reported values.
-        feature: The name of the kind, for the message.
-        hint: What the author of the adapter can do.
+        feature: The name of the kind of values, for the message.
+        hint: The end of the message, such as what the author of the adapter can do.
     """
     if not reported:
         raise SkipTest(f"the adapter reports no {feature}; {hint}")
@@ -65,14 +65,14 @@ def require_steps(*runs: Run) -> None:
 
 
 def require_forwards(run: Run) -> None:
-    """Raise SkipTest if a step follows no forward in training mode, since its correct gradient is unknown then."""
+    """Raise SkipTest if a step has no forward in training mode, since the correct gradient of the step is unknown."""
     if without := [k for k, step in enumerate(run.steps, 1) if not step.batches]:
         mode = ": the forwards of the training examples are in eval mode" if trains_in_eval_mode(run) else ""
         raise SkipTest(f"no forward in training mode was seen before step {without[0]}{mode}")
 
 
 def require_rate(bench: Bench, run: Run) -> None:
-    """Raise SkipTest if the first step has the rate 0 by the loop's own schedule, since it then changes no weight."""
+    """Raise SkipTest if the schedule of the loop gives the first step the rate 0, since the step changes no weight."""
     expected = getattr(bench.trainer, "expected_rate", None)
     documented = "schedule" in bench.lacks or (expected is not None and not expected(run.job, 0, len(run.steps)))
     if run.steps and not run.steps[0].rate and documented:
@@ -120,7 +120,7 @@ def judge(cases: Cases, unexplained: str = "") -> None:
         SkipTest: There is no case, or no case has a fault and the run of a case does not show whether the claim holds.
     """
     if not cases:
-        raise SkipTest("no case of the claim can be tried: no run of the loop has a step or a checkpoint it is about")
+        raise SkipTest("no case of the claim can be tried: no run has a step or checkpoint that the claim is about")
     failed = {name: case for name, case in cases.items() if case.fault}
     if not failed:
         if untried := {name: case.untried for name, case in cases.items() if case.untried}:
@@ -136,17 +136,17 @@ def judge(cases: Cases, unexplained: str = "") -> None:
 
 
 def most_informative(cases: Mapping[K, Sequence[str]]) -> tuple[K, tuple[str, ...]]:
-    """Return the case with the cause that most cases share, and the causes of the case that are as common.
+    """Return the case with the most frequent cause, and the causes of this case that are equally frequent.
 
     Of several such cases, the first one with the fewest causes is chosen. If only one of at least `MANY` cases has any
-    cause, its causes count as a coincidence, and none is returned.
+    cause, its causes count as a coincidence, and no cause is returned.
 
     Args:
         cases: The causes of each failing case.
     """
     if len(cases) >= MANY and sum(map(bool, cases.values())) == 1:
         return next(iter(cases)), ()
-    # The true cause appears in every failing case; an accidental match appears in few.
+    # The true cause appears in every failing case; an accidental match appears in few cases.
     frequency = Counter(cause for causes in cases.values() for cause in dict.fromkeys(causes))
 
     def highest(causes: Sequence[str]) -> int:
@@ -170,7 +170,7 @@ def side_effect_cases(bench: Bench, job: Job, cadence: str, name: str, count: Ca
         cadence: The setting that turns evaluations or checkpoints off if it is 0: `eval_every` or `save_every`.
         name: `evaluations` or `checkpoints`, for messages.
         count: Returns the observed number of evaluations or checkpoints of a run. If the number is not larger in the
-            run with them, the adapter ignored the setting, and the case is untried.
+            run with evaluations or checkpoints, the adapter ignored the setting, and the case is untried.
 
     Returns:
         A case for each accumulation.
@@ -184,12 +184,12 @@ def side_effect_cases(bench: Bench, job: Job, cadence: str, name: str, count: Ca
         # Equal runs prove nothing if the adapter ignored the setting.
         if is_equal and not (run.steps and count(run) > count(plain)):
             every = getattr(job, cadence)
-            why = f"the run where `job.{cadence}` is 0 has as many {name} as the one where it is {every}"
-            hint = f"let the adapter make none where it is 0, and some where it is not ({count(run)} are seen)"
-            cases[f"accumulation {accumulate}"] = Case(run, untried=f"{why}, or no step is taken: {hint}")
+            reason = f"a run with `job.{cadence}` 0 has as many {name} as a run with {every}, or no step is taken"
+            hint = f"the adapter must make {name} only if the setting is not 0 ({count(run)} are observed)"
+            cases[f"accumulation {accumulate}"] = Case(run, untried=f"{reason}: {hint}")
             continue
-        fault = "" if is_equal else f"beside the run without {name}, {first_difference(run, plain)}"
-        # Some trainers evaluate whenever they save: then the evaluations may be the cause.
+        fault = "" if is_equal else f"the runs with and without {name} differ: {first_difference(run, plain)}"
+        # Some trainers evaluate whenever they save. Then the evaluations may be the cause.
         evaluates = cadence != "eval_every" and len(run.evaluated) > len(plain.evaluated)
         source = f"the evaluations that come with {name}" if evaluates else name
         causes = (f"{explain_difference(run, plain)} that {source} change",) if fault else ()
@@ -201,8 +201,8 @@ def gradient_case(bench: Bench, run: Run, k: int) -> Case:
     """Compare the gradient of the step at index k with the gradient of the token mean over the examples of the step."""
     step, tolerance = run.steps[k], bench.trainer.tolerance
     if not step.batches:
-        causes = ("a training in eval mode",) if trains_in_eval_mode(run) else ()
-        return Case(run, "the optimizer steps without a forward in training mode since the last step", causes)
+        causes = ("training in eval mode",) if trains_in_eval_mode(run) else ()
+        return Case(run, "the optimizer takes a step without a forward in training mode since the last step", causes)
     # The oracle computes the token mean at the weights before the step, over exactly the examples that the step used.
     expected = run.sums(k).mean
     off = difference(step.gradient, expected)
@@ -210,7 +210,7 @@ def gradient_case(bench: Bench, run: Run, k: int) -> Case:
         return Case(run)
     scored = [[example.scored for example in run.examples(batch)] for batch in step.batches]
     ratio = gradient_ratio(run, k, tolerance)
-    # The loop may clip at a default limit that the adapter has not turned off: this is no fault of the mean.
+    # The loop may clip at a default limit that the adapter has not turned off. This is not a fault of the mean.
     if ratio is not None and 0 < ratio < 1 and "clip" in bench.lacks and scale_of(run, k) is None:
         _skip_clipped(norm(step.gradient))
     relation = f"is {ratio:.6g} times" if ratio is not None else f"differs by {off:.2g} of the largest element from"
@@ -224,8 +224,8 @@ def gradient_case(bench: Bench, run: Run, k: int) -> Case:
 def _skip_clipped(length: float) -> None:
     """Raise SkipTest if the norm of a gradient is a usual limit of clipping."""
     if any(math.isclose(length, limit, rel_tol=1e-4) for limit in LIMITS):
-        hint = "hand `job.clip` to it (None is no limit), and do not name `clip` as missing in `features`"
-        raise SkipTest(f"the gradient has the norm {length:.3g}, as of a loop that clips at a limit of its own: {hint}")
+        hint = "pass `job.clip` to the loop (None is no limit), and do not name `clip` as missing in `features`"
+        raise SkipTest(f"the gradient has the norm {length:.3g}, as in a loop that clips at its own limit: {hint}")
 
 
 def gradient_cases(bench: Bench, run: Run, selects: Callable[[int, int], bool] = lambda taken, planned: True) -> Cases:
@@ -234,7 +234,8 @@ def gradient_cases(bench: Bench, run: Run, selects: Callable[[int, int], bool] =
     Args:
         bench: The bench.
         run: The run.
-        selects: Whether a step is judged, from the actual and the planned number of micro-batches of its window.
+        selects: Returns whether a step is judged. Its arguments are the actual and the planned number of micro-batches
+            in the window of the step.
 
     Returns:
         A case without a fault, or the most informative case of a faulty gradient; {} if no step is selected.
@@ -257,7 +258,10 @@ It is large enough that rotation removes checkpoints, and that the best checkpoi
 
 
 def with_several_saves(bench: Bench, job: Job, epochs: int = EPOCHS_WITH_SAVES) -> Job:
-    """Return a job with several checkpoints: one with more epochs if the trainer evaluates and saves only per epoch."""
+    """Return a job that saves several checkpoints.
+
+    If the trainer evaluates and saves only at the end of an epoch, the job gets `epochs` epochs.
+    """
     return replace(job, epochs=epochs) if "cadence" in bench.lacks else job
 
 
@@ -269,7 +273,7 @@ def on_disk(run: Run) -> list[int]:
 def due_checkpoints(bench: Bench, run: Run) -> list[int]:
     """Return the steps after which a checkpoint is due: the ends of epochs, if the trainer has no cadence in steps.
 
-    There are none if some steps span two epochs: the number of steps is then no multiple of the epochs, or
+    No checkpoint is due if a step spans two epochs. Then the number of steps is no multiple of the number of epochs, or
     micro-batches are left over at the end.
     """
     # Without a cadence in steps, a checkpoint is due every `len(steps) / epochs` steps.

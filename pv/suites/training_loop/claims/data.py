@@ -29,8 +29,8 @@ from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.run import Run, Unfinished
 
 # The cause of windows across epochs, which may be intended.
-GOES_ON = (
-    "a window that is filled up from the next epoch; where that is intended, name `short_windows` as missing in "
+WINDOW_ACROSS_EPOCHS = (
+    "a window that is filled with examples of the next epoch; if this is intended, name `short_windows` as missing in "
     "`features`, or `epochs` if the loop counts only steps"
 )
 
@@ -48,13 +48,13 @@ def falsify_each_example_once_an_epoch(bench: Bench, **shape: Unpack[Shape]) -> 
     if "short_windows" in bench.lacks:
         _judge_passes(run)
     elif len(names) != n * epochs:
-        fault = f"{epochs} x {n} examples are to be consumed, and {len(names)} are: {names}"
-        refute(fault, run, _causes_of_lost(run, n * epochs - len(names)))
+        fault = f"{epochs} x {n} examples are due, and {len(names)} are used: {names}"
+        refute(fault, run, _causes_of_number(run, n * epochs - len(names)))
     for epoch in range(len(names) // n):
         # Order is free within an epoch; the set of examples is not.
         part = sorted(names[epoch * n : (epoch + 1) * n])
         if part != list(range(1, n + 1)):
-            refute(f"epoch {epoch + 1} consumes the examples {part}, not 1 to {n} once each", run)
+            refute(f"epoch {epoch + 1} uses the examples {part}, not each of 1 to {n} once", run)
 
 
 def _judge_passes(run: Run) -> None:
@@ -64,26 +64,34 @@ def _judge_passes(run: Run) -> None:
         raise SkipTest("no example is used: the data do not fill a window")
     rest = names[len(names) // n * n :]
     if len(set(rest)) < len(rest):
-        refute(f"after {len(names) // n} passes over the data, the examples {rest} follow, some of them twice", run)
+        refute(f"the incomplete pass after {len(names) // n} passes over the data repeats examples: {rest}", run)
 
 
-def _causes_of_lost(run: Run, missing: int) -> tuple[str, ...]:
-    """Return the known mistakes that leave out exactly `missing` examples; a negative number is of repeated ones."""
+def _causes_of_number(run: Run, missing: int) -> tuple[str, ...]:
+    """Return the known mistakes that explain a wrong number of used examples.
+
+    Args:
+        run: The run.
+        missing: The number of examples that are not used; negative if examples are repeated.
+    """
     job, trained = run.job, {example.name for example in run.job.train}
     mistakes = {
-        "a training in eval mode": trains_in_eval_mode(run),
+        "training in eval mode": trains_in_eval_mode(run),
         "without the last, incomplete batch": missing == job.epochs * (len(trained) % job.batch),
         "without the last, incomplete window": missing == job.epochs * (len(trained) % (job.batch * job.accumulate)),
     }
     if missing < 0 and _fills_windows_across_epochs(run):
-        return (GOES_ON,)
-    if missing < 0 and _repeats_full_windows(run):
+        return (WINDOW_ACROSS_EPOCHS,)
+    if missing < 0 and _has_only_full_windows(run):
         return ("without the last, incomplete window of each epoch: the next epoch begins in its place",)
     return tuple(name for name, holds in mistakes.items() if holds)
 
 
 def _fills_windows_across_epochs(run: Run) -> bool:
-    """Return whether windows are filled up from the next epoch: all are full, and no pass over the data repeats one."""
+    """Return whether windows are filled with examples of the next epoch.
+
+    Then all windows are full, and no pass over the data repeats an example.
+    """
     names, n = consumed(run), len(run.job.train)
     passes = [names[i : i + n] for i in range(0, len(names), n)]
     return all(len(step.batches) == run.job.accumulate for step in run.steps) and all(
@@ -91,19 +99,22 @@ def _fills_windows_across_epochs(run: Run) -> bool:
     )
 
 
-def _repeats_full_windows(run: Run) -> bool:
-    """Return whether each epoch has only the examples that fill its full windows, all of them different."""
+def _has_only_full_windows(run: Run) -> bool:
+    """Return whether every epoch consists of full windows only, leaves out the other examples, and repeats none."""
     job, names = run.job, consumed(run)
     size = job.batch * job.accumulate
-    full = len(job.train) // size * size
+    n = len(job.train) // size * size
     if any(len(step.batches) > job.accumulate for step in run.steps):
         return False
-    epochs = [names[i : i + full] for i in range(0, len(names), full)] if 0 < full < len(job.train) else []
+    epochs = [names[i : i + n] for i in range(0, len(names), n)] if 0 < n < len(job.train) else []
     return bool(epochs) and all(len(set(epoch)) == len(epoch) for epoch in epochs)
 
 
 ORDERED = 21
-"""Number of examples whose orders are compared. Few batches with fixed contents could have equal orders by chance."""
+"""Number of examples whose orders are compared.
+
+It is large because some loops shuffle only batches with fixed contents: few batches could have equal orders by chance.
+"""
 
 
 def epoch_orders(bench: Bench, *seeds: int) -> dict[tuple[int, int], tuple[int, ...]]:
@@ -124,7 +135,7 @@ def epoch_orders(bench: Bench, *seeds: int) -> dict[tuple[int, int], tuple[int, 
 
 
 def same_orders(bench: Bench, *seeds: int) -> str:
-    """Return which epochs have the same order; "" if none."""
+    """Return the pairs of epochs that have the same order, as text; "" if there are none."""
     orders = epoch_orders(bench, *seeds)
     same = [(a, b) for a, b in combinations(orders, 2) if orders[a] == orders[b]]
     pairs = [f"seed {a[0]} epoch {a[1]} and seed {b[0]} epoch {b[1]} ({orders[a]})" for a, b in same]
@@ -134,18 +145,18 @@ def same_orders(bench: Bench, *seeds: int) -> str:
 def falsify_every_epoch_has_its_own_order(bench: Bench) -> None:
     if same := same_orders(bench, 1, 1000):
         orders = epoch_orders(bench, 1, 1000)
-        one = all(order == orders[seed, 1] for (seed, _), order in orders.items())
-        causes = ("the order of the first epoch in every epoch: it does not depend on the epoch",) if one else ()
-        refute(f"the same order in {same}", bench.used[-1], causes)
+        is_constant = all(order == orders[seed, 1] for (seed, _), order in orders.items())
+        cause = "the order of the first epoch in every epoch: it does not depend on the epoch"
+        refute(f"these epochs have the same order: {same}", bench.used[-1], (cause,) if is_constant else ())
 
 
 def falsify_neighbouring_seeds_share_no_order(bench: Bench) -> None:
     if same := same_orders(bench, 1, 2, 3):
         orders = epoch_orders(bench, 1, 2, 3)
         # With a generator that is seeded with seed + epoch, epoch e of seed s has the order of epoch e - 1 of s + 1.
-        sums = all(orders[1, e] == orders[2, e - 1] and orders[2, e] == orders[3, e - 1] for e in (2, 3))
-        causes = ("an order that depends on seed + epoch only",) if sums else ()
-        refute(f"the same order in {same}", bench.used[-1], causes)
+        uses_sum = all(orders[1, e] == orders[2, e - 1] and orders[2, e] == orders[3, e - 1] for e in (2, 3))
+        causes = ("an order that depends on seed + epoch only",) if uses_sum else ()
+        refute(f"these epochs have the same order: {same}", bench.used[-1], causes)
 
 
 def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
@@ -153,7 +164,7 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
     first = bench.run(job)
     require_steps(first)
     require_forwards(first)  # without forwards in training mode, there is no dropout
-    # Bypass the cache, which would return the same run.
+    # `run` would return the cached first run.
     second = bench.rerun(first.job)
     if first.order != second.order or differing_tensors(second.weights, first.weights):
         causes = (f"{explain_difference(second, first)} that the seed does not determine",)
@@ -161,41 +172,39 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
 
 
 def falsify_workers_change_nothing(bench: Bench) -> None:
-    alone, workers = (bench.run(Job(train=unequal(7), epochs=2, accumulate=2, workers=n)) for n in (0, 2))
-    require_steps(alone, workers)
-    if alone.order != workers.order or differing_tensors(workers.weights, alone.weights):
-        difference = first_difference(workers, alone)
-        refute(
-            f"beside the run without workers, with 2 workers {difference}", workers, _causes_of_workers(alone, workers)
-        )
+    plain, workers = (bench.run(Job(train=unequal(7), epochs=2, accumulate=2, workers=n)) for n in (0, 2))
+    require_steps(plain, workers)
+    if plain.order != workers.order or differing_tensors(workers.weights, plain.weights):
+        fault = f"the runs with 2 workers and without workers differ: {first_difference(workers, plain)}"
+        refute(fault, workers, _causes_of_workers(plain, workers))
     # Equal runs prove nothing if no worker was started.
-    if workers.started <= alone.started:
-        hint = "hand it to the loader of the training data, or name `workers` as missing in `features`"
+    if workers.started <= plain.started:
+        hint = "pass it to the loader of the training data, or name `workers` as missing in `features`"
         raise SkipTest(f"with `job.workers` 2, no more processes or threads are started than with 0: {hint}")
 
 
-def _causes_of_workers(alone: Run, workers: Run) -> tuple[str, ...]:
+def _causes_of_workers(plain: Run, workers: Run) -> tuple[str, ...]:
     """Return the known mistakes that explain the examples of the run with workers."""
-    expected, actual, n = consumed(alone), consumed(workers), len(alone.job.train)
+    expected, actual, n = consumed(plain), consumed(workers), len(plain.job.train)
     if all(actual.count(name) == 2 * expected.count(name) for name in {*expected}):
-        return ("the data once from each worker: workers do not share them",)
+        return ("the whole data from each worker: the workers do not share the examples",)
     pairs = [(actual[i : i + n], expected[i : i + n]) for i in range(0, len(expected), n)]
     if len(actual) != len(expected) or any(sorted(a) != sorted(b) for a, b in pairs):
         return ()
-    batches = ({batch for step in run.steps for batch in step.batches} for run in (alone, workers))
-    other = [str(epoch) for epoch, (a, b) in enumerate(pairs, 1) if a != b]
-    if not other or len({frozenset(batch) for batch in batches}) == 1:
-        return ("the same batches in another order",) if other else ()
-    return (f"another order of the same examples in epoch {' and '.join(other)}: with workers it is drawn otherwise",)
+    batches = ({batch for step in run.steps for batch in step.batches} for run in (plain, workers))
+    epochs = " and ".join(str(epoch) for epoch, (a, b) in enumerate(pairs, 1) if a != b)
+    if not epochs or len({frozenset(batch) for batch in batches}) == 1:
+        return ("the same batches in another order",) if epochs else ()
+    return (f"another order of the same examples in epoch {epochs}: with workers, the order is drawn differently",)
 
 
 @given(**shapes())
 def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Unpack[Shape]) -> None:
     run = bench.run(Job(**shape))
-    # A loop that fills up windows from the next epoch may leave an incomplete window at the end of the run.
-    full = "short_windows" in bench.lacks
-    if len(run.leftover) > (run.job.accumulate - 1 if full else 0):
-        causes = () if full else _causes_of_leftover(bench, run)
+    # A loop that fills windows with examples of the next epoch may leave an incomplete window at the end of the run.
+    crosses_epochs = "short_windows" in bench.lacks
+    if len(run.leftover) > (run.job.accumulate - 1 if crosses_epochs else 0):
+        causes = () if crosses_epochs else _causes_of_leftover(bench, run)
         refute(f"no step follows the micro-batches {list(run.leftover)}", run, causes)
     sizes = [len(step.batches) for step in run.steps]
     require_steps(run)
@@ -203,11 +212,12 @@ def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Unpack[Shap
         require_forwards(run)
     if max(sizes, default=0) > run.job.accumulate:
         refute(f"steps take {sizes} micro-batches, accumulation is {run.job.accumulate}", run)
-    short = _short_windows(run) if full else []
+    short = _short_windows(run) if crosses_epochs else []
     if short and _end_epochs(run, short):
-        raise SkipTest(f"steps take {sizes} micro-batches; `features` of the adapter names `short_windows` as missing")
+        hint = "windows end with epochs, although `features` names `short_windows` as missing"
+        raise SkipTest(f"steps take {sizes} micro-batches: {hint}")
     if short:
-        refute(f"steps take {sizes} micro-batches, accumulation is {run.job.accumulate}, and no window is short", run)
+        refute(f"steps take {sizes} micro-batches: windows of {run.job.accumulate} are incomplete inside an epoch", run)
 
 
 def _causes_of_leftover(bench: Bench, run: Run) -> tuple[str, ...]:
@@ -215,25 +225,27 @@ def _causes_of_leftover(bench: Bench, run: Run) -> tuple[str, ...]:
     # With three micro-batches per epoch in windows of two, only windows across epochs give three steps in two epochs.
     two = bench.run(Job(train=equal(3), batch=1, accumulate=2, epochs=2))
     if len(two.steps) == 3 and _fills_windows_across_epochs(two):
-        return (GOES_ON,)
+        return (WINDOW_ACROSS_EPOCHS,)
     rest = math.ceil(len(run.job.train) / run.job.batch) % run.job.accumulate
+    # A step clears `leftover`. Without a step, the incomplete windows of all epochs are left.
     rest *= 1 if run.steps else run.job.epochs
     return ("the last, incomplete window: no step is taken for it",) if len(run.leftover) == rest else ()
 
 
 def _short_windows(run: Run) -> list[int]:
-    """Return the indices of the steps with an incomplete window, without the last step.
+    """Return the indices of the steps with an incomplete window, apart from the last step.
 
-    [] if an epoch has only one window, or if a forward has several micro-batches.
+    The list is empty if an epoch has only one window, or if a forward has several micro-batches.
     """
     job = run.job
-    together = any(len(batch) > job.batch for step in run.steps for batch in step.batches)
-    few = len(job.train) <= job.batch * job.accumulate
-    return [] if together or few else [k for k, step in enumerate(run.steps[:-1]) if len(step.batches) < job.accumulate]
+    merged = any(len(batch) > job.batch for step in run.steps for batch in step.batches)
+    single = len(job.train) <= job.batch * job.accumulate
+    short = [k for k, step in enumerate(run.steps[:-1]) if len(step.batches) < job.accumulate]
+    return [] if merged or single else short
 
 
 def _end_epochs(run: Run, steps: list[int]) -> bool:
-    """Return whether the steps with these indices are exactly the ones that end an epoch."""
+    """Return whether the steps with these indices are exactly the steps that end an epoch, apart from the last step."""
     n, used = len(run.job.train), list(itertools.accumulate(len(step.names) for step in run.steps[:-1]))
     return steps == [k for k, count in enumerate(used) if count % n == 0]
 
@@ -247,12 +259,12 @@ def steps_of_epoch(run: Run) -> int:
 @given(**shapes())
 def falsify_steps_of_an_epoch(bench: Bench, **shape: Unpack[Shape]) -> None:
     run = bench.run(Job(**shape))
-    expected, shape_of = run.job.epochs * steps_of_epoch(run), f"{run.job.epochs} x {len(run.job.train)} examples"
+    expected, data = run.job.epochs * steps_of_epoch(run), f"{run.job.epochs} x {len(run.job.train)} examples"
     # Without short windows, an epoch may end inside a window: fewer steps are allowed.
     window = run.job.batch * run.job.accumulate
-    least = run.job.epochs * len(run.job.train) // window if "short_windows" in bench.lacks else expected
-    if not least <= len(run.steps) <= expected:
-        refute(f"{len(run.steps)} steps in {shape_of}, not {expected}", run, _causes_of_steps(run))
+    minimum = run.job.epochs * len(run.job.train) // window if "short_windows" in bench.lacks else expected
+    if not minimum <= len(run.steps) <= expected:
+        refute(f"the run takes {len(run.steps)} steps for {data}, not {expected}", run, _causes_of_steps(run))
 
 
 def _causes_of_steps(run: Run) -> tuple[str, ...]:
@@ -267,25 +279,25 @@ def _causes_of_steps(run: Run) -> tuple[str, ...]:
 def falsify_max_steps_is_exact(bench: Bench, **shape: Unpack[Shape]) -> None:
     run = bench.run(Job(**shape))
     if len(run.steps) != run.job.max_steps:
-        refute(f"{len(run.steps)} steps with max_steps {run.job.max_steps}", run, _causes_of_limit(run))
+        refute(f"the run takes {len(run.steps)} steps, max_steps is {run.job.max_steps}", run, _causes_of_limit(run))
 
 
 def _causes_of_limit(run: Run) -> tuple[str, ...]:
-    """Return the known mistakes that give a run with `max_steps` exactly its number of steps."""
+    """Return the known mistakes that explain the number of steps of a run with `max_steps`."""
     actual, limit, epoch = len(run.steps), run.job.max_steps or 0, steps_of_epoch(run)
     mistakes = {
         "max_steps in micro-batches": actual == math.ceil(limit / run.job.accumulate),
         "one step less than max_steps": actual == limit - 1,
         "one step more than max_steps": actual == limit + 1,
-        "a limit that is looked at when an epoch ends": actual > limit and actual == math.ceil(limit / epoch) * epoch,
-        "a run that ends with `epochs`": actual < limit and actual == run.job.epochs * epoch,
+        "a limit that is checked when an epoch ends": actual > limit and actual == math.ceil(limit / epoch) * epoch,
+        "a run that ends after `epochs`": actual < limit and actual == run.job.epochs * epoch,
     }
     return tuple(name for name, holds in mistakes.items() if holds)
 
 
 def falsify_every_run_ends(bench: Bench) -> None:
     failed, complete, runs = {}, {}, []
-    # A full epoch, an incomplete window, a single example, an incomplete batch.
+    # In this order: full windows, an incomplete window, a single example, an incomplete batch.
     for n, batch, accumulate in ((4, 2, 2), (3, 1, 2), (1, 1, 2), (3, 2, 1)):
         case = f"{n} examples, batch {batch}, accumulation {accumulate}"
         complete[case] = n % (batch * accumulate) == 0
@@ -295,24 +307,23 @@ def falsify_every_run_ends(bench: Bench) -> None:
             failed[case] = str(error)
     if not failed:
         require_steps(*runs)
+        return
     only_incomplete = not any(complete[case] for case in failed)
-    causes = ("a wait for a full batch or window, which an epoch need not end with",) if only_incomplete else ()
-    if failed:
-        summary = f" ({len(failed)} of {len(complete)} cases fail: {'; '.join(failed)})"
-        raise (KnownCause if causes else AssertionError)(
-            f"{next(iter(failed.values()))}{format_causes(causes)}{summary}"
-        )
+    causes = ("a wait for a full batch or window: the last of an epoch may be incomplete",) if only_incomplete else ()
+    summary = f" ({len(failed)} of {len(complete)} cases fail: {'; '.join(failed)})"
+    raise (KnownCause if causes else AssertionError)(f"{next(iter(failed.values()))}{format_causes(causes)}{summary}")
 
 
 def falsify_reported_count_of_steps(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate, limit in product((1, 2), (None, 3)):
         run = bench.run(Job(train=unequal(7), epochs=2, accumulate=accumulate, max_steps=limit))
-        require(run.final_step is not None, "`final_step`", "if the loop counts none, `not_claimed` names TL-STEP-003")
-        why = f"it counts {run.final_step} steps, and took {len(run.steps)}" if run.final_step != len(run.steps) else ""
+        require(run.final_step is not None, "`final_step`", "if no steps are counted, `not_claimed` names TL-STEP-003")
+        actual, taken = run.final_step, len(run.steps)
+        fault = f"the trainer counts {actual} steps, and has taken {taken}" if actual != taken else ""
         untried = "" if run.steps else "no step is taken, and none is counted"
-        causes = _causes_of_count(run) if why else ()
-        cases[f"accumulation {accumulate}, max_steps {limit}"] = Case(run, why, causes, untried=untried)
+        causes = _causes_of_count(run) if fault else ()
+        cases[f"accumulation {accumulate}, max_steps {limit}"] = Case(run, fault, causes, untried=untried)
     judge(cases)
 
 
@@ -330,13 +341,13 @@ def falsify_stop_after_a_step(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate, k in product((1, 2), (1, 2, 3)):
         run = bench.run(Job(train=equal(8), epochs=2, accumulate=accumulate, stop_at=k))
-        why = f"asked to stop after step {k}, it takes {len(run.steps)} steps" if len(run.steps) != k else ""
-        cases[f"accumulation {accumulate}, step {k}"] = Case(run, why, _causes_of_stop(run, k) if why else ())
+        fault = f"the run takes {len(run.steps)} steps, a stop is due after step {k}" if len(run.steps) != k else ""
+        cases[f"accumulation {accumulate}, step {k}"] = Case(run, fault, _causes_of_stop(run, k) if fault else ())
     judge(cases)
 
 
 def _causes_of_stop(run: Run, k: int) -> tuple[str, ...]:
-    """Return the known mistakes by which a run that must stop after step `k` takes exactly its number of steps."""
+    """Return the known mistakes that explain the number of steps of a run that must stop after step `k`."""
     steps, epoch = len(run.steps), len(run.job.train) // (run.job.batch * run.job.accumulate)
     mistakes = {
         "a stop that takes effect when the epoch ends": steps == -(-k // epoch) * epoch,
@@ -351,41 +362,37 @@ def falsify_epoch_events(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate, batch in product((1, 2, 3), (1, 2)):
         run = bench.run(Job(train=equal(7), epochs=2, accumulate=accumulate, batch=batch))
-        require(run.events, "`events`", "where the loop has no callbacks, name `events` as missing in `features`")
-        actual = [event for event in run.events if not event.startswith("step_")]
-        outer = [event for event in actual if event.startswith(("train_", "epoch_"))]
-        right = ["train_begin", *["epoch_begin", "epoch_end"] * 2, "train_end"]
-        ends = actual[:1] == right[:1] and actual[-1:] == right[-1:]
-        why = (
-            ""
-            if outer == right and ends
-            else f"events {actual}; of runs and epochs {right} are expected, first and last"
-        )
-        cases[f"accumulation {accumulate}, batch {batch}"] = Case(
-            run, why, _causes_of_events(outer, right) if why else ()
-        )
+        require(run.events, "`events`", "if the loop has no callbacks, name `events` as missing in `features`")
+        events = [event for event in run.events if not event.startswith("step_")]
+        actual = [event for event in events if event.startswith(("train_", "epoch_"))]
+        expected = ["train_begin", *["epoch_begin", "epoch_end"] * 2, "train_end"]
+        fault = ""
+        # Other events, such as `log`, may come only between `train_begin` and `train_end`.
+        if actual != expected or events[:1] != expected[:1] or events[-1:] != expected[-1:]:
+            fault = f"the events are {events}; expected {expected}, with other events only in between"
+        causes = _causes_of_events(actual, expected) if fault else ()
+        cases[f"accumulation {accumulate}, batch {batch}"] = Case(run, fault, causes)
     judge(cases)
     require_steps(*(case.run for case in cases.values()))
 
 
-def _causes_of_events(actual: Sequence[str], right: Sequence[str]) -> tuple[str, ...]:
-    """Return which events are called too rarely or too often; otherwise, that their order is wrong."""
-    times = {event: (actual.count(event), right.count(event)) for event in dict.fromkeys((*right, *actual))}
-    wrong = [f"`{event}` called {n} times, not {expected}" for event, (n, expected) in times.items() if n != expected]
-    return tuple(wrong) or ("the right events in another order",)
+def _causes_of_events(actual: Sequence[str], expected: Sequence[str]) -> tuple[str, ...]:
+    """Return a cause for each event that is called too rarely or too often. Without any, the order is the cause."""
+    counts = {event: (actual.count(event), expected.count(event)) for event in dict.fromkeys((*expected, *actual))}
+    wrong = [f"`{event}` called {n} times, not {due}" for event, (n, due) in counts.items() if n != due]
+    return tuple(wrong) or ("the correct events in another order",)
 
 
 def falsify_step_events(bench: Bench) -> None:
     cases: Cases = {}
     for accumulate, batch in product((1, 2, 3), (1, 2)):
         run = bench.run(Job(train=equal(7), epochs=2, accumulate=accumulate, batch=batch))
-        require(run.events, "`events`", "where the loop has no callbacks, name `events` as missing in `features`")
+        require(run.events, "`events`", "if the loop has no callbacks, name `events` as missing in `features`")
         actual = [event for event in run.events if event.startswith(("step_", "epoch_"))]
         half = len(run.steps) // 2
-        right = ["epoch_begin", *["step_begin", "step_end"] * half, "epoch_end"] * 2
-        why = f"{len(run.steps)} steps, and the events {actual}, not {right}" if actual != right else ""
-        cases[f"accumulation {accumulate}, batch {batch}"] = Case(
-            run, why, _causes_of_events(actual, right) if why else ()
-        )
+        expected = ["epoch_begin", *["step_begin", "step_end"] * half, "epoch_end"] * 2
+        fault = f"in {len(run.steps)} steps, the events are {actual}, not {expected}" if actual != expected else ""
+        causes = _causes_of_events(actual, expected) if fault else ()
+        cases[f"accumulation {accumulate}, batch {batch}"] = Case(run, fault, causes)
     judge(cases)
     require_steps(*(case.run for case in cases.values()))

@@ -33,11 +33,11 @@ from pv.suites.training_loop.probe import NAMES, PAD, TEXT, VOCABULARY, MaskedRo
 from pv.suites.training_loop.run import Run
 
 HOLDS_FROZEN = (
-    "a frozen parameter in the optimizer ({}); if the loop freezes none, its adapter names `freeze` as missing"
+    "a frozen parameter in the optimizer ({}); if the loop freezes no parameter, name `freeze` as missing in `features`"
 )
 OTHER_LOSS_HINT = (
     "; if the loss of the loop is not the mean cross-entropy of its examples, as with label smoothing or a "
-    "contrastive loss, the adapter names TL-GRAD-001, TL-LOG-001 and TL-EVAL-001 in `not_claimed`"
+    "contrastive loss, name TL-GRAD-001, TL-LOG-001 and TL-EVAL-001 in `not_claimed`"
 )
 
 
@@ -51,7 +51,7 @@ def falsify_equal_full_windows(bench: Bench) -> None:
 
 
 DISTINGUISHING = {"train": unequal(10), "batch": 2, "accumulate": 3, "epochs": 2}
-"""A job in which no two known mistakes give the same gradient; it is tried before the drawn jobs."""
+"""A job in which no two known mistakes give the same gradient. It is tried before the random jobs."""
 
 
 def unequal_cases(bench: Bench, shape: Shape, selects: Callable[[int, int], bool]) -> Cases:
@@ -60,7 +60,8 @@ def unequal_cases(bench: Bench, shape: Shape, selects: Callable[[int, int], bool
     Args:
         bench: The bench.
         shape: The settings of the job that determine its windows.
-        selects: Whether a step is judged, from the actual and the planned number of micro-batches of its window.
+        selects: Returns whether a step is judged. Its arguments are the actual and the planned number of micro-batches
+            in the window of the step.
     """
     run = bench.run(Job(**shape))
     cases, (fault, causes) = gradient_cases(bench, run, selects), wrong_mask(run)
@@ -103,7 +104,7 @@ def falsify_first_label_is_not_counted(bench: Bench) -> None:
     cases: Cases = {}
     for batch, accumulate in ((1, 1), (2, 1), (2, 2)):
         cases |= gradient_cases(bench, bench.run(Job(train=train, batch=batch, accumulate=accumulate)))
-    # Rows of different length in one batch: with padding on the left, the padding would predict a set first label.
+    # Rows of different length in one batch. With padding on the left, the padding predicts the first labels.
     padded = tuple(example(name, 2 + name, (1 << name + 1) - 1, first=True) for name in (1, 2, 3, 4))
     cases |= gradient_cases(bench, bench.run(Job(train=padded, batch=4)))
     judge(cases)
@@ -116,15 +117,15 @@ def falsify_padding_changes_nothing(bench: Bench) -> None:
         plain, padded = (bench.run(Job(train=unequal(4), accumulate=accumulate, pad_multiple=m)) for m in (None, 16))
         name, counts = f"unequal examples, accumulation {accumulate}", [len(run.steps) for run in (plain, padded)]
         if counts[0] != counts[1]:
-            cases[name] = Case(padded, f"padded to 16, {counts[1]} steps are taken, not {counts[0]}")
+            cases[name] = Case(padded, f"with padding to 16, {counts[1]} steps are taken, not {counts[0]}")
         elif padded.width <= plain.width:
             hint = "pad to `job.pad_multiple`, or name `padding` as missing in `features`"
-            untried = f"with `job.pad_multiple` 16, no row is longer than the {plain.width} tokens without it: {hint}"
+            untried = f"with `job.pad_multiple` 16, no row is longer than {plain.width} tokens, as without it: {hint}"
             cases[name] = Case(padded, untried=untried)
         for k, (a, b) in enumerate(zip(plain.steps, padded.steps, strict=False), 1):
             off = difference(b.gradient, {name: tensor for name, tensor in a.gradient.items() if tensor is not None})
             allowed = max(bench.trainer.tolerance, 1e-7)
-            fault = f"padded to 16, the gradient differs by {off:.2g}" if off > allowed else ""
+            fault = f"with padding to 16, the gradient differs by {off:.2g}" if off > allowed else ""
             cases[f"{name}, step {k}"] = Case(padded, fault)
     judge(cases)
 
@@ -147,7 +148,7 @@ def falsify_empty_step_has_no_gradient(bench: Bench) -> None:
         length = norm(step.gradient) if step.names == (3,) else 0.0
         fault = f"nothing is scored, and the gradient has norm {length:.6g}" if length else ""
         if not all(bool(weight.isfinite().all()) for weight in step.weights.values()):
-            fault = f"after {step.names} weights are not finite"
+            fault = f"after a step on the examples {list(step.names)}, weights are not finite"
         cases[f"step {k}"] = Case(run, fault, _causes_of_empty_step(run, k - 1) if fault else ())
     judge(cases)
     if 3 not in consumed(run):
@@ -167,19 +168,19 @@ def _causes_of_empty_step(run: Run, k: int) -> tuple[str, ...]:
 
 def falsify_frozen_parameters_stay(bench: Bench) -> None:
     cases: Cases = {}
-    # AdamW is tried too: its weight decay changes a parameter whose gradient is zero.
+    # AdamW is tried too, since its weight decay changes a parameter whose gradient is zero.
     for optimizer in ("sgd", "adamw"):
         run = bench.run(Job(train=unequal(4), frozen=True, optimizer=optimizer, accumulate=2))
         frozen = "embed.weight"
         change = differing_tensors({frozen: run.weights[frozen]}, {frozen: START[frozen]})
         has_gradient = any(_has_gradient(step.gradient[frozen]) for step in run.steps)
         causes = (
-            "trained like the others: it has a gradient"
+            "trained like the other parameters: it has a gradient"
             if has_gradient
-            else "changed without a gradient, as by a weight decay",
+            else "changed without a gradient, for example by weight decay",
         )
         trains = differing_tensors(run.weights, START)
-        untried = "" if trains else "no parameter changes, so it is not seen whether a frozen one would"
+        untried = "" if trains else "no parameter changes, so the run does not show whether a frozen one would"
         fault = f"a frozen parameter has changed: {change}" if change else ""
         cases[optimizer] = Case(run, fault, causes, untried=untried)
     judge(cases)
@@ -198,14 +199,14 @@ def falsify_first_update_changes_every_parameter(bench: Bench) -> None:
 
 
 def _causes_of_unchanged(run: Run, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the known mistakes by which the first update changes none of the parameters with these names."""
+    """Return the known mistakes that explain why the first update changes none of these parameters."""
     step = run.steps[0] if run.steps else None
     if step is None:
         return ("a run without a step",)
     mistakes = {
         "not in the optimizer": not any(name in step.rates for name in names),
         "without a gradient, as if detached": not any(_has_gradient(step.gradient[name]) for name in names),
-        "of a step with the rate 0": not any(step.rates.get(name, 1.0) for name in names),
+        "a step with the rate 0": not any(step.rates.get(name, 1.0) for name in names),
     }
     return tuple(name for name, holds in mistakes.items() if holds)
 
@@ -221,9 +222,7 @@ def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
         if not run.steps:
             raise SkipTest("the run takes no step")
         held, trained = set(run.steps[0].rates), {name for name in START if not frozen or name != "embed.weight"}
-        fault = (
-            f"the optimizer holds {sorted(held)}, and {sorted(trained)} are to be trained" if held != trained else ""
-        )
+        fault = f"the optimizer holds {sorted(held)}, and must hold {sorted(trained)}" if held != trained else ""
         mistakes = {HOLDS_FROZEN: held - trained, "left out of the optimizer ({})": trained - held}
         causes = tuple(cause.format(", ".join(sorted(names))) for cause, names in mistakes.items() if names)
         cases["embedding frozen" if frozen else "nothing frozen"] = Case(run, fault, causes)
@@ -264,7 +263,7 @@ def falsify_long_rows_are_cropped(bench: Bench) -> None:
 
 
 NON_FINITE_CASES = ((1, 1, math.nan), (1, 0, math.inf), (2, 2, math.nan), (2, 5, math.inf))
-"""Cases with a loss that is not finite: micro-batches of a window, number of the micro-batch, from 0, and its loss."""
+"""Cases of a loss that is not finite: micro-batches per window, index of the micro-batch with the loss, and loss."""
 WINDOWS = 4
 """The number of windows of these cases."""
 STEP_NOT_FINITE = "a step with a loss that is not finite"
@@ -284,14 +283,14 @@ def falsify_loss_that_is_not_finite(bench: Bench) -> None:
 def _non_finite_case(bench: Bench, plain: Run, job: Job, bad_batch: int) -> Case:
     """Run a job in which the loss of one micro-batch is not finite, and check what the trainer does.
 
-    Correct trainers skip the step, leave out the micro-batch, or raise an error. The error may come after the step, but
-    before the next micro-batch.
+    Correct trainers skip the step, leave out the micro-batch, or raise an error. The error may be raised after the
+    step, but before the next micro-batch.
 
     Args:
         bench: The bench.
         plain: A run of the job with finite losses, for reports.
         job: The job.
-        bad_batch: The number of the micro-batch, from 0, whose loss is not finite.
+        bad_batch: The index of the micro-batch whose loss is not finite.
     """
     try:
         run = bench.run(job)
@@ -299,20 +298,21 @@ def _non_finite_case(bench: Bench, plain: Run, job: Job, bad_batch: int) -> Case
         raise
     except (Exception, SystemExit):  # trainers raise different errors for such a loss; scripts call `sys.exit`
         steps, pending = recorder().steps, recorder().pending
-        k, broken = next(_non_finite_weights(steps), (len(steps), []))
-        # The error is in time before the step, or directly after it: with no later step, and no micro-batch since.
+        k, names = next(_non_finite_weights(steps), (len(steps), []))
+        # The error is in time if it is raised before the step, or directly after the step. In the second case, no later
+        # step and no later micro-batch is recorded.
         in_time = k == len(steps) or (k == len(steps) - 1 and not pending)
-        fault = f"{_non_finite_fault(k, broken)}, and the error is raised later"
+        fault = f"{_non_finite_fault(k, names)}, and the error is raised later"
         return Case(plain) if in_time else Case(plain, fault, (STEP_NOT_FINITE,))
     batches = [batch for step in run.steps for batch in step.batches] + [*run.leftover]
     # Without a forward of the micro-batch, nothing was tried.
     if bad_batch >= len(batches):
         raise SkipTest(f"micro-batch {bad_batch + 1}, whose loss is not finite, was not seen in training mode")
-    for k, broken in _non_finite_weights(run.steps):
-        return Case(run, _non_finite_fault(k, broken), (STEP_NOT_FINITE,))
+    for k, names in _non_finite_weights(run.steps):
+        return Case(run, _non_finite_fault(k, names), (STEP_NOT_FINITE,))
     # Find the first step after the micro-batch. Its window may contain the micro-batch, or begin after a skipped step.
     ends = [sum(len(step.batches) for step in run.steps[: k + 1]) for k in range(len(run.steps))]
-    if not ends or bad_batch >= ends[-1]:  # no step after it
+    if not ends or bad_batch >= ends[-1]:  # there is no step after the micro-batch
         return Case(run)
     index = next(k for k, end in enumerate(ends) if end > bad_batch)
     first = ends[index] - len(run.steps[index].batches)
@@ -321,14 +321,14 @@ def _non_finite_case(bench: Bench, plain: Run, job: Job, bad_batch: int) -> Case
 
 
 def _non_finite_weights(steps: Sequence[Step]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the index of each step after which weights are not finite, and their names."""
+    """Yield the index of each step after which weights are not finite, and the names of these weights."""
     for k, step in enumerate(steps):
-        if broken := [name for name, weight in step.weights.items() if not weight.isfinite().all()]:
-            yield k, broken
+        if names := [name for name, weight in step.weights.items() if not weight.isfinite().all()]:
+            yield k, names
 
 
 def _non_finite_fault(k: int, names: Sequence[str]) -> str:
-    """Return the fault that the weights with these names are not finite after the step at index k."""
+    """Return the text that the weights with these names are not finite after the step at index k."""
     return f"after step {k + 1}, {', '.join(names)} {'is' if len(names) == 1 else 'are'} not finite"
 
 
@@ -339,10 +339,11 @@ def _finite_mean_case(bench: Bench, run: Run, k: int, finite_batches: Sequence[t
         bench: The bench.
         run: The run.
         k: The index of the first step after the micro-batch whose loss is not finite.
-        finite_batches: The other micro-batches before this step, since the step before.
+        finite_batches: The micro-batches of this step whose loss is finite.
     """
     step = run.steps[k]
-    # A loop may leave out the bad micro-batch alone, or also those before it (a skipped step): accept every suffix.
+    # A loop may leave out only the micro-batch whose loss is not finite, or also the micro-batches before it (a skipped
+    # step). So every suffix is accepted.
     for start in range(len(finite_batches)):
         if difference(step.gradient, run.sums(k, chain(*finite_batches[start:])).mean) < bench.trainer.tolerance:
             return Case(run)
@@ -356,17 +357,17 @@ def _finite_mean_case(bench: Bench, run: Run, k: int, finite_batches: Sequence[t
 def _causes_of_finite_mean(
     bench: Bench, run: Run, k: int, finite_batches: Sequence[tuple[int, ...]]
 ) -> tuple[str, ...]:
-    """Return the known mistakes that give the gradient of a step which `_finite_mean_case` finds faulty."""
+    """Return the known mistakes that explain a fault of `_finite_mean_case`, whose arguments are the same."""
     if not finite_batches:
-        return ("a step for a window without a finite loss, which is counted",)
+        return ("a step for a window without a finite loss",)
     means = (run.sums(k, chain(*finite_batches[start:])).mean for start in range(len(finite_batches)))
     ratios = [ratio_of(run.steps[k].gradient, mean, bench.trainer.tolerance) for mean in means]
     is_smaller = any(ratio is not None and 0 < ratio < 1 for ratio in ratios)
-    return ("divided by the tokens of all micro-batches, also of the one that is left out",) if is_smaller else ()
+    return ("divided by the tokens of all micro-batches, including the one that is left out",) if is_smaller else ()
 
 
 SMOOTHING = 0.2
-"""The label smoothing of the jobs below."""
+"""The label smoothing of the jobs of the next claims."""
 
 
 def falsify_training_with_smoothing(bench: Bench) -> None:
@@ -406,20 +407,20 @@ def falsify_evaluation_without_smoothing(bench: Bench) -> None:
 
 
 CorrectMask = Sequence[float | None]
-"""The correct mask of a row: 1 or 0 at each position; None where both are correct."""
+"""The correct mask of a row: 1 or 0 at each position, or None at a position where both are correct."""
 
 
 def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
-    """Return the fault of the first wrong mask of a run, and the known mistakes that give it; "" and () for none.
+    """Return the fault of the first wrong mask of a run, and its known causes; "" and () if no mask is wrong.
 
     Two kinds of masks are not judged:
 
     1. boolean masks that are True only for padding, such as the `key_padding_mask` of PyTorch;
-    2. the masks of a run with several examples in a row, since they may be numbers of these examples.
+    2. the masks of a run in which a row contains several examples, since such a mask may number the examples.
     """
     if any(_has_several_examples(run, row.ids) for row in run.masked):
         return "", ()
-    # If all rows begin with padding, the loop may have added its own token there, which the mask may include.
+    # If all rows begin with the id of padding, the loop may have added this token, and the mask may include it.
     added = all(row.ids[:1] == [PAD] for row in run.masked)
     pairs = [(row, _correct_mask(run, row.ids, added)) for row in run.masked]
     judged = [(row, correct) for row, correct in pairs if set(correct) != {None}]
@@ -434,7 +435,7 @@ def wrong_mask(run: Run) -> tuple[str, tuple[str, ...]]:
     actual, expected = (
         "".join("?" if value is None else str(int(value)) for value in mask) for mask in (row.mask, correct)
     )
-    fault = f"for the tokens {row.ids}, the model is given the mask {actual}, not {expected} (? is either)"
+    fault = f"for the tokens {row.ids}, the model is given the mask {actual}, not {expected} (? is 0 or 1)"
     return fault, tuple(name for name, holds in mistakes.items() if holds)
 
 
@@ -463,5 +464,5 @@ def _correct_mask(run: Run, ids: list[int], added: bool) -> CorrectMask:
 
 
 def _differences(row: MaskedRow, correct: CorrectMask) -> list[bool]:
-    """Return, for each position where only one value is correct, whether the mask is wrong."""
+    """Return whether the mask is wrong at each position where only one value is correct."""
     return [a != b for a, b in zip(row.mask, correct, strict=True) if b is not None]

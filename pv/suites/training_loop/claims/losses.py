@@ -38,27 +38,27 @@ from pv.suites.training_loop.oracle import (
 from pv.suites.training_loop.run import Run
 
 LOGGED_TOLERANCE = 1e-4
-"""Relative tolerance of a logged loss: some trainers round it to four digits."""
+"""Relative tolerance of a logged loss: some trainers round the loss to four digits."""
 # The names of two mistakes in a logged loss.
-RESET = "the loss of the steps since the epoch began: the sum since the last log is reset at its start"
+RESET = "the loss of the steps since the epoch began: the sum since the last log is reset when an epoch starts"
 FILTERED = (
-    "where an empty step counts as the sum of those before it / (their number + 1), as with "
+    "where an empty step counts as (sum of the steps before it) / (their number + 1), as with "
     "`logging_nan_inf_filter` of transformers"
 )
 
 
 def mean_of_means(parts: Sequence[Sums]) -> float:
-    """Return the mean of the means of the parts that have tokens; 0 if there are none."""
+    """Return the mean of the means of the parts that have tokens; 0 if no part has tokens."""
     means = [token_mean([part]) for part in parts if part.tokens]
     return sum(means) / max(len(means), 1)
 
 
 def loss_cases(bench: Bench, job: Job) -> Cases:
-    """Run a job, and return a case for every log that is due: its loss must be the token mean since the last log."""
+    """Run a job, and return a case for every due log: the logged loss must be the token mean since the last log."""
     run = bench.run(job)
     require_forwards(run)
     losses, cases = logged(run.logs, "loss"), Cases()
-    require(run.logs, "`logs`", "where the loop logs no loss, name `loss` as missing in `features`")
+    require(run.logs, "`logs`", "if the loop logs no loss, name `loss` as missing in `features`")
     for k in range(job.log_every, len(run.steps) + 1, job.log_every):
         case = f"log of step {k} (every {job.log_every}, accumulation {job.accumulate}, seed {job.seed})"
         cases[case] = _loss_case(run, k, losses.get(k))
@@ -85,7 +85,7 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
         "the loss of the last step": token_mean(totals[-1:]),
         "the mean of the steps' means": mean_of_means(totals),
         "in bits, not in nats": expected / math.log(2),
-        "the sum over the tokens, not divided": sum(batch.nats for batch in batches),
+        "the sum over the tokens, not divided by their number": sum(batch.nats for batch in batches),
         "the sum of the steps' means": sum(token_mean([step]) for step in totals),
     }
     if any(len(step) > 1 for step in steps):  # otherwise a step and its micro-batch are the same
@@ -102,18 +102,18 @@ def _loss_case(run: Run, k: int, actual: float | None) -> Case:
         mistakes["the mean of the steps' means, with 0 for empty steps"] = sum(means) / len(means)
         mistakes[f"the mean of the steps' means, {FILTERED}"] = _filtered_mean(totals)
     per_epoch = planned_steps(run.job) // run.job.epochs
-    # A loop that resets its sums with each epoch logs a wrong mean where the last log was in another epoch.
+    # A loop that resets its sums at the start of each epoch logs a wrong mean if the last log was in an earlier epoch.
     epoch_start, last_log = (k - 1) // per_epoch * per_epoch, k - run.job.log_every
     if epoch_start != last_log:
         name = "the token mean of the epoch so far" if epoch_start < last_log else RESET
         mistakes[name] = token_mean([_sum_total(run.batch_sums(i)) for i in range(epoch_start, k)])
     if k > run.job.log_every:
         whole_run = [_sum_total(run.batch_sums(i)) for i in range(k)]
-        mistakes["the loss since the last log / the tokens of the whole run"] = (
+        mistakes["the summed loss since the last log / the tokens of the whole run"] = (
             _sum_total(batches).nats / _sum_total(whole_run).tokens
         )
         mistakes["the token mean of the whole run"] = token_mean(whole_run)
-    fault = f"{actual:.6g} is logged, the token mean is {expected:.6g}"
+    fault = f"the logged loss is {actual:.6g}, the token mean is {expected:.6g}"
     if math.isnan(actual) and not all(total.tokens for total in totals):
         return Case(run, fault, ("0/0, the mean of a step without scored tokens",))
     return Case(run, fault, matching_numbers(actual, mistakes, LOGGED_TOLERANCE))
@@ -129,7 +129,7 @@ def _filtered_mean(totals: Sequence[Sums]) -> float:
 
 
 def _sum_total(parts: Sequence[Sums]) -> Sums:
-    """Return the loss and the tokens of several sums together, without their gradient."""
+    """Add the losses and the numbers of tokens of several sums. The gradient of the result is empty."""
     return Sums(sum(part.nats for part in parts), sum(part.tokens for part in parts), {})
 
 
@@ -165,36 +165,44 @@ def falsify_logged_tokens(bench: Bench) -> None:
 def _tokens_case(run: Run) -> Case:
     """Check that the logged numbers count the scored tokens since the start of the run, or since the last log."""
     actual = logged(run.logs, "tokens")
-    require(actual, "`tokens` in its `logs`", "`features` has them")
-    rows = [[run.examples(batch) for batch in step.batches] for step in run.steps]
-    # By step: the number of scored tokens under the empty name, and the numbers that known mistakes give.
+    require(actual, "`tokens` in its `logs`", "`features` says that the loop logs tokens")
+    steps = [[run.examples(batch) for batch in step.batches] for step in run.steps]
+    # The number of tokens of each step. The empty name has the scored tokens; every other name is a known mistake.
     counts: dict[str, list[int]] = {
-        "": [sum(example.scored for batch in step for example in batch) for step in rows],
-        "the tokens of the last micro-batches alone": [sum(example.scored for example in step[-1]) for step in rows],
-        "all tokens that have one before them, also those that are not scored": [
-            sum(len(example.tokens) - 1 for batch in step for example in batch) for step in rows
+        "": [sum(example.scored for batch in step for example in batch) for step in steps],
+        "the tokens of the last micro-batches alone": [sum(example.scored for example in step[-1]) for step in steps],
+        "all tokens but the first of each row, whether scored or not": [
+            sum(len(example.tokens) - 1 for batch in step for example in batch) for step in steps
         ],
-        "all tokens, also those that are not scored": [
-            sum(len(example.tokens) for batch in step for example in batch) for step in rows
+        "all tokens, whether scored or not": [
+            sum(len(example.tokens) for batch in step for example in batch) for step in steps
         ],
         "all positions, padding included": [
-            sum(len(batch) * max(len(example.tokens) for example in batch) for batch in step) for step in rows
+            sum(len(batch) * max(len(example.tokens) for example in batch) for batch in step) for step in steps
         ],
-        "all positions that have one before them, padding included": [
-            sum(len(batch) * (max(len(example.tokens) for example in batch) - 1) for batch in step) for step in rows
+        "all positions but the first of each row, padding included": [
+            sum(len(batch) * (max(len(example.tokens) for example in batch) - 1) for batch in step) for step in steps
         ],
     }
-    # Some loops log the tokens after every step, whatever the cadence of the other numbers.
+    # Some loops log the number of tokens after every step, although they log other numbers less often.
     every = 1 if len(actual) == len(run.steps) else run.job.log_every
     matching = [name for name, count in counts.items() if actual in _logged_sums(count, every)]
     if "" in matching:
         return Case(run)
     expected = _logged_sums(counts[""], every)[0]
-    return Case(run, f"the logged tokens are {actual}, {expected} are scored since the run began", tuple(matching))
+    return Case(run, f"the logged tokens are {actual}, the scored tokens since the start {expected}", tuple(matching))
 
 
 def _logged_sums(counts: Sequence[int], every: int) -> list[dict[int, float]]:
-    """Return two correct logs, by step: the sums of the counts since the run began, and since the last log."""
+    """Return the numbers that a loop may log after every `every` steps, by step.
+
+    Args:
+        counts: The number of tokens of each step.
+        every: The number of steps between two logs.
+
+    Returns:
+        The sums since the start of the run, and the sums since the last log.
+    """
     steps = range(every, len(counts) + 1, every)
     return [{k: float(sum(counts[:k])) for k in steps}, {k: float(sum(counts[k - every : k])) for k in steps}]
 
@@ -207,7 +215,7 @@ def falsify_empty_step_adds_nothing(bench: Bench) -> None:
 
 
 TRAINING_MODE = "an evaluation in training mode, with dropout"
-LOADER_SEED = " (each pass over a DataLoader without a `generator` of its own draws a seed)"
+LOADER_SEED = " (each pass over a DataLoader without its own `generator` draws a seed)"
 EVALUATION_TOLERANCE = 1e-5
 """Relative tolerance of an evaluation loss, which trainers may compute in float32."""
 
@@ -218,11 +226,11 @@ def is_same_loss(actual: float, expected: float) -> bool:
 
 
 def evaluation_case(run: Run, k: int, actual: float) -> Case:
-    """Compare the loss of the evaluation after step k with the mean over all tokens of the evaluated examples."""
+    """Compare the reported loss of the evaluation after step k with the token mean over the evaluated examples."""
     weights, evaluated = run.before(k), run.job.evaluated
 
     def in_batches(size: int) -> list[tuple[Sums, tuple[Example, ...]]]:
-        """Return the examples in batches of `size`, each with its sums."""
+        """Return the evaluated examples in batches of `size`: for each batch, its sums and its examples."""
         parts = [evaluated[i : i + size] for i in range(0, len(evaluated), size)]
         return [(sums(weights, part), part) for part in parts]
 
@@ -233,7 +241,7 @@ def evaluation_case(run: Run, k: int, actual: float) -> Case:
     by_rows = sum(token_mean([batch_sums]) * len(part) for batch_sums, part in batches) / len(evaluated)
     mistakes = {
         "the mean of the batches' means": mean_of_means([batch_sums for batch_sums, _ in batches]),
-        "the mean of the batches' means, weighted by their rows": by_rows,
+        "the mean of the batches' means, weighted by the number of rows": by_rows,
         "the mean of the examples' means": mean_of_means([row_sums for row_sums, _ in rows]),
         "the sum over the tokens / the number of examples": sum(row_sums.nats for row_sums, _ in rows) / len(rows),
         "the sum over the tokens / the number of batches": sum(row_sums.nats for row_sums, _ in rows) / len(batches),
@@ -243,15 +251,15 @@ def evaluation_case(run: Run, k: int, actual: float) -> Case:
         "the loss of the weights at the start": token_mean([sums(START, evaluated)]),
     }
     if run.average and k == len(run.steps):
-        name = "the loss of the running average, which the adapter is to turn off where `job.average` is None"
+        name = "the loss of the running average, which the adapter must turn off if `job.average` is None"
         mistakes[name] = token_mean([sums(run.average, evaluated)])
-    fault = f"{actual:.6g} is reported, the token mean is {expected:.6g}"
+    fault = f"the reported loss is {actual:.6g}, the token mean is {expected:.6g}"
     causes = matching_numbers(actual, mistakes, EVALUATION_TOLERANCE)
     return Case(run, fault, causes or ((TRAINING_MODE,) if _evaluates_in_training_mode(run) else ()))
 
 
 def _evaluates_in_training_mode(run: Run) -> bool:
-    """Return whether evaluated examples have forwards in training mode, with dropout."""
+    """Return whether evaluated examples have forwards in training mode that belong to no step, and dropout is on."""
     seen = {*chain(*run.train_without_grad, *run.leftover)}
     return run.job.dropout > 0 and bool(seen.intersection(example.name for example in run.job.evaluated))
 
@@ -273,7 +281,11 @@ def evaluation_cases(bench: Bench, eval_batch: int) -> Cases:
         evaluations = later
     if not evaluations:
         require(not run.evaluated, "`evaluations`", "and forwards in eval mode are seen")
-        refute(f"no evaluation of {len(run.steps)} steps is reported, and three are due", run)
+        if len(run.steps) < run.job.eval_every:
+            raise SkipTest(f"in {len(run.steps)} steps, no evaluation is due")
+        refute(
+            f"in {len(run.steps)} steps, no evaluation is reported: one is due every {run.job.eval_every} steps", run
+        )
     return {f"batches of {eval_batch}, step {k}": evaluation_case(run, k, loss) for k, loss in evaluations}
 
 
@@ -290,14 +302,15 @@ def falsify_evaluated_at_the_cadence(bench: Bench) -> None:
     actual = [k for k, _ in run.evaluations]
     if [k for k in actual if k] != expected:  # an evaluation before the first step is allowed
         mistakes = {
-            "one evaluation every 3 steps, where 2 are asked for": [3, 6],
+            "one evaluation every 3 steps instead of every 2 steps": [3, 6],
             "one step late": [3, 5],
             "one step early: steps are counted from 0": [1, 3, 5],
             "an evaluation after every step": [1, 2, 3, 4, 5, 6],
-            "steps counted from 0, and the first one evaluated": [0, 2, 4],
+            "a count of steps from 0, with an evaluation after the first step": [0, 2, 4],
         }
         causes = tuple(name for name, steps in mistakes.items() if actual == steps)
-        refute(f"evaluations after the steps {actual}, not after {', '.join(map(str, expected))}", run, causes)
+        due = ", ".join(map(str, expected))
+        refute(f"evaluations are reported after the steps {actual}, and are due after {due}", run, causes)
 
 
 def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
@@ -309,14 +322,12 @@ def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
         for names in case.run.evaluated
     }
     if sizes and min(sizes) == len(EVALUATED):
-        hint = "hand `job.eval_batch` to the loop, or name the claim in `not_claimed`"
-        raise SkipTest(
-            f"every evaluation has one batch of {len(EVALUATED)} examples where 1 and 2 are asked for: {hint}"
-        )
+        hint = "pass `job.eval_batch` to the loop, or name the claim in `not_claimed`"
+        raise SkipTest(f"every evaluation has one batch of {len(EVALUATED)} examples instead of 1 or 2: {hint}")
 
 
 def falsify_evaluation_changes_nothing(bench: Bench) -> None:
-    plain = side_effect_cases(bench, replace(EVALUATING, eval_every=1), "eval_every", "evaluations", _count_untrained)
+    plain = side_effect_cases(bench, replace(EVALUATING, eval_every=1), "eval_every", "evaluations", _count_forwards)
     cases = {name: _with_cause_of_mode(case) for name, case in plain.items()}
     if "average" not in bench.lacks:
         # Without dropout, so that the oracle can compute the gradient of the step after an evaluation.
@@ -325,7 +336,7 @@ def falsify_evaluation_changes_nothing(bench: Bench) -> None:
             replace(EVALUATING, eval_every=1, average=0.5, rate=40.0, dropout=0.0),
             "eval_every",
             "evaluations",
-            _count_untrained,
+            _count_forwards,
         )
         cases |= {
             f"with a running average, {name}": _with_cause_of_average(bench, case)
@@ -334,8 +345,8 @@ def falsify_evaluation_changes_nothing(bench: Bench) -> None:
     judge(cases)
 
 
-def _count_untrained(run: Run) -> int:
-    """Return the number of forwards that train nothing: they are in eval mode, or without gradients."""
+def _count_forwards(run: Run) -> int:
+    """Return the number of forwards that are in eval mode or without gradients."""
     return len(run.evaluated) + len(run.train_without_grad)
 
 
@@ -346,7 +357,7 @@ def _require_evaluations(run: Run, *, between: bool = False) -> None:
         run: The run.
         between: Whether an evaluation between two steps is required.
     """
-    if not _count_untrained(run):
+    if not _count_forwards(run):
         raise SkipTest("no forward in eval mode or without gradients is seen: nothing is evaluated")
     if between and not any(0 < step < len(run.steps) for step, _ in run.evaluations):
         require(run.evaluations, "`evaluations`", "and forwards in eval mode are seen")
@@ -354,18 +365,22 @@ def _require_evaluations(run: Run, *, between: bool = False) -> None:
 
 
 def _with_cause_of_mode(case: Case) -> Case:
-    """Return the case with the cause that its evaluations are in training mode, or with its causes and a hint."""
+    """Return a case with better causes.
+
+    A fault of a run that evaluates in training mode has this mode as its only cause. Otherwise the causes are kept, and
+    a hint about loaders is added to them.
+    """
     if case.fault and _evaluates_in_training_mode(case.run):
         return replace(case, causes=(TRAINING_MODE,))
-    # A loader without a generator changes the order and the random numbers, but not the weights.
+    # Causes about weights get no hint: a loader without a generator only changes the order and the random numbers.
     causes = (cause if cause.startswith("weights") else f"{cause}{LOADER_SEED}" for cause in case.causes)
     return replace(case, causes=tuple(causes))
 
 
 def _with_cause_of_average(bench: Bench, case: Case) -> Case:
-    """Return the case, with its cause if an evaluation left the running average of the weights in the model."""
+    """Return the case. If an evaluation left the running average of the weights in the model, this is its cause."""
     run = case.run
-    # The first evaluation after a step; it may come only at the end of an epoch.
+    # The step of the first evaluation after a step; some loops evaluate only at the end of an epoch.
     k = next((step for step, _ in run.evaluations if step), 1)
     if not case.fault or len(run.steps) <= k:
         return case
@@ -380,8 +395,8 @@ def falsify_training_mode_after_an_evaluation(bench: Bench) -> None:
     for accumulate in (1, 2):
         run = bench.run(replace(EVALUATING, accumulate=accumulate))
         _require_evaluations(run, between=True)
-        # Only examples with too few forwards in training mode count: some loops run an example in eval mode as well,
-        # for example to count operations. An evaluation of the training data has no gradients.
+        # Some loops also run a training example in eval mode, for example to count operations. So only examples with
+        # too few forwards in training mode count. An evaluation of the training data has no gradients.
         used = Counter(consumed(run))
         too_few = {example.name for example in run.job.train if used[example.name] < run.job.epochs}
         names = sorted(too_few.intersection(chain(*run.eval_with_grad)))
@@ -412,29 +427,33 @@ def falsify_each_example_evaluated_once(bench: Bench) -> None:
     if not run.evaluations:
         _require_evaluations(run)
     names = _without_sanity_check(run)
-    # Count the forwards in eval mode of each example: dropped and repeated examples have other counts.
-    times = {example.name: names.count(example.name) for example in EVALUATED}
-    if len(set(times.values())) > 1 or times[EVALUATED[0].name] < len(run.evaluations):
-        full = len(EVALUATED) // run.job.eval_batch * run.job.eval_batch
-        last_batch = [example.name for example in EVALUATED[full:]]
+    # The number of forwards in eval mode of each example. Dropped and repeated examples have other numbers.
+    counts = {example.name: names.count(example.name) for example in EVALUATED}
+    if len(set(counts.values())) > 1 or counts[EVALUATED[0].name] < len(run.evaluations):
+        in_full_batches = len(EVALUATED) // run.job.eval_batch * run.job.eval_batch
+        last_batch = [example.name for example in EVALUATED[in_full_batches:]]
         trained = {example.name for example in run.job.train}
-        evaluates_others = max(times.values()) < len(run.evaluations)
+        evaluates_others = max(counts.values()) < len(run.evaluations)
         mistakes = {
             "an evaluation of training examples": evaluates_others and {*chain(*run.evaluated)} >= trained,
-            TRAINING_MODE: not any(times.values()) and {*chain(*run.train_without_grad)} >= set(times),
+            TRAINING_MODE: not any(counts.values()) and {*chain(*run.train_without_grad)} >= set(counts),
             "an evaluation without the last, incomplete batch": not evaluates_others
-            and [name for name, count in times.items() if not count] == last_batch,
+            and [name for name, count in counts.items() if not count] == last_batch,
         }
         causes = tuple(name for name, holds in mistakes.items() if holds)
-        refute(f"in {len(run.evaluations)} evaluations, forwards in eval mode by example: {times}", run, causes)
+        fault = f"in {len(run.evaluations)} evaluations, the examples have these numbers of forwards in eval mode"
+        refute(f"{fault}: {counts}", run, causes)
 
 
 def _without_sanity_check(run: Run) -> list[int]:
-    """Return the names of the evaluated examples in order, without a sanity check on some batches before training."""
+    """Return the names of the evaluated examples in the order of their forwards in eval mode.
+
+    The forwards of a sanity check before the training are left out.
+    """
     evaluated = {example.name for example in EVALUATED}
     names = [name for name in chain(*run.evaluated) if name in evaluated]
     initial = [name for name in chain(*run.evaluated[: run.initial_evaluations]) if name in evaluated]
-    # Lightning evaluates some batches before the training, as a sanity check. They make no full evaluation, so the
-    # number of names is no multiple of the number of examples.
+    # As a sanity check, Lightning evaluates some batches before the training. If the check is not a full evaluation,
+    # the number of names is no multiple of the number of examples.
     checked = len(names) % len(EVALUATED)
     return names[checked:] if checked == len(initial) % len(EVALUATED) else names

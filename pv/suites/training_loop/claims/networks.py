@@ -1,4 +1,4 @@
-"""Claims about the network that the trainer itself creates: its logits, modes, gradients, steps and saved state."""
+"""Claims about the network that a trainer creates itself: its logits, modes, gradients, steps and saved state."""
 
 import io
 import math
@@ -22,9 +22,9 @@ from pv.suites.logits import (
     Row,
     assert_batch_changes_no_row,
     assert_no_later_token_is_seen,
-    assert_nothing_is_drawn,
+    assert_seed_changes_nothing,
     relative_difference,
-    rows_of,
+    sample_rows,
 )
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.checks import format_causes
@@ -40,20 +40,20 @@ LOSS_TOLERANCE = 1e-4
 
 
 def network_adapter(bench: Bench) -> WithNetwork:
-    """Return the adapter of a bench, typed as one that provides a network."""
+    """Return the adapter of a bench, with the type of an adapter that provides a network."""
     return cast("WithNetwork", bench.trainer)
 
 
 def redraw_zeros(network: nn.Module) -> nn.Module:
     """Replace trained parameters that are all zero by random numbers, and return the network.
 
-    A head, a gate or an adapter that starts with zeros hides everything below it from the logits and the gradient.
+    If a head, a gate or an adapter starts with zeros, logits and gradients do not show the layers below it.
     """
-    draw = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in network.parameters():
             if parameter.requires_grad and not parameter.any():
-                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=draw))
+                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
     return network
 
 
@@ -69,12 +69,12 @@ def logits_function(bench: Bench) -> Logits:
     def logits(rows: Sequence[Row]) -> Sequence[Tensor]:
         return trainer.logits(network, rows)
 
-    rows, last = rows_of(trainer.tokens), trainer.tokens[-1]
+    rows, last = sample_rows(trainer.tokens), trainer.tokens[-1]
     changed_rows = [[trainer.tokens[0] if token == last else last for token in row] for row in rows]
     # Logits that ignore the tokens would pass every claim below.
     pairs = zip(logits(changed_rows), logits(rows), strict=True)
     if all(relative_difference(changed, unchanged) <= TOLERANCE for changed, unchanged in pairs):
-        raise SkipTest("rows of other tokens have the same logits: what the network sees is not in them")
+        raise SkipTest("rows with other tokens have the same logits: the logits do not depend on the tokens")
     return logits
 
 
@@ -83,16 +83,16 @@ def falsify_no_position_sees_later_tokens(bench: Bench) -> None:
 
 
 def falsify_padding_is_not_seen(bench: Bench) -> None:
-    logits, rows = logits_function(bench), rows_of(network_adapter(bench).tokens)
+    logits, rows = logits_function(bench), sample_rows(network_adapter(bench).tokens)
     assert_batch_changes_no_row(logits, logits, rows, lambda: _cause_of_padding(bench))
 
 
 def _cause_of_padding(bench: Bench) -> str:
     """Return the known mistake with padding that explains wrong logits."""
-    # Change only the embeddings of the padding: if the logits change, padding is attended to; if not, positions count
-    # the padding.
+    # Change only the embeddings of the padding. If the logits change, attention sees the padding; otherwise, positions
+    # count the padding.
     trainer = network_adapter(bench)
-    network, rows = trainer.network(), rows_of(trainer.tokens)
+    network, rows = trainer.network(), sample_rows(trainer.tokens)
     changed = False
 
     def shift(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -101,14 +101,14 @@ def _cause_of_padding(bench: Bench) -> str:
         if padding is None:
             return output
         changed = True
-        other = torch.linspace(-1, 1, output.shape[-1]).to(output)  # a normalization would remove a constant
-        return output + padding[..., None].to(output) * other
+        offset = torch.linspace(-1, 1, output.shape[-1]).to(output)  # a normalization would remove a constant offset
+        return output + padding[..., None].to(output) * offset
 
     before = torch.cat(list(trainer.logits(network, rows)))
     with register_module_forward_hook(shift):  # type: ignore[arg-type]  # torch declares hooks without a result
         after = torch.cat(list(trainer.logits(network, rows)))
     if not changed:
-        return "padding is seen, or positions count it"
+        return "padding is seen, or positions count the padding"
     return "padding is seen" if relative_difference(after, before) > TOLERANCE else "positions count the padding"
 
 
@@ -126,7 +126,7 @@ def _padding_mask(ids: Tensor, rows: Sequence[Row]) -> Tensor | None:
 
 
 def falsify_eval_mode_draws_nothing(bench: Bench) -> None:
-    assert_nothing_is_drawn(logits_function(bench), rows_of(network_adapter(bench).tokens))
+    assert_seed_changes_nothing(logits_function(bench), sample_rows(network_adapter(bench).tokens))
 
 
 def falsify_frozen_part_needs_no_gradient(bench: Bench) -> None:
@@ -136,9 +136,9 @@ def falsify_frozen_part_needs_no_gradient(bench: Bench) -> None:
     named = dict(trainer.network().named_parameters())
     for pattern in trainer.frozen:
         matching = [name for name in named if fnmatch(name, pattern)]
-        assert matching, f"no parameter is named {pattern!r}; there are {', '.join(named)}"
+        assert matching, f"no parameter is named {pattern!r}; the names are {', '.join(named)}"
         trained = [name for name in matching if named[name].requires_grad]
-        assert not trained, f"{', '.join(trained)} is to be frozen, and has requires_grad True: it is trained"
+        assert not trained, f"{', '.join(trained)} must be frozen, but has requires_grad True: it is trained"
 
 
 OTHER_NETWORK = " of another network"
@@ -146,11 +146,11 @@ OTHER_NETWORK = " of another network"
 
 
 def _parameter_names(network: nn.Module, optimizer: Optimizer) -> list[str]:
-    """Return the names of the parameters that an optimizer holds, in its order.
+    """Return the names of the parameters that an optimizer holds, in the order of the optimizer.
 
-    A parameter that the network does not have belongs to another network, such as a second one of the same kind. It
-    gets the name of a parameter of the network with the same shape, and if possible the same values, followed by
-    `OTHER_NETWORK`.
+    A parameter that the network does not have belongs to another network, for example to a second network of the same
+    class. Its name is the name of a parameter of the network with the same shape, and if possible the same values,
+    followed by `OTHER_NETWORK`.
     """
     named = dict(network.named_parameters())
     names = {id(parameter): name for name, parameter in named.items()}
@@ -178,21 +178,21 @@ def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
     _assert_no_faults(faults)
 
 
-def _assert_no_faults(faults: Mapping[str, Sequence[str]], circumstance: str = "") -> None:
+def _assert_no_faults(faults: Mapping[str, Sequence[str]], prefix: str = "") -> None:
     """Refute the claim if any parameter has a fault.
 
     Args:
-        faults: By fault: the names of the parameters that have this fault.
-        circumstance: The start of the message.
+        faults: The names of the parameters that have a fault, by the fault.
+        prefix: The start of the message.
     """
     wrong = [f"{', '.join(names)} {fault}" for fault, names in faults.items() if names]
-    assert not wrong, f"{circumstance}{'; '.join(wrong)}"
+    assert not wrong, f"{prefix}{'; '.join(wrong)}"
 
 
 def falsify_norms_and_biases_do_not_decay(bench: Bench) -> None:
     network = network_adapter(bench).network()
     optimizer = network_adapter(bench).network_optimizer(network)
-    # In the order of the optimizer, like the names: its parameters, each with its decay.
+    # Pairs of a parameter and its decay, in the order of the optimizer, which is also the order of `names`.
     names = _parameter_names(network, optimizer)
     decays = [(p, float(group.get("weight_decay", 0.0))) for group in optimizer.param_groups for p in group["params"]]
     pairs = zip(names, decays, strict=True)
@@ -200,7 +200,7 @@ def falsify_norms_and_biases_do_not_decay(bench: Bench) -> None:
     assert not wrong, f"{', '.join(wrong)}; vectors must not decay"
     assert any(decay for _, decay in decays), "no parameter has a weight decay"
     if foreign := [name for name in names if name.endswith(OTHER_NETWORK)]:
-        raise SkipTest(f"the optimizer holds {', '.join(foreign)}: let `network_optimizer` use the network it is given")
+        raise SkipTest(f"the optimizer holds {', '.join(foreign)}: let `network_optimizer` use its argument `network`")
 
 
 def falsify_order_of_the_parameters(bench: Bench) -> None:
@@ -210,13 +210,13 @@ def falsify_order_of_the_parameters(bench: Bench) -> None:
     other_orders = [order for order in orders if order != orders[0]]
     assert not other_orders, (
         f"the optimizers of two equal networks hold {orders[0]} and {other_orders[0]}: "
-        "a saved state is loaded by position, and goes to other parameters"
+        "a saved state is loaded by position, so it goes to the wrong parameters"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """A loss and its gradient by parameter."""
+    """A loss, and its gradient by the name of the parameter."""
 
     loss: Tensor
     gradient: Mapping[str, Tensor]
@@ -225,7 +225,7 @@ class Backward:
 
 
 def backward(bench: Bench, network: nn.Module, *, checkpointing: bool = False, autocast: bool = False) -> Backward:
-    """Return the loss and the gradient of three rows."""
+    """Return the loss of three rows and its gradient."""
     called: list[str] = []
     network.zero_grad()
     with register_module_forward_hook(lambda module, *_: called.append(type(module).__name__)):
@@ -238,7 +238,7 @@ def backward(bench: Bench, network: nn.Module, *, checkpointing: bool = False, a
 
 
 def falsify_loss_is_the_token_mean(bench: Bench) -> None:
-    trainer, rows = network_adapter(bench), rows_of(network_adapter(bench).tokens)
+    trainer, rows = network_adapter(bench), sample_rows(network_adapter(bench).tokens)
     network = trainer.network().eval()
     with torch.no_grad():
         actual = float(trainer.network_loss(network, rows, checkpointing=False, autocast=False))
@@ -251,7 +251,7 @@ def falsify_loss_is_the_token_mean(bench: Bench) -> None:
 
 
 def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[str, float]]:
-    """Return the mean loss in nats over all predicted tokens, and the losses that known mistakes give.
+    """Return the mean loss in nats over all predicted tokens, and the losses of known mistakes by name.
 
     Args:
         logits: The logits [T, V] of each row.
@@ -259,7 +259,7 @@ def _losses(logits: Sequence[Tensor], rows: Sequence[Row]) -> tuple[float, dict[
     """
 
     def nats(skipped: int, first: int) -> list[Tensor]:
-        """Return the loss at each position of a row but the last `skipped`; token `first` + t is the label at t."""
+        """Return the losses of each row without the last `skipped` positions. The label of t is token `first` + t."""
         pairs = [(scores[: len(scores) - skipped], row[first:]) for scores, row in zip(logits, rows, strict=True)]
         return [cross_entropy(s, torch.tensor(row[: len(s)]), reduction="none") for s, row in pairs]
 
@@ -286,23 +286,23 @@ def falsify_trained_parameters_have_gradients(bench: Bench) -> None:
     trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
     missing = [name for name in trained if name not in gradients or not gradients[name].any()]
     assert not missing, (
-        f"{', '.join(missing)} is trained and has no gradient: the graph is cut above it, as by a part under no_grad"
+        f"{', '.join(missing)} is trained and has no gradient: the graph is cut above it, such as by no_grad"
     )
 
 
 def falsify_checkpointing_changes_no_gradient(bench: Bench) -> None:
     network = network_adapter(bench).network()
     plain, recomputed = backward(bench, network), backward(bench, network, checkpointing=True)
-    # Activation checkpointing shows in the forwards: the backward runs some of them again.
+    # With activation checkpointing there are more forwards, since the backward runs some of them again.
     if recomputed.forwards == plain.forwards and recomputed.gradient.keys() == plain.gradient.keys():
-        raise SkipTest("network_loss(checkpointing=True) computes nothing twice: turn checkpointing on in it")
+        raise SkipTest("network_loss(checkpointing=True) runs no forward twice: turn checkpointing on in this method")
     missing = sorted(plain.gradient.keys() - recomputed.gradient.keys())
     assert not missing, f"with activation checkpointing, {', '.join(missing)} has no gradient"
     assert plain.gradient, "no parameter has a gradient"
     off, name = _largest_gradient_difference(plain, recomputed)
     assert off < GRADIENT_TOLERANCE, (
         f"with activation checkpointing, the gradient of {name} is off by {off:.2g} of its largest element: other "
-        "numbers are drawn when activations are computed again, or something is changed in place"
+        "random numbers are drawn when activations are recomputed, or a tensor is changed in place"
     )
 
 
@@ -310,13 +310,13 @@ def falsify_autocast_changes_little(bench: Bench) -> None:
     network = network_adapter(bench).network().eval()  # dropout draws other numbers in bfloat16
     plain, low = backward(bench, network), backward(bench, network, autocast=True)
     if torch.equal(plain.loss, low.loss):
-        raise SkipTest("network_loss(autocast=True) has the loss in full precision: turn autocast on in it")
+        raise SkipTest("network_loss(autocast=True) returns the loss of full precision: turn autocast on in it")
     assert low.loss.dtype == plain.loss.dtype, f"the loss is computed in {low.loss.dtype}, not in {plain.loss.dtype}"
     cast_to = {parameter.dtype for parameter in network.parameters()} - {torch.float32, torch.float64}
     assert not cast_to, f"after a backward in autocast, weights are in {', '.join(map(str, cast_to))}"
     off = float(torch.linalg.vector_norm(_flat(low) - _flat(plain)) / torch.linalg.vector_norm(_flat(plain)))
     assert off < AUTOCAST_TOLERANCE, (
-        f"in bfloat16, the gradient is off by {off:.2g} of its norm; rounding gives about 0.02"
+        f"in bfloat16, the gradient is off by {off:.2g} of its norm; rounding alone changes it by about 0.02"
     )
 
 
@@ -326,9 +326,9 @@ def _flat(run: Backward) -> Tensor:
 
 
 def _largest_gradient_difference(plain: Backward, other: Backward) -> tuple[float, str]:
-    """Return the largest relative difference of two gradients, and the name of the parameter that has it.
+    """Return the largest relative difference of two gradients, and the name of its parameter.
 
-    The difference is relative to the largest element of the parameter's gradient.
+    A difference is relative to the largest element of the gradient of the parameter.
     """
     return max((relative_difference(other.gradient[name], tensor), name) for name, tensor in plain.gradient.items())
 
@@ -340,29 +340,29 @@ def falsify_evaluation_leaves_the_modes(bench: Bench) -> None:
     # A hook shows whether the network was evaluated at all.
     with register_module_forward_hook(lambda module, *_: called.append(module in parts)):
         network_adapter(bench).evaluate_network(network)
-    # An evaluation must restore the mode of the network, whose name is "", and of each of its modules.
+    # An evaluation must restore the modes of the network and of its modules. The network itself has the name "".
     after = {name: module.training for name, module in network.named_modules()}
     changed = {name or "the network": mode for name, mode in after.items() if mode != before[name]}
     modes = ", ".join(f"{name} is in {'training' if mode else 'eval'} mode" for name, mode in changed.items())
-    assert not changed, f"after an evaluation {modes}, and was not before it"
+    assert not changed, f"after an evaluation, {modes}, and was not before"
     if not any(called):
-        raise SkipTest("evaluate_network(network) has no forward of the network: evaluate it as the loop does")
+        raise SkipTest("evaluate_network(network) runs no forward of the network: evaluate it as the loop does")
 
 
 def falsify_frozen_parts_are_in_eval_mode(bench: Bench) -> None:
     network = network_adapter(bench).network()
     parts = [name for name, module in network.named_modules() if name and _is_frozen(bench, name, module)]
     assert parts, (
-        f"no module has frozen parameters alone; frozen are {', '.join(network_adapter(bench).frozen) or 'none'}"
+        f"no module has only frozen parameters; `frozen` is {', '.join(network_adapter(bench).frozen) or 'empty'}"
     )
-    # The modules of a frozen part count, too: the names of modules are paths, such as `encoder.dropout`.
+    # The modules inside a frozen part must be in eval mode, too. Their names are paths, such as `encoder.dropout`.
     training = [
         name
         for name, module in network.named_modules()
         if module.training and any(f"{name}.".startswith(f"{part}.") for part in parts)
     ]
     assert not training, (
-        f"{', '.join(training)} is frozen, and in training mode: its dropout draws numbers, its statistics change"
+        f"{', '.join(training)} is frozen, and in training mode: dropout is active, and running statistics change"
     )
 
 
@@ -377,7 +377,7 @@ def _is_frozen(bench: Bench, name: str, module: nn.Module) -> bool:
 Pairs = list[tuple[str, str]]
 """Pairs of names of parameters."""
 STEP_RATE, STEPS = 0.01, 3
-"""Rate and number of the steps of a network. The rate replaces the optimizer's, which a warm-up may start at 0."""
+"""Learning rate and number of steps. This rate replaces the rate of the optimizer, which a warm-up may set to 0."""
 STEP_SIZE, DIRECTIONS = 0.01, 4
 """Step size of a numerical derivative, as a fraction of the weights, and the number of directions."""
 RESTORED_TOLERANCE = 1e-3
@@ -405,10 +405,10 @@ def falsify_tied_weights_are_one_parameter(bench: Bench) -> None:
 
 
 def tied_pairs(bench: Bench, network: nn.Module) -> Pairs:
-    """Return the pairs of names that must be one parameter.
+    """Return pairs of names, each of which must be one parameter.
 
-    They are declared in `tied` of the adapter; by default they are the weights of an embedding and a linear layer with
-    the same initial values, unless these are constant.
+    The adapter declares the pairs in `tied`. By default, a pair is the weights of an embedding and of a linear layer
+    that have the same initial values, unless all values are equal.
     """
     declared = getattr(bench.trainer, "tied", None)
     if declared is not None:
@@ -425,8 +425,8 @@ def tied_pairs(bench: Bench, network: nn.Module) -> Pairs:
 
 
 def _are_initially_equal(a: Tensor | None, b: Tensor | None) -> bool:
-    """Return whether two weights are one parameter, or have the same values, which are not constant."""
-    if a is None or b is None:  # no parameter, but computed, as by a parametrization
+    """Return whether two weights are one parameter, or have the same values, which are not all equal."""
+    if a is None or b is None:  # not a parameter, but computed, for example by a parametrization
         return False
     return a is b or (a.shape == b.shape and torch.equal(a, b) and len(a.unique()) > 1)
 
@@ -440,19 +440,22 @@ def _assert_one_parameter(bench: Bench, network: nn.Module, pairs: Pairs, when: 
     """Assert that the names of each pair are one parameter; `when` is the start of the message."""
     named = _named_with_duplicates(network)
     unknown = [name for pair in pairs for name in pair if name not in named]
-    assert not unknown, f"no parameter is named {', '.join(unknown)}; there are {', '.join(named)}"
+    assert not unknown, f"no parameter is named {', '.join(unknown)}; the names are {', '.join(named)}"
     declared = getattr(bench.trainer, "tied", None) is not None
-    hint = "" if declared else "; if they are to be two, the adapter says `tied = ()`"
+    hint = "" if declared else "; if they must be separate, write `tied = ()` in the adapter"
     for a, b in pairs:
         values = "the same values" if torch.equal(named[a], named[b]) else "other values"
-        cause = "a copy in place of a tied weight, so that each is trained for its own use alone"
+        cause = "a copy in place of a tied weight: each parameter is trained for one use only"
         if named[a].data_ptr() == named[b].data_ptr():
-            cause = "a weight tied by `.data`: two parameters have one storage, which each step updates twice"
+            cause = "a weight tied by `.data`: two parameters share a storage, which each step updates twice"
         assert named[a] is named[b], f"{when}{a} and {b} are two parameters with {values}; it is {cause}{hint}"
 
 
 def _assert_all_uses_count(bench: Bench, network: nn.Module, name: str) -> None:
-    """Assert that the gradient of a weight contains all of its uses: compare it with differences of the loss."""
+    """Assert that the gradient of a weight contains all uses of the weight.
+
+    The gradient is compared with numerical derivatives of the loss.
+    """
     network.eval()
     weight = _named_with_duplicates(network)[name]
     if not weight.requires_grad:
@@ -460,15 +463,15 @@ def _assert_all_uses_count(bench: Bench, network: nn.Module, name: str) -> None:
     network.zero_grad()
     _network_loss(bench, network).backward()
     gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad.clone()
-    draw, scale = torch.Generator().manual_seed(1), weight.detach().std()
-    directions = [torch.randn(weight.shape, generator=draw).to(weight) * scale for _ in range(DIRECTIONS)]
-    # Derivatives along a few random directions are cheaper than along each element, and a use that is missing in the
-    # gradient changes nearly all of them.
+    generator, scale = torch.Generator().manual_seed(1), weight.detach().std()
+    directions = [torch.randn(weight.shape, generator=generator).to(weight) * scale for _ in range(DIRECTIONS)]
+    # A few random directions are cheaper than a direction for each element. If a use is missing in the gradient, the
+    # derivatives along nearly all of these directions are wrong.
     slopes = torch.tensor([float((gradient * direction).sum()) for direction in directions])
     expected = torch.tensor([_slope(bench, network, weight, direction) for direction in directions])
     assert expected.norm() < SMALLEST_SLOPE or (expected - slopes).norm() < SLOPE_TOLERANCE * expected.norm(), (
-        f"along {DIRECTIONS} directions, the loss changes by {_short(expected)} for {name}, and its gradient says "
-        f"{_short(slopes)}; it is the gradient of one use of a tied weight: another use is detached"
+        f"along {DIRECTIONS} directions of {name}, the loss has the derivatives {_short(expected)}, and the gradient "
+        f"gives {_short(slopes)}; it is the gradient of one use of a tied weight: another use is detached"
     )
 
 
@@ -492,12 +495,12 @@ def _slope(bench: Bench, network: nn.Module, weight: Tensor, direction: Tensor) 
 def _network_loss(bench: Bench, network: nn.Module, *, checkpointing: bool = False, autocast: bool = False) -> Tensor:
     """Return the loss of three rows, with the same random numbers in each call."""
     torch.manual_seed(1)
-    rows = rows_of(network_adapter(bench).tokens)
+    rows = sample_rows(network_adapter(bench).tokens)
     return network_adapter(bench).network_loss(network, rows, checkpointing=checkpointing, autocast=autocast)
 
 
 def _take_steps(bench: Bench, network: nn.Module, optimizer: Optimizer | None = None) -> None:
-    """Take `STEPS` steps in training mode with the loop's optimizer of the network; create it if it is None."""
+    """Take `STEPS` steps in training mode with an optimizer; None for a new optimizer of the loop."""
     network.train()
     optimizer = network_adapter(bench).network_optimizer(network) if optimizer is None else optimizer
     for group in optimizer.param_groups:
@@ -526,7 +529,7 @@ def falsify_state_dict_of_the_optimizer_is_whole(bench: Bench) -> None:
     optimizer = network_adapter(bench).network_optimizer(network)
     _take_steps(bench, network, optimizer)
     saved = io.BytesIO()
-    # Save to a file, as a checkpoint does: references to live objects would hide state that is not saved.
+    # Save to a buffer, as to a file. Without it, both optimizers could share objects, which would hide unsaved state.
     torch.save((network.state_dict(), optimizer.state_dict()), saved)
     saved.seek(0)
     weights, state = torch.load(saved, weights_only=False)
@@ -544,6 +547,6 @@ def falsify_state_dict_of_the_optimizer_is_whole(bench: Bench) -> None:
     )
     saved_state = "a `state`" if state["state"] else "an empty `state`"
     assert off < RESTORED_TOLERANCE, (
-        f"with the restored optimizer, {STEPS} steps change {name} by other numbers, off by {off:.2g} of the largest "
+        f"with the restored optimizer, {STEPS} steps change {name} differently, by up to {off:.2g} of the largest "
         f"change; `state_dict()` of the optimizer has {saved_state}, and state elsewhere, as in an attribute, is lost"
     )
