@@ -9,7 +9,6 @@ from typing import NoReturn
 
 from . import launch
 
-
 REFUSED = 3
 """The exit code of a wrong call, as of `pv`; the 2 of argparse means undecided there."""
 

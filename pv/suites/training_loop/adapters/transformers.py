@@ -25,7 +25,7 @@ from pv.suites.training_loop.probe import VOCABULARY, Probe, token_loss
 
 EXACT_TOLERANCE, CAST_TOLERANCE = 1e-6, 3e-5
 """Tolerances of gradients: for Trainer itself, which uses the loss of the model, and for losses cast to float32."""
-_USER = "it is left to the code of the user"
+_USER = "the feature is left to the user's code"
 MISSING = {
     "groups": "rates by group are left to the code of the user, which passes an optimizer",
     **dict.fromkeys(("average", "network"), _USER),
