@@ -14,7 +14,7 @@ from pv.execution.consumers import Journal, OnProgress, Progress
 from pv.execution.executor import Executor
 from pv.execution.plan import Cancelled, Consumer, Finished, Step
 from pv.mutation import judge, scope
-from pv.mutation.generate import GeneratedMutant, Module, compiles_to
+from pv.mutation.generate import GeneratedMutant, Module, digest_of_code
 from pv.mutation.judge import DETECTED, Judged, MutantStatus, MutationResult
 from pv.results.reuse.cache import ResultCache
 from pv.results.trial import Trial, TrialStatus
@@ -202,7 +202,7 @@ class MutantTrials:
             change = declared.change
             path = resolve.target_file(self.project, change.function)
             changed = patch(resolve.source(path), change.function.attribute, change.find, change.replace)
-            digest = compiles_to(resolve.module_name(self.project, path), changed)
+            digest = digest_of_code(resolve.module_name(self.project, path), changed)
             texts[digest] = f"{declared.location}: {change.find} -> {change.replace}"
         return texts
 

@@ -22,7 +22,7 @@ FORMAT = "pv-mutants/1"
 
 
 def compute(result: MutationResult) -> MutationScore:
-    """Return the score of a result."""
+    """Return the mutation score of a result."""
     return MutationScore(
         total=result.total,
         judged=result.count(*DETECTED, *UNDETECTED),
@@ -39,15 +39,18 @@ def compute(result: MutationResult) -> MutationScore:
 
 
 def max_equivalent(score: MutationScore, share: float) -> int:
-    """Return the maximum number of mutants that may be declared equivalent: a share of all, but at least one."""
+    """Return the maximum number of equivalent mutants: a share of the judged and equivalent ones, but at least 1."""
     return max(1, math.floor(share * (score.judged + score.equivalent)))
 
 
 def fingerprint(project: Project, contract: Contract) -> Fingerprint:
-    """Return the fingerprint of a contract's score. Raise Unbound.
+    """Return the fingerprint of a contract's score.
 
-    It covers the clauses and the code of the claims of the contract and of its judges, but not `mutation_scope`, whose
-    names are compared separately.
+    The fingerprint covers the clauses and the code of the claims of the contract and of its judges, the declared
+    equivalents and the small arguments of runs. It does not cover `mutation_scope`: `read` compares its names.
+
+    Raises:
+        Unbound: The code of a claim does not exist.
     """
     owner = scope.owners(contract)
     claims = [(f, owner[f.id].subject_of(f)) for f in scope.judging(contract) if engine_of(f).bound]
@@ -67,7 +70,7 @@ def write(project: Project, result: MutationResult, seed: int) -> Path:
     """Write the score file of a contract atomically, and return its path."""
     contract, score, current = result.contract, compute(result), fingerprint(project, result.contract)
     path = store.record_path(project, contract, "mutants")
-    sample = f" --sample {score.sampled} --seed {seed}" if score.sample else ""
+    sample = f" --sample {score.sampled} --seed {seed}" if score.is_sample else ""
     content = {
         "format": FORMAT,
         "contract": contract.id,
@@ -94,7 +97,7 @@ COUNTS = ("total", "sampled", "judged", "killed", "by_timeout", "by_error", "no_
 
 
 def read(project: Project, contract: Contract) -> tuple[MutationScore | None, list[Finding]]:
-    """Return the recorded score of a contract, with the changes since it was recorded, and findings on its file."""
+    """Return the recorded score of a contract, with the changes since the recording, and findings on the score file."""
     path, renew = store.record_path(project, contract, "mutants"), f"pv mutate {contract.id} --record"
     content, problems = store.load(path, "mutants", renew)
     if content is None:
@@ -107,7 +110,7 @@ def read(project: Project, contract: Contract) -> tuple[MutationScore | None, li
 def _score(project: Project, contract: Contract, content: Data) -> MutationScore:
     scope_names, judges = tuple(content["mutation_scope"]), tuple(content["judges"])
     # A score of another scope or with other judges is stale, even if no file has changed.
-    same = (scope_names, judges) == (contract.mutation_scope.names, contract.mutation_scope.judge_ids)
+    same_scope = (scope_names, judges) == (contract.mutation_scope.names, contract.mutation_scope.judge_ids)
     return MutationScore(
         **{name: content[name] for name in COUNTS},
         when=content["when"],
@@ -115,7 +118,7 @@ def _score(project: Project, contract: Contract, content: Data) -> MutationScore
         scope=scope_names,
         judges=judges,
         changed=(
-            *([] if same else ["the contract's `mutation_scope`"]),
+            *([] if same_scope else ["the contract's `mutation_scope`"]),
             *store.changed_files(project, content, fingerprint(project, contract)),
         ),
     )

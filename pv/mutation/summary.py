@@ -31,16 +31,16 @@ def objections(result: MutationResult) -> list[str]:
         texts.append(
             f"{measured.equivalent} mutants declared equivalent, at most {limit} allowed "
             f"(`equivalents` of the gate: {share * 100:g} % of all mutants): "
-            "write a falsifier that tells them apart, or simpler code"
+            "write a falsifier that kills them, or simplify the code"
         )
     texts += [f"no falsifier executes {name}" for name in result.idle]
     return [*texts, *(f"declared equivalent matches no generated mutant: {t}" for t in result.unused)]
 
 
 def _below_gate(result: MutationResult) -> list[str]:
-    """Return the problem that the score is below the contract's gate, if it is."""
+    """Return the problem if the score is below the contract's gate; else an empty list."""
     measured, required = score.compute(result), result.contract.gate.mutation_score
-    # A score of a part of the mutants, or without some of the falsifiers, is not comparable with the gate.
+    # A score of only some mutants, or of only some falsifiers, is not comparable with the gate.
     if required is None or result.restricted or result.unfit:
         return []
     if measured.value is not None and measured.value >= required:
@@ -74,7 +74,7 @@ def summary(result: MutationResult) -> str:
     parts += [f"{measured.no_coverage} without coverage"] if measured.no_coverage else []
     parts += [f"{measured.equivalent} equivalent"] if measured.equivalent else []
     parts += [f"{n} invalid"] if (n := result.count(MutantStatus.INVALID)) else []
-    parts += [f"a sample of {measured.sampled} of {measured.total}"] if measured.sample else []
+    parts += [f"a sample of {measured.sampled} of {measured.total}"] if measured.is_sample else []
     return f"mutation score {measured.percent} ({', '.join(parts)})"
 
 

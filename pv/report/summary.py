@@ -95,8 +95,8 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
         return
     parts = [f"{score.killed} of {score.judged} killed"]
     parts += [f"{score.equivalent} equivalent"] if score.equivalent else []
-    parts += [f"a sample of {score.sampled} of {score.total}"] if score.sample else []
-    requirement += ", and a sample satisfies no gate" if requirement and score.sample else ""
+    parts += [f"a sample of {score.sampled} of {score.total}"] if score.is_sample else []
+    requirement += ", and a sample satisfies no gate" if requirement and score.is_sample else ""
     parts += [f"of {count(len(names), 'module')}"] if (names := score.scope) else []
     fresh = f"stale, changed: {listed(score.changed, FEW)}" if score.changed else "fresh"
     yield f"mutation score {score.percent} ({', '.join(parts)}; recorded {score.when}, {fresh}{requirement})"
@@ -156,7 +156,7 @@ def _device_cell(verdict: ContractVerdict, device: str) -> str:
 
 def _score_cell(score: MutationScore, least: float | None) -> str:
     remarks = ["stale"] if score.changed else []
-    remarks += ["a sample"] if score.sample else []
+    remarks += ["a sample"] if score.is_sample else []
     remarks += [f"gate {least * 100:g} %"] if least is not None else []
     return f"score {score.percent}" + (f" ({', '.join(remarks)})" if remarks else "")
 

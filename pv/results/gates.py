@@ -68,7 +68,7 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
         yield f"{requirement}, none is recorded"
     elif score.changed:
         yield f"{requirement}, the recorded one is stale"
-    elif score.sample:
+    elif score.is_sample:
         yield f"{requirement}, the recorded one is of a sample"
     elif score.value < least:
         yield f"{requirement}, the recorded one is {score.percent}"

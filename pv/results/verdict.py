@@ -259,7 +259,7 @@ def status_of(
     least = contract.gate.mutation_score
     if whole and least is not None:
         # A missing, stale or sampled score is undecided.
-        if score is None or score.changed or score.value is None or score.sample:
+        if score is None or score.changed or score.value is None or score.is_sample:
             undecided = True
         elif score.value < least:
             return Status.FAIL

@@ -141,7 +141,7 @@ def test_too_many_equivalents_fail_a_run_of_all_and_say_what_to_try(shop: Any) -
     shop.append(f"- {more}\n")
     assert summary.problems(shop.mutate("shop")) == [
         "2 mutants declared equivalent, at most 1 allowed (`equivalents` of the gate: 5 % of all mutants): "
-        "write a falsifier that tells them apart, or simpler code"
+        "write a falsifier that kills them, or simplify the code"
     ]
     drawn = shop.mutate("shop", sample=14)
     assert (drawn.count(MutantStatus.EQUIVALENT), summary.problems(drawn)) == (2, [])

@@ -61,7 +61,7 @@ def test_a_mutant_outside_the_gate_may_survive() -> None:
 @pytest.mark.parametrize("gate", [Gate(), Gate(mutants=frozenset()), Gate(mutants=frozenset({"m"}))])
 def test_list_of_mutants_in_the_gate_does_not_waive_generated_mutants(gate: Gate) -> None:
     survived = trial(TrialStatus.HELD, mutant="a")
-    evidence_ = replace(evidence(trial(), survived), automatic={"F": 1})
+    evidence_ = replace(evidence(trial(), survived), drawn_mutants={"F": 1})
     verdict = decide(contract(falsifier(kills=()), gate=gate), evidence_, Selection())
     assert [result.outcome for result in verdict.results] == [Outcome.VACUOUS]
     assert verdict.status is Status.FAIL
