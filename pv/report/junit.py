@@ -24,13 +24,13 @@ _TAGS = {
 
 
 def render(report: Report, view: View) -> str:
-    """Return JUnit XML. A case fails if and only if the exit code is not 0.
+    """Return JUnit XML. At least one case fails if and only if the exit code is not 0.
 
     1. Findings are errors of the suite `lint`.
     2. Every contract is a suite, with a case for every falsifier and device and a case for the gate.
     3. Undecided results are skipped, with their reason.
-    4. The gate fails if the contract does not pass. It is skipped if failed cases are the reason, so that a fault
-       counts once.
+    4. The case of the gate fails if the contract does not pass. If failed cases are the only reason, the case of the
+       gate is skipped, so that a fault counts once.
     """
     root = ET.Element("testsuites", name="pv")
     if findings := phrases.refusals_and_errors(report):
@@ -99,7 +99,7 @@ def _set_location(case: ET.Element, location: Location | None) -> None:
 
 
 def _gate(verdict: ContractVerdict, cases: Sequence[ET.Element]) -> ET.Element:
-    """Return the case of the gate, which fails if the contract does not pass, or is skipped if failed cases say so."""
+    """Return the case of the gate, which passes, fails or is skipped as `render` describes."""
     gate = verdict.contract.gate
     name = f"gate {gate.id}".strip()
     reasons = gates.unmet_requirements(verdict)
