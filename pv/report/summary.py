@@ -41,7 +41,7 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
 
 
 def _proofs_and_mutants(verdict: ContractVerdict) -> Iterator[str]:
-    """Yield counts of proofs, killed declared mutants, killed equation mutants, and falsifiers judged by generated mutants."""
+    """Yield counts of proofs, declared and equation mutants killed, and falsifiers that killed a generated mutant."""
     if verdict.proofs:
         recorded = sum(result.recorded is not None for result in verdict.proofs if result.outcome is Outcome.PROVED)
         remark = f" ({recorded} recorded)" if recorded else ""

@@ -21,7 +21,7 @@ def unmet_requirements(verdict: ContractVerdict) -> tuple[str, ...]:
 def unmet_by_contract(verdict: ContractVerdict) -> tuple[str, ...]:
     """Return the reasons why a contract does not pass, except its results and findings.
 
-    It is for formats that list every result and every finding, so that no fault is listed twice.
+    Use it in formats that list every result and every finding, so that no fault is listed twice.
     """
     if verdict.status is Status.PASS or any(_result_reasons(verdict)):
         return tuple(_contract_reasons(verdict))
@@ -51,7 +51,7 @@ def _contract_reasons(verdict: ContractVerdict) -> Iterator[str]:
 def blocks_gate(result: Result) -> bool:
     """Return whether a result keeps its contract from passing.
 
-    A refuted claim always does, even if the gate does not require the claim.
+    A falsified claim always does, even if the gate does not require the claim.
     """
     if result.outcome is Outcome.FALSIFIED:
         return True
@@ -67,11 +67,11 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
     if score is None or score.value is None:
         yield f"{requirement}, none is recorded"
     elif score.changed:
-        yield f"{requirement}, the recorded one is stale"
+        yield f"{requirement}, the recorded score is stale"
     elif score.is_sample:
-        yield f"{requirement}, the recorded one is of a sample"
+        yield f"{requirement}, the recorded score is of a sample"
     elif score.value < least:
-        yield f"{requirement}, the recorded one is {score.percent}"
+        yield f"{requirement}, the recorded score is {score.percent}"
 
 
 def unmet_by_report(report: Report) -> tuple[str, ...]:

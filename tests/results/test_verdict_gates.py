@@ -98,11 +98,11 @@ SCORE = MutationScore(total=10, judged=10, killed=10, sampled=10)
     ("score", "status", "reason"),
     [
         (None, Status.UNDECIDED, "none is recorded"),
-        (replace(SCORE, killed=5), Status.FAIL, "the recorded one is 50 %"),
-        (replace(SCORE, killed=0), Status.FAIL, "the recorded one is 0 %"),
+        (replace(SCORE, killed=5), Status.FAIL, "the recorded score is 50 %"),
+        (replace(SCORE, killed=0), Status.FAIL, "the recorded score is 0 %"),
         (replace(SCORE, judged=0, killed=0), Status.UNDECIDED, "none is recorded"),
-        (replace(SCORE, changed=("a.py",)), Status.UNDECIDED, "the recorded one is stale"),
-        (replace(SCORE, sampled=3), Status.UNDECIDED, "the recorded one is of a sample"),
+        (replace(SCORE, changed=("a.py",)), Status.UNDECIDED, "the recorded score is stale"),
+        (replace(SCORE, sampled=3), Status.UNDECIDED, "the recorded score is of a sample"),
     ],
 )
 def test_a_score_below_the_gate_is_a_reason(score: MutationScore | None, status: Status, reason: str) -> None:

@@ -91,7 +91,7 @@ def test_a_verdict_that_changed_without_a_result_is_listed_with_its_reason() -> 
     (change,) = find_differences(report(GOOD), report(low))
     assert (change.kind, change.text) == (
         ChangeKind.FAILING,
-        text.replace("none is recorded", "the recorded one is 0 %"),
+        text.replace("none is recorded", "the recorded score is 0 %"),
     )
     failing = decided(trial(TrialStatus.ERROR, detail="d"))
     assert [change.kind for change in find_differences(report(GOOD), report(failing))] == [ChangeKind.FAILING]
