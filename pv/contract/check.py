@@ -68,6 +68,7 @@ class _Compiler:
         self._compiled: dict[str, Predicate] = {}
 
     def compile(self, schema: bool | Schema) -> Predicate:
+        """Return the predicate of a schema that is a part of the root."""
         if isinstance(schema, bool):
             return lambda value: schema
         parts = [self._keyword(key, value, schema) for key, value in schema.items() if key not in IGNORED]
@@ -205,7 +206,7 @@ def _add_keys_of_engines(contract: dict[str, Json]) -> None:
 
 @cache
 def _validator(name: str) -> Any:
-    # Imported late: the import takes longer than the check of all contracts, and only invalid ones need it.
+    # Imported late: the import takes longer than the check of all contracts, and only invalid contracts need it.
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
     from jsonschema.validators import extend
@@ -258,7 +259,7 @@ def _not_finite(tree: Node) -> Iterator[Finding]:
                 "PV012",
                 node.location,
                 f"invalid value {_short(node.text)}: expected a finite number",
-                "quote it if it is text",
+                "quote the value if it is text",
             )
 
 

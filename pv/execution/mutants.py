@@ -82,7 +82,7 @@ class MutantTrials:
     ) -> None:
         self.project, self.contract = project, contract
         self.falsifiers = [f for f in falsifiers if engine_of(f).bound and "cpu" in f.devices]
-        self.restricted = widely or bool(modules) or len(falsifiers) < len(scope.judging(contract))
+        self.restricted = widely or bool(modules) or len(falsifiers) < len(scope.judging_claims(contract))
         self._jobs, self._sample, self._seed = jobs, sample, seed
         self._widely, self._requested, self._fresh, self._spawn = widely, modules, fresh, spawn
         self.clean: dict[str, Trial] = {}
@@ -112,7 +112,7 @@ class MutantTrials:
             judged=(),
             scope=self._scope.names,
             restricted=True,
-            elsewhere=scope.elsewhere(self.contract, scoped, requested, widely=self._widely),
+            elsewhere=scope.no_match_message(self.contract, scoped, requested, widely=self._widely),
         )
 
     def _try_all(self, on_progress: OnProgress | None) -> MutationResult:
@@ -184,8 +184,8 @@ class MutantTrials:
         if self._widely:
             return scope.imported_modules(self.project, scope.under_contract(self.contract, judges))
         if self._scope.modules:
-            return scope.named(self.project, self.contract)
-        return scope.default(self.project, self.contract, judges)
+            return scope.scope_modules(self.project, self.contract)
+        return scope.default_modules(self.project, self.contract, judges)
 
     def choose(self, generated: Sequence[GeneratedMutant]) -> list[GeneratedMutant]:
         """Return the mutants to try: all, or a random sample of them in their order."""

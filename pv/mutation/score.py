@@ -53,14 +53,14 @@ def fingerprint(project: Project, contract: Contract) -> Fingerprint:
         Unbound: The code of a claim does not exist.
     """
     owner = scope.owners(contract)
-    claims = [(f, owner[f.id].subject_of(f)) for f in scope.judging(contract) if engine_of(f).bound]
+    claims = [(f, owner[f.id].subject_of(f)) for f in scope.judging_claims(contract) if engine_of(f).bound]
     clauses = {f.id: store.clause_digest(owner[f.id], f, subject) for f, subject in claims}
     declared = [[str(e.change.function), e.change.find, e.change.replace] for e in contract.equivalents]
     small = {f"{c.id} {run.name}": dict(run.small or {}) for c in (contract, *contract.judges) for run in c.runs}
     paths = [path for f, subject in claims for path in store.code_files(project, owner[f.id], f, subject)]
     # Without `mutation_scope`, the modules follow from the subjects, so they belong to the fingerprint.
     falsifiers = [f for f, _ in claims]
-    default_scope = [] if contract.mutation_scope.modules else scope.default(project, contract, falsifiers)
+    default_scope = [] if contract.mutation_scope.modules else scope.default_modules(project, contract, falsifiers)
     modules = [module.name for module in default_scope]
     clause_digest = digest_data({"clauses": clauses, "equivalents": declared, "small": small, "scope": modules})
     return Fingerprint(clause_digest, store.digests_with_imports(project, list(dict.fromkeys(paths))))

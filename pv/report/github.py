@@ -13,7 +13,7 @@ from pv.results.outcome import Outcome
 from pv.results.saved.changes import BaseComparison, ChangeKind
 from pv.results.verdict import FAILING, ContractVerdict, Report, Status
 
-MAX_ANNOTATIONS = 10  # GitHub shows no more of one kind from one step
+MAX_ANNOTATIONS = 10  # GitHub shows at most 10 annotations of a level from one step
 MAX_MESSAGE = 4000
 
 
@@ -27,7 +27,7 @@ class Annotation:
     location: Location | None = None
 
     def line(self, folder: str) -> str:
-        """Return the workflow command. Its path starts at the root of the repository, which contains `folder`."""
+        """Return the workflow command. Its path is relative to the root of the repository, which contains `folder`."""
         at, file = self.location, ""
         if at is not None:
             path = (PurePath(folder) / at.path).as_posix()
@@ -65,7 +65,7 @@ def annotations(report: Report, view: View) -> Iterator[Annotation]:
 
 
 def _changes(compared: BaseComparison, view: View) -> Iterator[Annotation]:
-    """Yield an annotation for every requirement that became weaker, at its location."""
+    """Yield annotations for weaker requirements, smaller measurements and stale evidence, then for the notes."""
     for change in compared.changes:
         if change.kind in (ChangeKind.WEAKER, ChangeKind.WAIVED, ChangeKind.LESS, ChangeKind.STALE):
             yield Annotation(

@@ -48,7 +48,7 @@ def render(report: Report, view: View) -> str:
         highlight=False,
         soft_wrap=True,
     )
-    # Blocks begin with an empty line. A report that begins with a block starts without it.
+    # Every block begins with an empty line: drop this line at the start of the report.
     for line in dropwhile(lambda line: not line, _lines(report, view)):
         for part in wrap_styled(line, console, INDENT) if view.color else [line]:
             console.print(part)
@@ -92,7 +92,7 @@ def _changes(compared: BaseComparison) -> Iterator[Text]:
 
 
 def _contracts(report: Report, view: View) -> Iterator[Text]:
-    """Yield a line in columns for every contract; with `view.verbose` followed by all its figures.
+    """Yield a line in columns for every contract; with `view.verbose`, also a sentence with all its figures.
 
     Without `view.verbose`, contracts that were not tried because the validation ended early are left out.
     """
@@ -118,7 +118,7 @@ def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
             yield from _folded(first.outcome.value, same_exception, f"the exception of {first.falsifier.id}")
     if len(groups) > MAX_BLOCKS:
         rest = [result for group in groups[MAX_BLOCKS:] for result in group]
-        yield from _folded(f"{len(rest)} more", rest, "like these; the JSON report has them all")
+        yield from _folded(f"{len(rest)} more", rest, "without details here; the JSON report has the details")
     for reason, results in phrases.group_by_premise(verdict):
         names = ", ".join(result.falsifier.id for result in results)
         yield Text()
@@ -134,7 +134,7 @@ def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
 
 
 def _not_run(report: Report, verbose: bool) -> Iterator[Text]:
-    """Yield a line for every reason of an early end; with `verbose` also the claims that were not run."""
+    """Yield a line for every reason why the validation ended early; with `verbose` also the claims not run."""
     for reason, unfinished in phrases.group_unfinished(report):
         remark = phrases.unfinished_sentence(reason, unfinished) + ("" if verbose else " (-v lists them)")
         yield Text()

@@ -23,7 +23,7 @@ Child = str | None | Iterable["Child"]
 def tag(name: str, /, *children: Child, **attributes: Attribute) -> Html:
     """Return an element.
 
-    In the name of an attribute, an underscore is written as a hyphen, and one at the end is dropped, as in `class_`.
+    In the name of an attribute, an underscore becomes a hyphen; an underscore at the end, as in `class_`, is dropped.
     """
     start = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
     return Html(start if name in VOID else f"{start}{join(children)}</{name}>")
