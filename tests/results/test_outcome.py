@@ -273,7 +273,7 @@ def test_device_that_is_not_required_fails_only_if_a_valid_record_refutes(
 def test_record_of_a_requested_device_is_ignored() -> None:
     refuted = (recorded(TrialStatus.REFUTED),)
     assert judgement(decided(trial(device="cuda"), claims=(CUDA,), recorded=refuted, devices=("cuda",))) == PASSED
-    evidence_ = evidence(recorded=(recorded(),), absent={"cuda": "torch sees no CUDA device"})
+    evidence_ = evidence(recorded=(recorded(),), unavailable={"cuda": "torch sees no CUDA device"})
     verdict = decide(contract(CUDA), evidence_, Selection(devices=("cuda",)))
     assert judgement(verdict) == (*UNDECIDED, "torch sees no CUDA device")
     assert verdict.claimed_mutants == frozenset()
