@@ -39,7 +39,7 @@ def compute(result: MutationResult) -> MutationScore:
 
 
 def max_equivalent(score: MutationScore, share: float) -> int:
-    """Return the maximum number of equivalent mutants: a share of the judged and equivalent ones, but at least 1."""
+    """Return the maximum number of equivalent mutants: a share of the judged and equivalent mutants, but at least 1."""
     return max(1, math.floor(share * (score.judged + score.equivalent)))
 
 

@@ -42,7 +42,7 @@ class SuiteClaim:
     held: dict[str, bool]
 
     def __call__(self) -> None:
-        """Try the claim. Raise AssertionError if it does not hold; skip if the trainer does not make it."""
+        """Try the claim. Raise AssertionError if it does not hold; skip the test if the trainer does not claim it."""
         with one_thread():  # a forked process lacks the OpenMP threads of its parent, and would wait for them forever
             self._try(self.make_bench())
 
@@ -83,7 +83,7 @@ class SuiteClaim:
 def suite(name: str, *, trainer: object) -> Callable[[Test], Test]:
     """Return a decorator that parametrizes a test with the claims of a suite, as its argument `claim`.
 
-    All claims share the runs of the trainer, in this process.
+    The claims run in this process and share the runs of the trainer.
 
     Args:
         name: The name of the suite.

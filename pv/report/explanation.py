@@ -162,7 +162,7 @@ def _contract(explained: Explained) -> Rows:
     yield "about", contract.description
     yield "subject", str(contract.subject or "none")
     yield from (("reference", text) for text in contract.references)
-    # First the equations that can be evaluated, then those that only state a formula.
+    # First the equations that can be evaluated, then the equations that only state a formula.
     for equation in sorted(contract.equations, key=lambda equation: not equation.executable):
         label = "equation" if equation.executable else "statement"
         yield label, f"{equation.name}: {equation.formula or 'executable'}"

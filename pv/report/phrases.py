@@ -137,7 +137,7 @@ def _exception_key(result: Result) -> tuple[str, ...]:
 
 
 def group_by_premise(verdict: ContractVerdict) -> Iterator[tuple[str, list[Result]]]:
-    """Yield, for each premise that does not hold, a sentence and the claims that could not be tried because of it."""
+    """Yield, for each premise that does not hold, a sentence and the claims that could not be tried for that reason."""
     lacking = {result.falsifier.id: result for result in verdict.results if _lacks_premise(result)}
     grouped: dict[str, list[Result]] = {}
     for result in verdict.results:
@@ -201,7 +201,7 @@ def group_not_claimed(verdict: ContractVerdict) -> dict[str, list[Result]]:
 
 
 def proofs_near_limit(verdict: ContractVerdict) -> Iterator[tuple[Result, str]]:
-    """Yield the proofs that took more than half of their limit, with a remark; a slower machine may not find them."""
+    """Yield, with a remark, the proofs that took more than half of their limit and may fail on a slower machine."""
     for result in verdict.proofs:
         limit_s, trial = engine_of(result.falsifier).soft_limit_s(result.falsifier), result.trial
         if trial is not None and result.outcome is Outcome.PROVED and result.near_limit:

@@ -121,7 +121,7 @@ def _weaker_requirements(view: View) -> Iterator[RuleResult]:
 
 
 def _unmet_gates(report: Report) -> Iterator[RuleResult]:
-    """Yield a result for every gate that fails for a reason other than its claims and findings."""
+    """Yield a result for every gate that is not met for a reason other than its claims and findings."""
     for verdict in report.contracts:
         if verdict.status is not Status.PASS and (reasons := gates.unmet_by_contract(verdict)):
             gate, contract = verdict.contract.gate, verdict.contract
@@ -134,7 +134,7 @@ def _unmet_gates(report: Report) -> Iterator[RuleResult]:
 
 
 def _result(rule: str, level: str, text: str, identity: Mapping[str, str]) -> dict[str, object]:
-    """Return a SARIF result. Its fingerprint is the digest of `identity`: results with the same one are one alert."""
+    """Return a SARIF result. GitHub shows results with the same fingerprint, the digest of `identity`, as one alert."""
     # Without line numbers in the fingerprint, an edit above the location does not open a new alert.
     digest = hashlib.sha256(json.dumps(dict(identity), sort_keys=True).encode()).hexdigest()
     return {"ruleId": rule, "level": level, "message": _message(text), "partialFingerprints": {"pv/v1": digest}}
@@ -144,7 +144,7 @@ def _physical_location(location: Location, folder: str) -> dict[str, object]:
     """Return the location in SARIF's form; `folder` is the working directory relative to the root of the repository."""
     path = PurePath(folder) / location.path
     uri = quote(path.as_posix().encode("utf-8", "backslashreplace"))
-    # A relative path is resolved against the root of the repository, an absolute one is a file outside of it.
+    # A relative path is resolved against the root of the repository; an absolute path is a file outside the repository.
     artifact = {"uri": f"file://{uri}"} if path.is_absolute() else {"uri": uri, "uriBaseId": "%SRCROOT%"}
     return {"artifactLocation": artifact, "region": {"startLine": location.line, "startColumn": location.column}}
 

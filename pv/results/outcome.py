@@ -50,7 +50,7 @@ class Selection:
     replay: bool = False
     """Whether one example is replayed instead of a search; mutants and the gate are then ignored."""
     divided: bool = False
-    """Whether the claims of the contract are divided among shards, and this validation runs one of them."""
+    """Whether the claims of the contract are divided among shards, and this validation runs one shard."""
     not_claimed: Mapping[str, str] = field(default_factory=dict)
     """Claims that are not tried because the requested subject does not make them: the reason, by id of the claim."""
 
@@ -170,7 +170,7 @@ def _measured_result(
         keys = [(falsifier.id, mutant) for mutant in mutant_ids]
         mutants = tuple(evidence.mutants[key] for key in keys if key in evidence.mutants)
     outcome, reason = _outcome_of_trial(trial)
-    # A replay tries one example only, so neither proofs nor mutants are considered if it holds.
+    # A replay tries one example only: if the claim holds on it, neither proofs nor mutants are considered.
     replayed = selection.replay and outcome is Outcome.HELD
     recorded = None
     if replayed:
@@ -347,7 +347,8 @@ def _recorded_result(
 
 def name_limit(claim: Falsifier, trial: Trial) -> Trial:
     """Return the trial of a proof; if its worker was killed, the detail names the time limit in the contract."""
-    # A solver that ends at the limit reports it. A worker is killed later, at a hard limit that contracts do not show.
+    # A solver that stops at the limit names the limit itself. A worker is killed later, at a hard limit that is not in
+    # the contract.
     if trial.status is not TrialStatus.TIMEOUT or not trial.stopped:
         return trial
     limit = f"no answer within the limit of {engine_of(claim).soft_limit_s(claim):g} s, nor soon after"
@@ -377,5 +378,5 @@ def corrected_by_replay(first: Trial, replay: Trial) -> Trial:
 
 
 def needs_mutants(claim: Falsifier, trial: Trial) -> bool:
-    """Return whether a claim is tried on mutants: it held, or it is a proof that a recorded proof may replace."""
+    """Return whether a claim is tried on mutants: it held, or its proof timed out and a record may replace the proof."""
     return trial.status is TrialStatus.HELD or (engine_of(claim).proves and trial.status is TrialStatus.TIMEOUT)

@@ -18,7 +18,7 @@ PROOFS = "proofs"
 """The name under which proofs are recorded, in place of a device: a proof is the same on every machine."""
 
 STOPPED = "not run: --fail-fast stopped at the first failure"
-"""The detail of a cancelled trial, and the reason of a claim that is undecided because of it."""
+"""The detail of a cancelled trial, and the reason why its claim is undecided."""
 INTERRUPTED = "not run: interrupted"
 """The reason of a claim that is undecided because Ctrl-C prevented its trial."""
 UNFINISHED = (STOPPED, INTERRUPTED)

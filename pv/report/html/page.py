@@ -37,7 +37,7 @@ MAX_BLOCKS = 50
 
 
 def badge(word: str) -> Html:
-    """Return a verdict or outcome as a symbol and a word, so that it does not depend on color."""
+    """Return a verdict or outcome as a symbol and a word, so that its meaning does not depend on color."""
     symbol = tag("span", SYMBOLS[word], aria_hidden="true")
     return tag("span", symbol, f" {word}", class_=f"badge {word.replace(' ', '-')}")
 
@@ -201,7 +201,7 @@ def _kill_cell(text: str) -> Cell:
 
 
 def _kill_list(rows: list[Result], mutants: Mapping[str, str]) -> Html:
-    """Return a table with a row for every mutant, which lists its falsifiers."""
+    """Return a table with a row for every mutant, its fault and the falsifiers that name it, with their outcomes."""
     outcomes: dict[str, list[str]] = {id_: [] for id_ in mutants}
     for result in rows:
         trials = {trial.mutant: trial for trial in result.mutants}

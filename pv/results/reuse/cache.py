@@ -350,7 +350,7 @@ class ResultCache:
         self._tables.close()
 
     def _environment_differences(self) -> list[str]:
-        # A result of this environment, if there is one, sorts before newer results of others.
+        # A result of this environment, if there is one, sorts before newer results of other environments.
         query = "SELECT environment FROM results ORDER BY environment = ? DESC, used DESC LIMIT 1"
         rows = self._tables.run(query, self._digest)
         return differences(self._described(rows[0][0]), self._environment) if rows else []

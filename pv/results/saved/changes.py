@@ -189,7 +189,7 @@ def _changed_definitions(old: ContractVerdict, new: ContractVerdict) -> Iterator
 
 
 def _renamed_subject(old: ContractVerdict, new: ContractVerdict) -> tuple[Target, ...]:
-    """Return the old subject if a contract names another one on which every claim has the same result."""
+    """Return the old subject if a contract names another subject with the same results; else ()."""
     assert old.definitions is not None
     claims = [claim.id for claim in new.contract.claims if claim.subject is None]
     subject = old.definitions["subject"]
@@ -197,7 +197,7 @@ def _renamed_subject(old: ContractVerdict, new: ContractVerdict) -> tuple[Target
 
 
 def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str) -> tuple[Target, ...]:
-    """Return the old function if an equation calls another one with the same arguments and the same results."""
+    """Return the old function if an equation calls another function with the same arguments and results; else ()."""
     assert old.definitions is not None and new.definitions is not None
     before = str(old.definitions["equations"][equation].get("implemented_by"))
     after = str(new.definitions["equations"][equation].get("implemented_by"))
@@ -494,7 +494,7 @@ def _changed_outcomes(name: str, before: Mapping[tuple[str, str], Result], new: 
 
 
 def _unmeasured(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
-    """Yield a change for every decided result of the base that was not measured again, if its claim still applies."""
+    """Yield a change for every decided result of the base that is not measured now although its claim still exists."""
     measured = {(result.falsifier.id, result.device) for result in new.results}
     # A claim that was not selected has no results, on any device, and a removed claim is reported as a weakening.
     selected = {id_ for id_, _ in measured}
