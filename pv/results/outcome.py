@@ -378,5 +378,5 @@ def corrected_by_replay(first: Trial, replay: Trial) -> Trial:
 
 
 def needs_mutants(claim: Falsifier, trial: Trial) -> bool:
-    """Return whether a claim is tried on mutants: it held, or its proof timed out and a record may replace the proof."""
+    """Return whether a claim is tried on mutants: it held, or its proof timed out and a record may replace it."""
     return trial.status is TrialStatus.HELD or (engine_of(claim).proves and trial.status is TrialStatus.TIMEOUT)
