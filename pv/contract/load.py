@@ -212,7 +212,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
     """Yield the files, and the contract files below the folders; yield a file once even if several paths lead to it."""
     seen: set[Path] = set()
     for path in paths:
-        for file in _below(path) if is_folder(path) else [path]:
+        for file in _yaml_files_below(path) if is_folder(path) else [path]:
             real = _real_path(file)
             if real not in seen:
                 seen.add(real)
@@ -227,7 +227,7 @@ def _real_path(path: Path) -> Path:
         return path
 
 
-def _below(folder: Path) -> list[Path]:
+def _yaml_files_below(folder: Path) -> list[Path]:
     """Return the YAML files below a folder, and the folders that cannot be listed.
 
     Reading such a folder as a file fails with a finding, so that its contracts are not silently left out.

@@ -164,7 +164,7 @@ def _is_literal(node: ast.expr) -> bool:
     return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
 
 
-def _swapped(node: ast.AST, _: frozenset[str]) -> Iterator[Change]:
+def _swapped_arguments(node: ast.AST, _: frozenset[str]) -> Iterator[Change]:
     """Yield the call with two neighbouring arguments swapped."""
     if not isinstance(node, ast.Call) or any(isinstance(a, ast.Starred) for a in node.args):
         return
@@ -200,7 +200,7 @@ OPERATORS: dict[str, Callable[[ast.AST, frozenset[str]], Iterator[Change]]] = {
     "condition": _condition,
     "constant": _constant,
     "off by one": _off_by_one,
-    "swapped arguments": _swapped,
+    "swapped arguments": _swapped_arguments,
     "removed call": _removed_call,
 }
 

@@ -103,7 +103,7 @@ def read(project: Project, contract: Contract) -> tuple[MutationScore | None, li
     if content is None:
         return None, problems
     if content["contract"] != contract.id:
-        return None, [store.damaged(path, f"it is the score of {content['contract']}", renew)]
+        return None, [store.damaged_finding(path, f"it is the score of {content['contract']}", renew)]
     return _score(project, contract, content), []
 
 

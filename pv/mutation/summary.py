@@ -24,7 +24,7 @@ def objections(result: MutationResult) -> list[str]:
     # A declared equivalent that a falsifier kills is not equivalent: the declaration is wrong.
     texts += [
         f"declared equivalent, but {j.tried[-1]} kills it: {j.mutant.mutant.id}"
-        for j in _of(result, MutantStatus.NOT_EQUIVALENT)
+        for j in _with_status(result, MutantStatus.NOT_EQUIVALENT)
     ]
     share = result.contract.gate.equivalents
     if result.whole and measured.equivalent > (limit := score.max_equivalent(measured, share)):
@@ -58,7 +58,7 @@ def exit_code(results: Sequence[MutationResult]) -> int:
     return 0 if results and all(score.compute(result).judged for result in results) else 2
 
 
-def _of(result: MutationResult, *statuses: MutantStatus) -> list[Judged]:
+def _with_status(result: MutationResult, *statuses: MutantStatus) -> list[Judged]:
     return [judged for judged in result.judged if judged.status in statuses]
 
 
@@ -83,7 +83,7 @@ def text(results: Sequence[MutationResult], seconds: float) -> str:
     lines: list[str] = []
     for result in results:
         lines += [f"{_title(result)}: {summary(result)}", ""]
-        for judged in _of(result, *SHOWN):
+        for judged in _with_status(result, *SHOWN):
             lines += [*_survivor(judged), ""]
         lines += [f"error: {problem}" for problem in problems(result)]
     return "\n".join([*lines, f"{seconds:.1f} s; exit {exit_code(results)}", ""])

@@ -8,7 +8,7 @@ from pv.contract.model import Contract, Edit, Falsifier, Mutant, Run
 from pv.contract.suites import OBSERVED, is_suite
 from pv.contract.wording import count
 from pv.engines.registry import engine_of
-from pv.report.wrapping import hanging
+from pv.report.wrapping import wrap_line
 from pv.results.explained import Explained
 from pv.results.outcome import Result, killed
 from pv.results.trial import Recorded
@@ -41,7 +41,7 @@ def _table(title: str, rows: Iterable[tuple[str, str]], width: int) -> str:
     lines, previous = [title], ""
     for label, text in rows:
         shown = "" if label == previous else label
-        lines.append(hanging(f"  {shown:<{INDENT - 2}}{text}", width, INDENT - 2))
+        lines.append(wrap_line(f"  {shown:<{INDENT - 2}}{text}", width, INDENT - 2))
         previous = label
     return "".join(f"{line}\n" for line in lines)
 

@@ -11,7 +11,7 @@ from pv.contract.wording import count
 from pv.engines.registry import engine_of
 from pv.equations.display import latex, text
 from pv.equations.parse import parse_equations
-from pv.report.wrapping import hanging
+from pv.report.wrapping import wrap_line
 from pv.results.dry_run import DryRun
 from pv.results.saved.report import to_json
 
@@ -28,7 +28,7 @@ def render(contracts: Sequence[Contract], form: str, *, width: int = 0, verbose:
     if form == "json":
         return json.dumps([_data(contract) for contract in contracts], indent=1, ensure_ascii=False) + "\n"
     lines = (line for contract in contracts for line in _text(contract, verbose))
-    return "".join(f"{hanging(line, width)}\n" for line in lines)
+    return "".join(f"{wrap_line(line, width)}\n" for line in lines)
 
 
 def _text(contract: Contract, verbose: bool) -> Iterator[str]:

@@ -30,7 +30,7 @@ def render(report: Report, view: View) -> str:
     """
     end = ["", *(f"> {escape(note)}" for note in phrases.notes(report)), escape(phrases.closing_line(report, view)), ""]
     max_bytes = view.max_bytes - _size(end) - REMARK_BYTES
-    return "\n".join([*_fitting(_parts(report, view), max_bytes), *end])
+    return "\n".join([*_fit(_parts(report, view), max_bytes), *end])
 
 
 def _parts(report: Report, view: View) -> Iterator[list[str]]:
@@ -108,7 +108,7 @@ def _names(results: list[Result]) -> str:
     return listed([code(result.falsifier.id) for result in results], MAX_NAMES)
 
 
-def _fitting(parts: Iterable[list[str]], max_bytes: int) -> list[str]:
+def _fit(parts: Iterable[list[str]], max_bytes: int) -> list[str]:
     """Return the lines of the parts that fit, and a remark that counts the omitted parts."""
     lines: list[str] = []
     left_out = 0
@@ -140,7 +140,7 @@ def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
         "",
         ", ".join(locations),
         "",
-        *(f"- **{label}**: {text}" for label, text in _short(result, lines)),
+        *(f"- **{label}**: {text}" for label, text in _short_form(result, lines)),
         "",
         "<details><summary>Details</summary>",
         "",
@@ -150,7 +150,7 @@ def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
     ]
 
 
-def _short(result: Result, lines: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def _short_form(result: Result, lines: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield the short form of a failure, as labels and texts: the error, the input, the command that replays it.
 
     For a claim about a script: the claim, the observed value, the right value, and the command.

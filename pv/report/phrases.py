@@ -78,8 +78,8 @@ def declared_tolerances(verdict: ContractVerdict) -> Iterator[dict[str, object]]
 DETAILED = (*FAILING, Outcome.UNDECIDED)
 """The outcomes that are shown in detail, worst first."""
 
-FEW = 10
-"""A claim that held on fewer than 1 / FEW of the requested examples is listed in the text report."""
+FEW_DIVISOR = 10
+"""A claim that held on fewer than 1 / FEW_DIVISOR of the requested examples is listed in the text report."""
 
 
 def report_title(report: Report) -> str:
@@ -221,12 +221,12 @@ def caveats(verdict: ContractVerdict) -> Iterator[str]:
 
 
 def few_examples(verdict: ContractVerdict) -> Iterator[tuple[Result, str]]:
-    """Yield, with a remark, the claims that held but skipped examples or had under 1 / FEW of the requested number."""
+    """Yield, with a remark, the claims that held but skipped examples or tried too few (see FEW_DIVISOR)."""
     for result in verdict.results:
         trial = result.trial
         if trial is not None and result.outcome is Outcome.HELD and trial.detail:
             yield result, trial.detail
-        elif trial is not None and result.outcome is Outcome.HELD and FEW * trial.valid < trial.asked:
+        elif trial is not None and result.outcome is Outcome.HELD and FEW_DIVISOR * trial.valid < trial.asked:
             yield result, f"on only {count(trial.valid, 'example')} of {trial.asked} requested"
 
 

@@ -17,7 +17,7 @@ COMMANDS = ("rerun", "replay")
 """Labels of lines that are not wrapped, because users copy them into a shell."""
 
 
-def hanging(line: str, width: int, indent: int = 4) -> str:
+def wrap_line(line: str, width: int, indent: int = 4) -> str:
     """Wrap a line that is longer than `width`; the second and later lines get `indent` more columns than the first."""
     if width < NARROWEST or len(line) <= width:
         return line

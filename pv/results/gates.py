@@ -44,7 +44,7 @@ def _contract_reasons(verdict: ContractVerdict) -> Iterator[str]:
     """Yield the reasons that concern the contract as a whole, such as its mutation score."""
     if verdict.absent:
         yield verdict.absent
-    yield from _score(verdict)
+    yield from _score_reasons(verdict)
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed_devices)
 
 
@@ -58,7 +58,7 @@ def blocks_gate(result: Result) -> bool:
     return result.required and result.outcome in (*FAILING, Outcome.UNDECIDED)
 
 
-def _score(verdict: ContractVerdict) -> Iterator[str]:
+def _score_reasons(verdict: ContractVerdict) -> Iterator[str]:
     """Yield the reasons why the recorded mutation score does not fulfil the gate."""
     least, score = verdict.contract.gate.mutation_score, verdict.score
     if least is None or verdict.partial:

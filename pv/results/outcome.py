@@ -176,7 +176,7 @@ def _measured_result(
     if replayed:
         reason = HOLDS_NOW
     elif engine_of(falsifier).proves:
-        outcome, reason, recorded = _proof(falsifier, trial, evidence, outcome, reason)
+        outcome, reason, recorded = _outcome_of_proof(falsifier, trial, evidence, outcome, reason)
     # A claim that holds must also be able to fail: if its mutants do not show that, their outcome replaces HELD.
     unjudged = False
     if outcome in GOOD and device == "cpu" and not replayed and engine_of(falsifier).judged(falsifier):
@@ -201,7 +201,7 @@ def _measured_result(
     )
 
 
-def _proof(
+def _outcome_of_proof(
     falsifier: Falsifier, trial: Trial, evidence: Evidence, outcome: Outcome, reason: str
 ) -> tuple[Outcome, str, Recorded | None]:
     """Return the outcome and the reason of a proof, and the recorded proof if it was used or is stale.

@@ -224,7 +224,7 @@ def read(
     if content is None:
         return {}, problems
     if (content["contract"], content["device"]) != (contract.id, device):
-        return {}, [damaged(path, f"it is evidence of {content['contract']} on {content['device']}")]
+        return {}, [damaged_finding(path, f"it is evidence of {content['contract']} on {content['device']}")]
     return dict(_recorded(project, content, fingerprints())), []
 
 
@@ -244,14 +244,14 @@ def load(path: Path, form: str, renew: str = "--record") -> tuple[Json | None, l
     except (FileNotFoundError, NotADirectoryError):
         return None, []
     except (OSError, ValueError) as error:
-        return None, [damaged(path, str(error), renew)]
+        return None, [damaged_finding(path, str(error), renew)]
     problem = next(Draft202012Validator(schema(form)).iter_errors(content), None)
     if problem is None:
         return content, []
-    return None, [damaged(path, f"{problem.json_path}: {problem.message[:200]}", renew)]
+    return None, [damaged_finding(path, f"{problem.json_path}: {problem.message[:200]}", renew)]
 
 
-def damaged(path: Path, reason: str, renew: str = "--record") -> Finding:
+def damaged_finding(path: Path, reason: str, renew: str = "--record") -> Finding:
     """Return the finding about an evidence file that cannot be used."""
     hint = f"delete it, or write it again with {renew}"
     return error("PV170", Location(path), f"the evidence file cannot be used: {reason}", hint)

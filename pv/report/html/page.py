@@ -11,7 +11,7 @@ from pv.contract.wording import count
 from pv.engines.registry import engine_of
 from pv.report import View, details, phrases
 from pv.report.html import charts
-from pv.report.html.markup import Cell, Html, column_heads, hidden, join, table, tag
+from pv.report.html.markup import Cell, Html, column_heads, join, screen_reader_text, table, tag
 from pv.report.phrases import is_of_script
 from pv.report.summary import sentence
 from pv.results import gates, steps
@@ -195,7 +195,7 @@ def mutant_outcome(result: Result, mutant: str, trial: Trial | None) -> str:
 
 def _kill_cell(text: str) -> Cell:
     if not text:
-        return Cell(hidden("not named"), class_="mutant unnamed")
+        return Cell(screen_reader_text("not named"), class_="mutant unnamed")
     mark = tag("span", MARKS[text], aria_hidden="true")
     return Cell([mark, " ", tag("span", text, class_="word")], class_=f"mutant {text.replace(' ', '-')}")
 
