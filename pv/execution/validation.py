@@ -209,7 +209,7 @@ class Validation:
         # An equation falsifier that killed a mutant of its equation has shown that it can fail.
         if not claim.kills and not kills_equation_mutants(Evidence(trials=self._trials[contract.id]), claim):
             reached, subject = self._trials[contract.id][claim.id, CPU].reached, self._attempts.subject(contract, claim)
-            drawn = self._drawing.some(subject, reached, self._attempts.seed)
+            drawn = self._drawing.draw(subject, reached, self._attempts.seed)
             # Generate a mutant only when it is tried, since most claims kill the first one.
             self._generated[contract.id, claim.id] = (automatic.mutant for automatic in islice(drawn, MOST_GENERATED))
             self._drawn[contract.id][claim.id] = 0

@@ -98,6 +98,7 @@ def references(context: Context) -> Iterator[Finding]:
 
 
 def _unknown_killers(contract: Contract) -> Iterator[Finding]:
+    """Yield a finding for every id in a `killed_by` that no claim of the contract's suite or observed runs has."""
     # `pv.contract.suites.join_suite` puts the id of the contract before the ids of a suite's claims.
     prefix = f"{contract.id}."
     ids = [claim.id.removeprefix(prefix) for claim in contract.falsifiers if claim.id.startswith(prefix)]
@@ -359,15 +360,15 @@ def attacks(context: Context) -> Iterator[Finding]:
             continue
         with contextlib.suppress(Unbound):  # `tests` reports a function that does not exist
             function = resolve.function(context.project, falsifier.test)
-            yield from _parametrized(falsifier, function.node)
-            yield from _unsupplied(falsifier, function.node)
+            yield from _check_not_parametrized(falsifier, function.node)
+            yield from _check_parameters(falsifier, function.node)
             # The hint for a returned value is to assert it, so the missing assert is not reported as well.
-            returned = list(_returned_value(falsifier, function.node))
-            yield from returned or _unasserted(context, falsifier, function)
+            findings = list(_check_returns_nothing(falsifier, function.node))
+            yield from findings or _check_asserts(context, falsifier, function)
 
 
-def _parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
-    # A worker calls the function without pytest, so nothing would supply the parametrized arguments.
+def _check_not_parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+    """Yield a finding for every `pytest.mark.parametrize`: workers call the function without pytest."""
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Call) and name_of(decorator) == "parametrize":
             first = decorator.args[0] if decorator.args else None
@@ -377,7 +378,8 @@ def _parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
             yield error("PV114", falsifier.at("test"), message, hint)
 
 
-def _unsupplied(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+def _check_parameters(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+    """Yield a finding for every required parameter that neither `pv` nor `@given` supplies."""
     drawn = _drawn_parameters(node)
     if drawn is None or any(name_of(decorator) == "parametrize" for decorator in node.decorator_list):
         return
@@ -409,7 +411,7 @@ def _drawn_parameters(node: Node) -> set[str] | None:
     return names
 
 
-def _returned_value(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+def _check_returns_nothing(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
     """Yield a finding for the first `return` with a value, outside of nested functions."""
     for child in syntax.nodes_inside(node.body):
         if isinstance(child, ast.Return) and child.value is not None and ast.unparse(child.value) != "None":
@@ -418,7 +420,7 @@ def _returned_value(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
             return
 
 
-def _unasserted(context: Context, falsifier: Falsifier, function: resolve.Function) -> Iterator[Finding]:
+def _check_asserts(context: Context, falsifier: Falsifier, function: resolve.Function) -> Iterator[Finding]:
     """Yield a notice if neither the function nor the functions of its file that it may call can assert anything."""
     assert falsifier.test is not None
     # Look at the function itself first: nearly all functions assert, and the search for called functions takes most of

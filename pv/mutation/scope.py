@@ -140,7 +140,7 @@ class Drawing:
         self._scopes = cache(partial(named_files, project)), cache(partial(imported_files, project))
         self._module = cache(partial(_module, project))
 
-    def some(self, subject: Target, reached: frozenset[str], seed: int) -> Iterator[GeneratedMutant]:
+    def draw(self, subject: Target, reached: frozenset[str], seed: int) -> Iterator[GeneratedMutant]:
         """Yield mutants of the code that a falsifier executed, in random order, spread over the executed functions.
 
         If the falsifier executed nothing in the module of the subject, mutate the modules that this module imports.

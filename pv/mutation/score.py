@@ -94,6 +94,7 @@ def write(project: Project, result: MutationResult, seed: int) -> Path:
 
 
 COUNTS = ("total", "sampled", "judged", "killed", "by_timeout", "by_error", "no_coverage", "equivalent")
+"""The fields of `MutationScore` that are numbers of mutants; the score file and the report have them as keys."""
 
 
 def read(project: Project, contract: Contract) -> tuple[MutationScore | None, list[Finding]]:

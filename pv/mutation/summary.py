@@ -9,6 +9,7 @@ from pv.mutation.judge import UNDETECTED, Judged, MutantStatus, MutationResult
 
 FORMAT = "pv-mutants-report/1"
 SHOWN = (*UNDETECTED, MutantStatus.NOT_EQUIVALENT)
+"""The statuses of the mutants that the text report lists one by one."""
 
 
 def problems(result: MutationResult) -> list[str]:

@@ -31,8 +31,8 @@ MAX_BYTES = 256 << 20
 CONVERTER = make_converter()
 VERSION = 7
 """The version of the tables, in the header of the file. The tables of another version are dropped without a message."""
-NAMES = ("results", "environments", "reports", "pieces", "seen", "failed")
-DROP = "".join(f"DROP TABLE IF EXISTS {name};" for name in NAMES)
+TABLE_NAMES = ("results", "environments", "reports", "pieces", "seen", "failed")
+DROP = "".join(f"DROP TABLE IF EXISTS {name};" for name in TABLE_NAMES)
 # results: one row for each key (task) and state of its dependencies. environment is a key of environments; depends and
 # trial are compressed JSON; measured is in seconds and used in nanoseconds, both since the epoch.
 # reports: reports of whole validations; the results with a time of use between since and used belong to the report.
