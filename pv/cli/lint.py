@@ -46,10 +46,10 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, verbose: boo
         print_text(json.dumps([to_json(finding) for finding in findings], indent=1, ensure_ascii=False) + "\n")
     else:
         from pv.contract.wording import count
-        from pv.report.wrapping import excerpt, hanging
+        from pv.report.wrapping import excerpt, wrap_line
 
         for finding in findings:
-            click.echo(hanging(f"{finding.severity.value}: {finding}", wrap_width()))
+            click.echo(wrap_line(f"{finding.severity.value}: {finding}", wrap_width()))
             for line in excerpt(finding) if verbose else ():
                 click.echo(line)
         invalid = {finding.location.path for finding in findings if finding.severity.value == "refusal"}

@@ -80,13 +80,13 @@ def doctor(spawn: bool) -> None:
     from pv.commands.doctor import Level
     from pv.commands.doctor import doctor as examine
     from pv.contract.wording import count
-    from pv.report.wrapping import hanging
+    from pv.report.wrapping import wrap_line
 
     checks = examine(spawn=spawn)
     levels = [check.level for check in checks]
     lines = [line for check in checks for line in check.lines]
     lines += ["", f"{count(levels.count(Level.PROBLEM), 'problem')}, {count(levels.count(Level.NOTE), 'note')}"]
-    print_text("".join(f"{hanging(line, wrap_width(), 12)}\n" for line in lines))
+    print_text("".join(f"{wrap_line(line, wrap_width(), 12)}\n" for line in lines))
     sys.exit(ExitCode.worst(failed=Level.PROBLEM in levels))
 
 

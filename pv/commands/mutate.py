@@ -70,7 +70,7 @@ def mutate(
         store.refuse_unwritable(project)
     for contract, falsifiers in requested:
         _refuse_invalid(contract, findings)
-        if record and (widely or modules or len(falsifiers) < len(scope.judging(contract))):
+        if record and (widely or modules or len(falsifiers) < len(scope.judging_claims(contract))):
             raise UsageError(
                 "--record needs all falsifiers and the declared scope: "
                 "omit --record, or --wide, --module and falsifiers"
@@ -121,7 +121,7 @@ def _requested(
         raise UsageError(refusals)
     requested = []
     for contract in contracts:
-        falsifiers = scope.judging(contract)
+        falsifiers = scope.judging_claims(contract)
         if matches(contract.id, names):
             requested.append((contract, falsifiers))
         elif not scope.holders(project, contract):

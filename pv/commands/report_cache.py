@@ -79,5 +79,5 @@ class ReportCache:
             seconds=(time.time_ns() - self._started) / 1e9,
             notes=(*notes, note),
             commit=worktree.commit_of(self._project.root),
-            edits=worktree.edits(self._project),
+            edits=worktree.digest_of_changes(self._project),
         )

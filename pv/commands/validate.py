@@ -163,7 +163,7 @@ def run_validation(
         contracts = [c for c in plan.contracts if c.strict and plan.runnable(c) and not request.cannot_try_reason]
         stale = frozenset(f.location for f in plan.findings if f.code in MUTANT_STALE)
         validation = Validation(contracts, plan.selections, attempts, stale)
-        validation.absent = {device.CPU: request.cannot_try_reason} if request.cannot_try_reason else {}
+        validation.unavailable = {device.CPU: request.cannot_try_reason} if request.cannot_try_reason else {}
         notes: tuple[str, ...] = ()
         with closing(ResultCache(project)) if request.reuse else nullcontext() as cache:
             try:
@@ -172,7 +172,7 @@ def run_validation(
                     subjects = _imported_subjects(contracts, attempts)
                     with pools.pool(tasks.preload(project, contracts, subjects)) as pool:
                         requested = sorted({name for c in contracts for name in plan.selections[c.id].live})
-                        validation.devices, validation.absent = device.find(pool, project, requested, probe)
+                        validation.devices, validation.unavailable = device.find(pool, project, requested, probe)
                         _run(validation, pool, cache, request, project, on_progress)
                         notes = (pool.note, *_notes_on_reuse(cache))
             except KeyboardInterrupt:  # report the results so far
@@ -262,7 +262,7 @@ def _report(
         unmatched=plan.unmatched,
         shards=(request.shard,) if request.shard is not None else (),
         commit=worktree.commit_of(plan.project.root),
-        edits=worktree.edits(plan.project),
+        edits=worktree.digest_of_changes(plan.project),
         files=worktree.digests(plan.project, files),
         project={contract.id: str(contract.location.path) for contract in (*project_contracts, *plan.contracts)},
     )

@@ -40,7 +40,7 @@ RENAMED: Mapping[type, Mapping[str, str]] = {
     Swap: {"replacement": "with"},
     Contract: {"gate": "qa_gate"},
 }
-"""The fields of a class that have another name than their key."""
+"""By class: the fields whose key in the file has another name, with this key."""
 PROSE = ("formula", "unit", "description", "source")
 """The keys of an equation that are for people; all other keys make it executable."""
 TRIMMED = ("rule", "prediction", "if_fails", "fault", "why", "reason", "reference")
@@ -92,7 +92,7 @@ def _equation(equations: Node, name: str) -> Fields:
 
 
 def _locator(node: Node) -> Callable[[int, int], Location]:
-    """Return the function from a line and column in the text of a scalar, from 1, to a location in the file."""
+    """Return a function that maps a line and a column of a scalar's text, from 1, to a location in the file."""
     position = node.text_position
     return position.locate if position is not None else lambda line, column: node.location
 
@@ -157,7 +157,7 @@ def _items(value: Any) -> Sequence[object]:
 
 
 def _origin(kind: object) -> object:
-    """Return `get_origin(kind)` as an object, since the type in its stub can be compared with no union or mapping."""
+    """Return `get_origin(kind)` as an object: mypy refuses to compare its declared type with `tuple` or `Mapping`."""
     return get_origin(kind)
 
 

@@ -68,6 +68,7 @@ class _Compiler:
         self._compiled: dict[str, Predicate] = {}
 
     def compile(self, schema: bool | Schema) -> Predicate:
+        """Return the predicate of a schema that is a part of the root."""
         if isinstance(schema, bool):
             return lambda value: schema
         parts = [self._keyword(key, value, schema) for key, value in schema.items() if key not in IGNORED]
@@ -205,7 +206,7 @@ def _add_keys_of_engines(contract: dict[str, Json]) -> None:
 
 @cache
 def _validator(name: str) -> Any:
-    # Imported late: the import takes longer than the check of all contracts, and only invalid ones need it.
+    # Imported late: the import takes longer than the check of all contracts, and only invalid contracts need it.
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
     from jsonschema.validators import extend
@@ -258,7 +259,7 @@ def _not_finite(tree: Node) -> Iterator[Finding]:
                 "PV012",
                 node.location,
                 f"invalid value {_short(node.text)}: expected a finite number",
-                "quote it if it is text",
+                "quote the value if it is text",
             )
 
 
@@ -272,20 +273,20 @@ def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
         yield from _unknown_keys(tree, path, error)
     elif "propertyNames" in error.schema_path:
         location = _node(tree, path).keys.get(instance, tree.at(path))
-        message = f"invalid key {_short(instance)} in {_name(path)}: expected {_expected(error)}"
+        message = f"invalid key {_short(instance)} in {_quoted_path(path)}: expected {_expected(error)}"
         yield refusal("PV012", location, message, _hyphen_hint(error))
     elif error.validator == "required":
         missing = [key for key in value if key not in instance]
-        yield refusal("PV011", tree.at(path), f"missing key {_words(missing)} in {_name(path)}", "add it")
+        yield refusal("PV011", tree.at(path), f"missing key {_quoted(missing)} in {_quoted_path(path)}", "add it")
     elif error.validator == "anyOf" and not path:  # a contract without any section
         missing = [key for option in value for key in option["required"]]
         hint = f"add it, or {' or '.join(map(repr, missing[1:]))}"
-        yield refusal("PV011", tree.at(path), f"missing key {missing[0]!r} in {_name(path)}", hint)
+        yield refusal("PV011", tree.at(path), f"missing key {missing[0]!r} in {_quoted_path(path)}", hint)
     elif error.validator == "oneOf":
         keys = [option["required"][0] for option in value]
-        yield refusal("PV012", tree.at(path), f"invalid {_name(path)}: expected exactly one of {_words(keys)}")
+        yield refusal("PV012", tree.at(path), f"invalid {_quoted_path(path)}: expected exactly one of {_quoted(keys)}")
     else:
-        message = f"invalid value {_short(error.instance)} for {_name(path)}: expected {_expected(error)}"
+        message = f"invalid value {_short(error.instance)} for {_quoted_path(path)}: expected {_expected(error)}"
         yield refusal("PV012", tree.at(path), message, _hyphen_hint(error))
 
 
@@ -308,7 +309,7 @@ def _unknown_keys(tree: Node, path: Path, error: "ValidationError") -> Iterator[
         location = mapping.keys.get(key, mapping.location)
         # YAML splits `{a: f(x, y)}` at the comma, so that `y)` becomes a key.
         hint = SPLIT if has_open_bracket(key) else did_you_mean(key, properties)
-        yield refusal("PV010", location, f"unknown key {key!r} in {_name(path)}", hint)
+        yield refusal("PV010", location, f"unknown key {key!r} in {_quoted_path(path)}", hint)
 
 
 def _expected(error: "ValidationError") -> str:
@@ -321,7 +322,7 @@ def _expected(error: "ValidationError") -> str:
         case "const":
             return repr(value)
         case "enum":
-            return f"one of {_words(value)}"
+            return f"one of {_quoted(value)}"
         case "pattern":
             description = error.schema.get("description") if isinstance(error.schema, dict) else None
             return f"{description or value}"
@@ -357,13 +358,13 @@ def _node(tree: Node, path: Path) -> Node:
     return tree
 
 
-def _name(path: Path) -> str:
+def _quoted_path(path: Path) -> str:
     """Return a path as messages show it, such as `'runs.small[0]'`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return repr(text.lstrip(".")) if text else "the contract"
 
 
-def _words(items: list[str]) -> str:
+def _quoted(items: list[str]) -> str:
     return ", ".join(repr(item) for item in items)
 
 

@@ -1,8 +1,8 @@
 """Read a contract of the provable-contracts format into the same model as a `pv/1` contract.
 
-Falsifiers and harnesses in this format are plain text: they are counted but never run, so they never pass. Other names
-of keys, and keys that the format does not define, are accepted. Keys that pv ignores, wrong counts and dangling
-references are notices and no errors, since the authors of such a file did not write it for pv.
+Falsifiers and harnesses in this format are plain text: they are counted but never run, so they never pass. Alternative
+names of keys, and keys that the format does not define, are accepted. Unknown keys, wrong counts and dangling
+references are reported as notices, not as errors: the authors of such a file did not write it for pv.
 """
 
 import os
@@ -130,7 +130,6 @@ def _falsifier(node: Node, number: int) -> Falsifier:
         prediction=_text(node, "prediction", "expected").strip(),
         if_fails=_text(node, "if_fails", "fails_if").strip(),
         location=node.location,
-        test=None,
     )
 
 
@@ -138,15 +137,13 @@ def _harness(node: Node, number: int) -> Harness:
     return Harness(
         id=_text(node, "id") or f"harness-{number}",
         rule=_text(node, "property", "description").strip(),
-        prediction="",
         if_fails="",
         location=node.location,
-        test=None,
     )
 
 
 def notices(tree: Node) -> list[Finding]:
-    """Return a notice for every unknown key, every number that contradicts the file, and every dangling reference."""
+    """Return a notice for every unknown key, every wrong count and every dangling reference, in order of location."""
     findings = (*_unknown_keys(tree), *_wrong_counts(tree), *_dangling_references(tree))
     return sorted(findings, key=lambda finding: (finding.location.line, finding.location.column))
 
@@ -166,19 +163,19 @@ def _wrong_counts(tree: Node) -> Iterator[Finding]:
     for key, number in (exact | limits).items():
         for node in _nodes(tree, f"verification_summary.{key}"):
             if type(node.value) is not int:
-                yield _wrong(node, f"{key!r} is {node.text!r}; expected a number")
+                yield _wrong_count(node, f"{key!r} is {node.text!r}; expected a number")
             elif node.value > number or (node.value < number and key in exact):
                 at_most = "at most " if key in limits else ""
-                yield _wrong(node, f"{key!r} is {node.value}; the file has {at_most}{number}")
+                yield _wrong_count(node, f"{key!r} is {node.value}; the file has {at_most}{number}")
     for pattern, block in COUNTED.items():
         number = _count(tree, block)
         for node in _nodes(tree, "qa_gate.pass_criteria"):
             for stated in sorted({*pattern.findall(node.text)} - {str(number)}):
-                yield _wrong(node, f"'pass_criteria' counts {stated} {block}; the file has {number}")
+                yield _wrong_count(node, f"'pass_criteria' counts {stated} {block}; the file has {number}")
 
 
 def _summary_counts(tree: Node) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the correct numbers of `verification_summary` by key, and upper limits of numbers that are not known."""
+    """Return the correct numbers of `verification_summary` by key, and upper limits where the number is unknown."""
     obligations, harnesses = (_count(tree, block) for block in ("proof_obligations", "kani_harnesses"))
     lean = Counter(_one_line(node.get("status")) or "sorry" for node in _nodes(tree, "proof_obligations.*.lean"))
     applicable = lean["proved"] + lean["sorry"] + lean["wip"]
@@ -193,8 +190,8 @@ def _count(tree: Node, block: str) -> int:
     return sum(1 for _ in _nodes(tree, f"{block}.*"))
 
 
-def _wrong(node: Node, message: str) -> Finding:
-    return notice("PV205", node.location, message, "correct one of them")
+def _wrong_count(node: Node, message: str) -> Finding:
+    return notice("PV205", node.location, message, "correct the number or the file")
 
 
 def _dangling_references(tree: Node) -> Iterator[Finding]:
@@ -216,7 +213,7 @@ def _dangling_references(tree: Node) -> Iterator[Finding]:
 
 
 def _targets(tree: Node) -> dict[str, tuple[str, set[str]]]:
-    """Return, by path of the references, the kind of object that they name (as text), and the existing names."""
+    """Return, by path of a reference, the kind of object that the reference must name (as text) and the valid names."""
     obligations = _names(tree, *(f"proof_obligations.*.{key}" for key in ("id", "property", "statement")))
     by_name = tree.get("equations")
     equations = _names(tree, "equations.*.id") | (by_name.keys.keys() if by_name is not None else set())
@@ -231,7 +228,7 @@ def _targets(tree: Node) -> dict[str, tuple[str, set[str]]]:
 
 def _dangling(node: Node, path: str, name: str, kind: str) -> Finding:
     message = f"{path.rpartition('.')[2]!r} names {name[:200]!r}, which is not {kind}"
-    return notice("PV206", node.location, message, "nothing checks what it names")
+    return notice("PV206", node.location, message, "correct the name, or remove the reference")
 
 
 def _nodes(node: Node, path: str) -> Iterator[Node]:

@@ -22,8 +22,8 @@ _RANGE = r"(?P<low>-?[0-9]{1,18})\.\.(?P<high>-?[0-9]{1,18})"
 _BOUND = re.compile(
     rf"(?:(?P<list>list) of )?(?:(?P<bool>bool)|(?:int )?{_RANGE})(?:, at most (?P<most>[0-9]{{1,2}}))?"
 )
-# The syntax of a condition. A contract is untrusted, and `eval` runs the condition: so only arithmetic, comparisons and
-# these functions, without attributes, subscripts, names of other things, or `**`, which could take forever.
+# The syntax of a condition. A contract is untrusted, and `eval` runs the condition. So only arithmetic, comparisons and
+# these functions are allowed: no attributes, subscripts or other names, and no `**`, which could take forever.
 _CALLS = {"len": len, "min": min, "max": max, "abs": abs, "sum": sum}
 _ALLOWED = (
     *(ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.cmpop, ast.BinOp),
@@ -42,7 +42,7 @@ class Bound:
 
     Attributes:
         low, high: The range of the numbers, both included; 0 and 1 for booleans.
-        boolean: Booleans in place of numbers.
+        boolean: Whether the values are booleans in place of numbers.
         most: The maximum length of a list of such values, None for a single value.
     """
 
@@ -134,7 +134,7 @@ class Box:
             yield dict(zip(self.bounds, values, strict=True))
 
     def corner(self, size: int) -> Iterator[dict[str, Value]]:
-        """Yield the points whose values are among the first `size` values of each bound, the nearest to zero."""
+        """Yield the points made of only the first `size` values of each bound, which are the nearest to zero."""
         for values in product(*(islice(bound.values(), size) for bound in self.bounds.values())):
             yield dict(zip(self.bounds, values, strict=True))
 
@@ -194,11 +194,12 @@ def parse_condition(text: str, names: Sequence[str]) -> Callable[[Point], bool]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"invalid condition {text[:60]!r}: expected a Python expression") from error
     for node in ast.walk(tree):
-        _check(node, names)
+        _check_node(node, names)
     return lambda point: bool(eval(code, {"__builtins__": {}, **_CALLS}, dict(point)))
 
 
-def _check(node: ast.AST, names: Sequence[str]) -> None:
+def _check_node(node: ast.AST, names: Sequence[str]) -> None:
+    """Raise ValueError if a node is not in the allowed syntax, or names something other than a bound or function."""
     if isinstance(node, ast.Name) and node.id not in (*names, *_CALLS):
         raise ValueError(f"unknown bound {node.id!r}")
     if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in _CALLS):
@@ -208,7 +209,10 @@ def _check(node: ast.AST, names: Sequence[str]) -> None:
 
 
 def engines(requested: str, box: Box) -> tuple[str, ...]:
-    """Return the engines that prove a harness: `requested`, or "" for enumeration of a small box, else the solver."""
+    """Return the engines that prove a harness.
+
+    If none is requested (""), enumerate a box of at most `ENUMERABLE` points, and use the solver for a larger one.
+    """
     if requested:
         return ENGINES if requested == "both" else (requested,)
     return ENGINES[:1] if box.size <= ENUMERABLE else ENGINES[1:]

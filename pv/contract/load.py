@@ -64,7 +64,7 @@ def load_as(files: Mapping[Path, Path]) -> Loaded:
     """Load contract files under other names, such as an old version that was checked out to a temporary folder.
 
     Args:
-        files: For every file to load, the path that locations name in its place.
+        files: The files to load, and the path that locations show in place of each.
     """
     parsed_files = [_parse(path, shown) for path, shown in files.items()]
     contracts = _link(file.contract for file in parsed_files if file.contract is not None)
@@ -72,8 +72,11 @@ def load_as(files: Mapping[Path, Path]) -> Loaded:
 
 
 def _link(contracts: Iterable[Contract]) -> tuple[Contract, ...]:
-    """Return copies of the contracts whose `known` has all of them by id; of two with one id, `known` has the first."""
-    # The copies share one dictionary, which is filled afterwards: a contract refers to copies, not to originals.
+    """Return copies of the contracts in which `known` maps the ids of all `pv/1` contracts to these copies.
+
+    If two contracts have the same id, `known` has the first.
+    """
+    # The copies share one dictionary, which is filled after all of them exist.
     by_id: dict[str, Contract] = {}
     linked = tuple(replace(contract, known=by_id) for contract in contracts)
     for contract in linked:
@@ -102,7 +105,7 @@ def load_file(path: Path) -> tuple[Contract | None, list[Finding]]:
 
 
 class _ParsedFile(NamedTuple):
-    """The contract of a file, None if it is refused, and the findings.
+    """The contract of a file, None if the file is refused, and the findings.
 
     Attributes:
         is_intended: Whether the file is intended as a contract. False if its keys are not of a contract format, so it
@@ -135,7 +138,7 @@ def _parse(path: Path, shown: Path) -> _ParsedFile:
     except Refused as refused:
         return _ParsedFile(None, [refused.finding])
     schema_key = tree.get("schema")
-    if schema_key is None and _is_existing(tree):
+    if schema_key is None and _has_existing_format(tree):
         findings += check(tree, "existing")
         if any(finding.severity is Severity.REFUSAL for finding in findings):
             return _ParsedFile(None, findings)
@@ -182,9 +185,9 @@ def _with_observed(contract: Contract) -> tuple[Contract | None, list[Finding]]:
     return (None if findings else join_observed(contract, suite)), findings
 
 
-def _is_existing(tree: Node) -> bool:
-    """Return whether a file without `schema` is of the existing format."""
-    # That format has `falsification_tests`: a file with `falsifiers` is a pv/1 contract that lacks its `schema`.
+def _has_existing_format(tree: Node) -> bool:
+    """Return whether a file without `schema` has the existing format."""
+    # The existing format uses `falsification_tests`: a file with `falsifiers` is a pv/1 contract that lacks `schema`.
     return isinstance(tree.value, dict) and "metadata" in tree.value and "falsifiers" not in tree.value
 
 
@@ -206,10 +209,10 @@ def is_folder(path: str | Path) -> bool:
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files, and the contract files below the folders, once even if two paths lead to a file."""
+    """Yield the files, and the contract files below the folders; yield a file once even if several paths lead to it."""
     seen: set[Path] = set()
     for path in paths:
-        for file in _below(path) if is_folder(path) else [path]:
+        for file in _yaml_files_below(path) if is_folder(path) else [path]:
             real = _real_path(file)
             if real not in seen:
                 seen.add(real)
@@ -224,17 +227,17 @@ def _real_path(path: Path) -> Path:
         return path
 
 
-def _below(folder: Path) -> list[Path]:
+def _yaml_files_below(folder: Path) -> list[Path]:
     """Return the YAML files below a folder, and the folders that cannot be listed.
 
-    Such a folder is refused when it is read as a file, so that its contracts are not silently left out.
+    Reading such a folder as a file fails with a finding, so that its contracts are not silently left out.
     """
     paths: list[Path] = []
 
     def add_unlisted(error: OSError) -> None:
         paths.append(Path(error.filename))
 
-    # Sorted, since the order of a folder depends on the file system, and findings and ids follow the order of files.
+    # Sorted, because findings and ids follow the order of the files, and the file system lists a folder in any order.
     for top, folders, names in os.walk(folder, onerror=add_unlisted):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         paths.extend(

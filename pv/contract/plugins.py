@@ -49,7 +49,7 @@ def load(group: str, name: str) -> Any:
         name: The name of a declared entry point.
 
     Raises:
-        PluginError: It cannot be imported; the message names the package, the entry point and the error.
+        PluginError: The object cannot be imported; the message names the package, the entry point and the error.
     """
     point = declared(group)[name]
     try:
@@ -67,7 +67,7 @@ def suite_folders() -> dict[str, tuple[Path, Path]]:
         Pairs of the folder of `sys.path` that holds the package, and the suite's own folder.
 
     Raises:
-        PluginError: The package or the folder does not exist.
+        PluginError: The package or the folder of a suite does not exist.
     """
     folders = {}
     for name, point in declared(SUITES).items():

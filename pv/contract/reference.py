@@ -69,9 +69,10 @@ def _sections(schema: Schema, path: str, node: Schema) -> Iterator[str]:
 def _mapping(schema: Schema, node: Schema, path: str) -> tuple[Schema | None, str]:
     """Return the mapping with named keys in a node, and the path to it; None if there is no such mapping.
 
-    The node may be that mapping, a list of such mappings (path `x[]`), or a mapping of names to them (path `x.NAME`).
+    The node may be the mapping itself, a list of such mappings (path `x[]`), or a mapping of names to such mappings
+    (path `x.NAME`).
     """
-    node = _resolved(schema, node)
+    node = _resolve(schema, node)
     if "properties" in node:
         return node, path
     if isinstance(node.get("items"), dict):
@@ -91,7 +92,7 @@ def _table(schema: Schema, node: Schema) -> str:
 
 def _row(schema: Schema, name: str, node: Schema, required: bool) -> str:
     key = f"**`{name}`**" if required else f"`{name}`"
-    meaning = _sentence(node.get("description") or _resolved(schema, node).get("description", ""))
+    meaning = _sentence(node.get("description") or _resolve(schema, node).get("description", ""))
     return f"| {key} | {_value(schema, node)} | {meaning} |"
 
 
@@ -105,15 +106,15 @@ def _value(schema: Schema, node: Schema) -> str:
     name = node.get("$ref", "").rpartition("/")[2]
     if name in NAMES:
         return NAMES[name]
-    node = _resolved(schema, node)
+    node = _resolve(schema, node)
     if "const" in node or "enum" in node:
         return ", ".join(f"`{value}`" for value in node.get("enum", [node.get("const")]))
     if "anyOf" in node and "type" not in node:
         return " or ".join(_value(schema, option) for option in node["anyOf"])
-    return _typed(schema, node)
+    return _value_of_type(schema, node)
 
 
-def _typed(schema: Schema, node: Schema) -> str:
+def _value_of_type(schema: Schema, node: Schema) -> str:
     match node.get("type"):
         case "array":
             return f"list of {_plural(_value(schema, node.get('items', {})))}"
@@ -138,7 +139,7 @@ def _plural(noun: str) -> str:
     return f"{noun}s" if noun in ("id", "name", "mapping", "number", "text") else noun
 
 
-def _resolved(schema: Schema, node: Schema) -> Schema:
+def _resolve(schema: Schema, node: Schema) -> Schema:
     """Return the definition that a `$ref` refers to; any other node unchanged."""
     name = node.get("$ref", "").rpartition("/")[2]
     return schema["$defs"][name] if name else node

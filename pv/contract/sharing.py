@@ -23,20 +23,23 @@ def executable_equations(contract: Contract, above: tuple[str, ...] = ()) -> dic
     texts = shared_values(contract)
     equations = {e.name: _replace_in_keys(e.executable, texts) for e in contract.equations if e.executable}
     for entry in contract.use:
-        for name, keys in imported(contract, entry, above).items():
+        for name, keys in imported_equations(contract, entry, above).items():
             equations.setdefault(name, keys)
     return equations
 
 
-def imported(contract: Contract, used: Name, above: tuple[str, ...] = ()) -> dict[str, Keys]:
-    """Return the equation of an entry of `use`, and the equations that it calls, by name; {} if it does not exist."""
+def imported_equations(contract: Contract, used: Name, above: tuple[str, ...] = ()) -> dict[str, Keys]:
+    """Return the equation of an entry of `use`, and the equations that it calls, by name.
+
+    Return {} if the equation does not exist or the import is circular.
+    """
     id_, name = split_entry(used)
     if id_ not in contract.known or id_ in (contract.id, *above):
         return {}
     equations = executable_equations(contract.known[id_], (*above, contract.id))
-    # The transitive closure of calls; the list grows while it is iterated. An equation calls the equations whose names
-    # are words of its text. If such a word is something else, such as a variable, an equation too many is imported,
-    # which changes nothing.
+    # The transitive closure of calls; the list grows while it is iterated. An equation may call the equations whose
+    # names are words of its text. If such a word is no call but, for example, a variable, an equation that is not
+    # needed is imported, which has no effect.
     needed = [name] if name in equations else []
     for caller in needed:
         words = set(re.findall(r"\w+", str(dict(equations[caller]))))

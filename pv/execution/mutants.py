@@ -15,7 +15,7 @@ from pv.execution.consumers import Journal, OnProgress, Progress
 from pv.execution.executor import Executor
 from pv.execution.plan import Cancelled, Consumer, Finished, Step
 from pv.mutation import judge, scope
-from pv.mutation.generate import GeneratedMutant, Module, compiles_to
+from pv.mutation.generate import GeneratedMutant, Module, digest_of_code
 from pv.mutation.judge import DETECTED, Judged, MutantStatus, MutationResult
 from pv.results.reuse.cache import ResultCache
 from pv.source import resolve
@@ -82,7 +82,7 @@ class MutantTrials:
     ) -> None:
         self.project, self.contract = project, contract
         self.falsifiers = [f for f in falsifiers if engine_of(f).bound and "cpu" in f.devices]
-        self.restricted = widely or bool(modules) or len(falsifiers) < len(scope.judging(contract))
+        self.restricted = widely or bool(modules) or len(falsifiers) < len(scope.judging_claims(contract))
         self._jobs, self._sample, self._seed = jobs, sample, seed
         self._widely, self._requested, self._fresh, self._spawn = widely, modules, fresh, spawn
         self.clean: dict[str, Trial] = {}
@@ -112,7 +112,7 @@ class MutantTrials:
             judged=(),
             scope=self._scope.names,
             restricted=True,
-            elsewhere=scope.elsewhere(self.contract, scoped, requested, widely=self._widely),
+            elsewhere=scope.no_match_message(self.contract, scoped, requested, widely=self._widely),
         )
 
     def _try_all(self, on_progress: OnProgress | None) -> MutationResult:
@@ -184,8 +184,8 @@ class MutantTrials:
         if self._widely:
             return scope.imported_modules(self.project, scope.under_contract(self.contract, judges))
         if self._scope.modules:
-            return scope.named(self.project, self.contract)
-        return scope.default(self.project, self.contract, judges)
+            return scope.scope_modules(self.project, self.contract)
+        return scope.default_modules(self.project, self.contract, judges)
 
     def choose(self, generated: Sequence[GeneratedMutant]) -> list[GeneratedMutant]:
         """Return the mutants to try: all, or a random sample, in their original order."""
@@ -202,7 +202,7 @@ class MutantTrials:
             change = declared.change
             path = resolve.target_file(self.project, change.function)
             changed = patch(resolve.source(path), change.function.attribute, change.find, change.replace)
-            digest = compiles_to(resolve.module_name(self.project, path), changed)
+            digest = digest_of_code(resolve.module_name(self.project, path), changed)
             texts[digest] = f"{declared.location}: {change.find} -> {change.replace}"
         return texts
 

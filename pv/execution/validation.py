@@ -60,7 +60,7 @@ class Validation:
 
     Attributes:
         devices: The available devices, which must be set before the plan starts.
-        absent: The reason why a device is not available, by name of the device.
+        unavailable: The reason why a device is not available, by name of the device.
         interrupted: Whether Ctrl-C ended the validation.
     """
 
@@ -72,7 +72,7 @@ class Validation:
         stale: frozenset[Location] = frozenset(),
     ) -> None:
         self.devices: Mapping[str, DeviceInfo] = {}
-        self.absent: Mapping[str, str] = {}
+        self.unavailable: Mapping[str, str] = {}
         self.interrupted = False
         self._contracts, self._selections, self._attempts, self._stale = contracts, selections, attempts, stale
         # By id of the contract: the trials by (id of the claim, device), or by (id of the claim, id of the mutant).
@@ -91,8 +91,8 @@ class Validation:
         return Evidence(
             trials=self._trials[contract.id],
             mutants=self._mutants[contract.id],
-            automatic=self._drawn[contract.id],
-            absent=self.absent,
+            drawn_mutants=self._drawn[contract.id],
+            unavailable=self.unavailable,
             interrupted=self.interrupted,
             devices=self.devices,
             runs=tuple(trace for run, trace in self._traces.items() if trace is not None and run.contract is contract),
@@ -210,7 +210,7 @@ class Validation:
         # An equation falsifier that killed a mutant of its equation has shown that it can fail.
         if not claim.kills and not kills_equation_mutants(Evidence(trials=self._trials[contract.id]), claim):
             reached, subject = self._trials[contract.id][claim.id, CPU].reached, self._attempts.subject(contract, claim)
-            drawn = self._drawing.some(subject, reached, self._attempts.seed)
+            drawn = self._drawing.draw(subject, reached, self._attempts.seed)
             # Generate a mutant only when it is tried, since most claims kill the first one.
             self._generated[contract.id, claim.id] = (automatic.mutant for automatic in islice(drawn, MOST_GENERATED))
             self._drawn[contract.id][claim.id] = 0

@@ -56,6 +56,7 @@ def lint(
             subject=(subjects or {}).get(contract.id),
         )
         for rule in RULES:
+            # A rule is either for contracts of the existing format or for strict contracts.
             if rule.existing is not contract.strict:
                 findings.extend(rule.check(context))
     return tuple(sorted(findings, key=lambda finding: (finding.location, finding.code)))

@@ -177,17 +177,17 @@ def refactors(context: Context) -> Iterator[Finding]:
     """Check that declared mutants and equivalents survive a rename of private functions and local variables."""
     for mutant in context.contract.mutants:
         if isinstance(mutant.change, Edit):
-            yield from _edit_names(context.project, mutant.location, f"{mutant.id}: ", mutant.change, SWAP_HINT)
+            yield from _check_edit_names(context.project, mutant.location, f"{mutant.id}: ", mutant.change, SWAP_HINT)
         else:
-            yield from _swap_names(context.project, mutant.location, mutant.id, mutant.change.object)
+            yield from _check_swap_names(context.project, mutant.location, f"{mutant.id}: ", mutant.change.object)
     for declared in context.contract.equivalents:
-        yield from _edit_names(context.project, declared.location, "", declared.change, EQUIVALENT_HINT)
+        yield from _check_edit_names(context.project, declared.location, "", declared.change, EQUIVALENT_HINT)
 
 
-def _swap_names(project: Project, location: Location, owner: str, target: Target) -> Iterator[Finding]:
-    """Yield a finding if the swapped object is private, or only imported by its module."""
-    if private := _private(target):
-        yield _finding(location, f"{owner}: {target}: {private!r} is private", SWAP_HINT)
+def _check_swap_names(project: Project, location: Location, prefix: str, target: Target) -> Iterator[Finding]:
+    """Yield a finding if the swapped object is private, or if its module only imports it."""
+    if private := _private_part(target):
+        yield _finding(location, f"{prefix}{target}: {private!r} is private", SWAP_HINT)
         return
     name = target.attribute.split(".")[0]
     try:
@@ -197,35 +197,35 @@ def _swap_names(project: Project, location: Location, owner: str, target: Target
         return  # another rule reports missing modules
     # A swap of an imported name fails after the import is moved, but a name in `__all__` is part of the module.
     if name in resolve.exported(path) and name not in {*syntax.names(tree), *syntax.exported_names(tree)}:
-        yield _finding(location, f"{owner}: {target.module} only imports {name!r}", DEFINED_HINT)
+        yield _finding(location, f"{prefix}{target.module} only imports {name!r}", DEFINED_HINT)
 
 
-def _edit_names(project: Project, location: Location, owner: str, edit: Edit, hint: str) -> Iterator[Finding]:
-    """Yield a finding for every name in an edit that a refactoring may change."""
-    if private := _private(edit.function):
-        yield _finding(location, f"{owner}{edit.function}: {private!r} is private", hint)
+def _check_edit_names(project: Project, location: Location, prefix: str, edit: Edit, hint: str) -> Iterator[Finding]:
+    """Yield a finding for every name in an edit that a refactoring may change; messages begin with `prefix`."""
+    if private := _private_part(edit.function):
+        yield _finding(location, f"{prefix}{edit.function}: {private!r} is private", hint)
         return
     try:
         names = _Names.of(project, edit.function)
     except Unbound:
         return  # another rule reports missing modules
     if names.nested:
-        yield _finding(location, f"{owner}{edit.function} is a function inside a function", hint)
+        yield _finding(location, f"{prefix}{edit.function} is a function inside a function", hint)
         return
     # A name in both `find` and `replace` is reported once.
     by_key = {"find": list(names.problems(edit.find)), "replace": list(names.problems(edit.replace))}
     for key, problems in by_key.items():
         for problem in problems:
             if key == "find" or problem not in by_key["find"]:
-                yield _finding(location, f"{owner}`{key}` uses {problem} of {edit.function}", hint)
+                yield _finding(location, f"{prefix}`{key}` uses {problem} of {edit.function}", hint)
 
 
 def _finding(location: Location, message: str, hint: str) -> Finding:
     return error("PV146", location, message, hint)
 
 
-def _private(target: Target) -> str:
-    """Return the first private part of a dotted name; "" if it is public."""
+def _private_part(target: Target) -> str:
+    """Return the first private part of the dotted name of a target; "" if every part is public."""
     parts = [*target.module.split("."), *target.attribute.split(".")]
     return next((part for part in parts if is_private(part)), "")
 
@@ -264,14 +264,14 @@ class _Names:
         return cls(
             nested=bool(parent) and any(isinstance(node, FUNCTIONS) for node in source.definitions(parent)),
             parameters=parameters,
-            locals=frozenset(name for f in functions for name in _bound(f)) - parameters,
+            locals=frozenset(name for f in functions for name in _local_names(f)) - parameters,
             public=frozenset([*resolve.exported(path), *syntax.names(tree), *dir(builtins)]),
         )
 
     def problems(self, text: str) -> Iterator[str]:
         """Yield the names in a snippet that a refactoring may change, without duplicates."""
-        tree = _parsed(text)
-        bound_in_snippet = _bound_inside(tree)
+        tree = _parse_snippet(text)
+        bound_in_snippet = _names_bound_in(tree)
         for name in dict.fromkeys(_attributes(tree)):
             if is_private(name):
                 yield f"the private attribute {name!r}"
@@ -295,7 +295,7 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -
     return [node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)]
 
 
-def _bound(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+def _local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     """Yield the names that a function binds in its body, including the names bound in nested functions."""
     for statement in function.body:
         for node in ast.walk(statement):
@@ -309,7 +309,7 @@ def _bound(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
                 yield from _parameters(node)
 
 
-def _bound_inside(tree: ast.AST) -> frozenset[str]:
+def _names_bound_in(tree: ast.AST) -> frozenset[str]:
     """Return the names that are local to comprehensions, lambdas and functions in a snippet."""
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -330,9 +330,9 @@ def _attributes(tree: ast.AST) -> Iterator[str]:
             yield node.arg
 
 
-def _parsed(text: str) -> ast.Module:
-    """Return the tree of a snippet; an empty one if it is not Python, which another rule reports."""
-    # In brackets, an expression may have several lines.
+def _parse_snippet(text: str) -> ast.Module:
+    """Return the tree of a snippet; an empty tree if the text is not Python, which another rule reports."""
+    # An expression of several lines is valid only in brackets.
     plain = textwrap.dedent(text).strip()
     for form in (plain, f"({plain}\n)"):
         try:

@@ -39,7 +39,7 @@ def unique_ids(context: Context) -> Iterator[Finding]:
 
 
 def _duplicates(noun: str, entries: Iterable[tuple[str, Location]]) -> Iterator[tuple[Location, str]]:
-    """Yield location and message of every entry whose name is defined before in the same file."""
+    """Yield the location and a message for every entry whose name an earlier entry has."""
     first: dict[str, Location] = {}
     for name, location in entries:
         if name in first:
@@ -98,6 +98,7 @@ def references(context: Context) -> Iterator[Finding]:
 
 
 def _unknown_killers(contract: Contract) -> Iterator[Finding]:
+    """Yield a finding for every id in a `killed_by` that no claim of the contract's suite or observed runs has."""
     # `pv.contract.suites.join_suite` puts the id of the contract before the ids of a suite's claims.
     prefix = f"{contract.id}."
     ids = [claim.id.removeprefix(prefix) for claim in contract.falsifiers if claim.id.startswith(prefix)]
@@ -112,7 +113,7 @@ def _unknown_killers(contract: Contract) -> Iterator[Finding]:
     Code("PV131", "a mutant that no falsifier claims to kill", Stops.NOTHING),
     Code("PV141", "an obligation that no falsifier checks", Stops.NOTHING),
     Code("PV144", "a run that no falsifier reads", Stops.NOTHING),
-    Code("PV145", "a run without `small` arguments, with which its falsifiers' mutants are run", Stops.NOTHING),
+    Code("PV145", "a run without `small` arguments, which mutants need", Stops.NOTHING),
     Code("PV160", "a contract without falsifiers: nothing could be measured"),
 )
 def unused(context: Context) -> Iterator[Finding]:
@@ -134,12 +135,12 @@ def unused(context: Context) -> Iterator[Finding]:
             hint = f"give a falsifier `run: {run.name}`"
             yield error("PV144", run.location, f"no falsifier reads the run {run.name!r}", hint)
         elif run.small is None:
-            hint = "mutants are run with these"
+            hint = "mutants are run with `small` arguments"
             yield error("PV145", run.location, f"the run {run.name!r} has no `small` arguments", hint)
     for mutant in contract.mutants:
         if mutant.id not in claimed:
             message = f"no falsifier claims to kill {mutant.id!r}"
-            yield error("PV131", mutant.location, message, "list it in the `kills` of one")
+            yield error("PV131", mutant.location, message, "list the mutant in the `kills` of a falsifier")
 
 
 @rule(
@@ -160,12 +161,12 @@ def gate(context: Context) -> Iterator[Finding]:
             yield error("PV150", location, f"unknown {kind} {name!r} in the gate", did_you_mean(name, names))
     if "cuda" in gate.fresh and not any("cuda" in f.devices for f in context.contract.falsifiers):
         message = "the gate requires fresh CUDA evidence, and no falsifier has `cuda` in `devices`"
-        yield error("PV151", location, message, "give one `devices: [cpu, cuda]`, or remove `cuda: fresh`")
+        yield error("PV151", location, message, "give a falsifier `devices: [cpu, cuda]`, or remove `cuda: fresh`")
 
 
 @rule(
     Code("PV152", "a waiver of a clause that does not exist, or of a removed one that exists", Stops.NOTHING),
-    Code("PV153", "a waiver that expires on no day of the calendar", Stops.NOTHING),
+    Code("PV153", "a waiver whose date of expiry does not exist", Stops.NOTHING),
 )
 def waivers(context: Context) -> Iterator[Finding]:
     """Check the clauses and dates of waivers."""
@@ -189,9 +190,9 @@ def waivers(context: Context) -> Iterator[Finding]:
 
 @rule(Code("PV202", "existing format: a falsifier in prose, which pv cannot run", Stops.NOTHING), existing=True)
 def unbound_falsifiers(context: Context) -> Iterator[Finding]:
-    """Note every claim of the existing format: its test is prose.
+    """Yield a notice for every claim of the existing format, whose test is prose.
 
-    Rules about this format give notices only, since the authors of such a file did not choose these rules.
+    Rules about this format yield only notices, since the authors of such a file did not choose these rules.
     """
     for falsifier in context.contract.claims:
         message = f"{falsifier.id!r} is unbound: its test is prose, so it cannot be run"
@@ -200,7 +201,7 @@ def unbound_falsifiers(context: Context) -> Iterator[Finding]:
 
 @rule(Code("PV203", "existing format: a duplicate id", Stops.NOTHING), existing=True)
 def repeated_ids(context: Context) -> Iterator[Finding]:
-    """Note duplicate ids in a contract of the existing format."""
+    """Yield a notice for every duplicate id in a contract of the existing format."""
     contract = context.contract
     for noun, entries in (("claim id", contract.claims), ("obligation id", contract.obligations)):
         for location, message in _duplicates(noun, ((entry.id, entry.location) for entry in entries)):
@@ -214,7 +215,7 @@ SUBJECT_CODES = {"file": "PV120", "name": "PV121", "source": "PV120"}
 
 
 @rule(
-    Code("PV110", "the file of a test or of a run's callable is missing, or it or a file it imports is invalid Python"),
+    Code("PV110", "the file of a test or callable is missing, or is (or imports) a file that is not valid Python"),
     Code("PV111", "the function of a test, or of a run's callable, does not exist"),
     Code("PV112", "a function or command lacks an argument: `subject` of a falsifier, `run` of a predicate"),
     Code("PV113", "a falsifier changes a Hypothesis setting other than max_examples and suppress_health_check"),
@@ -224,12 +225,12 @@ def tests(context: Context) -> Iterator[Finding]:
     for falsifier in context.contract.claims:
         if falsifier.test is not None:
             needed = engine_of(falsifier).parameters(falsifier)
-            yield from _function(context, falsifier.test, falsifier.at("test"), falsifier.id, needed)
+            yield from _check_function(context, falsifier.test, falsifier.at("test"), falsifier.id, needed)
     for run in context.contract.runs:
         if run.callable is not None:
             # A worker calls the function with these arguments, see `pv.engines.run`.
             needed = ("subject", "device", "directory", "trace", *run.arguments)
-            yield from _function(context, run.callable, run.location, run.name, needed)
+            yield from _check_function(context, run.callable, run.location, run.name, needed)
             continue
         for name in run.small or {}:
             placeholder = f"{{{name}}}"
@@ -238,10 +239,10 @@ def tests(context: Context) -> Iterator[Finding]:
                 yield error("PV112", run.location, message, f"write {placeholder} in one of its words")
 
 
-def _function(
+def _check_function(
     context: Context, bound: Binding, location: Location, owner: str, needed: Sequence[str]
 ) -> Iterator[Finding]:
-    """Check that a function exists, takes the arguments `needed`, and runs its body when it is called."""
+    """Check that a function exists, takes the arguments `needed`, and is neither async nor a generator."""
     try:
         function = resolve.function(context.project, bound)
         resolve.module_name(context.project, function.path)
@@ -271,12 +272,12 @@ def _hypothesis_settings(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterat
 
 
 @rule(
-    Code("PV120", "the module of a subject is missing, or it or a file it imports is invalid Python"),
+    Code("PV120", "the module of a subject is missing, or is (or imports) a file that is not valid Python"),
     Code("PV121", "the attribute of a subject does not exist"),
     Code("PV122", "a falsifier or run without a subject"),
 )
 def subjects(context: Context) -> Iterator[Finding]:
-    """Check that every claim and run has a subject, and that it exists."""
+    """Check that every claim and run has a subject, and that the subject exists."""
     if context.subject is not None:
         yield from _check_subject(context, context.contract.location, str(context.subject))
         return
@@ -314,7 +315,7 @@ def _check_subject(context: Context, location: Location, text: str) -> Iterator[
     Code("PV197", "two other subjects with the same target", Stops.NOTHING),
 )
 def other_subjects(context: Context) -> Iterator[Finding]:
-    """Check that other subjects exist, differ, and refer to existing falsifiers and to subjects before them."""
+    """Check that other subjects exist, differ, and refer only to existing falsifiers and to earlier subjects."""
     earlier: dict[str, OtherSubject] = {}
     for subject in context.contract.subjects:
         yield from _check_subject(context, subject.location, str(subject.target))
@@ -359,15 +360,15 @@ def attacks(context: Context) -> Iterator[Finding]:
             continue
         with contextlib.suppress(Unbound):  # `tests` reports a function that does not exist
             function = resolve.function(context.project, falsifier.test)
-            yield from _parametrized(falsifier, function.node)
-            yield from _unsupplied(falsifier, function.node)
+            yield from _check_not_parametrized(falsifier, function.node)
+            yield from _check_parameters(falsifier, function.node)
             # The hint for a returned value is to assert it, so the missing assert is not reported as well.
-            returned = list(_returned_value(falsifier, function.node))
-            yield from returned or _unasserted(context, falsifier, function)
+            findings = list(_check_returns_nothing(falsifier, function.node))
+            yield from findings or _check_asserts(context, falsifier, function)
 
 
-def _parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
-    # A worker calls the function without pytest, so nothing would supply the parametrized arguments.
+def _check_not_parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+    """Yield a finding for every `pytest.mark.parametrize`: workers call the function without pytest."""
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Call) and name_of(decorator) == "parametrize":
             first = decorator.args[0] if decorator.args else None
@@ -377,7 +378,8 @@ def _parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
             yield error("PV114", falsifier.at("test"), message, hint)
 
 
-def _unsupplied(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+def _check_parameters(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+    """Yield a finding for every required parameter that neither `pv` nor `@given` supplies."""
     drawn = _drawn_parameters(node)
     if drawn is None or any(name_of(decorator) == "parametrize" for decorator in node.decorator_list):
         return
@@ -409,7 +411,7 @@ def _drawn_parameters(node: Node) -> set[str] | None:
     return names
 
 
-def _returned_value(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+def _check_returns_nothing(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
     """Yield a finding for the first `return` with a value, outside of nested functions."""
     for child in syntax.nodes_inside(node.body):
         if isinstance(child, ast.Return) and child.value is not None and ast.unparse(child.value) != "None":
@@ -418,10 +420,11 @@ def _returned_value(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
             return
 
 
-def _unasserted(context: Context, falsifier: Falsifier, function: resolve.Function) -> Iterator[Finding]:
+def _check_asserts(context: Context, falsifier: Falsifier, function: resolve.Function) -> Iterator[Finding]:
     """Yield a notice if neither the function nor the functions of its file that it may call can assert anything."""
     assert falsifier.test is not None
-    # The direct check first: nearly all functions pass it, and the search for called functions dominates lint's time.
+    # Look at the function itself first: nearly all functions assert, and the search for called functions takes most of
+    # the time of lint.
     if any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(function.node)):
         return
     path = function.path
@@ -435,7 +438,7 @@ def _unasserted(context: Context, falsifier: Falsifier, function: resolve.Functi
 def _may_assert(definition: Definition, node: ast.AST) -> bool:
     """Return whether a node asserts, raises, or calls a function that may do so.
 
-    These are functions imported from a package other than Hypothesis, and functions with a name such as `check_...`.
+    Such functions are imported from a package other than Hypothesis, or have a name such as `check_...`.
     """
     if isinstance(node, ast.Assert | ast.Raise):
         return True

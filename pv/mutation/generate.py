@@ -86,6 +86,7 @@ def _arithmetic(node: ast.AST, _: frozenset[str]) -> Iterator[Change]:
 
 
 def _is_text(node: ast.BinOp) -> bool:
+    """Return whether an operand is a string literal: `+` and `%` then build a text, not a number."""
     return any(
         isinstance(side, ast.JoinedStr) or (isinstance(side, ast.Constant) and isinstance(side.value, str))
         for side in (node.left, node.right)
@@ -148,7 +149,7 @@ def constants(node: ast.AST) -> Iterator[Change]:
 
 
 def _off_by_one(node: ast.AST, _: frozenset[str]) -> Iterator[Change]:
-    """Yield the start and end of a range or slice plus one, unless it is a literal."""
+    """Yield the start and the end of a range or slice, plus one. The operator `constant` changes literal bounds."""
     bounds: Sequence[ast.expr | None] = []
     if isinstance(node, ast.Slice):
         bounds = [node.lower, node.upper]
@@ -163,7 +164,7 @@ def _is_literal(node: ast.expr) -> bool:
     return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
 
 
-def _swapped(node: ast.AST, _: frozenset[str]) -> Iterator[Change]:
+def _swapped_arguments(node: ast.AST, _: frozenset[str]) -> Iterator[Change]:
     """Yield the call with two neighbouring arguments swapped."""
     if not isinstance(node, ast.Call) or any(isinstance(a, ast.Starred) for a in node.args):
         return
@@ -199,14 +200,14 @@ OPERATORS: dict[str, Callable[[ast.AST, frozenset[str]], Iterator[Change]]] = {
     "condition": _condition,
     "constant": _constant,
     "off by one": _off_by_one,
-    "swapped arguments": _swapped,
+    "swapped arguments": _swapped_arguments,
     "removed call": _removed_call,
 }
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
-LOGS = {"log", "logger", "logging", "_log", "_logger", "warnings"}
+LOGGERS = {"log", "logger", "logging", "_log", "_logger", "warnings"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,7 @@ def faults(function: Function, imported: frozenset[str]) -> Iterator[Fault]:
         for expression in _expressions(statement):
             for node in _mutable_nodes(expression):
                 for name, operator in OPERATORS.items():
-                    # To remove a call whose result is unused is the same as to drop the statement.
+                    # A removed call whose result is unused equals a dropped statement, which is yielded above.
                     if name == "removed call" and node is expression and isinstance(statement, ast.Expr):
                         continue
                     yield from (Fault(name, part, new, statement) for part, new in operator(node, imported))
@@ -282,11 +283,11 @@ def _mutable_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 def is_log(node: ast.AST) -> bool:
     """Return whether a node is a call such as `logger.info(...)`."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and root(node.func) in LOGS
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and root(node.func) in LOGGERS
 
 
 def may_drop(statement: ast.stmt, function: Function) -> bool:
-    """Return whether removing the statement is a realistic fault, which leaves no name undefined."""
+    """Return whether removing the statement is a realistic fault; the removal must not leave a name undefined."""
     match statement:
         case ast.Expr(value=ast.Call() as call):
             return not is_log(call)
@@ -352,7 +353,7 @@ class Module:
     @cached_property
     def code_digest(self) -> str:
         """Return the digest of the compiled module without a mutant."""
-        return compiles_to(self.name, self.source.text)
+        return digest_of_code(self.name, self.source.text)
 
     @cached_property
     def imported(self) -> frozenset[str]:
@@ -361,7 +362,7 @@ class Module:
         return frozenset(a.asname or a.name.split(".")[0] for node in imports for a in node.names)
 
     def mutants(self, reached: frozenset[str]) -> Iterator[GeneratedMutant]:
-        """Yield the mutants of the functions in `reached`, each named as `module:name`; see `distinct`."""
+        """Yield the distinct mutants of the functions that `reached` lists as `module:name`; see `distinct`."""
         return distinct(self.candidates(reached))
 
     def candidates(self, reached: frozenset[str]) -> Iterator["Candidate"]:
@@ -373,7 +374,7 @@ class Module:
     @cached_property
     def _faults(self) -> list[tuple[str, Callable[[], tuple[Fault, ...]]]]:
         """Return the name of every function that can be mutated, and a cached function that returns its faults."""
-        # Cached, since every falsifier draws from the same module. Lazy, since few functions are reached.
+        # Cached, since every falsifier draws from the same module. Computed on demand, since few functions are reached.
         return [
             (name, cache(partial(_faults_of, node, self.imported)))
             for name, node in syntax.functions(self.source.tree)
@@ -395,16 +396,16 @@ class Module:
         return function if fault.statement is None else f"{function}@{self._statement_numbers[id(fault.statement)]}"
 
     def mutant(self, name: str, fault: Fault) -> GeneratedMutant | None:
-        """Return the mutant with the fault; None if no edit of the source text can make the change."""
+        """Return the mutant with a fault of the function `name`; None if no edit of the source can make the change."""
         try:
             find = ast.unparse(fault.node)
-            # An edit names a text and its occurrence in the function: count the equal texts before the node.
+            # An edit consists of a text and the index of its occurrence in the function: find the index of the node.
             nodes = [match.first for match in self.source.occurrences(name, find)]
             occurrence = next((n for n, node in enumerate(nodes) if _is_node(node, fault.node)), None)
             if occurrence is None:
                 return None
             changed = patch(self.source.text, name, find, fault.new, occurrence)
-            code_digest = compiles_to(self.name, changed)
+            code_digest = digest_of_code(self.name, changed)
         except (BrokenMutant, *syntax.UNREADABLE):
             return None
         suffix = f" (place {occurrence + 1})" if len(nodes) > 1 else ""
@@ -436,7 +437,7 @@ def _is_node(match: ast.AST, node: ast.AST) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A fault of a function in a module; a mutant if the fault can be applied and changes the compiled code."""
+    """A fault of a function in a module. It becomes a mutant if it can be applied and changes the compiled code."""
 
     module: Module
     name: str
@@ -463,8 +464,12 @@ def distinct(candidates: Iterable[Candidate]) -> Iterator[GeneratedMutant]:
             yield mutant
 
 
-def compiles_to(module: str, source: str) -> str:
-    """Return the digest of a module's name and compiled code, without line numbers. Raise SyntaxError."""
+def digest_of_code(module: str, source: str) -> str:
+    """Return the digest of a module's name and compiled code, without line numbers.
+
+    Raises:
+        SyntaxError: The source does not compile.
+    """
     code: CodeType = compile(source, "module", "exec", dont_inherit=True)
     return hashlib.sha256(repr((module, _meaning(code))).encode("utf-8", "backslashreplace")).hexdigest()
 
@@ -495,6 +500,6 @@ def _meaning_of_constant(value: object) -> object:
 
 def diff(before: str, after: str) -> str:
     """Return the changed lines, marked with `-` and `+`."""
-    # Left out: file names, hunk headers, and the blank lines and closing bracket with which `patch` keeps line numbers.
+    # Leave out file names, hunk headers, and the blank lines and the bracket that `patch` adds to keep line numbers.
     lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0))[2:]
     return "\n".join(line for line in lines if not line.startswith("@@") and line.strip() not in ("+", "+)"))

@@ -23,20 +23,20 @@ def owners(contract: Contract) -> dict[str, Contract]:
     return {claim.id: contract_ for contract_ in (contract, *contract.judges) for claim in contract_.claims}
 
 
-def judging(contract: Contract) -> tuple[Falsifier, ...]:
+def judging_claims(contract: Contract) -> tuple[Falsifier, ...]:
     """Return the falsifiers and harnesses that judge the mutants of a contract.
 
-    Claims about an observed command are left out: dozens of them would execute the command for every mutant.
+    Claims about an observed command are left out: dozens of claims would execute the command for every mutant.
     """
     claims = (claim for judging_contract in (contract, *contract.judges) for claim in judging_contract.claims)
     return tuple(claim for claim in claims if "observed" not in claim.options)
 
 
 def holders(project: Project, contract: Contract) -> tuple[str, ...]:
-    """Return the ids of the contracts whose scores include this contract; () if it has a score of its own.
+    """Return the ids of the contracts whose scores include this contract; () if the contract has its own score.
 
-    A contract without `mutation_scope` has no score of its own if another names it as a judge, or if the scopes of
-    others hold all its modules.
+    A contract without `mutation_scope` has no score of its own if another contract names it as a judge, or if the
+    scopes of other contracts hold all its modules.
     """
     if contract.mutation_scope.modules:
         return ()
@@ -45,7 +45,7 @@ def holders(project: Project, contract: Contract) -> tuple[str, ...]:
     if judged:
         return judged
     names: list[str] = []
-    with suppress(LookupError, Unbound):  # lint says what is missing
+    with suppress(LookupError, Unbound):  # lint reports missing subjects and modules
         names = [module.name for module in modules(project, under_contract(contract, contract.claims))]
     holder_ids = {name: [other.id for other in other_contracts if other.mutation_scope.holds(name)] for name in names}
     return (
@@ -55,14 +55,14 @@ def holders(project: Project, contract: Contract) -> tuple[str, ...]:
     )
 
 
-def default(project: Project, contract: Contract, falsifiers: Sequence[Falsifier]) -> list[Module]:
+def default_modules(project: Project, contract: Contract, falsifiers: Sequence[Falsifier]) -> list[Module]:
     """Return the modules under a contract without `mutation_scope`, except modules in the scopes of other contracts."""
     in_scope = modules(project, under_contract(contract, falsifiers))
     other_scopes = [other.mutation_scope for other in contract.known.values() if other.id != contract.id]
     return [module for module in in_scope if not any(other.holds(module.name) for other in other_scopes)]
 
 
-def named(project: Project, contract: Contract) -> list[Module]:
+def scope_modules(project: Project, contract: Contract) -> list[Module]:
     """Return the modules that `mutation_scope` of a contract names. Raise Unbound."""
     return modules(project, [Target(name) for name in contract.mutation_scope.names])
 
@@ -117,14 +117,15 @@ def matching(modules: Iterable[Module], patterns: Sequence[str]) -> list[Module]
     return [m for m in modules if not patterns or any(fnmatchcase(m.name, pattern) for pattern in patterns)]
 
 
-def elsewhere(contract: Contract, modules: Iterable[Module], patterns: Sequence[str], *, widely: bool) -> str:
-    """Return the message that no module in scope matches `patterns`, with the `modules` that are in scope."""
-    asked, names = " or ".join(patterns), ", ".join(module.name for module in modules) or "nothing"
+def no_match_message(contract: Contract, modules: Iterable[Module], patterns: Sequence[str], *, widely: bool) -> str:
+    """Return the message that no module in scope matches `patterns`; `modules` are the modules in scope."""
+    requested, names = " or ".join(patterns), ", ".join(module.name for module in modules) or "nothing"
     if widely:
-        return f"no subject of {contract.id} imports {asked} (choose from {names})"
+        return f"no subject of {contract.id} imports {requested} (choose from {names})"
     if scope := contract.mutation_scope.names:
-        return f"{asked} is not in the `mutation_scope` of {contract.id} ({', '.join(scope)}); --wide ignores the scope"
-    return f"{asked} is not a subject of {contract.id} (choose from {names}); --wide adds what they import"
+        names = ", ".join(scope)
+        return f"{requested} is not in the `mutation_scope` of {contract.id} ({names}); --wide ignores the scope"
+    return f"{requested} is not a subject of {contract.id} (choose from {names}); --wide adds what they import"
 
 
 def mutants(modules: Sequence[Module], reached: frozenset[str]) -> list[GeneratedMutant]:
@@ -133,25 +134,32 @@ def mutants(modules: Sequence[Module], reached: frozenset[str]) -> list[Generate
 
 
 class Drawing:
-    """Draws mutants of the code of subjects. The files of the project must not change meanwhile."""
+    """Draws mutants of the code of subjects. It caches modules, so the files of the project must not change."""
 
     def __init__(self, project: Project) -> None:
         self._scopes = cache(partial(named_files, project)), cache(partial(imported_files, project))
         self._module = cache(partial(_module, project))
 
-    def some(self, subject: Target, reached: frozenset[str], seed: int) -> Iterator[GeneratedMutant]:
-        """Yield mutants of the code that a falsifier executed, in an order by `seed`, spread over its functions.
+    def draw(self, subject: Target, reached: frozenset[str], seed: int) -> Iterator[GeneratedMutant]:
+        """Yield mutants of the code that a falsifier executed, in random order, spread over the executed functions.
 
-        A function without recorded statements counts as executed completely. If the falsifier executed nothing in the
-        subject's own module, mutate the modules that this imports. Raise Unbound.
+        If the falsifier executed nothing in the module of the subject, mutate the modules that this module imports.
+
+        Args:
+            subject: The subject of the falsifier.
+            reached: The executed code, as `module:function` or `module:function@statement`.
+            seed: The seed of the order.
+
+        Raises:
+            Unbound: A file cannot be found or parsed.
         """
-        ran = {name.partition(":")[0] for name in reached}
-        # For functions with recorded statements coverage is exact; other functions count as executed completely.
-        watched = {name.partition("@")[0] for name in reached if "@" in name}
+        executed_modules = {name.partition(":")[0] for name in reached}
+        # Only executed statements are mutated. A function without recorded statements counts as executed completely.
+        exact = {name.partition("@")[0] for name in reached if "@" in name}
         for scope in self._scopes:
-            within = [module for module in map(self._module, scope((subject,))) if module.name in ran]
-            faults = chain.from_iterable(module.candidates(reached) for module in within)
-            candidates = [fault for fault in faults if fault.coverage_name in reached or fault.function not in watched]
+            executed = [module for module in map(self._module, scope((subject,))) if module.name in executed_modules]
+            faults = chain.from_iterable(module.candidates(reached) for module in executed)
+            candidates = [fault for fault in faults if fault.coverage_name in reached or fault.function not in exact]
             if candidates:
                 return distinct(_spread(candidates, random.Random(seed)))
         return iter(())
@@ -162,5 +170,5 @@ def _spread(candidates: Sequence[Candidate], draw: random.Random) -> Iterator[Ca
     functions: dict[str, list[Candidate]] = {}
     for candidate in draw.sample(candidates, len(candidates)):
         functions.setdefault(candidate.function, []).append(candidate)
-    # Round robin over the functions, so that a sample is not spent on the longest function.
+    # Take the functions in turn, so that the first mutants do not all come from the longest function.
     return (candidate for candidate in chain(*zip_longest(*functions.values())) if candidate is not None)

@@ -22,7 +22,7 @@ FORMAT = "pv-mutants/1"
 
 
 def compute(result: MutationResult) -> MutationScore:
-    """Return the score of a result."""
+    """Return the mutation score of a result."""
     return MutationScore(
         total=result.total,
         judged=result.count(*DETECTED, *UNDETECTED),
@@ -39,25 +39,28 @@ def compute(result: MutationResult) -> MutationScore:
 
 
 def max_equivalent(score: MutationScore, share: float) -> int:
-    """Return the maximum number of mutants that may be declared equivalent: a share of all, but at least one."""
+    """Return the maximum number of equivalent mutants: a share of the judged and equivalent mutants, but at least 1."""
     return max(1, math.floor(share * (score.judged + score.equivalent)))
 
 
 def fingerprint(project: Project, contract: Contract) -> Fingerprint:
-    """Return the fingerprint of a contract's score. Raise Unbound.
+    """Return the fingerprint of a contract's score.
 
-    It covers the clauses and the code of the claims of the contract and of its judges, but not `mutation_scope`, whose
-    names are compared separately.
+    The fingerprint covers the clauses and the code of the claims of the contract and of its judges, the declared
+    equivalents and the small arguments of runs. It does not cover `mutation_scope`: `read` compares its names.
+
+    Raises:
+        Unbound: The code of a claim does not exist.
     """
     owner = scope.owners(contract)
-    claims = [(f, owner[f.id].subject_of(f)) for f in scope.judging(contract) if engine_of(f).bound]
+    claims = [(f, owner[f.id].subject_of(f)) for f in scope.judging_claims(contract) if engine_of(f).bound]
     clauses = {f.id: store.clause_digest(owner[f.id], f, subject) for f, subject in claims}
     declared = [[str(e.change.function), e.change.find, e.change.replace] for e in contract.equivalents]
     small = {f"{c.id} {run.name}": dict(run.small or {}) for c in (contract, *contract.judges) for run in c.runs}
     paths = [path for f, subject in claims for path in store.code_files(project, owner[f.id], f, subject)]
     # Without `mutation_scope`, the modules follow from the subjects, so they belong to the fingerprint.
     falsifiers = [f for f, _ in claims]
-    default_scope = [] if contract.mutation_scope.modules else scope.default(project, contract, falsifiers)
+    default_scope = [] if contract.mutation_scope.modules else scope.default_modules(project, contract, falsifiers)
     modules = [module.name for module in default_scope]
     clause_digest = digest_data({"clauses": clauses, "equivalents": declared, "small": small, "scope": modules})
     return Fingerprint(clause_digest, store.digests_with_imports(project, list(dict.fromkeys(paths))))
@@ -67,7 +70,7 @@ def write(project: Project, result: MutationResult, seed: int) -> Path:
     """Write the score file of a contract atomically, and return its path."""
     contract, score, current = result.contract, compute(result), fingerprint(project, result.contract)
     path = store.record_path(project, contract, "mutants")
-    sample = f" --sample {score.sampled} --seed {seed}" if score.sample else ""
+    sample = f" --sample {score.sampled} --seed {seed}" if score.is_sample else ""
     content = {
         "format": FORMAT,
         "contract": contract.id,
@@ -91,23 +94,24 @@ def write(project: Project, result: MutationResult, seed: int) -> Path:
 
 
 COUNTS = ("total", "sampled", "judged", "killed", "by_timeout", "by_error", "no_coverage", "equivalent")
+"""The fields of `MutationScore` that are numbers of mutants; the score file and the report have them as keys."""
 
 
 def read(project: Project, contract: Contract) -> tuple[MutationScore | None, list[Finding]]:
-    """Return the recorded score of a contract, with the changes since it was recorded, and findings on its file."""
+    """Return the recorded score of a contract, with the changes since the recording, and findings on the score file."""
     path, renew = store.record_path(project, contract, "mutants"), f"pv mutate {contract.id} --record"
     content, problems = store.load(path, "mutants", renew)
     if content is None:
         return None, problems
     if content["contract"] != contract.id:
-        return None, [store.damaged(path, f"it is the score of {content['contract']}", renew)]
+        return None, [store.damaged_finding(path, f"it is the score of {content['contract']}", renew)]
     return _score(project, contract, content), []
 
 
 def _score(project: Project, contract: Contract, content: Data) -> MutationScore:
     scope_names, judges = tuple(content["mutation_scope"]), tuple(content["judges"])
     # A score of another scope or with other judges is stale, even if no file has changed.
-    same = (scope_names, judges) == (contract.mutation_scope.names, contract.mutation_scope.judge_ids)
+    same_scope = (scope_names, judges) == (contract.mutation_scope.names, contract.mutation_scope.judge_ids)
     return MutationScore(
         **{name: content[name] for name in COUNTS},
         when=content["when"],
@@ -115,7 +119,7 @@ def _score(project: Project, contract: Contract, content: Data) -> MutationScore
         scope=scope_names,
         judges=judges,
         changed=(
-            *([] if same else ["the contract's `mutation_scope`"]),
+            *([] if same_scope else ["the contract's `mutation_scope`"]),
             *store.changed_files(project, content, fingerprint(project, contract)),
         ),
     )

@@ -10,6 +10,7 @@ from pv.mutation.judge import UNDETECTED, Judged, MutantStatus, MutationResult
 
 FORMAT = "pv-mutants-report/1"
 SHOWN = (*UNDETECTED, MutantStatus.NOT_EQUIVALENT)
+"""The statuses of the mutants that the text report lists one by one."""
 
 
 def problems(result: MutationResult) -> list[str]:
@@ -25,23 +26,23 @@ def objections(result: MutationResult) -> list[str]:
     # A declared equivalent that a falsifier kills is not equivalent: the declaration is wrong.
     texts += [
         f"declared equivalent, but {j.tried[-1]} kills it: {j.mutant.mutant.id}"
-        for j in _of(result, MutantStatus.NOT_EQUIVALENT)
+        for j in _with_status(result, MutantStatus.NOT_EQUIVALENT)
     ]
     share = result.contract.gate.equivalents
     if result.whole and measured.equivalent > (limit := score.max_equivalent(measured, share)):
         texts.append(
             f"{measured.equivalent} mutants declared equivalent, at most {limit} allowed "
             f"(`equivalents` of the gate: {share * 100:g} % of all mutants): "
-            "write a falsifier that tells them apart, or simpler code"
+            "write a falsifier that kills them, or simplify the code"
         )
     texts += [f"no falsifier executes {name}" for name in result.idle]
     return [*texts, *(f"declared equivalent matches no generated mutant: {t}" for t in result.unused)]
 
 
 def _below_gate(result: MutationResult) -> list[str]:
-    """Return the problem that the score is below the contract's gate, if it is."""
+    """Return the problem if the score is below the contract's gate; else an empty list."""
     measured, required = score.compute(result), result.contract.gate.mutation_score
-    # A score of a part of the mutants, or without some of the falsifiers, is not comparable with the gate.
+    # A score of only some mutants, or of only some falsifiers, is not comparable with the gate.
     if required is None or result.restricted or result.unfit:
         return []
     if measured.value is not None and measured.value >= required:
@@ -58,7 +59,7 @@ def exit_code(results: Sequence[MutationResult]) -> ExitCode:
     return ExitCode.worst(failed=any(problems(result) for result in results), undecided=nothing)
 
 
-def _of(result: MutationResult, *statuses: MutantStatus) -> list[Judged]:
+def _with_status(result: MutationResult, *statuses: MutantStatus) -> list[Judged]:
     return [judged for judged in result.judged if judged.status in statuses]
 
 
@@ -74,7 +75,7 @@ def summary(result: MutationResult) -> str:
     parts += [f"{measured.no_coverage} without coverage"] if measured.no_coverage else []
     parts += [f"{measured.equivalent} equivalent"] if measured.equivalent else []
     parts += [f"{n} invalid"] if (n := result.count(MutantStatus.INVALID)) else []
-    parts += [f"a sample of {measured.sampled} of {measured.total}"] if measured.sample else []
+    parts += [f"a sample of {measured.sampled} of {measured.total}"] if measured.is_sample else []
     return f"mutation score {measured.percent} ({', '.join(parts)})"
 
 
@@ -83,7 +84,7 @@ def text(results: Sequence[MutationResult], seconds: float) -> str:
     lines: list[str] = []
     for result in results:
         lines += [f"{_title(result)}: {summary(result)}", ""]
-        for judged in _of(result, *SHOWN):
+        for judged in _with_status(result, *SHOWN):
             lines += [*_survivor(judged), ""]
         lines += [f"error: {problem}" for problem in problems(result)]
     return "\n".join([*lines, f"{seconds:.1f} s; exit {exit_code(results)}", ""])

@@ -53,14 +53,14 @@ class CommandFailed(Exception):
 
 @dataclass(eq=False)
 class RunRequest:
-    """A run on a device. It is executed when the first predicate needs its record.
+    """A run on a device, which is executed when the first predicate needs the record.
 
     Attributes:
         name: The name of the run in the contract.
         subject: The imported subject.
         folder: The folder below which the run writes its files.
-        record: The record; None before the run was executed.
-        error: The exception of the run, which `read` raises for every predicate.
+        record: The record; None until the run has been executed.
+        error: The exception of the run, which `read` raises for every predicate; None if the run did not fail.
     """
 
     project: "Project"
@@ -137,7 +137,7 @@ class Rows:
         """
         target = self.workers.subject or clause.contract.subject_of(clause.claim)
         id_ = f"{clause.claim.id}-{device}"
-        if reason := self.workers.why_absent(device):
+        if reason := self.workers.unavailable_reason(device):
             return skipped_row(wanted, reason, id_)
         subject = target.inside(importlib.import_module(target.module))
         # pytest may have put another folder first in sys.path: then a module of the same name was imported.
@@ -209,7 +209,7 @@ POINTS_OF_A_LARGE_BOX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class WholeBox:
-    """Placeholder for the variables of a predicate; the hook below tries the points of the harness's box instead."""
+    """Placeholder for the variables of a predicate: `pytest_pyfunc_call` tries the points of the harness's box."""
 
     harness: "Harness"
 

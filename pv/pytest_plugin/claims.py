@@ -52,8 +52,8 @@ class Workers:
             raise
         return trial
 
-    def why_absent(self, device: str) -> str:
-        """Return the reason why a device cannot be used; "" if it can."""
+    def unavailable_reason(self, device: str) -> str:
+        """Return the reason why a device cannot be used; "" if the device is available."""
         if device == "cpu":
             return ""
         if find_spec("torch") is None:
@@ -162,7 +162,7 @@ class ClaimItem(pytest.Item):
 
         parent = self.parent
         assert isinstance(parent, ContractFile)
-        if reason := parent.workers.why_absent(self.device):
+        if reason := parent.workers.unavailable_reason(self.device):
             pytest.skip(reason)
         trial: Trial = parent.workers.trial(self.contract, self.claim, self.device, self.mutant)
         if self.mutant is not None:
@@ -250,11 +250,11 @@ MAX_LINES = 8
 
 @dataclass(eq=False)
 class UncollectedClaims:
-    """Records which claims became items of this session, and reports the claims that did not.
+    """Records which claims pytest collected in this session, as items or as test functions, and reports the others.
 
     Attributes:
-        collected: The ids of the claims that became items.
-        has_collected: Whether this process has collected; the controller of pytest-xdist leaves that to its workers.
+        collected: The ids of the claims that were collected; the plugin adds the claims of test functions.
+        has_collected: Whether this process has collected; the controller of pytest-xdist does not collect.
     """
 
     config: pytest.Config
@@ -265,7 +265,7 @@ class UncollectedClaims:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Note the claims of all items, before any is deselected."""
+        """Record the claims of all items, before pytest deselects any item."""
         self.has_collected = True
         self.collected |= {item.claim.id for item in items if isinstance(item, ClaimItem) and item.mutant is None}
 
@@ -279,7 +279,10 @@ class UncollectedClaims:
             terminalreporter.write_line(f"  {line}")
 
     def _expects_claims(self) -> bool:
-        """Return whether the user expects claims: pytest has no arguments, or a folder with claims or contracts."""
+        """Return whether the user expects claims.
+
+        This holds if pytest got no path, or a folder and either some claim was collected or the folder has a contract.
+        """
         if self.config.args_source is not pytest.Config.ArgsSource.ARGS:
             return True
         folders = [Path(argument).resolve() for argument in self.config.args if Path(argument).is_dir()]
@@ -287,7 +290,7 @@ class UncollectedClaims:
         return any(self.collected or any(c.is_relative_to(folder) for c in contracts) for folder in folders)
 
     def _lines(self, missing: Iterable[tuple["Contract", "Falsifier"]]) -> Iterator[str]:
-        """Yield a line for each reason, with the claims that were not collected for it."""
+        """Yield a line for each reason, with the claims that were not collected for that reason."""
         grouped: dict[str, list[str]] = {}
         for contract, claim in missing:
             grouped.setdefault(self._reason(contract, claim), []).append(claim.id)
@@ -301,7 +304,7 @@ class UncollectedClaims:
         if needs_item(claim):
             return f"run `pytest {contract.location.path}`"
         if not has_collected_names(claim):
-            return f"{claim.test} is not collected by pytest: names start with {' or '.join(PREFIXES)}"
+            return f"pytest does not collect {claim.test}: its names must start with {' or '.join(PREFIXES)}"
         assert claim.test is not None
         path = self.project.root / claim.test.file
         shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -32,8 +32,8 @@ class SuiteClaim:
     Attributes:
         claim: The claim.
         all_claims: All claims of the suite by id.
-        make_bench: Returns the bench of the trainer, which caches its runs.
-        held: Whether a claim held, by the ids of the tried claims; shared by all claims about the trainer.
+        make_bench: Returns the bench of the trainer, which caches the trainer's runs.
+        held: Whether each tried claim held, by its id. All claims about the trainer share this mapping.
     """
 
     claim: Falsifier
@@ -42,8 +42,8 @@ class SuiteClaim:
     held: dict[str, bool]
 
     def __call__(self) -> None:
-        """Try the claim. Raise AssertionError if it does not hold; skip if the trainer does not make it."""
-        with one_thread():  # a fork does not have the OpenMP threads of its parent, and would wait for them
+        """Try the claim. Raise AssertionError if it does not hold; skip the test if the trainer does not claim it."""
+        with one_thread():  # a forked process lacks the OpenMP threads of its parent, and would wait for them forever
             self._try(self.make_bench())
 
     def _try(self, bench: SuiteBench) -> None:
@@ -56,8 +56,9 @@ class SuiteClaim:
         self._attack(bench, self.claim)
 
     def _attack(self, bench: object, claim: Falsifier) -> None:
+        """Run the test of a claim and store whether the claim held."""
         try:
-            _test(claim)(bench=bench)
+            _load_test(claim)(bench=bench)
         except NotClaimed as error:
             pytest.skip(f"not claimed: {error}")
         except AssertionError:
@@ -66,9 +67,9 @@ class SuiteClaim:
         self.held[claim.id] = True
 
     def _require(self, bench: SuiteBench, premise: str) -> None:
-        """Skip or fail the test if a premise does not hold. A premise about a missing feature is not required."""
+        """Skip or fail the test if a premise does not hold. A premise that needs a missing feature is not required."""
         reason = bench.missing(premise, tuple(self.all_claims[premise].options["needs"]))
-        if reason and premise not in bench.not_claimed:  # missing for lack of a feature
+        if reason and premise not in bench.not_claimed:  # the reason is a missing feature
             return
         if premise not in self.held:
             with suppress(AssertionError):
@@ -82,7 +83,7 @@ class SuiteClaim:
 def suite(name: str, *, trainer: object) -> Callable[[Test], Test]:
     """Return a decorator that parametrizes a test with the claims of a suite, as its argument `claim`.
 
-    All claims share the runs of the trainer, in this process.
+    The claims run in this process and share the runs of the trainer.
 
     Args:
         name: The name of the suite.
@@ -105,7 +106,7 @@ def suite(name: str, *, trainer: object) -> Callable[[Test], Test]:
     @functools.cache
     def make_bench() -> SuiteBench:
         # All claims of a suite name the same function that makes a bench.
-        bench: SuiteBench = _function(bench_of(contract.falsifiers[0]))(trainer, None)
+        bench: SuiteBench = _import_function(bench_of(contract.falsifiers[0]))(trainer, None)
         refuse_unknown(bench.not_claimed, tuple(claims_by_id))
         return bench
 
@@ -118,7 +119,7 @@ def suite(name: str, *, trainer: object) -> Callable[[Test], Test]:
 
 
 def _warm_up(bench: SuiteBench, needs: tuple[str, ...]) -> None:
-    """Run the simplest job of a bench. If it raises, fail the test as undecided, because nothing can be tried."""
+    """Run the simplest job of a bench. If the job raises, fail the test as undecided: no claim can be tried."""
     if not hasattr(bench, "warm_up"):
         return
     try:
@@ -131,17 +132,17 @@ def _warm_up(bench: SuiteBench, needs: tuple[str, ...]) -> None:
         pytest.fail(f"undecided: {bench.warm_up_failure}: {describe_error(error)}{place}", pytrace=False)
 
 
-def _test(claim: Falsifier) -> Test:
-    """Return the test function of a claim, set to draw the number of examples in the contract."""
+def _load_test(claim: Falsifier) -> Test:
+    """Return the test function of a claim; a Hypothesis test draws as many examples as the contract states."""
     assert claim.test is not None
-    return _drawing(claim.test, claim.examples)
+    return _with_examples(claim.test, claim.examples)
 
 
 @functools.cache  # Hypothesis allows `settings` only once on a test
-def _drawing(bound: Binding, examples: int) -> Test:
+def _with_examples(bound: Binding, examples: int) -> Test:
     from hypothesis import HealthCheck, settings
 
-    test: Test = _function(bound)
+    test: Test = _import_function(bound)
     if not hasattr(test, "hypothesis"):
         return test
     drawn: Test = settings(
@@ -157,7 +158,8 @@ def _drawing(bound: Binding, examples: int) -> Test:
 def leave_out_skipped(test: Test) -> Test:
     """Return a Hypothesis test in which a skip leaves out one example, as in `pv.engines.property`.
 
-    If all examples are skipped, the test is skipped; if some are, it warns. Hypothesis itself ends a test at a skip.
+    Hypothesis itself ends a test at the first skip. Here, the test is skipped if all examples are skipped, and emits a
+    warning if only some are.
 
     Args:
         test: A test that `hypothesis.given` made.
@@ -168,7 +170,7 @@ def leave_out_skipped(test: Test) -> Test:
     from pv.engines.property.attack import MOST_SKIPS
 
     handle: Any = vars(test)["hypothesis"]
-    # Several benches share a test: unwrap the function that an earlier call has set below.
+    # Several benches share a test: get the original function if an earlier call has already wrapped it.
     inner = getattr(handle.inner_test, "original", handle.inner_test)
     tried: list[bool] = []
     skipped: list[str] = []
@@ -192,14 +194,14 @@ def leave_out_skipped(test: Test) -> Test:
         if skipped and not tried:
             raise SkipTest(skipped[0])
         if skipped:
-            left = f"{len(skipped)} of {len(skipped) + len(tried)} drawn examples were skipped: {skipped[0]}"
-            warnings.warn(pytest.PytestWarning(left), stacklevel=2)
+            text = f"{len(skipped)} of {len(skipped) + len(tried)} drawn examples were skipped: {skipped[0]}"
+            warnings.warn(pytest.PytestWarning(text), stacklevel=2)
 
     vars(counted)["original"] = inner
     handle.inner_test = counted
     return attack
 
 
-def _function(bound: Binding) -> Any:
-    """Import the function that `path/to/module.py::name` in a contract names."""
+def _import_function(bound: Binding) -> Any:
+    """Return the function that `path/to/module.py::name` in a contract refers to."""
     return getattr(import_module(bound.file.removesuffix(".py").replace("/", ".")), bound.name)

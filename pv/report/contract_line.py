@@ -25,13 +25,13 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
     if prose and prose == len(verdict.results):
         yield f"{phrases.describe_claims(verdict)}: their tests are prose"
         return
-    yield from (_device(verdict, device) for device in phrases.devices(verdict))
-    yield from _searches(verdict)
+    yield from (_held_on(verdict, device) for device in phrases.devices(verdict))
+    yield from _proofs_and_mutants(verdict)
     claimed = [result.falsifier for result in verdict.results if result.outcome is not Outcome.NOT_CLAIMED]
     if faults := {fault for claim in claimed for fault in claim.options.get("faults", ())}:
         yield f"its claims detect {count(len(faults), 'fault')} planted in the suite's own subject"
     if not verdict.results:
-        yield verdict.absent or "no falsifier for the devices asked for"
+        yield verdict.absent or "no falsifier for the requested devices"
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed_devices)
     yield from _score(verdict)
     if prose:
@@ -43,8 +43,8 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         yield f"{phrases.count_selected(verdict)} of {len(verdict.contract.claims)} {kinds} selected"
 
 
-def _searches(verdict: ContractVerdict) -> Iterator[str]:
-    """Yield counts of proofs, killed declared mutants, killed equation mutants, and killers of generated mutants."""
+def _proofs_and_mutants(verdict: ContractVerdict) -> Iterator[str]:
+    """Yield counts of proofs, declared and equation mutants killed, and falsifiers that killed a generated mutant."""
     if verdict.proofs:
         recorded = sum(result.recorded is not None for result in verdict.proofs if result.outcome is Outcome.PROVED)
         remark = f" ({recorded} recorded)" if recorded else ""
@@ -60,11 +60,11 @@ def _searches(verdict: ContractVerdict) -> Iterator[str]:
     judged = [result for result in verdict.results if result.mutants and not result.falsifier.kills]
     if judged:
         killers = sum(any(map(killed, result.mutants)) for result in judged)
-        yield f"{killers} of {count(len(judged), 'falsifier')} without a declared mutant killed a generated one"
+        yield f"{killers} of {count(len(judged), 'falsifier')} without a declared mutant killed a generated mutant"
 
 
-def _device(verdict: ContractVerdict, device: str) -> str:
-    """Return the number of claims that held on one device, measured now or recorded."""
+def _held_on(verdict: ContractVerdict, device: str) -> str:
+    """Return a text with the number of claims that held on one device, measured now or recorded."""
     results = phrases.claimed_results(verdict, device)
     unclaimed = verdict.total(device) - len(results)
     not_claimed = "not reached" if phrases.is_of_script(verdict) else Outcome.NOT_CLAIMED.value
@@ -91,15 +91,15 @@ def _source(results: Sequence[Result]) -> str:
 def _score(verdict: ContractVerdict) -> Iterator[str]:
     """Yield the recorded mutation score with its counts, whether it is stale, and the requirement of the gate."""
     score, least = verdict.score, verdict.contract.gate.mutation_score
-    requirement = f"; the gate asks for {least * 100:g} %" if least is not None else ""
+    requirement = f"; the gate requires {least * 100:g} %" if least is not None else ""
     if score is None:
         if least is not None:
             yield f"mutation score not recorded{requirement}: pv mutate {verdict.contract.id} --record"
         return
     parts = [f"{score.killed} of {score.judged} killed"]
     parts += [f"{score.equivalent} equivalent"] if score.equivalent else []
-    parts += [f"a sample of {score.sampled} of {score.total}"] if score.sample else []
-    requirement += ", and a sample satisfies no gate" if requirement and score.sample else ""
+    parts += [f"a sample of {score.sampled} of {score.total}"] if score.is_sample else []
+    requirement += ", and a sample satisfies no gate" if requirement and score.is_sample else ""
     parts += [f"of {count(len(names), 'module')}"] if (names := score.scope) else []
     fresh = f"stale, changed: {listed(score.changed, FEW)}" if score.changed else "fresh"
     yield f"mutation score {score.percent} ({', '.join(parts)}; recorded {score.when}, {fresh}{requirement})"
@@ -123,13 +123,13 @@ def aligned(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def _column_order(column: str) -> tuple[int, str]:
-    """Return the sort key of a column: known columns in their order, then other devices, then remarks."""
-    first = ("cpu", "proved", "mutants", "score")
-    return (first.index(column) if column in first else len(first) + (column == REMARKS), column)
+    """Return the sort key of a column: the leading columns, then devices other than the CPU, then remarks."""
+    leading = ("cpu", "proved", "mutants", "score")
+    return (leading.index(column) if column in leading else len(leading) + (column == REMARKS), column)
 
 
 def line_cells(verdict: ContractVerdict) -> dict[str, str]:
-    """Return the cells of a contract's line, by column; figures that the verdict does not have are left out."""
+    """Return the cells of a contract's line, by column. Leave out figures that the verdict does not have."""
     if not phrases.was_run(verdict) and phrases.count_lint_errors(verdict):
         return {REMARKS: f"{count(phrases.count_lint_errors(verdict), 'lint error')}, nothing was run"}
     cells = {device: _device_cell(verdict, device) for device in phrases.devices(verdict)}
@@ -159,19 +159,19 @@ def _device_cell(verdict: ContractVerdict, device: str) -> str:
 
 def _score_cell(score: MutationScore, least: float | None) -> str:
     remarks = ["stale"] if score.changed else []
-    remarks += ["a sample"] if score.sample else []
+    remarks += ["a sample"] if score.is_sample else []
     remarks += [f"gate {least * 100:g} %"] if least is not None else []
     return f"score {score.percent}" + (f" ({', '.join(remarks)})" if remarks else "")
 
 
 def _line_remarks(verdict: ContractVerdict) -> Iterator[str]:
-    """Yield the remarks of a contract's line: whatever keeps its figures from being complete."""
+    """Yield the remarks of a contract's line: the reasons why its figures do not show the complete result."""
     if errors := phrases.count_lint_errors(verdict):
         yield count(errors, "lint error")
     if not all(engine_of(result.falsifier).bound for result in verdict.results):
         yield phrases.describe_claims(verdict)
     if not verdict.results:
-        yield verdict.absent or "no falsifier for the devices asked for"
+        yield verdict.absent or "no falsifier for the requested devices"
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed_devices)
     if unclaimed := sum(result.outcome is Outcome.NOT_CLAIMED for result in verdict.attacks):
         yield f"{unclaimed} {'not reached' if phrases.is_of_script(verdict) else 'not claimed'}"

@@ -8,7 +8,7 @@ from pv.contract.model import Contract, Edit, Falsifier, Mutant, Run
 from pv.contract.suites import OBSERVED, is_suite
 from pv.contract.wording import count
 from pv.engines.registry import engine_of
-from pv.report.wrapping import hanging
+from pv.report.wrapping import wrap_line
 from pv.results.evidence import Recorded
 from pv.results.explained import Explained
 from pv.results.outcome import Result, killed
@@ -20,32 +20,28 @@ Rows = Iterator[tuple[str, str]]
 
 
 def code(name: str, meaning: str, explanation: Explanation | None) -> str:
-    """Return a code, its rule and its examples."""
+    """Return the explanation of the code of a finding as text: the meaning, then the reason and examples if any."""
     lines = [f"{name}  {meaning}"]
     if explanation is not None:
         lines += ["", *explanation.why.strip().splitlines()]
-        lines += [
-            "",
-            *_example("Wrong", explanation, explanation.wrong),
-            "",
-            *_example("Right", explanation, explanation.right),
-        ]
+        lines += ["", *_example("Wrong", explanation, explanation.wrong)]
+        lines += ["", *_example("Right", explanation, explanation.right)]
     return "".join(f"{line}\n" for line in lines)
 
 
 def _example(label: str, explanation: Explanation, text: str) -> Iterator[str]:
-    """Yield the lines of an example of a code; a text "" means that the file does not exist."""
+    """Yield the lines of a wrong or right example; `text` is "" if the example is a file that does not exist."""
     place = f" ({explanation.file})" if explanation.file else ""
     yield f"{label}{place}:" if text else f"{label}: no such file{place}"
     yield from (f"    {line}".rstrip() for line in text.splitlines())
 
 
 def _table(title: str, rows: Iterable[tuple[str, str]], width: int) -> str:
-    """Return a title and labelled rows below it; a label that repeats is printed once."""
+    """Return a title and the labelled rows below it; of adjacent rows with the same label, only the first shows it."""
     lines, previous = [title], ""
     for label, text in rows:
         shown = "" if label == previous else label
-        lines.append(hanging(f"  {shown:<{INDENT - 2}}{text}", width, INDENT - 2))
+        lines.append(wrap_line(f"  {shown:<{INDENT - 2}}{text}", width, INDENT - 2))
         previous = label
     return "".join(f"{line}\n" for line in lines)
 
@@ -64,7 +60,7 @@ def _claim(explained: Explained, claim: Falsifier) -> Rows:
     """Yield the rows of a claim: rule, test, mutants, recorded and last results, next command."""
     contract = explained.contract
     yield "claim", claim.rule
-    yield from _present({"predicted": claim.prediction, "author": claim.guess})
+    yield from _nonempty({"predicted": claim.prediction, "author": claim.guess})
     statements = {obligation.id: obligation.statement for obligation in contract.obligations}
     if claim.obligation:
         yield "obligation", f"{claim.obligation}: {statements.get(claim.obligation, 'not declared')}"
@@ -73,7 +69,7 @@ def _claim(explained: Explained, claim: Falsifier) -> Rows:
         other = "every job of a loop with an adapter" if contract.id == OBSERVED else "one run of a script"
         yield "same as", f"{', '.join(explained.same_claims)}, about {other}"
     yield from explained.script_rows
-    yield from _tried(contract, claim, explained.test)
+    yield from _attack(contract, claim, explained.test)
     yield from _mutants(contract, claim)
     yield from (("recorded", _record(record)) for record in explained.recorded)
     for started, result in explained.last_results:
@@ -87,28 +83,27 @@ def _claim(explained: Explained, claim: Falsifier) -> Rows:
         yield "next", f"pv validate {claim.id}"
 
 
-def _present(rows: Mapping[str, str]) -> Rows:
+def _nonempty(rows: Mapping[str, str]) -> Rows:
     """Yield the rows that have a text."""
     yield from ((label, text) for label, text in rows.items() if text)
 
 
-def _tried(contract: Contract, claim: Falsifier, test: tuple[Location, str] | None) -> Rows:
-    """Yield the rows about the trial of a claim: subject, engine, test, inputs, run, effort and devices."""
+def _attack(contract: Contract, claim: Falsifier, test: tuple[Location, str] | None) -> Rows:
+    """Yield the rows about the attack on a claim: subject, engine, test, inputs, run, effort and devices."""
     engine = engine_of(claim)
     yield "subject", str(claim.subject or contract.subject or "none")
     yield "tried by", f"{engine.name}: {engine.binding(claim)}"
     if test is not None:
         place, docstring = test
         yield "", f"{place.path}:{place.line}" + (f"  {docstring}" if docstring else "")
-    yield from _present({"over": engine.scope(claim)})
-    yield from (("run", _run(run)) for run in contract.runs if run.name == claim.run)
+    yield from _nonempty({"over": engine.scope(claim)})
+    run = next((run for run in contract.runs if run.name == claim.run), None)
+    if run is not None:
+        yield "run", _run(run)
     if engine.bound:
         effort = "every point of its bounds" if engine.proves else count(claim.examples, "example")
         # A claim that reads a run has the time limit of the run.
-        limit_s = claim.limit_s
-        for run in contract.runs:
-            if run.name == claim.run:
-                effort, limit_s = "one run", run.limit_s
+        effort, limit_s = (effort, claim.limit_s) if run is None else ("one run", run.limit_s)
         yield "effort", f"{effort}, at most {limit_s:g} s; devices: {', '.join(claim.devices)}"
 
 
@@ -123,7 +118,7 @@ def _mutants(contract: Contract, claim: Falsifier) -> Rows:
     for id_ in claim.kills:
         yield "kills", f"{id_}: {declared[id_].fault} ({declared[id_].location})" if id_ in declared else id_
     if not claim.kills:
-        yield "kills", "no declared mutant; it is judged by mutants of its equation, or generated ones of the code"
+        yield "kills", "no declared mutant: mutants of the equation, or generated mutants of the code, judge the claim"
 
 
 def _record(recorded: Recorded) -> str:
@@ -135,7 +130,7 @@ def _record(recorded: Recorded) -> str:
 
 
 def _last_result(started: str, result: Result) -> Iterator[str]:
-    """Yield the lines of a result in a saved report: outcome, reason, example, and the results on mutants."""
+    """Yield the lines of a result in a report: outcome, reason, counterexample, and the results on mutants."""
     trial = result.trial
     effort = f", {trial.valid} valid examples, seed {trial.seed}, {trial.seconds:.2f} s" if trial else ""
     yield f"{result.device}: {result.outcome.value}{effort}, {started}"
@@ -151,7 +146,7 @@ def _mutant(contract: Contract, mutant: Mutant) -> Rows:
     """Yield the rows of a mutant: its change, and the claims that must kill it."""
     change = mutant.change
     yield "fault", mutant.fault
-    yield from _present({"seen in": mutant.seen_in})
+    yield from _nonempty({"seen in": mutant.seen_in})
     if isinstance(change, Edit):
         yield "edit", f"{change.function}: {change.find}  ->  {change.replace}"
     else:
@@ -167,7 +162,7 @@ def _contract(explained: Explained) -> Rows:
     yield "about", contract.description
     yield "subject", str(contract.subject or "none")
     yield from (("reference", text) for text in contract.references)
-    # First the equations that can be evaluated, then those that only state a formula.
+    # First the equations that can be evaluated, then the equations that only state a formula.
     for equation in sorted(contract.equations, key=lambda equation: not equation.executable):
         label = "equation" if equation.executable else "statement"
         yield label, f"{equation.name}: {equation.formula or 'executable'}"

@@ -13,7 +13,7 @@ from pv.results.outcome import Outcome
 from pv.results.saved.changes import BaseComparison, ChangeKind
 from pv.results.verdict import FAILING, ContractVerdict, Report, Status
 
-MAX_ANNOTATIONS = 10  # GitHub shows no more of one kind from one step
+MAX_ANNOTATIONS = 10  # GitHub shows at most 10 annotations of a level from one step
 MAX_MESSAGE = 4000
 
 
@@ -27,12 +27,12 @@ class Annotation:
     location: Location | None = None
 
     def line(self, folder: str) -> str:
-        """Return the workflow command. Its path starts at the root of the repository, which contains `folder`."""
+        """Return the workflow command. Its path is relative to the root of the repository, which contains `folder`."""
         at, file = self.location, ""
         if at is not None:
             path = (PurePath(folder) / at.path).as_posix()
-            file = f"file={_property(path)},line={at.line},col={at.column},"
-        return f"::{self.level} {file}title={_property(self.title)}::{_data(self.message)}"
+            file = f"file={_escape_property(path)},line={at.line},col={at.column},"
+        return f"::{self.level} {file}title={_escape_property(self.title)}::{_escape(self.message)}"
 
 
 def render(report: Report, view: View) -> str:
@@ -41,7 +41,7 @@ def render(report: Report, view: View) -> str:
     number_omitted = len(all_annotations) - MAX_ANNOTATIONS
     omitted = f"{count(number_omitted, 'more annotation')} not shown; " if number_omitted > 0 else ""
     lines = [annotation.line(view.folder) for annotation in all_annotations[:MAX_ANNOTATIONS]]
-    return "".join(f"{line}\n" for line in [*lines, f"pv: {omitted}{_data(phrases.closing_line(report, view))}"])
+    return "".join(f"{line}\n" for line in [*lines, f"pv: {omitted}{_escape(phrases.closing_line(report, view))}"])
 
 
 def annotations(report: Report, view: View) -> Iterator[Annotation]:
@@ -65,7 +65,7 @@ def annotations(report: Report, view: View) -> Iterator[Annotation]:
 
 
 def _changes(compared: BaseComparison, view: View) -> Iterator[Annotation]:
-    """Yield an annotation for every requirement that became weaker, at its location."""
+    """Yield annotations for weaker requirements, smaller measurements and stale evidence, then for the notes."""
     for change in compared.changes:
         if change.kind in (ChangeKind.WEAKER, ChangeKind.WAIVED, ChangeKind.LESS, ChangeKind.STALE):
             yield Annotation(
@@ -92,12 +92,12 @@ def _failures(verdict: ContractVerdict, outcome: Outcome, view: View) -> Iterato
             )
 
 
-def _data(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape a text for the message of a workflow command, which ends at a line feed."""
     return plain(text.replace("\r", "\n")).replace("%", "%25").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
+def _escape_property(text: str) -> str:
     """Escape a text for a property of a workflow command, which also ends at a colon or comma."""
-    # Percent signs first (in `_data`): otherwise the escapes themselves would be escaped.
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    # Percent signs first (in `_escape`): otherwise the escapes themselves would be escaped.
+    return _escape(text).replace(":", "%3A").replace(",", "%2C")

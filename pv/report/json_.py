@@ -11,7 +11,7 @@ from pv.results.verdict import ContractVerdict, Report
 
 
 def render(report: Report, view: View) -> str:
-    """Return one JSON object, which `pv schema report` describes. The options in `view` do not change it."""
+    """Return one JSON object, which `pv schema report` describes. The options in `view` have no effect."""
     return json.dumps(data(report), indent=1, ensure_ascii=False) + "\n"
 
 
@@ -28,7 +28,7 @@ def data(report: Report) -> dict[str, object]:
 
 
 def _locate_survivors(trial: Json, verdict: ContractVerdict) -> None:
-    """Add its location in the contract, or None, to every surviving equation mutant of a trial."""
+    """Add to every surviving equation mutant of a trial the location of the mutant in the contract, or None."""
     for survivor in trial["equation_mutants"]["survivors"] if trial["equation_mutants"] else ():
         location = details.mutant_location(EquationMutant(**survivor), verdict)
         survivor["location"] = to_json(location) if location is not None else None

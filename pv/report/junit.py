@@ -24,25 +24,25 @@ _TAGS = {
 
 
 def render(report: Report, view: View) -> str:
-    """Return JUnit XML. A case fails if and only if the exit code is not 0.
+    """Return JUnit XML. At least one case fails if and only if the exit code is not 0.
 
     1. Findings are errors of the suite `lint`.
     2. Every contract is a suite, with a case for every falsifier and device and a case for the gate.
     3. Undecided results are skipped, with their reason.
-    4. The gate fails if the contract does not pass. It is skipped if failed cases are the reason, so that a fault
-       counts once.
+    4. The case of the gate fails if the contract does not pass. If failed cases are the only reason, the case of the
+       gate is skipped, so that a fault counts once.
     """
     root = ET.Element("testsuites", name="pv")
     if findings := phrases.refusals_and_errors(report):
-        _suite(root, "lint", [_finding(finding) for finding in findings], 0.0)
+        _suite(root, "lint", [_finding_case(finding) for finding in findings], 0.0)
     for verdict in report.contracts:
-        cases = [_case(result, verdict, view) for result in verdict.results]
+        cases = [_result_case(result, verdict, view) for result in verdict.results]
         seconds = sum(result.trial.seconds for result in verdict.results if result.trial is not None)
-        _suite(root, phrases.contract_name(verdict), [*cases, _gate(verdict, cases)], seconds)
+        _suite(root, phrases.contract_name(verdict), [*cases, _gate_case(verdict, cases)], seconds)
     if view.compared is not None and view.compared.failing:
-        _suite(root, "baseline", [_weaker(change) for change in view.compared.failing], 0.0)
+        _suite(root, "baseline", [_weaker_case(change) for change in view.compared.failing], 0.0)
     if unmet := requirements.unmet_by_report(report):
-        _suite(root, "pv", [_failed("pv", "validation", "; ".join(unmet), "undecided")], 0.0)
+        _suite(root, "pv", [_failed_case("pv", "validation", "; ".join(unmet), "undecided")], 0.0)
     ET.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
@@ -63,7 +63,7 @@ def _suite(root: ET.Element, name: str, cases: list[ET.Element], seconds: float)
     suite.extend(cases)
 
 
-def _case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
+def _result_case(result: Result, verdict: ContractVerdict, view: View) -> ET.Element:
     seconds = result.trial.seconds if result.trial is not None else 0.0
     claim = result.falsifier
     name = f"{claim.id}[{result.device}]"
@@ -98,8 +98,8 @@ def _set_location(case: ET.Element, location: Location | None) -> None:
         case.attrib |= {"file": clean(str(location.path)), "line": str(location.line)}
 
 
-def _gate(verdict: ContractVerdict, cases: Sequence[ET.Element]) -> ET.Element:
-    """Return the case of the gate, which fails if the contract does not pass, or is skipped if failed cases say so."""
+def _gate_case(verdict: ContractVerdict, cases: Sequence[ET.Element]) -> ET.Element:
+    """Return the case of the gate, which passes, fails or is skipped as `render` describes."""
     gate = verdict.contract.gate
     name = f"gate {gate.id}".strip()
     reasons = requirements.unmet_requirements(verdict)
@@ -108,26 +108,26 @@ def _gate(verdict: ContractVerdict, cases: Sequence[ET.Element]) -> ET.Element:
     if reasons and case_failed and not requirements.unmet_by_contract(verdict):
         ET.SubElement(case, "skipped", message=clean("; ".join(reasons)), type=verdict.status.value)
     elif reasons:
-        case = _failed(phrases.contract_name(verdict), name, "; ".join(reasons), verdict.status.value)
+        case = _failed_case(phrases.contract_name(verdict), name, "; ".join(reasons), verdict.status.value)
     if caveats := "; ".join(phrases.caveats(verdict)):
         ET.SubElement(case, "system-out").text = clean(caveats)
     return case
 
 
-def _failed(suite: str, name: str, message: str, kind: str) -> ET.Element:
+def _failed_case(suite: str, name: str, message: str, kind: str) -> ET.Element:
     case = ET.Element("testcase", classname=clean(suite), name=clean(name), time="0.000")
     ET.SubElement(case, "failure", message=clean(message), type=kind)
     return case
 
 
-def _weaker(change: Change) -> ET.Element:
+def _weaker_case(change: Change) -> ET.Element:
     name = f"{change.contract} {change.claim or change.name}".strip()
-    case = _failed("baseline", name, change.text, change.kind.value)
+    case = _failed_case("baseline", name, change.text, change.kind.value)
     _set_location(case, change.location)
     return case
 
 
-def _finding(finding: Finding) -> ET.Element:
+def _finding_case(finding: Finding) -> ET.Element:
     case = ET.Element("testcase", classname="lint", name=clean(finding.code), time="0.000")
     _set_location(case, finding.location)
     ET.SubElement(case, "error", message=clean(str(finding)), type=finding.severity.value)

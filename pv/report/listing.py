@@ -11,7 +11,7 @@ from pv.contract.wording import count
 from pv.engines.registry import engine_of
 from pv.equations.display import latex, text
 from pv.equations.parse import parse_equations
-from pv.report.wrapping import hanging
+from pv.report.wrapping import wrap_line
 from pv.results.dry_run import DryRun
 from pv.results.saved.report import to_json
 
@@ -28,7 +28,7 @@ def render(contracts: Sequence[Contract], form: str, *, width: int = 0, verbose:
     if form == "json":
         return json.dumps([_data(contract) for contract in contracts], indent=1, ensure_ascii=False) + "\n"
     lines = (line for contract in contracts for line in _text(contract, verbose))
-    return "".join(f"{hanging(line, width)}\n" for line in lines)
+    return "".join(f"{wrap_line(line, width)}\n" for line in lines)
 
 
 def _text(contract: Contract, verbose: bool) -> Iterator[str]:
@@ -79,9 +79,10 @@ def _data(contract: Contract) -> dict[str, object]:
 
 
 def render_formulas(contracts: Sequence[Contract], form: str) -> str:
-    """Return every valid executable equation of the contracts.
+    """Return every valid executable equation of the contracts as a formula.
 
     Args:
+        contracts: The contracts.
         form: "text" or "latex".
     """
     lines = (line for contract in contracts for line in _formulas(contract, as_latex=form == "latex"))
@@ -108,14 +109,14 @@ FORMAT = "pv-dry-run/1"
 def dry_run_text(result: DryRun) -> str:
     """Return one line per contract with its tasks by kind and its mutants, then the problems."""
     width = max(map(len, result.tasks), default=0)
-    lines = [f"{id_:{width}}  {_figures(result, id_)}" for id_ in result.tasks]
+    lines = [f"{id_:{width}}  {_task_counts(result, id_)}" for id_ in result.tasks]
     number = count(sum(map(len, result.tasks.values())), "task")
     devices = " and ".join(result.devices)
     last = f"{number} for {devices} in {count(len(result.tasks), 'contract')}, none was run; exit {result.exit_code}"
     return "\n".join([*lines, *result.problems, last, ""])
 
 
-def _figures(result: DryRun, id_: str) -> str:
+def _task_counts(result: DryRun, id_: str) -> str:
     """Return the number of tasks of a contract on each device, and the number of its mutants, as text."""
     tasks = result.tasks[id_]
     parts = []

@@ -1,4 +1,4 @@
-"""The Markdown report of a pull request."""
+"""The report as Markdown, for a comment on a pull request."""
 
 import html
 import re
@@ -19,22 +19,22 @@ MAX_BLOCKS, MAX_CHANGES, MAX_NAMES, MAX_STEPS = 50, 100, 50, 50
 MAX_CHARACTERS = 300
 """Largest number of characters of an error or an input in the short form of a failure."""
 REMARK_BYTES = 120
-"""Bytes that are kept free for the remark about omitted parts."""
+"""Number of bytes that are reserved for the remark about omitted parts."""
 MARKS = {"fail": "❌", "undecided": "⚠️", "pass": "✅"}
 
 
 def render(report: Report, view: View) -> str:
-    """Return Markdown: a table of contracts, worst first, a section for every failure, and folded tables.
+    """Return Markdown: a table of contracts, worst first, a section for every failure, and collapsed tables.
 
     Parts that do not fit into `view.max_bytes` are left out and counted.
     """
     end = ["", *(f"> {escape(note)}" for note in phrases.notes(report)), escape(phrases.closing_line(report, view)), ""]
     max_bytes = view.max_bytes - _size(end) - REMARK_BYTES
-    return "\n".join([*_fitting(_parts(report, view), max_bytes), *end])
+    return "\n".join([*_fit(_parts(report, view), max_bytes), *end])
 
 
 def _parts(report: Report, view: View) -> Iterator[list[str]]:
-    """Yield the parts of the report, each as its lines; a part is shown completely or not at all."""
+    """Yield the parts of the report, a part as its lines. A part is shown completely or not at all."""
     yield [f"## {phrases.report_title(report)}", ""]
     finished = [verdict for verdict in report.contracts if not phrases.is_unfinished(verdict)]
     if finished:
@@ -61,7 +61,7 @@ def _parts(report: Report, view: View) -> Iterator[list[str]]:
             lines += ["", f"**{first.outcome.value}**: {_names(same_exception)}: {exception}"]
         yield lines
     if len(failures) > MAX_BLOCKS:
-        yield ["", f"The full report shows {len(failures) - MAX_BLOCKS} more."]
+        yield ["", f"The full report shows {count(len(failures) - MAX_BLOCKS, 'more failure')}."]
     for title, rows in steps.groups(report.steps):
         yield ["", *_steps(title, rows)]
     for verdict in finished:
@@ -78,7 +78,7 @@ def _row(verdict: ContractVerdict) -> str:
 
 
 def _changes(compared: BaseComparison) -> list[str]:
-    """Return the section of the differences from the base: a weaker contract is as visible as a failure."""
+    """Return the section of the differences from the base, so that a weaker contract is as visible as a failure."""
     changes = compared.changes
     lines = ["### Compared with the base", ""]
     head = ["| change | contract | claim or mutant | at | |", "|---|---|---|---|---|"]
@@ -108,8 +108,8 @@ def _names(results: list[Result]) -> str:
     return listed([code(result.falsifier.id) for result in results], MAX_NAMES)
 
 
-def _fitting(parts: Iterable[list[str]], max_bytes: int) -> list[str]:
-    """Return the lines of the parts that fit, and a remark that counts the others."""
+def _fit(parts: Iterable[list[str]], max_bytes: int) -> list[str]:
+    """Return the lines of the parts that fit, and a remark that counts the omitted parts."""
     lines: list[str] = []
     left_out = 0
     for part in parts:
@@ -119,7 +119,7 @@ def _fitting(parts: Iterable[list[str]], max_bytes: int) -> list[str]:
             continue  # a smaller part after this one may still fit
         max_bytes -= size
         lines += part
-    remark = f"Left out, since this report has a size limit: {count(left_out, 'part')}. The JSON report has all."
+    remark = f"Left out because of the size limit: {count(left_out, 'part')}. The JSON report has all parts."
     return [*lines, "", remark] if left_out else lines
 
 
@@ -128,7 +128,7 @@ def _size(lines: list[str]) -> int:
 
 
 def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
-    """Return the section of a failure: its locations, the short form, and the folded details."""
+    """Return the section of a failure: its locations, the short form, and the collapsed details."""
     locations = []
     if (place := details.code_location(result, view)) is not None:
         locations.append(code(f"{place.path}:{place.line}"))
@@ -140,7 +140,7 @@ def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
         "",
         ", ".join(locations),
         "",
-        *(f"- **{label}**: {text}" for label, text in _short(result, lines)),
+        *(f"- **{label}**: {text}" for label, text in _short_form(result, lines)),
         "",
         "<details><summary>Details</summary>",
         "",
@@ -150,8 +150,11 @@ def _block(result: Result, verdict: ContractVerdict, view: View) -> list[str]:
     ]
 
 
-def _short(result: Result, lines: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield label and text of the failure, of the smallest input, and of the command that replays it."""
+def _short_form(result: Result, lines: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield the short form of a failure, as labels and texts: the error, the input, the command that replays it.
+
+    For a claim about a script: the claim, the observed value, the right value, and the command.
+    """
     texts: dict[str, str] = {}
     for label, text in lines:
         texts.setdefault(label, text)
@@ -183,13 +186,13 @@ def verbatim(text: str) -> str:
 
 
 def fenced(lines: list[str]) -> list[str]:
-    """Return the lines as a code block, in a fence longer than any in them."""
+    """Return the lines as a code block; its fence is longer than any run of backticks in the lines."""
     fence = _fence("\n".join(lines), 3)
     return [f"{fence}text", *lines, fence]
 
 
 def _fence(text: str, minimum: int) -> str:
-    """Return at least `minimum` backticks, more than any run of them in the text (CommonMark, 4.5 and 6.1)."""
+    """Return at least `minimum` backticks, and more than any run of backticks in the text (CommonMark, 4.5 and 6.1)."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     return "`" * max(minimum, longest + 1)
 
@@ -215,7 +218,7 @@ def _table(verdict: ContractVerdict) -> list[str]:
 
 
 def _steps(title: str, rows: list[ObservedStep]) -> list[str]:
-    """Return a folded table of the first steps of an optimizer."""
+    """Return a collapsed table of the first steps of an optimizer."""
     lines = [f"<details><summary>{html.escape(title)}: {len(rows)}</summary>", ""]
     lines += [f"| {' | '.join(steps.COLUMNS)} |", "|" + "---:|" * len(steps.COLUMNS)]
     lines += [f"| {' | '.join(steps.cells(row))} |" for row in rows[:MAX_STEPS]]
@@ -225,12 +228,12 @@ def _steps(title: str, rows: list[ObservedStep]) -> list[str]:
 
 
 def escape(text: str) -> str:
-    """Return the text in one line, without effect as Markdown."""
+    """Return the text in one line, with the special characters of Markdown escaped."""
     for character in "\\`*_<>|[]":
         text = text.replace(character, f"\\{character}")
     return " ".join(text.split())
 
 
 def code(name: str) -> str:
-    """Return a name in code font; escaped instead if it contains a backtick, a cell delimiter or a line end."""
+    """Return a name in code font; if it contains a backtick, a cell delimiter or a line end, escape it instead."""
     return escape(name) if set(name) & set("`|\n\r") else f"`{name}`"

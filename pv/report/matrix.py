@@ -63,15 +63,15 @@ def _text(comparison: Comparison, width: int) -> Iterator[str]:
     for columns in _column_groups(comparison, width):
         yield ""
         yield from _table(comparison.rows, columns)
-    for column, result in comparison.refuted():
+    for column, result in comparison.failures():
         yield ""
         heading = f"{result.outcome.value.upper():<10} {result.falsifier.id} by {column.name}"
         yield plain(f"{heading}  {details.claim_location(result)}".rstrip())
         for label, text in _detail_lines(column, result.falsifier):
             yield f"  {label:<{INDENT - 2}}" + plain(text).replace("\n", "\n" + " " * INDENT)
     yield ""
-    for column, why, ids in comparison.unclaimed():
-        yield plain(f"not claimed by {column.name}: {', '.join(ids)}: {why}")
+    for column, reason, ids in _not_claimed(comparison):
+        yield plain(f"not claimed by {column.name}: {', '.join(ids)}: {reason}")
     yield from (plain(f"{finding.severity.value}: {finding}") for finding in _findings(comparison))
     yield from (plain(f"note: {note}") for note in _notes(comparison))
     yield _closing(comparison)
@@ -88,14 +88,14 @@ def _markdown(comparison: Comparison) -> Iterator[str]:
         outcomes = (column.outcome(falsifier) for column in comparison.columns)
         cells = (f"**{outcome.value}**" if outcome in FAILING else outcome.value for outcome in outcomes)
         yield f"| {code(falsifier.id)} {escape(falsifier.rule)} | " + " | ".join(cells) + " |"
-    for column, result in comparison.refuted():
+    for column, result in comparison.failures():
         yield ""
         yield f"### {result.outcome.value}: {code(result.falsifier.id)} by {code(column.name)}"
         yield ""
         yield from fenced([f"{label:<10} {text}" for label, text in _detail_lines(column, result.falsifier)])
     yield ""
-    for column, why, ids in comparison.unclaimed():
-        yield f"- not claimed by {code(column.name)}: {', '.join(map(code, ids))}: {escape(why)}"
+    for column, reason, ids in _not_claimed(comparison):
+        yield f"- not claimed by {code(column.name)}: {', '.join(map(code, ids))}: {escape(reason)}"
     yield from (f"- {escape(str(finding))}" for finding in _findings(comparison))
     yield from (f"> {escape(note)}" for note in _notes(comparison))
     yield ""
@@ -103,18 +103,18 @@ def _markdown(comparison: Comparison) -> Iterator[str]:
 
 
 def _title(comparison: Comparison) -> str:
+    """Return the contract, the date of the comparison, and the versions of the tools."""
     contract = comparison.contract
-    reports = [column.report for column in comparison.columns if column.report is not None]
-    if not reports:
+    if not comparison.reports:
         return f"{contract.id} {contract.version}"
-    first = reports[0]
+    first = comparison.reports[0]
     torch = dict.fromkeys(f"torch {info.torch}" for info in first.devices.values() if info.torch)
     tools = ", ".join([f"Python {first.python}", f"Hypothesis {first.hypothesis}", *torch])
     return f"{contract.id} {contract.version} on {first.started[:10]}: {tools}"
 
 
 def _summary(column: Column) -> str:
-    """Return the distribution, the target and the outcomes of a column as text."""
+    """Return the distribution, the target and the number of results by outcome of a column as text."""
     counts = [f"{column.count(outcome)} {outcome.value}" for outcome in Outcome if column.count(outcome)]
     figures = f"undecided: {column.missing}" if column.missing else ", ".join(counts) or "undecided: nothing was run"
     if column.own:
@@ -126,11 +126,11 @@ def _summary(column: Column) -> str:
 def _column_groups(comparison: Comparison, width: int) -> Iterator[list[Column]]:
     """Yield groups of columns that fit into the width; a group has at least one column."""
     group: list[Column] = []
-    used = start = max((len(f.id) for f in comparison.rows), default=0)
+    used = id_width = max((len(f.id) for f in comparison.rows), default=0)
     for column in comparison.columns:
         if group and used + GAP + _width(column) > width:
             yield group
-            group, used = [], start
+            group, used = [], id_width
         group.append(column)
         used += GAP + _width(column)
     yield group
@@ -141,14 +141,14 @@ def _width(column: Column) -> int:
 
 
 def _table(rows: tuple[Falsifier, ...], columns: list[Column]) -> Iterator[str]:
-    first = max((len(claim.id) for claim in rows), default=0)
+    id_width = max((len(claim.id) for claim in rows), default=0)
     gap = " " * GAP
-    yield (" " * first + "".join(f"{gap}{column.name:<{_width(column)}}" for column in columns)).rstrip()
+    yield (" " * id_width + "".join(f"{gap}{column.name:<{_width(column)}}" for column in columns)).rstrip()
     for claim in rows:
         outcomes = [column.outcome(claim) for column in columns]
         words = [outcome.value.upper() if outcome in FAILING else outcome.value for outcome in outcomes]
         cells = (f"{gap}{word:<{_width(column)}}" for word, column in zip(words, columns, strict=True))
-        yield (f"{claim.id:<{first}}" + "".join(cells)).rstrip()
+        yield (f"{claim.id:<{id_width}}" + "".join(cells)).rstrip()
 
 
 def _detail_lines(column: Column, falsifier: Falsifier) -> Iterator[tuple[str, str]]:
@@ -159,18 +159,24 @@ def _detail_lines(column: Column, falsifier: Falsifier) -> Iterator[tuple[str, s
     yield from details.lines(result, column.verdict)
 
 
+def _not_claimed(comparison: Comparison) -> Iterator[tuple[Column, str, list[str]]]:
+    """Yield a column, a reason, and the ids of the claims that the subject does not make for this reason."""
+    for column in comparison.columns:
+        groups = phrases.group_not_claimed(column.verdict) if column.verdict is not None else {}
+        yield from ((column, reason, [result.falsifier.id for result in group]) for reason, group in groups.items())
+
+
 def _findings(comparison: Comparison) -> list[Finding]:
-    reports = (column.report for column in comparison.columns if column.report is not None)
-    return list(dict.fromkeys(finding for report in reports for finding in phrases.refusals_and_errors(report)))
+    findings = (finding for report in comparison.reports for finding in phrases.refusals_and_errors(report))
+    return list(dict.fromkeys(findings))
 
 
 def _notes(comparison: Comparison) -> list[str]:
-    reports = (column.report for column in comparison.columns if column.report is not None)
-    return list(dict.fromkeys(note for report in reports for note in report.notes))
+    return list(dict.fromkeys(note for report in comparison.reports for note in report.notes))
 
 
 def _closing(comparison: Comparison) -> str:
-    reports = [column.report for column in comparison.columns if column.report is not None]
+    reports = comparison.reports
     seconds, seeds = sum(report.seconds for report in reports), {report.seed for report in reports}
     columns = count(len(comparison.columns), "subject")
     return f"{columns}, {seconds:.1f} s; seed {', '.join(map(str, seeds)) or 'none'}; exit {comparison.exit_code}"

@@ -50,7 +50,7 @@ def count_held(results: Sequence[Result]) -> int:
 
 
 def count_proved(verdict: ContractVerdict) -> tuple[int, str]:
-    """Return the number of proofs that were found, and the word for it: "proved", or "held" for a replayed example."""
+    """Return the number of proofs that were found, and the word for it: "proved", or "held" if an example held."""
     outcomes = [result.outcome.value for result in verdict.proofs if result.outcome in GOOD]
     return len(outcomes), Outcome.HELD.value if Outcome.HELD.value in outcomes else Outcome.PROVED.value
 
@@ -79,8 +79,8 @@ def declared_tolerances(verdict: ContractVerdict) -> Iterator[dict[str, object]]
 DETAILED = (*FAILING, Outcome.UNDECIDED)
 """The outcomes that are shown in detail, worst first."""
 
-FEW = 10
-"""A claim that held on fewer than 1 / FEW of the requested examples is listed in the text report."""
+FEW_DIVISOR = 10
+"""A claim that held on fewer than 1 / FEW_DIVISOR of the requested examples is listed in the text report."""
 
 
 def report_title(report: Report) -> str:
@@ -122,7 +122,7 @@ def detailed_results(verdict: ContractVerdict) -> list[Result]:
 
 def group_by_exception(results: list[Result]) -> list[list[Result]]:
     """Group results with the same exception at the same location, and keep their order."""
-    # A broken import fails every claim: it is shown once, followed by the ids of the other claims.
+    # A broken import fails every claim: reports show its error once, followed by the ids of the other claims.
     grouped: dict[object, list[Result]] = {}
     for result in results:
         grouped.setdefault(_exception_key(result) or id(result), []).append(result)
@@ -138,7 +138,7 @@ def _exception_key(result: Result) -> tuple[str, ...]:
 
 
 def group_by_premise(verdict: ContractVerdict) -> Iterator[tuple[str, list[Result]]]:
-    """Yield, for each premise that does not hold, a sentence and the claims that could not be tried because of it."""
+    """Yield, for each premise that does not hold, a sentence and the claims that could not be tried for that reason."""
     lacking = {result.falsifier.id: result for result in verdict.results if _lacks_premise(result)}
     grouped: dict[str, list[Result]] = {}
     for result in verdict.results:
@@ -184,7 +184,10 @@ def group_undecided(verdict: ContractVerdict) -> dict[str, list[Result]]:
 
 
 def is_whole_contract(verdict: ContractVerdict, results: Sequence[Result]) -> bool:
-    """Return whether these are all of several results of a contract, without claims that its subject does not make."""
+    """Return whether the contract has several claimed results, and `results` are all of them.
+
+    Claims that the subject does not make are not counted.
+    """
     claimed = [result for result in verdict.results if result.outcome is not Outcome.NOT_CLAIMED]
     return len(claimed) == len(results) > 1
 
@@ -199,12 +202,12 @@ def group_not_claimed(verdict: ContractVerdict) -> dict[str, list[Result]]:
 
 
 def proofs_near_limit(verdict: ContractVerdict) -> Iterator[tuple[Result, str]]:
-    """Yield the proofs that took more than half of their limit, with a remark; a slower machine may not find them."""
+    """Yield, with a remark, the proofs that took more than half of their limit and may fail on a slower machine."""
     for result in verdict.proofs:
         limit_s, trial = engine_of(result.falsifier).soft_limit_s(result.falsifier), result.trial
         if trial is not None and result.outcome is Outcome.PROVED and result.near_limit:
             limit = f"more than half of its limit of {limit_s:g} s"
-            yield result, f"{result.reason}; with its start {trial.cpu_s:.2f} s of CPU time, {limit}"
+            yield result, f"{result.reason}; {trial.cpu_s:.2f} s of CPU time including the start, {limit}"
 
 
 def caveats(verdict: ContractVerdict) -> Iterator[str]:
@@ -219,12 +222,12 @@ def caveats(verdict: ContractVerdict) -> Iterator[str]:
 
 
 def few_examples(verdict: ContractVerdict) -> Iterator[tuple[Result, str]]:
-    """Yield, with a remark, the claims that held with skipped examples, or on fewer than 1 / FEW of the requested."""
+    """Yield, with a remark, the claims that held but skipped examples or tried too few (see FEW_DIVISOR)."""
     for result in verdict.results:
         trial = result.trial
         if trial is not None and result.outcome is Outcome.HELD and trial.detail:
             yield result, trial.detail
-        elif trial is not None and result.outcome is Outcome.HELD and FEW * trial.valid < trial.asked:
+        elif trial is not None and result.outcome is Outcome.HELD and FEW_DIVISOR * trial.valid < trial.asked:
             yield result, f"on only {count(trial.valid, 'example')} of {trial.asked} requested"
 
 
@@ -237,7 +240,7 @@ def tolerance_notes(verdict: ContractVerdict) -> Iterator[str]:
     """Yield a note, with the reason, for each tolerance of `declared_tolerances`."""
     for tolerance in declared_tolerances(verdict):
         bounds = ", ".join(f"{key} {tolerance[key]:g}" for key in ("relative", "absolute") if key in tolerance)
-        yield f"{verdict.contract.id}: the tolerance of {tolerance['equation']} is set, {bounds}: {tolerance['why']}"
+        yield f"{verdict.contract.id} sets the tolerance of {tolerance['equation']} to {bounds}: {tolerance['why']}"
 
 
 def refusals_and_errors(report: Report) -> list[Finding]:
@@ -246,7 +249,7 @@ def refusals_and_errors(report: Report) -> list[Finding]:
 
 
 def weakening_text(compared: BaseComparison) -> str:
-    """Return how many weaker requirements fail the comparison, and how to accept them, as text; "" if none does."""
+    """Return a text about the weaker requirements that fail the comparison, and how to accept them; "" if none does."""
     if not compared.failing:
         return ""
     return (
@@ -274,7 +277,7 @@ def closing_line(report: Report, view: View) -> str:
 
 
 def _shards(report: Report) -> str:
-    """Return a text about the missing shards of a divided validation; "" if all are present or it is undivided."""
+    """Return a text about the missing shards of a validation; "" if all are present or there is only one shard."""
     if report.missing:
         return f"incomplete without {_listed(report.missing)}; "
     missing_shards = find_missing_shards(report.shards)
@@ -287,7 +290,7 @@ def _listed(shards: Sequence[Shard]) -> str:
 
 
 def group_unfinished(report: Report) -> Iterator[tuple[str, list[tuple[ContractVerdict, list[Result]]]]]:
-    """Yield each reason why a validation ended early, with the results that are undecided for it, by contract."""
+    """Yield each reason why a validation ended early, with the results undecided for that reason, by contract."""
     by_verdict = [(verdict, group_undecided(verdict)) for verdict in report.contracts]
     for reason in UNFINISHED:
         if undecided := [(verdict, results[reason]) for verdict, results in by_verdict if reason in results]:
@@ -302,9 +305,9 @@ def is_unfinished(verdict: ContractVerdict) -> bool:
 
 
 def unfinished_sentence(reason: str, undecided_by_verdict: list[tuple[ContractVerdict, list[Result]]]) -> str:
-    """Return, as text, how many claims were not run for a reason, and how many contracts have no verdict for it."""
+    """Return a text that counts the claims not run for a reason, and the contracts without a verdict as a result."""
     number = sum(len({result.falsifier.id for result in results}) for _, results in undecided_by_verdict)
     unfinished = sum(is_unfinished(verdict) for verdict, _ in undecided_by_verdict)
-    without = f", {count(unfinished, 'contract')} not judged" if unfinished else ""
-    why = reason.removeprefix("not run: ")
-    return f"{why}: {count(number, 'claim')} of {count(len(undecided_by_verdict), 'contract')} not run{without}"
+    not_judged = f", {count(unfinished, 'contract')} not judged" if unfinished else ""
+    cause = reason.removeprefix("not run: ")
+    return f"{cause}: {count(number, 'claim')} of {count(len(undecided_by_verdict), 'contract')} not run{not_judged}"

@@ -48,7 +48,7 @@ def render(report: Report, view: View) -> str:
         highlight=False,
         soft_wrap=True,
     )
-    # Blocks begin with an empty line. A report that begins with a block starts without it.
+    # Every block begins with an empty line: drop this line at the start of the report.
     for line in dropwhile(lambda line: not line, _lines(report, view)):
         for part in wrap_styled(line, console, INDENT) if view.color else [line]:
             console.print(part)
@@ -59,16 +59,16 @@ def _lines(report: Report, view: View) -> Iterator[Text]:
     """Yield the lines of the report; a line may have line feeds."""
     yield from _contracts(report, view)
     for finding in phrases.refusals_and_errors(report):
-        yield _headed(finding.severity.value, STYLES["error"], plain(str(finding)))
+        yield _labelled(finding.severity.value, STYLES["error"], plain(str(finding)))
     for verdict in report.contracts:
         yield from _failures(verdict, view.verbose)
         for result, remark in phrases.few_examples(verdict):
-            yield from _folded("held", [result], remark)
+            yield from _result_line("held", [result], remark)
         if view.verbose:
             for result, remark in phrases.proofs_near_limit(verdict):
-                yield from _folded("proved", [result], remark)
+                yield from _result_line("proved", [result], remark)
             for reason, results in phrases.group_not_claimed(verdict).items():
-                yield from _folded(phrases.outcome_text(results[0]), results, reason, len(results))
+                yield from _result_line(phrases.outcome_text(results[0]), results, reason, len(results))
     yield from _not_run(report, view.verbose)
     if report.contracts:
         yield Text()
@@ -84,7 +84,7 @@ def _changes(compared: BaseComparison) -> Iterator[Text]:
     for change in compared.changes:
         name = " ".join(text for text in (change.contract, change.claim, change.place) if text)
         style = STYLES["fail" if change in compared.failing else "undecided"]
-        yield _headed(change.kind.value.upper(), style, plain(f"{name}: {change.text}"))
+        yield _labelled(change.kind.value.upper(), style, plain(f"{name}: {change.text}"))
     yield from (Text(plain(f"note: {note}")) for note in compared.notes)
     if compared.failing:
         yield Text(phrases.weakening_text(compared))
@@ -92,7 +92,7 @@ def _changes(compared: BaseComparison) -> Iterator[Text]:
 
 
 def _contracts(report: Report, view: View) -> Iterator[Text]:
-    """Yield a line in columns for every contract; with `view.verbose` followed by all its figures.
+    """Yield a line in columns for every contract; with `view.verbose`, also a sentence with all its figures.
 
     Without `view.verbose`, contracts that were not tried because the validation ended early are left out.
     """
@@ -115,41 +115,41 @@ def _failures(verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
         yield Text()
         yield from _block(first, verdict, verbose)
         if same_exception:
-            yield from _folded(first.outcome.value, same_exception, f"the exception of {first.falsifier.id}")
+            yield from _result_line(first.outcome.value, same_exception, f"the exception of {first.falsifier.id}")
     if len(groups) > MAX_BLOCKS:
         rest = [result for group in groups[MAX_BLOCKS:] for result in group]
-        yield from _folded(f"{len(rest)} more", rest, "like these; the JSON report has them all")
+        yield from _result_line(f"{len(rest)} more", rest, "without details here; the JSON report has the details")
     for reason, results in phrases.group_by_premise(verdict):
         names = ", ".join(result.falsifier.id for result in results)
         yield Text()
-        yield _headed("VACUOUS", STYLES["vacuous"], plain(f"{reason}: {names}"))
+        yield _labelled("VACUOUS", STYLES["vacuous"], plain(f"{reason}: {names}"))
     for reason, results in phrases.group_undecided(verdict).items():
         if reason in UNFINISHED:
             continue  # `_not_run` yields one line for all contracts
         if phrases.is_whole_contract(verdict, results):
             yield Text()
-            yield _headed("UNDECIDED", STYLES["undecided"], _indented(f"every claim: {reason}"))
+            yield _labelled("UNDECIDED", STYLES["undecided"], _indented(f"every claim: {reason}"))
         else:
-            yield from _folded("undecided", results, reason)
+            yield from _result_line("undecided", results, reason)
 
 
 def _not_run(report: Report, verbose: bool) -> Iterator[Text]:
-    """Yield a line for every reason of an early end; with `verbose` also the claims that were not run."""
+    """Yield a line for every reason why the validation ended early; with `verbose` also the claims not run."""
     for reason, unfinished in phrases.group_unfinished(report):
         remark = phrases.unfinished_sentence(reason, unfinished) + ("" if verbose else " (-v lists them)")
         yield Text()
-        yield _headed("UNDECIDED", STYLES["undecided"], remark)
+        yield _labelled("UNDECIDED", STYLES["undecided"], remark)
         for verdict, results in unfinished if verbose else ():
             names = ", ".join(f"{result.falsifier.id} on {result.device}" for result in results)
             yield Text(" " * INDENT + plain(f"{phrases.contract_name(verdict)}: {names}"))
 
 
-def _folded(label: str, results: list[Result], remark: str, max_names: int = MAX_NAMES) -> Iterator[Text]:
+def _result_line(label: str, results: list[Result], remark: str, max_names: int = MAX_NAMES) -> Iterator[Text]:
     """Yield an empty line, and one line that names at most `max_names` of the results."""
     names = listed([f"{result.falsifier.id}{phrases.on_device(result)}" for result in results], max_names)
     yield Text()
     style = STYLES.get(label, STYLES["undecided"])
-    yield _headed(label.upper(), style, _indented(f"{names}: {remark}"))
+    yield _labelled(label.upper(), style, _indented(f"{names}: {remark}"))
 
 
 def _block(result: Result, verdict: ContractVerdict, verbose: bool) -> Iterator[Text]:
@@ -157,7 +157,7 @@ def _block(result: Result, verdict: ContractVerdict, verbose: bool) -> Iterator[
     name = (plain(result.falsifier.id), "bold")
     outcome = result.outcome.value
     place = f"{phrases.on_device(result)}  {details.claim_location(result, verbose=verbose)}".rstrip()
-    yield _headed(outcome.upper(), STYLES[outcome], name, plain(place))
+    yield _labelled(outcome.upper(), STYLES[outcome], name, plain(place))
     previous = ""
     for label, text in details.lines(result, verdict, verbose=verbose):
         shown = "" if label == previous else label
@@ -169,7 +169,7 @@ def _indented(text: str) -> str:
     return plain(text).replace("\n", "\n" + " " * INDENT)
 
 
-def _headed(label: str, style: str, *parts: str | tuple[str, str]) -> Text:
+def _labelled(label: str, style: str, *parts: str | tuple[str, str]) -> Text:
     return Text.assemble((f"{label:<10} ", style), *parts)
 
 

@@ -1,4 +1,4 @@
-"""Format lines for a terminal: wrap them with a hanging indent, and quote the line of a contract for a finding."""
+"""Format lines for a terminal: wrap long lines with a hanging indent, and quote the line of a file for a finding."""
 
 import textwrap
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ COMMANDS = ("rerun", "replay")
 """Labels of lines that are not wrapped, because users copy them into a shell."""
 
 
-def hanging(line: str, width: int, indent: int = 4) -> str:
-    """Wrap a line that is longer than `width`; its further lines are indented by `indent` more than the first."""
+def wrap_line(line: str, width: int, indent: int = 4) -> str:
+    """Wrap a line that is longer than `width`; the second and later lines get `indent` more columns than the first."""
     if width < NARROWEST or len(line) <= width:
         return line
     margin = " " * (len(line) - len(line.lstrip()) + indent)
@@ -40,10 +40,11 @@ def wrap_styled(text: "Text", console: "Console", indent: int) -> "Iterator[Text
 
 
 MAX_WIDTH = 120
+"""Maximum number of characters of a quoted line."""
 
 
 def excerpt(finding: Finding) -> Iterator[str]:
-    """Yield the contract's line of a finding, a mark below its column, and the command that explains its code."""
+    """Yield the line that a finding is about, a caret below the column, and the command that explains the code."""
     line, column = finding.location.line, finding.location.column
     try:
         text = finding.location.path.read_text(encoding="utf-8", errors="replace").splitlines()[line - 1]

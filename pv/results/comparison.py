@@ -24,7 +24,7 @@ class Column:
         own: Whether the subject is the contract's own subject.
         package: The distribution that the subject needs, with the installed version.
         report: The report; None if the subject could not be tried.
-        missing: The reason why the subject could not be tried; "" if it was.
+        missing: The reason why the subject could not be tried; "" if it was tried.
     """
 
     name: str
@@ -36,12 +36,12 @@ class Column:
 
     @property
     def verdict(self) -> ContractVerdict | None:
-        """Return the verdict on the subject; None if it could not be tried."""
+        """Return the verdict on the subject; None if the subject could not be tried."""
         return self.report.contracts[0] if self.report is not None and self.report.contracts else None
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """Return the results of the subject; () if it could not be tried."""
+        """Return the results of the subject; () if the subject could not be tried."""
         return self.verdict.results if self.verdict is not None else ()
 
     def outcome(self, falsifier: Falsifier) -> Outcome:
@@ -59,7 +59,8 @@ class Comparison:
     """The claims of one contract on several subjects.
 
     Attributes:
-        strict: Whether a refuted claim of any subject fails the comparison, not only of the contract's own subject.
+        strict: Whether a falsified claim of any subject fails the comparison, not only of the contract's own subject.
+        interrupted: Whether Ctrl-C ended the comparison.
     """
 
     contract: Contract
@@ -68,47 +69,42 @@ class Comparison:
     interrupted: bool = False
 
     @property
+    def reports(self) -> list[Report]:
+        """Return the reports of the subjects that could be tried."""
+        return [column.report for column in self.columns if column.report is not None]
+
+    @property
     def rows(self) -> tuple[Falsifier, ...]:
-        """Return the selected claims, in the order of the contract."""
+        """Return the claims with results, in the order of the contract; all claims if none has a result."""
         shown = {result.falsifier.id for column in self.columns for result in column.results}
         return tuple(f for f in self.contract.claims if f.id in shown or not shown)
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return the worst code of the subjects.
+        """Return the exit code; of several problems, the worst decides.
 
         A comparison is undecided if the contract's own subject does not pass, or if no claim was decided.
         """
-        reports = [column.report for column in self.columns if column.report is not None]
         own_verdicts = [column.verdict for column in self.columns if column.own]
         passed = all(verdict is not None and verdict.status is Status.PASS for verdict in own_verdicts)
         measured = any(column.count(outcome) for column in self.columns for outcome in MEASURED)
         return ExitCode.worst(
             interrupted=self.interrupted,
-            refused=any(report.exit_code is ExitCode.REFUSED for report in reports),
+            refused=any(report.exit_code is ExitCode.REFUSED for report in self.reports),
             failed=any(self._fails(column) for column in self.columns),
             undecided=not (passed and measured),
         )
 
     def _fails(self, column: Column) -> bool:
-        """Return whether a column has a lint error, a broken result, or a refuted claim.
+        """Return whether a column has a lint error, an error, a vacuous claim or a falsified claim.
 
-        A refuted claim counts only for the contract's own subject, or if the comparison is strict.
+        A falsified claim counts only for the contract's own subject, or if the comparison is strict.
         """
         findings = column.verdict.findings if column.verdict is not None else ()
         failing = FAILING if column.own or self.strict else BROKEN
         return any(finding.severity is Severity.ERROR for finding in findings) or any(map(column.count, failing))
 
-    def refuted(self) -> Iterator[tuple[Column, Result]]:
-        """Yield the results that are falsified, errors or vacuous, column by column."""
+    def failures(self) -> Iterator[tuple[Column, Result]]:
+        """Yield the results that are falsified, errors or vacuous, with their columns."""
         for column in self.columns:
             yield from ((column, result) for result in column.results if result.outcome in FAILING)
-
-    def unclaimed(self) -> Iterator[tuple[Column, str, list[str]]]:
-        """Yield a column, a reason, and the ids of the claims that the subject does not make for this reason."""
-        for column in self.columns:
-            reasons: dict[str, list[str]] = {}
-            for result in column.results:
-                if result.outcome is Outcome.NOT_CLAIMED:
-                    reasons.setdefault(result.reason, []).append(result.falsifier.id)
-            yield from ((column, why, ids) for why, ids in reasons.items())

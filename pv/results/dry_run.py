@@ -16,7 +16,7 @@ class PlannedTask:
         kind: The engine of the claim, or "reference run".
         claim: The id of the claim, or the name of the run.
         mutant: The id of the mutant; "" for the clean code.
-        problem: The reason why the task cannot be built; "" if it can.
+        problem: The reason why the task cannot be built; "" if it was built.
     """
 
     device: str

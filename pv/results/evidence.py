@@ -9,10 +9,10 @@ from itertools import groupby
 from pv.engines.trial import Trial, TrialStatus
 
 PROOFS = "proofs"
-"""The name under which proofs are recorded, in place of a device: they are the same on every machine."""
+"""The name under which proofs are recorded, in place of a device: a proof is the same on every machine."""
 
 STOPPED = "not run: --fail-fast stopped at the first failure"
-"""The detail of a cancelled trial, and the reason of a claim that is undecided because of it."""
+"""The detail of a cancelled trial, and the reason why its claim is undecided."""
 INTERRUPTED = "not run: interrupted"
 """The reason of a claim that is undecided because Ctrl-C prevented its trial."""
 UNFINISHED = (STOPPED, INTERRUPTED)
@@ -21,7 +21,12 @@ UNFINISHED = (STOPPED, INTERRUPTED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInfo:
-    """The name of a device, "" for the CPU, and the version of torch on it, "" without torch."""
+    """A device that trials ran on.
+
+    Attributes:
+        name: The name of its hardware, "" for the CPU.
+        torch: The version of torch, "" without torch.
+    """
 
     name: str = ""
     torch: str = ""
@@ -35,7 +40,7 @@ class Recorded:
         falsifier: Id of the claim.
         device: The device, or `PROOFS`.
         status: The status of the recorded trial.
-        valid: Number of examples that were tried.
+        valid: Number of valid examples that were tried.
         detail: The detail of the trial.
         when: Date of the measurement (UTC, ISO 8601).
         hardware: The measured device.
@@ -97,11 +102,11 @@ class MutationScore:
 
     @property
     def percent(self) -> str:
-        """Return the score as text in percent, rounded down, so that a score below a gate never looks equal to it."""
+        """Return the score as text in percent, rounded down: a score below the minimum never looks equal to it."""
         return "none" if self.value is None else f"{math.floor(self.value * 1000) / 10:g} %"
 
     @property
-    def sample(self) -> bool:
+    def is_sample(self) -> bool:
         """Return whether only a sample of the mutants was tried; such an estimate satisfies no gate."""
         return self.sampled < self.total
 
@@ -132,7 +137,10 @@ class Evidence:
             arguments of a run.
         recorded: Recorded results, by id of the claim and device.
         score: The recorded mutation score.
-        absent: The reason, by device, why no claim can be tried on it.
+        drawn_mutants: Number of generated mutants drawn for each falsifier that names no mutant. The falsifier is tried
+            on these mutants in order until it kills one.
+        unavailable: The devices on which no claim can be tried, with the reasons.
+        interrupted: Whether trials are missing because of Ctrl-C.
         devices: The devices on which claims were tried, by name.
         runs: The traces of the reference runs.
     """
@@ -140,22 +148,20 @@ class Evidence:
     trials: Mapping[tuple[str, str], Trial] = field(default_factory=dict)
     mutants: Mapping[tuple[str, str], Trial] = field(default_factory=dict)
     recorded: Mapping[tuple[str, str], Recorded] = field(default_factory=dict)
-    automatic: Mapping[str, int] = field(default_factory=dict)
-    """Number of generated mutants drawn for each falsifier that names none; it is tried until it kills one."""
+    drawn_mutants: Mapping[str, int] = field(default_factory=dict)
     score: MutationScore | None = None
-    absent: Mapping[str, str] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
     interrupted: bool = False
-    """Whether trials are missing because of Ctrl-C."""
     devices: Mapping[str, DeviceInfo] = field(default_factory=dict)
     runs: tuple[RunTrace, ...] = ()
 
 
 MAX_EVENTS, MAX_POINTS = 200, 300
-"""Maximum numbers of rows of events and of losses in a trace."""
+"""Maximum numbers of event rows and of losses in a trace."""
 
 
 def trace_of(run: str, device: str, seconds: float, events: Iterable[Mapping[str, object]]) -> RunTrace:
-    """Return the trace of a run for reports, from the events that it recorded. Events without a name are left out."""
+    """Return the trace of a run for reports, from the events that the run recorded. Omit events without a name."""
     named_events = [(name, event) for event in events if isinstance(name := event.get("event"), str)]
     rows = tuple((name, sum(1 for _ in same)) for name, same in groupby(name for name, _ in named_events))
     numbers = [(_number(event.get("step")), _number(event.get("loss"))) for _, event in named_events]
@@ -168,7 +174,7 @@ def trace_of(run: str, device: str, seconds: float, events: Iterable[Mapping[str
 
 
 def _number(value: object) -> float | None:
-    """Return a finite number as a float, None for any other value."""
+    """Return a finite number as a float; None for any other value, including bools."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
         return None
     return None if math.isnan(value) else float(value)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from pv.contract.model import Contract, Falsifier
+from pv.contract.wording import count
 from pv.engines.engine import ENDED_EARLY
 from pv.engines.registry import engine_of
 from pv.engines.trial import Counterexample, Trial, TrialStatus
@@ -48,9 +49,9 @@ class Selection:
     examples: int | None = None
     """Number of examples for every claim that draws examples; None uses the number in the contract."""
     replay: bool = False
-    """Whether one example is run instead of a search; mutants and the gate are then ignored."""
+    """Whether one example is replayed instead of a search; mutants and the gate are then ignored."""
     divided: bool = False
-    """Whether the claims of the contract are divided among shards, and this validation runs one of them."""
+    """Whether the claims of the contract are divided among shards, and this validation runs one shard."""
     not_claimed: Mapping[str, str] = field(default_factory=dict)
     """Claims that are not tried because the requested subject does not make them: the reason, by id of the claim."""
 
@@ -81,7 +82,7 @@ class Result:
         trial: The trial of this validation; None if the claim was not tried.
         recorded: The recorded evidence, if it was used or is stale.
         mutants: The trials of the claim on mutants.
-        unjudged: Whether the claim held, but the request left out the mutants that show that the claim can fail.
+        unjudged: Whether the claim held without proof that it can fail, because the request left out its mutants.
         fewer: Whether the claim held on fewer examples than its contract requires, as requested.
     """
 
@@ -108,7 +109,7 @@ class Result:
 
     @property
     def waived(self) -> tuple[str, ...]:
-        """Return the declared mutants that survived, if the claim holds since the gate does not require their death."""
+        """Return the declared mutants that survived although the claim holds: mutants that the gate waives."""
         if self.outcome not in GOOD:
             return ()
         survivors = (trial.mutant for trial in self.mutants if trial.status is TrialStatus.HELD)
@@ -127,7 +128,7 @@ def in_gate(contract: Contract, falsifier: Falsifier) -> bool:
     return required is None or falsifier.id in required
 
 
-HOLDS_NOW = "the replayed example holds now; no other was tried"
+HOLDS_NOW = "the replayed example holds now; no other example was tried"
 
 
 def claim_results(contract: Contract, evidence: Evidence, selection: Selection) -> Iterator[Result]:
@@ -153,7 +154,7 @@ def claim_results(contract: Contract, evidence: Evidence, selection: Selection) 
 def _measured_result(
     contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection
 ) -> Result:
-    """Return the result of a claim on a device of this validation, from its trials."""
+    """Return the result of a claim on a device that this validation runs on, from the trials."""
     required = in_gate(contract, falsifier) or selection.replay
     if not engine_of(falsifier).bound:
         return Result(
@@ -161,7 +162,7 @@ def _measured_result(
         )
     trial = evidence.trials.get((falsifier.id, device))
     if trial is None:
-        reason = evidence.absent.get(device) or _missing_reason(evidence, "nothing was measured")
+        reason = evidence.unavailable.get(device) or _missing_reason(evidence, "nothing was measured")
         return Result(falsifier=falsifier, device=device, outcome=Outcome.UNDECIDED, reason=reason, required=required)
     # Mutants are tried on the CPU only: the declared mutants, or else the generated ones.
     mutants: tuple[Trial, ...] = ()
@@ -170,13 +171,13 @@ def _measured_result(
         keys = [(falsifier.id, mutant) for mutant in mutant_ids]
         mutants = tuple(evidence.mutants[key] for key in keys if key in evidence.mutants)
     outcome, reason = _outcome_of_trial(trial)
-    # A replay tries one example only, so neither proofs nor mutants are considered if it holds.
+    # A replay tries one example only: if the claim holds on it, neither proofs nor mutants are considered.
     replayed = selection.replay and outcome is Outcome.HELD
     recorded = None
     if replayed:
         reason = HOLDS_NOW
     elif engine_of(falsifier).proves:
-        outcome, reason, recorded = _proof(falsifier, trial, evidence, outcome, reason)
+        outcome, reason, recorded = _outcome_of_proof(falsifier, trial, evidence, outcome, reason)
     # A claim that holds must also be able to fail: if its mutants do not show that, their outcome replaces HELD.
     unjudged = False
     if outcome in GOOD and device == "cpu" and not replayed and engine_of(falsifier).judged(falsifier):
@@ -201,12 +202,12 @@ def _measured_result(
     )
 
 
-def _proof(
+def _outcome_of_proof(
     falsifier: Falsifier, trial: Trial, evidence: Evidence, outcome: Outcome, reason: str
 ) -> tuple[Outcome, str, Recorded | None]:
     """Return the outcome and the reason of a proof, and the recorded proof if it was used or is stale.
 
-    A complete search proves. If the search timed out, a recorded proof that is not stale is used instead.
+    A complete search proves the claim. If the search timed out, a recorded proof that is not stale replaces it.
     """
     if outcome is Outcome.HELD:
         return Outcome.PROVED, trial.detail, None
@@ -258,7 +259,8 @@ def _outcome_of_mutants(
     contract: Contract, falsifier: Falsifier, mutants: tuple[Trial, ...], evidence: Evidence
 ) -> tuple[Outcome, str]:
     """Return HELD if a falsifier killed the required mutants; otherwise another outcome, with its reason."""
-    # A claim that reads a run is tried on mutants with the run's `small` arguments, so it must hold there first.
+    # A claim that reads a run is tried on mutants with the run's `small` arguments, so it must hold on the clean code
+    # with these arguments. The evidence has the trial only if it did not hold.
     small = evidence.mutants.get((falsifier.id, ""))
     if small is not None:
         if small.status is TrialStatus.CANCELLED:
@@ -273,7 +275,7 @@ def _outcome_of_mutants(
             continue
         if trial.status is TrialStatus.HELD:
             reach = "reached" if trial.mutant_reached else "never reached"
-            return Outcome.VACUOUS, f"the mutant {trial.mutant!r} survived it (its code was {reach})"
+            return Outcome.VACUOUS, f"the mutant {trial.mutant!r} survived (the mutated code was {reach})"
         if not killed(trial):
             return Outcome.ERROR, f"the mutant {trial.mutant!r} could not be judged: {trial.detail}"
     # Check cancelled trials last, since a survivor is the more useful reason.
@@ -292,18 +294,18 @@ def _outcome_of_generated_mutants(
     """Return HELD if a falsifier without declared mutants killed a generated mutant of the code that it reaches."""
     if any(map(killed, mutants)) or kills_equation_mutants(evidence, falsifier):
         return Outcome.HELD, ""
-    drawn = evidence.automatic.get(falsifier.id)
+    drawn = evidence.drawn_mutants.get(falsifier.id)
     cancelled = next((trial for trial in mutants if trial.status is TrialStatus.CANCELLED), None)
     if cancelled is not None:
         return Outcome.UNDECIDED, cancelled.detail
     if drawn is None or len(mutants) < drawn:
         return Outcome.UNDECIDED, _missing_reason(evidence, "no generated mutant was judged")
     if not drawn:
-        return Outcome.VACUOUS, "it kills no mutant: the code it reaches has nothing to mutate; declare one"
+        return Outcome.VACUOUS, "it kills no mutant: the code it reaches has nothing to mutate; declare a mutant"
     # No mutant was killed. If none survived either, every trial ended in an error.
     if not any(trial.status is TrialStatus.HELD for trial in mutants):
         return Outcome.ERROR, f"none of {drawn} generated mutants could be judged: {mutants[0].detail}"
-    return Outcome.VACUOUS, f"it kills no mutant: {drawn} generated ones in the code it reaches survived"
+    return Outcome.VACUOUS, f"it kills no mutant: {count(drawn, 'generated mutant')} of the code it reaches survived"
 
 
 def _missing_reason(evidence: Evidence, reason: str) -> str:
@@ -346,11 +348,12 @@ def _recorded_result(
 
 def name_limit(claim: Falsifier, trial: Trial) -> Trial:
     """Return the trial of a proof; if its worker was killed, the detail names the time limit in the contract."""
-    # A solver that ends at the limit reports it. A worker is killed later, at a hard limit that contracts do not show.
+    # A solver that stops at the limit names the limit itself. A worker is killed later, at a hard limit that is not in
+    # the contract.
     if trial.status is not TrialStatus.TIMEOUT or not trial.stopped:
         return trial
-    limit = f"no answer within its limit of {engine_of(claim).soft_limit_s(claim):g} s, nor soon after"
-    return replace(trial, detail=f"{limit}: narrow its bounds, or raise its `limit`")
+    limit = f"no answer within the limit of {engine_of(claim).soft_limit_s(claim):g} s, nor soon after"
+    return replace(trial, detail=f"{limit}: narrow the bounds, or raise `limit`")
 
 
 def must_replay(trial: Trial) -> bool:
@@ -367,7 +370,7 @@ def corrected_by_replay(first: Trial, replay: Trial) -> Trial:
     """
     # A counterexample that does not reproduce is an error, not HELD: the search depended on state or randomness.
     if replay.status is TrialStatus.HELD:
-        detail = "its counterexample does not reproduce: in a fresh process the claim holds there"
+        detail = "its counterexample does not reproduce: the claim holds on it in a fresh process"
         return replace(first, status=TrialStatus.ERROR, detail=detail)
     if replay.counterexample is None or first.counterexample is None:
         return replace(first, status=replay.status, detail=f"its counterexample could not be replayed: {replay.detail}")
@@ -376,5 +379,5 @@ def corrected_by_replay(first: Trial, replay: Trial) -> Trial:
 
 
 def needs_mutants(claim: Falsifier, trial: Trial) -> bool:
-    """Return whether a claim is tried on mutants: it held, or it is a proof that a recorded proof may replace."""
+    """Return whether a claim is tried on mutants: it held, or its proof timed out and a record may replace it."""
     return trial.status is TrialStatus.HELD or (engine_of(claim).proves and trial.status is TrialStatus.TIMEOUT)

@@ -21,7 +21,7 @@ def unmet_requirements(verdict: ContractVerdict) -> tuple[str, ...]:
 def unmet_by_contract(verdict: ContractVerdict) -> tuple[str, ...]:
     """Return the reasons why a contract does not pass, except its results and findings.
 
-    It is for formats that list every result and every finding, so that no fault is listed twice.
+    Use it in formats that list every result and every finding, so that no fault is listed twice.
     """
     if verdict.status is Status.PASS or any(_result_reasons(verdict)):
         return tuple(_contract_reasons(verdict))
@@ -44,21 +44,21 @@ def _contract_reasons(verdict: ContractVerdict) -> Iterator[str]:
     """Yield the reasons that concern the contract as a whole, such as its mutation score."""
     if verdict.absent:
         yield verdict.absent
-    yield from _score(verdict)
+    yield from _score_reasons(verdict)
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed_devices)
 
 
 def blocks_gate(result: Result) -> bool:
     """Return whether a result keeps its contract from passing.
 
-    A refuted claim always does, even if the gate does not require the claim.
+    A falsified claim always does, even if the gate does not require the claim.
     """
     if result.outcome is Outcome.FALSIFIED:
         return True
     return result.required and result.outcome in (*FAILING, Outcome.UNDECIDED)
 
 
-def _score(verdict: ContractVerdict) -> Iterator[str]:
+def _score_reasons(verdict: ContractVerdict) -> Iterator[str]:
     """Yield the reasons why the recorded mutation score does not fulfil the gate."""
     least, score = verdict.contract.gate.mutation_score, verdict.score
     if least is None or verdict.partial:
@@ -67,11 +67,11 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
     if score is None or score.value is None:
         yield f"{requirement}, none is recorded"
     elif score.changed:
-        yield f"{requirement}, the recorded one is stale"
-    elif score.sample:
-        yield f"{requirement}, the recorded one is of a sample"
+        yield f"{requirement}, the recorded score is stale"
+    elif score.is_sample:
+        yield f"{requirement}, the recorded score is of a sample"
     elif score.value < least:
-        yield f"{requirement}, the recorded one is {score.percent}"
+        yield f"{requirement}, the recorded score is {score.percent}"
 
 
 def unmet_by_report(report: Report) -> tuple[str, ...]:

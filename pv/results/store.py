@@ -1,4 +1,7 @@
-"""Recorded evidence, one committed file per contract and device, valid until a file it depends on changes."""
+"""Read and write recorded evidence: one committed file per contract and device.
+
+A recorded result is valid until its clause or a file that it depends on changes.
+"""
 
 import json
 import os
@@ -54,7 +57,7 @@ def fingerprint(project: Project, contract: Contract, falsifier: Falsifier, subj
 
 
 def code_files(project: Project, contract: Contract, falsifier: Falsifier, subject: Target) -> list[Path]:
-    """Return the files of a falsifier's test, run and subject. Raise `Unbound`."""
+    """Return the files of a falsifier's test, run and subject. Raise `Unbound` if one of them cannot be resolved."""
     run = engine_of(falsifier).run_of(contract, falsifier)
     bindings = (falsifier.test, run.callable if run is not None else None)
     files = [resolve.function(project, binding).path for binding in bindings if binding is not None]
@@ -166,14 +169,15 @@ def _digest(project: Project, name: str) -> str:
 
 
 def _head(content: Mapping[str, object]) -> dict[str, object]:
-    """Return hardware, versions, date and commit in the head of an evidence file, which are defaults of its results."""
+    """Return hardware, versions, date and commit of an evidence file, the defaults for the values of its results."""
     return {name: content[name] for name in ("hardware", "torch", "python", "when", "commit")}
 
 
 def refuse_unwritable(project: Project) -> None:
     """Raise `UsageError` if no file can be written to the evidence folder.
 
-    Call it before a long measurement. It leaves no folder behind, since there may be nothing to record.
+    Call this function before a long measurement. It removes the folders that it creates, since there may be nothing to
+    record.
     """
     probe = project.evidence / f".tmp{os.getpid()}"
     created = [folder for folder in (project.evidence, *project.evidence.parents) if not folder.exists()]
@@ -214,14 +218,14 @@ def read(
         project: The project with the evidence folder.
         contract: The contract.
         device: The device, or `PROOFS`.
-        fingerprints: Returns the current fingerprints; it is only called if there is a valid file, since it is slow.
+        fingerprints: Returns the current fingerprints. It is slow, so it is called only if there is a valid file.
     """
     path = record_path(project, contract, device)
     content, problems = load(path, "evidence")
     if content is None:
         return {}, problems
     if (content["contract"], content["device"]) != (contract.id, device):
-        return {}, [damaged(path, f"it is evidence of {content['contract']} on {content['device']}")]
+        return {}, [damaged_finding(path, f"it is evidence of {content['contract']} on {content['device']}")]
     return dict(_recorded(project, content, fingerprints())), []
 
 
@@ -234,24 +238,24 @@ def load(path: Path, form: str, renew: str = "--record") -> tuple[Json | None, l
         renew: The command or option that writes the file again.
 
     Returns:
-        The content, or None if the file is missing or damaged; and a finding if it is damaged.
+        The content, or None if the file is missing or damaged; and a finding if the file is damaged.
     """
     try:
         content: Json = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None, []
     except (OSError, ValueError) as error:
-        return None, [damaged(path, str(error), renew)]
+        return None, [damaged_finding(path, str(error), renew)]
     problem = next(Draft202012Validator(schema(form)).iter_errors(content), None)
     if problem is None:
         return content, []
-    return None, [damaged(path, f"{problem.json_path}: {problem.message[:200]}", renew)]
+    return None, [damaged_finding(path, f"{problem.json_path}: {problem.message[:200]}", renew)]
 
 
-def damaged(path: Path, why: str, renew: str = "--record") -> Finding:
+def damaged_finding(path: Path, reason: str, renew: str = "--record") -> Finding:
     """Return the finding about an evidence file that cannot be used."""
     hint = f"delete it, or write it again with {renew}"
-    return error("PV170", Location(path), f"the evidence file cannot be used: {why}", hint)
+    return error("PV170", Location(path), f"the evidence file cannot be used: {reason}", hint)
 
 
 def _recorded(

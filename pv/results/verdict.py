@@ -41,7 +41,7 @@ def parse_shard(text: str) -> Shard:
 
 
 def find_missing_shards(shards: Iterable[Shard]) -> tuple[Shard, ...]:
-    """Return the shards that these shards lack to make up a complete validation."""
+    """Return the shards that are missing from a complete validation."""
     present = {*shards}
     return tuple(sorted({Shard(index, shard.of) for shard in present for index in range(1, shard.of + 1)} - present))
 
@@ -92,7 +92,7 @@ class ContractVerdict:
     repeat: tuple[str, ...] = ("pv validate",)
     """The words of the command that repeats the results."""
     absent: str = ""
-    """The reason why the contract was not tried; "" if it was."""
+    """The reason why the contract was not tried; "" if it was tried."""
     definitions: Mapping[str, Any] | None = None
     """Subjects, executable equations and runs; None in a report of an older version."""
 
@@ -157,7 +157,7 @@ class Report:
     shards: tuple[Shard, ...] = ()
     """The shards in this report; () for an undivided validation."""
     missing: tuple[Shard, ...] = ()
-    """The shards that none of the merged reports has."""
+    """The shards whose reports were not among the merged reports."""
     steps: tuple[ObservedStep, ...] = ()
     """The steps of an observed run; () for a validation."""
     closing: str = ""
@@ -168,7 +168,7 @@ class Report:
         """Return the worst exit code of the contracts and findings; undecided if nothing was measured."""
         statuses = {verdict.status for verdict in self.contracts}
         severities = {finding.severity for finding in self.findings}
-        # An empty shard is not undecided: with more shards than claims, some have nothing to try.
+        # An empty shard is not undecided: with more shards than claims, some shards have nothing to try.
         measured = bool(statuses or self.shards)
         return ExitCode.worst(
             interrupted=self.interrupted,
@@ -213,7 +213,7 @@ def decide(
             evidence.score,
             unclaimed_devices,
             whole=not partial,
-            elsewhere=partial and selection.divided,
+            sharded=partial and selection.divided,
         ),
         results=results,
         findings=findings,
@@ -236,7 +236,7 @@ def status_of(
     unclaimed_devices: tuple[str, ...],
     *,
     whole: bool,
-    elsewhere: bool = False,
+    sharded: bool = False,
 ) -> Status:
     """Decide the status of a contract from its results.
 
@@ -247,7 +247,7 @@ def status_of(
         score: The recorded mutation score.
         unclaimed_devices: Required devices on which the contract has no claim.
         whole: Whether every claim of the contract was selected; only then is the mutation score required.
-        elsewhere: Whether the remaining claims are tried in another shard; this shard may then have none that the gate
+        sharded: Whether other shards try the remaining claims; the results may then have no claim that the gate
             requires.
     """
     required = [result for result in results if result.required]
@@ -256,11 +256,11 @@ def status_of(
     failing += [result for result in results if result.outcome is Outcome.FALSIFIED]
     if any(finding.severity is not Severity.NOTICE for finding in findings) or failing:
         return Status.FAIL
-    undecided = any(result.outcome is Outcome.UNDECIDED for result in required) or not (required or elsewhere)
+    undecided = any(result.outcome is Outcome.UNDECIDED for result in required) or not (required or sharded)
     least = contract.gate.mutation_score
     if whole and least is not None:
         # A missing, stale or sampled score is undecided.
-        if score is None or score.changed or score.value is None or score.sample:
+        if score is None or score.changed or score.value is None or score.is_sample:
             undecided = True
         elif score.value < least:
             return Status.FAIL

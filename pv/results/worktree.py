@@ -1,4 +1,4 @@
-"""Read the commit of a git working tree, and digests of its uncommitted changes."""
+"""Read the commit of a git working tree, and compute digests of its files and of its uncommitted changes."""
 
 import hashlib
 import os
@@ -12,14 +12,14 @@ from pv.source.project import Project
 SOURCES = (".py", ".yaml", ".yml", ".toml")
 """Suffixes of the untracked files that count as changes; a validation itself writes other files, such as reports."""
 STATUS = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
-"""Arguments of git that list the changed files: two letters of state, a space, the path, a zero byte."""
+"""Arguments of git that list the changed files. An entry is two letters of state, a space, the path and a zero byte."""
 LIMIT_S = 10
 INSTALLED = "site-packages/"
 """A part of the path of installed packages."""
 
 
 def git(folder: Path, *words: str, limit_s: float = LIMIT_S) -> bytes | None:
-    """Return the output of a git command; None if it fails.
+    """Return the output of a git command; None if the command fails.
 
     Raises:
         OSError: git is not installed.
@@ -38,7 +38,7 @@ def commit_of(root: Path) -> str:
     return head.decode().strip() + ("+" if changed else "") if head is not None else ""
 
 
-def edits(project: Project) -> str | None:
+def digest_of_changes(project: Project) -> str | None:
     """Return a digest of the uncommitted changes, except evidence; "" if there are none, None without git.
 
     Changes are the tracked files that `git status` lists, and the untracked files that are source code.
@@ -59,7 +59,7 @@ def edits(project: Project) -> str | None:
 def digests(project: Project, names: Iterable[str]) -> dict[str, str]:
     """Return the digests of the named files that exist, by path below the root.
 
-    Evidence is left out, and so are installed packages, which may have different paths on two machines.
+    Evidence is left out. Installed packages are left out too: their paths may differ between machines.
     """
     paths = {name: project.root / name for name in sorted(set(names)) if INSTALLED not in name}
     return {name: _digest(path) for name, path in paths.items() if path.is_file() and not _is_evidence(project, path)}

@@ -15,7 +15,7 @@ def test_a_point_is_replayed_and_is_no_proof(project: Project) -> None:
     folder = project("proofs")
     point = '{"total": 3, "parts": 2}'
     claim = result(pv.validate(only=["H-SHARE"], replay=point), "H-SHARE")
-    says = "the replayed example holds now; no other was tried"
+    says = "the replayed example holds now; no other example was tried"
     assert (claim.outcome, claim.reason) == (Outcome.HELD, says)  # not proved
     edit(folder / "counting.py", "total // parts", "total // (parts - 2)")
     report = pv.validate(only=["H-SHARE"], replay=point)

@@ -28,7 +28,7 @@ def test_a_falsifier_that_kills_nothing_is_vacuous(project: Project) -> None:
     report = pv.validate()
     assert report.exit_code == 1
     assert result(report, "C-LIMIT").outcome is Outcome.VACUOUS
-    assert result(report, "C-LIMIT").reason == "the mutant 'limit-ignored' survived it (its code was reached)"
+    assert result(report, "C-LIMIT").reason == "the mutant 'limit-ignored' survived (the mutated code was reached)"
     assert report.contracts[0].killed == {"epoch-lost", "last-step-lost", "from-zero"}
 
 
@@ -67,7 +67,7 @@ def test_code_that_ran_only_at_import_does_not_count_as_reached(project: Project
 def test_falsifier_without_a_declared_mutant_is_judged_by_generated_mutants(shop: Any) -> None:
     report = pv.validate()
     assert result(report, "S-PRICE").outcome is Outcome.HELD
-    assert "1 of 1 falsifier without a declared mutant killed a generated one" in pv.render(report, verbose=True)
+    assert "1 of 1 falsifier without a declared mutant killed a generated mutant" in pv.render(report, verbose=True)
     assert 0 < len(result(report, "S-PRICE").mutants) <= 20
 
 
@@ -75,7 +75,7 @@ def test_falsifier_that_kills_no_generated_mutant_is_vacuous(shop: Any) -> None:
     edit(shop.folder / "falsifiers/falsify_shop.py", "subject.leave(3) == 3", "[subject.leave(3)]")
     shop.add("S-LEAVE", "falsify_leave")
     report = pv.validate(only=["S-LEAVE"])
-    reason = "it kills no mutant: 3 generated ones in the code it reaches survived"
+    reason = "it kills no mutant: 3 generated mutants of the code it reaches survived"
     assert (result(report, "S-LEAVE").outcome, result(report, "S-LEAVE").reason) == (Outcome.VACUOUS, reason)
     assert "shop:leave: status > 100 -> status >= 100: held" in pv.render(report)
 

@@ -135,11 +135,11 @@ PROBLEMS = """\
 10:3 PV101 duplicate id 'F' (first defined at line 6); rename one
 11:54 PV114 K: t.py::fixture has the parameter `tmp_path`, which nothing supplies; falsifiers get no
 13:3 PV144 no falsifier reads the run 'whole'; give a falsifier `run: whole`
-14:3 PV145 the run 'large' has no `small` arguments; mutants are run with these
+14:3 PV145 the run 'large' has no `small` arguments; mutants are run with `small` arguments
 15:13 PV185 no falsifier checks the equation 'e'; add a falsifier with `equation: e` and no `test`
-19:3 PV131 no falsifier claims to kill 'o'; list it in the `kills` of one
+19:3 PV131 no falsifier claims to kill 'o'; list the mutant in the `kills` of a falsifier
 20:3 PV101 duplicate id 'G' (first defined at line 7); rename one
-20:3 PV131 no falsifier claims to kill 'G'; list it in the `kills` of one
+20:3 PV131 no falsifier claims to kill 'G'; list the mutant in the `kills` of a falsifier
 21:10 PV150 unknown falsifier 'A' in the gate; known: F, F, G, I, J, K
 21:10 PV150 unknown falsifier 'X' in the gate; known: F, F, G, I, J, K
 21:10 PV150 unknown harness 'H' in the gate; none is declared

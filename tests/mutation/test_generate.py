@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pv.mutation.generate import compiles_to
+from pv.mutation.generate import digest_of_code
 from tests.mutation.handmade import mutants, planted
 from tests.support.processes import python
 
@@ -16,7 +16,7 @@ def test_what_compiles_to_the_same_is_no_mutant(tmp_path: Path) -> None:
     source = "def f(a):\n    if a:\n        return a\n        a += 1\n    for n in a:\n        continue\n"
     results = [m.code_digest for m in mutants(tmp_path, source)]
     assert len(results) == len(set(results)) > 0
-    assert compiles_to("subject", source) not in results
+    assert digest_of_code("subject", source) not in results
     assert not any("continue" in m.mutant.id or "+=" in m.mutant.id for m in mutants(tmp_path, source))
 
 
@@ -49,7 +49,7 @@ def test_nested_functions_methods_and_repeated_places_are_each_their_own(tmp_pat
 
 def test_what_a_module_compiles_to_is_the_same_in_every_process() -> None:
     source = "def f(x):\n    return x in {'a', 'b', 'c', 'd'} or x in ({'e', 'f'}, 1)\n"
-    code = f"from pv.mutation.generate import compiles_to; print(compiles_to('m', {source!r}))"
+    code = f"from pv.mutation.generate import digest_of_code; print(digest_of_code('m', {source!r}))"
     (seen,) = {python("-c", code, PYTHONHASHSEED=seed).stdout for seed in "1234"}
     assert seen
 

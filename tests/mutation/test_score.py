@@ -38,7 +38,7 @@ def test_a_gate_demands_a_score_that_is_there_fresh_and_high_enough(shop: Any) -
     shop.gate(0.46)
     missing = pv.validate()
     assert missing.contracts[0].status is Status.UNDECIDED
-    says = "mutation score not recorded; the gate asks for 46 %: pv mutate shop --record"
+    says = "mutation score not recorded; the gate requires 46 %: pv mutate shop --record"
     assert says in pv.render(missing, verbose=True)
     shop.mutate("shop", record=True)
     assert pv.validate().contracts[0].status is Status.PASS
@@ -60,7 +60,7 @@ def test_a_recorded_sample_satisfies_no_gate(shop: Any) -> None:
     assert summary.problems(shop.mutate("shop", sample=14, record=True)) == []
     report = pv.validate()
     assert report.contracts[0].status is Status.UNDECIDED
-    assert "fresh; the gate asks for 1 %, and a sample satisfies no gate)" in pv.render(report, verbose=True)
+    assert "fresh; the gate requires 1 %, and a sample satisfies no gate)" in pv.render(report, verbose=True)
 
 
 def test_a_score_that_cannot_be_read_is_an_error(shop: Any) -> None:
@@ -141,7 +141,7 @@ def test_too_many_equivalents_fail_a_run_of_all_and_say_what_to_try(shop: Any) -
     shop.append(f"- {more}\n")
     assert summary.problems(shop.mutate("shop")) == [
         "2 mutants declared equivalent, at most 1 allowed (`equivalents` of the gate: 5 % of all mutants): "
-        "write a falsifier that tells them apart, or simpler code"
+        "write a falsifier that kills them, or simplify the code"
     ]
     drawn = shop.mutate("shop", sample=14)
     assert (drawn.count(MutantStatus.EQUIVALENT), summary.problems(drawn)) == (2, [])

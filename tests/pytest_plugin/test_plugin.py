@@ -270,9 +270,9 @@ def test_claims_and_mutants_are_tried_and_no_process_is_left(
             assert outcome.status in (TrialStatus.REFUTED, TrialStatus.RAISED), (id_, name)
     workers.close()
     assert marked() == []
-    assert workers.why_absent("cpu") == ""
+    assert workers.unavailable_reason("cpu") == ""
     monkeypatch.setattr("pv.pytest_plugin.claims.find_spec", lambda name: None)
-    assert workers.why_absent("cuda") == "torch is not installed"
+    assert workers.unavailable_reason("cuda") == "torch is not installed"
 
 
 def test_examples_of_an_earlier_subject_are_not_examples_of_the_next() -> None:

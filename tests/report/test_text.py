@@ -129,7 +129,7 @@ def test_score_is_rounded_down_and_marked_if_it_satisfies_no_gate() -> None:
 @pytest.mark.parametrize("form", ["text", "markdown"])
 def test_a_tolerance_that_a_contract_sets_is_shown_with_its_reason(form: str) -> None:
     report = report_of_equation(None, tolerance={"relative": 1e-3, "absolute": 0, "why": "a table of 10 bits"})
-    note = "the tolerance of double is set, relative 0.001, absolute 0: a table of 10 bits"
+    note = "sets the tolerance of double to relative 0.001, absolute 0: a table of 10 bits"
     assert note in render(report, form, verbose=True)
 
 
@@ -180,6 +180,6 @@ def test_markdown_respects_its_size_limit_and_counts_omitted_parts() -> None:
     for most in (1024, 4000, 20_000):
         short = render(report_of_many(300), "markdown", max_bytes=most)
         assert len(short.encode()) <= most < len(whole.encode())
-        assert re.search(r"\nLeft out, since this report has a size limit: \d+ parts?\.", short)
+        assert re.search(r"\nLeft out because of the size limit: \d+ parts?\.", short)
         assert short.endswith("exit 1\n") and tokens(short)[-1].type != "fence"
     assert "Left out" not in whole

@@ -111,7 +111,7 @@ def validated() -> Report:
     full_evidence = replace(
         evidence(*trials),
         recorded={("H-RECORDED", PROOFS): recorded(id_="H-RECORDED", detail="10 of 10 cases")},
-        automatic={"F-DRAWN": 1, **dict.fromkeys(ids, 1)},
+        drawn_mutants={"F-DRAWN": 1, **dict.fromkeys(ids, 1)},
         score=MutationScore(total=9, judged=9, killed=4, sampled=3, changed=("tiny.py",), when="2026-11-20"),
         runs=(
             RunTrace(run="whole", device="cpu", events=(("step", 3), ("save", 1)), losses=((1.0, 0.5), (2.0, 0.25))),

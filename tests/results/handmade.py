@@ -38,12 +38,14 @@ def judged(status: TrialStatus = TrialStatus.REFUTED, id_: str = "F", mutant: st
     return trial(status, id_, mutant=mutant, **fields)
 
 
-def evidence(*trials: Trial, recorded: tuple[Recorded, ...] = (), absent: Mapping[str, str] | None = None) -> Evidence:
+def evidence(
+    *trials: Trial, recorded: tuple[Recorded, ...] = (), unavailable: Mapping[str, str] | None = None
+) -> Evidence:
     return Evidence(
         trials={(t.falsifier, t.device): t for t in trials if t.mutant is None},
         mutants={(t.falsifier, t.mutant): t for t in trials if t.mutant is not None},
         recorded={(r.falsifier, r.device): r for r in recorded},
-        absent=absent or {},
+        unavailable=unavailable or {},
     )
 
 

@@ -49,7 +49,7 @@ def test_untried_claim_is_undecided(status: TrialStatus) -> None:
     assert judgement(decided(trial(status, detail="why"))) == (*UNDECIDED, "why")
 
 
-VACUOUS, SURVIVOR = (Status.FAIL, Outcome.VACUOUS), "the mutant 'm' survived it"
+VACUOUS, SURVIVOR = (Status.FAIL, Outcome.VACUOUS), "the mutant 'm' survived"
 BROKEN = (Status.FAIL, Outcome.ERROR)
 
 
@@ -57,8 +57,8 @@ BROKEN = (Status.FAIL, Outcome.ERROR)
     ("mutant", "expected"),
     [
         (judged(TrialStatus.RAISED), PASSED),
-        (judged(TrialStatus.HELD, mutant_reached=True), (*VACUOUS, f"{SURVIVOR} (its code was reached)")),
-        (judged(TrialStatus.HELD), (*VACUOUS, f"{SURVIVOR} (its code was never reached)")),
+        (judged(TrialStatus.HELD, mutant_reached=True), (*VACUOUS, f"{SURVIVOR} (the mutated code was reached)")),
+        (judged(TrialStatus.HELD), (*VACUOUS, f"{SURVIVOR} (the mutated code was never reached)")),
         (judged(TrialStatus.TIMEOUT, counterexample=FOUND), PASSED),
         (judged(TrialStatus.TIMEOUT, detail="d"), (*BROKEN, "the mutant 'm' could not be judged: d")),
         (judged(TrialStatus.CANCELLED, detail="stopped"), (*UNDECIDED, "stopped")),
@@ -76,22 +76,22 @@ def test_a_falsifier_is_judged_by_its_mutants(mutant: Trial, expected: tuple[Sta
         (
             1,
             (judged(TrialStatus.HELD),),
-            (*VACUOUS, "it kills no mutant: 1 generated ones in the code it reaches survived"),
+            (*VACUOUS, "it kills no mutant: 1 generated mutant of the code it reaches survived"),
         ),
         (1, (judged(TrialStatus.ERROR, detail="d"),), (*BROKEN, "none of 1 generated mutants could be judged: d")),
         (2, (judged(TrialStatus.HELD),), (*UNDECIDED, "no generated mutant was judged")),
         (
             2,
             (judged(TrialStatus.HELD), judged(TrialStatus.ERROR, mutant="n")),
-            (*VACUOUS, "it kills no mutant: 2 generated ones in the code it reaches survived"),
+            (*VACUOUS, "it kills no mutant: 2 generated mutants of the code it reaches survived"),
         ),
-        (0, (), (*VACUOUS, "it kills no mutant: the code it reaches has nothing to mutate; declare one")),
+        (0, (), (*VACUOUS, "it kills no mutant: the code it reaches has nothing to mutate; declare a mutant")),
     ],
 )
 def test_a_falsifier_without_kills_is_judged_by_generated_mutants(
     generated: int, mutants: tuple[Trial, ...], expected: tuple[Status, Outcome, str]
 ) -> None:
-    results = replace(evidence(trial(), *mutants), automatic={"F": generated})
+    results = replace(evidence(trial(), *mutants), drawn_mutants={"F": generated})
     verdict = decide(contract(falsifier(kills=())), results, Selection())
     assert (judgement(verdict), verdict.results[0].waived) == (expected, ())
 
@@ -128,7 +128,7 @@ def test_a_proof_that_timed_out_is_replaced_by_its_record(
     one: Trial, record: dict[str, Any] | None, expected: tuple[Status, Outcome, str]
 ) -> None:
     records = {("F", PROOFS): recorded(**record)} if record is not None else {}
-    results = replace(evidence(one, judged(mutant="auto")), automatic={"F": 1}, recorded=records)
+    results = replace(evidence(one, judged(mutant="auto")), drawn_mutants={"F": 1}, recorded=records)
     assert judgement(decide(replace(contract(), harnesses=(PROOF,)), results, Selection())) == expected
 
 
@@ -141,7 +141,7 @@ SEARCH = trial(TrialStatus.REFUTED, counterexample=replace(FOUND, shrunk=True), 
         (
             trial(),
             TrialStatus.ERROR,
-            "its counterexample does not reproduce: in a fresh process the claim holds there",
+            "its counterexample does not reproduce: the claim holds on it in a fresh process",
         ),
         (
             trial(TrialStatus.TIMEOUT, detail="60 s"),
@@ -167,7 +167,7 @@ def test_a_refutation_counts_only_if_a_fresh_worker_confirms_it(
 def test_surviving_mutant_decides_before_cancelled_ones(kills: tuple[str, str]) -> None:
     tried = judged(TrialStatus.HELD), judged(TrialStatus.CANCELLED, mutant="n", detail="stopped")
     verdict = decided(trial(), *tried, claims=(falsifier(kills=kills),))
-    assert judgement(verdict) == (*VACUOUS, f"{SURVIVOR} (its code was never reached)")
+    assert judgement(verdict) == (*VACUOUS, f"{SURVIVOR} (the mutated code was never reached)")
     assert verdict.untried == 1
 
 
@@ -199,7 +199,7 @@ def test_nothing_measured_is_not_a_pass() -> None:
     (lost,) = decided(gate=Gate(falsifiers=frozenset())).results
     assert (lost.required, lost.outcome) == (False, Outcome.UNDECIDED)
     (replayed,) = decided(trial(), gate=Gate(falsifiers=frozenset()), replay=True).results
-    assert (replayed.required, replayed.reason) == (True, "the replayed example holds now; no other was tried")
+    assert (replayed.required, replayed.reason) == (True, "the replayed example holds now; no other example was tried")
     (early,) = decided(trial(TrialStatus.TIMEOUT, current_arguments=FOUND)).results
     assert (early.counterexample, early.example) == (None, FOUND)
     untried = decided(*HELD, claims=(falsifier(kills=("m", "n")),))
@@ -274,7 +274,7 @@ def test_device_that_is_not_required_fails_only_if_a_valid_record_refutes(
 def test_record_of_a_requested_device_is_ignored() -> None:
     refuted = (recorded(TrialStatus.REFUTED),)
     assert judgement(decided(trial(device="cuda"), claims=(CUDA,), recorded=refuted, devices=("cuda",))) == PASSED
-    evidence_ = evidence(recorded=(recorded(),), absent={"cuda": "torch sees no CUDA device"})
+    evidence_ = evidence(recorded=(recorded(),), unavailable={"cuda": "torch sees no CUDA device"})
     verdict = decide(contract(CUDA), evidence_, Selection(devices=("cuda",)))
     assert judgement(verdict) == (*UNDECIDED, "torch sees no CUDA device")
     assert verdict.claimed_mutants == frozenset()

@@ -16,7 +16,7 @@ from pv.contract.load import load
 from pv.contract.model import Binding, Contract, Equation, Harness, Run, Target
 from pv.results import store
 from pv.results.evidence import DeviceInfo
-from pv.results.worktree import commit_of, edits
+from pv.results.worktree import commit_of, digest_of_changes
 from pv.source.project import Project, find_project
 from tests.results.handmade import HERE, falsifier, trial
 from tests.results.handmade import contract as handmade
@@ -142,20 +142,20 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 def test_every_change_except_reports_and_evidence_has_its_own_digest(tmp_path: Path) -> None:
     tree, files = tmp_path, dict.fromkeys(("own.py", "data.txt", "evidence/c.cuda.json"), "1\n")
     write(tree, {**files, "pyproject.toml": "[tool.pv]\n"})
-    assert (commit_of(tree), edits(find_project(tree))) == ("", None)
+    assert (commit_of(tree), digest_of_changes(find_project(tree))) == ("", None)
     for words in ("init -q", "add .", "commit -qm m"):
         git(*words.split(), cwd=tree)
-    assert edits(find_project(tree)) == ""
+    assert digest_of_changes(find_project(tree)) == ""
     assert re.fullmatch("[0-9a-f]{40}", commit_of(tree))
     (tree / "results.json").write_text("{}")
     (tree / "evidence/c.cuda.json").write_text("2\n")
-    assert edits(find_project(tree)) == ""
+    assert digest_of_changes(find_project(tree)) == ""
     digests = []
     for change in CHANGES.values():
         change(tree)
-        digests.append(edits(find_project(tree)))
+        digests.append(digest_of_changes(find_project(tree)))
         assert re.fullmatch("[0-9a-f]{40}[+]", commit_of(tree))
         git("reset", "-q", "--hard", cwd=tree)
         git("clean", "-qfd", cwd=tree)
-    assert edits(find_project(tree)) == ""
+    assert digest_of_changes(find_project(tree)) == ""
     assert all(digests) and len(set(digests)) == len(CHANGES)

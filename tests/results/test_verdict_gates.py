@@ -62,7 +62,7 @@ def test_a_mutant_outside_the_gate_may_survive() -> None:
 @pytest.mark.parametrize("gate", [Gate(), Gate(mutants=frozenset()), Gate(mutants=frozenset({"m"}))])
 def test_list_of_mutants_in_the_gate_does_not_waive_generated_mutants(gate: Gate) -> None:
     survived = trial(TrialStatus.HELD, mutant="a")
-    evidence_ = replace(evidence(trial(), survived), automatic={"F": 1})
+    evidence_ = replace(evidence(trial(), survived), drawn_mutants={"F": 1})
     verdict = decide(contract(falsifier(kills=()), gate=gate), evidence_, Selection())
     assert [result.outcome for result in verdict.results] == [Outcome.VACUOUS]
     assert verdict.status is Status.FAIL
@@ -99,11 +99,11 @@ SCORE = MutationScore(total=10, judged=10, killed=10, sampled=10)
     ("score", "status", "reason"),
     [
         (None, Status.UNDECIDED, "none is recorded"),
-        (replace(SCORE, killed=5), Status.FAIL, "the recorded one is 50 %"),
-        (replace(SCORE, killed=0), Status.FAIL, "the recorded one is 0 %"),
+        (replace(SCORE, killed=5), Status.FAIL, "the recorded score is 50 %"),
+        (replace(SCORE, killed=0), Status.FAIL, "the recorded score is 0 %"),
         (replace(SCORE, judged=0, killed=0), Status.UNDECIDED, "none is recorded"),
-        (replace(SCORE, changed=("a.py",)), Status.UNDECIDED, "the recorded one is stale"),
-        (replace(SCORE, sampled=3), Status.UNDECIDED, "the recorded one is of a sample"),
+        (replace(SCORE, changed=("a.py",)), Status.UNDECIDED, "the recorded score is stale"),
+        (replace(SCORE, sampled=3), Status.UNDECIDED, "the recorded score is of a sample"),
     ],
 )
 def test_a_score_below_the_gate_is_a_reason(score: MutationScore | None, status: Status, reason: str) -> None:

@@ -13,7 +13,7 @@ EVERY_KIND = ("console", "spawn", "exit", "exception")
 ANSWERS = {"edit": "AssertionError: 10", "swap": "AssertionError: 10"}
 ANSWERS |= {"apart-edit": "AssertionError: 6", "apart-swap": "AssertionError: 6"}
 NO_PASS = {
-    "unreached": (Outcome.VACUOUS, "the mutant 'unused-edit' survived it (its code was never reached)"),
+    "unreached": (Outcome.VACUOUS, "the mutant 'unused-edit' survived (the mutated code was never reached)"),
     "cleaned": (Outcome.VACUOUS, "the subject was never reached: no function of it ran"),
     "cleaned-apart": (Outcome.ERROR, "the mutant 'apart-edit' could not be judged: pkg.apart was never imported"),
     "killed": (Outcome.VACUOUS, "the subject was never reached: no function of it ran"),

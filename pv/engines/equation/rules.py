@@ -97,7 +97,7 @@ def _import_faults(contract: Contract) -> Iterator[Finding]:
         if name not in equations_there:
             message = f"unknown executable equation {name!r} of {id_}"
             yield error("PV187", used.location, message, did_you_mean(name, equations_there))
-        for equation, keys in sharing.imported(contract, used).items():
+        for equation, keys in sharing.imported_equations(contract, used).items():
             if equation in defined and defined[equation] != keys:
                 message = f"duplicate equation {equation!r}: {used.text} brings another one"
                 yield error("PV187", used.location, message, "rename one of the two")

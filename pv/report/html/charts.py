@@ -85,37 +85,37 @@ def _ticks(points: Points) -> Html:
 
 
 def _scaled(points: Points) -> list[tuple[float, float]]:
-    """Return the points in the coordinates of the drawing. A constant is drawn halfway up, away from the axis."""
+    """Return the points in the coordinates of the drawing. A constant curve is drawn at half the height."""
     low_x, high_x = min(x for x, _ in points), max(x for x, _ in points)
     low_y, high_y = min(y for _, y in points), max(y for _, y in points)
-    # The range of a constant is 0, which would be a divisor.
+    # The range of a constant curve is 0: widen it, because the scale divides by the range.
     if low_y == high_y:
         low_y, high_y = low_y - 1, high_y + 1
-    wide, high = (WIDTH - 2 * EDGE) / (high_x - low_x or 1), (HEIGHT - 2 * EDGE) / (high_y - low_y)
-    return [(EDGE + (x - low_x) * wide, HEIGHT - EDGE - (y - low_y) * high) for x, y in points]
+    scale_x, scale_y = (WIDTH - 2 * EDGE) / (high_x - low_x or 1), (HEIGHT - 2 * EDGE) / (high_y - low_y)
+    return [(EDGE + (x - low_x) * scale_x, HEIGHT - EDGE - (y - low_y) * scale_y) for x, y in points]
 
 
 def _strip(trace: RunTrace, name: str) -> Html:
-    """Return a bar of blocks in the order of the events; the width of a block shows its number of repetitions."""
+    """Return a bar of blocks, one for each row of events in order; its width shows how often the event is repeated."""
     if not trace.events:
         return join(None)
     kinds = {event: index for index, event in enumerate(dict.fromkeys(event for event, _ in trace.events))}
-    total, left, parts = sum(number for _, number in trace.events), 0.0, []
+    total, offset, parts = sum(number for _, number in trace.events), 0.0, []
     for event, number in trace.events:
         width = number / total * (WIDTH - 2 * EDGE)
         tip = tag("title", f"{event} × {number}")
         block = tag(
-            "rect", x=f"{EDGE + left:.2f}", y=0, width=f"{width:.2f}", height=20, class_=f"e{kinds[event] % SHADES}"
+            "rect", x=f"{EDGE + offset:.2f}", y=0, width=f"{width:.2f}", height=20, class_=f"e{kinds[event] % SHADES}"
         )
         parts.append(tag("g", tip, block))
-        left += width
+        offset += width
     label = f"{name}: order of {total} events"
     strip = tag("svg", parts, viewBox=f"0 0 {WIDTH} 20", role="img", aria_label=label, class_="strip")
     return join([strip, _legend(trace, kinds), _event_list(trace)])
 
 
 def _legend(trace: RunTrace, kinds: dict[str, int]) -> Html:
-    """Return the kinds of events with their colors and their numbers."""
+    """Return a list of the kinds of events, each with its color and its number of events."""
     counts = {event: sum(number for other, number in trace.events if other == event) for event in kinds}
     items = [
         tag("li", tag("span", "", class_=f"key e{index % SHADES}", aria_hidden="true"), f"{event} × {counts[event]}")

@@ -23,7 +23,7 @@ Child = str | None | Iterable["Child"]
 def tag(name: str, /, *children: Child, **attributes: Attribute) -> Html:
     """Return an element.
 
-    In the name of an attribute, an underscore is written as a hyphen, and one at the end is dropped, as in `class_`.
+    In the name of an attribute, an underscore becomes a hyphen; an underscore at the end, as in `class_`, is dropped.
     """
     start = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
     return Html(start if name in VOID else f"{start}{join(children)}</{name}>")
@@ -35,10 +35,10 @@ def join(children: Child) -> Html:
         return Html("")
     if isinstance(children, Html):
         return children
-    return escaped(children) if isinstance(children, str) else Html("".join(map(join, children)))
+    return escape(children) if isinstance(children, str) else Html("".join(map(join, children)))
 
 
-def escaped(text: str) -> Html:
+def escape(text: str) -> Html:
     """Return markup that shows a text; control characters are shown as escapes."""
     return Html(html.escape(plain(text), quote=True))
 
@@ -48,10 +48,10 @@ def _attribute(key: str, value: Attribute) -> str:
     if value is None or value is False:
         return ""
     name = key.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{escaped(str(value))}"'
+    return f" {name}" if value is True else f' {name}="{escape(str(value))}"'
 
 
-def hidden(text: str) -> Html:
+def screen_reader_text(text: str) -> Html:
     """Return text for screen readers only."""
     return tag("span", text, class_="sr")
 

@@ -13,7 +13,7 @@ from pv.engines.trial import EquationMutants, Trial, TrialStatus
 from pv.report import View, details, phrases
 from pv.report.contract_line import sentence
 from pv.report.html import charts
-from pv.report.html.markup import Cell, Html, column_heads, hidden, join, table, tag
+from pv.report.html.markup import Cell, Html, column_heads, join, screen_reader_text, table, tag
 from pv.report.phrases import is_of_script
 from pv.results import requirements, steps
 from pv.results.outcome import Outcome, Result, killed
@@ -37,14 +37,14 @@ MAX_BLOCKS = 50
 
 
 def badge(word: str) -> Html:
-    """Return a verdict or outcome as a symbol and a word, so that it does not depend on color."""
+    """Return a verdict or outcome as a symbol and a word, so that its meaning does not depend on color."""
     symbol = tag("span", SYMBOLS[word], aria_hidden="true")
     return tag("span", symbol, f" {word}", class_=f"badge {word.replace(' ', '-')}")
 
 
 def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
-    """Return the section of a contract."""
-    name = f"contract-{number}"
+    """Return the section of a contract; `number` makes its HTML id unique."""
+    anchor = f"contract-{number}"
     blocks, of_script = phrases.detailed_results(verdict), is_of_script(verdict)
     if of_script:
         title, path = ["Findings" if blocks else "Claims"], None
@@ -57,10 +57,10 @@ def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
         for reason, results in phrases.group_by_premise(verdict)
     ]
     parts = [
-        tag("h2", *title, id=f"{name}-title"),
+        tag("h2", *title, id=f"{anchor}-title"),
         tag("p", sentence(verdict)),
         path,
-        None if of_script and blocks else _gate(verdict),
+        None if of_script and blocks else _unmet_requirements(verdict),
         [_block(result, verdict) for result in blocks[:MAX_BLOCKS]],
         tag("p", f"The table has {count(omitted, 'more failure')}.") if omitted > 0 else None,
         without_premise,
@@ -68,16 +68,16 @@ def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
         [charts.run(trace) for trace in verdict.runs],
         _results(verdict, report),
     ]
-    return tag("section", parts, class_="contract", id=name, aria_labelledby=f"{name}-title")
+    return tag("section", parts, class_="contract", id=anchor, aria_labelledby=f"{anchor}-title")
 
 
-def _gate(verdict: ContractVerdict) -> Html:
+def _unmet_requirements(verdict: ContractVerdict) -> Html:
     items = [tag("li", reason) for reason in requirements.unmet_requirements(verdict)]
     return join([tag("h3", "Not met"), tag("ul", items)] if items else None)
 
 
 def _block(result: Result, verdict: ContractVerdict) -> Html:
-    """Return a failure with its counterexample and the commands that repeat it."""
+    """Return a failure with its counterexample and the commands that reproduce the failure."""
     heading = tag("h3", badge(result.outcome.value), f" {result.falsifier.id}{phrases.on_device(result)}")
     place = tag("p", details.script_location(result) or details.claim_location(result), class_="path")
     # Adjacent rows with the same label, such as the arguments of a counterexample, share one heading.
@@ -111,7 +111,7 @@ def _row(result: Result, verdict: ContractVerdict, report: Report, *, of_script:
 
 
 def evidence(result: Result, report: Report) -> str:
-    """Return the device and time at which a result was measured, of this validation or of the recorded evidence."""
+    """Return where a result comes from: recorded evidence with its device and date, this validation, or "none"."""
     if (recorded := result.recorded) is not None:
         torch = f", torch {recorded.hardware.torch}" if recorded.hardware.torch else ""
         stale = f"; stale, changed: {', '.join(recorded.changed)}" if recorded.changed else ""
@@ -124,7 +124,7 @@ def evidence(result: Result, report: Report) -> str:
 
 
 def _age(when: str, started: str) -> str:
-    """Return the age of a record in days at the time of the report; "" if a date is invalid."""
+    """Return the age of a record in days when the report started; "" if a date is invalid or the record is newer."""
     try:
         days = (date.fromisoformat(started[:10]) - date.fromisoformat(when)).days
     except ValueError:
@@ -138,7 +138,7 @@ MARKS = {"killed": "✓", "survived": "✗", "not judged": "–", "not tried": "
 
 
 def kill_matrix(verdict: ContractVerdict) -> Html:
-    """Return the matrix of falsifiers and mutants; empty if no falsifier has mutants."""
+    """Return the matrix of falsifiers and mutants on the CPU; empty if no falsifier has mutants."""
     rows = [
         result
         for result in verdict.results
@@ -147,9 +147,9 @@ def kill_matrix(verdict: ContractVerdict) -> Html:
     if not rows:
         return join(None)
     mutants = {mutant.id: mutant.fault for mutant in verdict.contract.mutants}
-    small = len(rows) * len(mutants) <= MAX_CELLS
-    shown = _kill_matrix(rows, mutants) if small else _kill_list(rows, mutants)
-    return tag("details", tag("summary", f"Planted faults ({len(mutants)} declared)"), shown, open=small)
+    fits = len(rows) * len(mutants) <= MAX_CELLS
+    shown = _kill_matrix(rows, mutants) if fits else _kill_list(rows, mutants)
+    return tag("details", tag("summary", f"Planted faults ({len(mutants)} declared)"), shown, open=fits)
 
 
 def _equation_mutants(result: Result) -> EquationMutants | None:
@@ -157,7 +157,10 @@ def _equation_mutants(result: Result) -> EquationMutants | None:
 
 
 def _kill_matrix(rows: list[Result], mutants: Mapping[str, str]) -> Html:
-    """Return a table with a row for every falsifier and a column for every declared mutant."""
+    """Return a table with a row for every falsifier and a column for every declared mutant.
+
+    Further columns count the killed mutants that no contract declares: generated mutants and equation mutants.
+    """
     counts: dict[str, list[str]] = {"generated mutants": [], "equation mutants": []}
     for result in rows:
         generated = result.mutants if not result.falsifier.kills else ()
@@ -172,14 +175,14 @@ def _kill_matrix(rows: list[Result], mutants: Mapping[str, str]) -> Html:
     table_rows = []
     for number, result in enumerate(rows):
         trials = {trial.mutant: trial for trial in result.mutants}
-        cells = [_kill_cell(outcome_text(result, id_, trials.get(id_))) for id_ in mutants]
+        cells = [_kill_cell(mutant_outcome(result, id_, trials.get(id_))) for id_ in mutants]
         texts = [column[number] for column in counts.values()]
         cells += [Cell(text, class_="mutant" if text else "mutant unnamed") for text in texts]
         table_rows.append([Cell(result.falsifier.id, head=True), *cells])
     return table("Falsifiers and the faults they kill", heads | column_heads(*counts), table_rows)
 
 
-def outcome_text(result: Result, mutant: str, trial: Trial | None) -> str:
+def mutant_outcome(result: Result, mutant: str, trial: Trial | None) -> str:
     """Return the outcome of a declared mutant for a falsifier; "" if the falsifier does not name the mutant."""
     if mutant not in result.falsifier.kills:
         return ""
@@ -192,18 +195,19 @@ def outcome_text(result: Result, mutant: str, trial: Trial | None) -> str:
 
 def _kill_cell(text: str) -> Cell:
     if not text:
-        return Cell(hidden("not named"), class_="mutant unnamed")
+        return Cell(screen_reader_text("not named"), class_="mutant unnamed")
     mark = tag("span", MARKS[text], aria_hidden="true")
     return Cell([mark, " ", tag("span", text, class_="word")], class_=f"mutant {text.replace(' ', '-')}")
 
 
 def _kill_list(rows: list[Result], mutants: Mapping[str, str]) -> Html:
-    """Return a table with a row for every mutant, which lists its falsifiers."""
+    """Return a table with a row for every mutant, its fault and the falsifiers that name it, with their outcomes."""
     outcomes: dict[str, list[str]] = {id_: [] for id_ in mutants}
     for result in rows:
         trials = {trial.mutant: trial for trial in result.mutants}
         for id_ in result.falsifier.kills:
-            outcomes.setdefault(id_, []).append(f"{result.falsifier.id}: {outcome_text(result, id_, trials.get(id_))}")
+            text = f"{result.falsifier.id}: {mutant_outcome(result, id_, trials.get(id_))}"
+            outcomes.setdefault(id_, []).append(text)
     lines = [
         [Cell(id_, head=True), Cell(mutants.get(id_, "")), Cell("; ".join(texts))] for id_, texts in outcomes.items()
     ]
@@ -244,7 +248,10 @@ def _hash(text: str) -> str:
 
 
 def _counts(report: Report, view: View) -> list[tuple[int, str]]:
-    """Return numbers with their words: contracts by verdict and failing weakenings, or claims of an observed run."""
+    """Return the counts at the top of the page, each with its word.
+
+    They count the contracts by verdict and the weakenings that fail; for an observed run, its claims by result.
+    """
     if report.closing:
         outcomes = [phrases.outcome_text(result) for verdict in report.contracts for result in verdict.results]
         return [(outcomes.count(word), word) for word in (Outcome.FALSIFIED.value, Outcome.HELD.value, "not reached")]
@@ -269,10 +276,10 @@ def _header(report: Report, view: View) -> Html:
 
 
 def _search() -> Html:
-    box = tag("input", type="search", id="search", autocomplete="off", aria_describedby="keys")
+    field = tag("input", type="search", id="search", autocomplete="off", aria_describedby="keys")
     keys = tag("span", "Press / to search, Enter for the next match, Esc to clear.", id="keys", class_="keys")
     status = tag("span", "", id="count", role="status")
-    return tag("search", tag("label", "Search claims, mutants and messages", for_="search"), box, keys, status)
+    return tag("search", tag("label", "Search claims, mutants and messages", for_="search"), field, keys, status)
 
 
 def _main(report: Report, view: View) -> Html:
@@ -325,7 +332,7 @@ def _findings(report: Report) -> Html:
 
 
 def _steps(report: Report) -> Html:
-    """Return the steps of an observed run: charts, and a collapsed table of the first `MAX_STEPS` rows."""
+    """Return the steps of an observed run: a chart and a collapsed table of at most `MAX_STEPS` rows for each group."""
     parts = []
     for title, rows in steps.groups(report.steps):
         cells = []
@@ -333,9 +340,9 @@ def _steps(report: Report) -> Html:
             first, *rest = steps.cells(row)
             cells.append([Cell(first, head=True), *map(Cell, rest)])
         shown = table(title, column_heads(*steps.COLUMNS), cells)
-        left = steps.remaining_steps(rows, MAX_STEPS)
-        folded = tag("details", tag("summary", "Table of the steps"), shown, tag("p", left) if left else None)
-        parts.append([tag("h3", title), charts.observed(title, rows), folded])
+        omitted = steps.remaining_steps(rows, MAX_STEPS)
+        collapsed = tag("details", tag("summary", "Table of the steps"), shown, tag("p", omitted) if omitted else None)
+        parts.append([tag("h3", title), charts.observed(title, rows), collapsed])
     heading = tag("h2", "Observed run", id="steps")
     return tag("section", heading, parts, aria_labelledby="steps") if parts else join(None)
 

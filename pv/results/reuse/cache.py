@@ -31,10 +31,10 @@ MAX_BYTES = 256 << 20
 CONVERTER = make_converter()
 VERSION = 7
 """The version of the tables, in the header of the file. The tables of another version are dropped without a message."""
-NAMES = ("results", "environments", "reports", "pieces", "seen", "failed")
-DROP = "".join(f"DROP TABLE IF EXISTS {name};" for name in NAMES)
+TABLE_NAMES = ("results", "environments", "reports", "pieces", "seen", "failed")
+DROP = "".join(f"DROP TABLE IF EXISTS {name};" for name in TABLE_NAMES)
 # results: one row for each key (task) and state of its dependencies. environment is a key of environments; depends and
-# trial are compressed JSON; measured is in seconds, used in nanoseconds since the epoch.
+# trial are compressed JSON; measured is in seconds and used in nanoseconds, both since the epoch.
 # reports: reports of whole validations; the results with a time of use between since and used belong to the report.
 # pieces: the parsed modules, by digest of their source, so that unchanged modules are not parsed again.
 # seen: dependencies of any result that the digest of the project does not cover; every report depends on them.
@@ -79,15 +79,15 @@ class Tables:
             self._record_problem(error)
             return []
 
-    def depends(self, data: bytes) -> dict[str, str]:
-        """Return the dependencies of a result with their digests; for a damaged row, one that never matches."""
+    def decode_dependencies(self, data: bytes) -> dict[str, str]:
+        """Return the dependencies of a result with their digests; for a damaged row, a digest that never matches."""
         return self._decode(data, lambda data: dict(json.loads(zlib.decompress(data))), {EVERYTHING: ""})
 
-    def trial(self, data: bytes) -> Trial | None:
+    def decode_trial(self, data: bytes) -> Trial | None:
         """Return the trial of a result; None if the row is damaged."""
         return self._decode(data, lambda data: CONVERTER.loads(zlib.decompress(data), Trial), None)
 
-    def report(self, data: bytes) -> str | None:
+    def decode_report(self, data: bytes) -> str | None:
         """Return the text of a report; None if the row is damaged."""
         return self._decode(data, lambda data: zlib.decompress(data).decode(), None)
 
@@ -148,7 +148,7 @@ class Tables:
 
 
 def compress(value: Trial | dict[str, str] | str) -> bytes:
-    """Return a trial, the dependencies of a result, or the text of a report as it is stored."""
+    """Return a trial, the dependencies of a result, or the text of a report in the compressed form of the tables."""
     text = value if isinstance(value, str) else CONVERTER.dumps(value)
     return zlib.compress(text.encode())
 
@@ -163,7 +163,7 @@ class CacheEntry:
 
     Attributes:
         task: The key of the result.
-        measured: When it was measured, in seconds since the epoch.
+        measured: The time of its measurement, in seconds since the epoch.
         environment: The names of the parts in which this environment differs from the environment of the result.
         changed: The dependencies of the result that have changed since.
     """
@@ -232,7 +232,7 @@ class ResultCache:
         for state, depends, data in self._tables.run(query, key):
             if self._changed(depends):
                 continue
-            if (trial := self._tables.trial(data)) is not None and accept(trial):
+            if (trial := self._tables.decode_trial(data)) is not None and accept(trial):
                 self.hits += 1
                 self._tables.run("UPDATE results SET used = ? WHERE task = ? AND state = ?", time.time_ns(), key, state)
                 return trial
@@ -241,14 +241,14 @@ class ResultCache:
     def store(self, key: str, claim: str, trial: Trial, source: Source, since: int = 0) -> None:
         """Store a result, unless a file that it depends on changed since this cache was opened.
 
-        Whether the worker read such a file before or after the change is unknown.
+        The worker may have read such a file before or after the change.
 
         Args:
             key: The key of the result.
             claim: The id of the claim; "" for a result on a mutant.
             trial: The result.
             source: The trials and the code that the result comes from.
-            since: The return value of `end` for the first of its tasks; files that were opened earlier are ignored.
+            since: The return value of `end` for the first task of the result; ignore files that were opened earlier.
         """
         opened = self._opened_files.opened_since(since) if self._opened_files is not None else ()
         names = dependencies(self._tree, source, opened)
@@ -295,7 +295,7 @@ class ResultCache:
         executes_change, cpu_s = False, 0.0
         for depends, data in self._tables.run(query, claim):
             executes_change = any(name.startswith("function ") for name in self._changed(depends))
-            cpu_s = trial.cpu_s if (trial := self._tables.trial(data)) is not None else 0.0
+            cpu_s = trial.cpu_s if (trial := self._tables.decode_trial(data)) is not None else 0.0
         if self._tables.run("SELECT 1 FROM failed WHERE claim = ?", claim):
             return 0, cpu_s
         return (1 if executes_change else 2), cpu_s
@@ -306,7 +306,7 @@ class ResultCache:
             self._opened_files.begin(task)
 
     def end(self, task: object) -> int:
-        """Record that a task has ended; return the moment of its beginning, 0 if it is unknown."""
+        """Record that a task has ended, and return the moment at which the task began; 0 if that is unknown."""
         return self._opened_files.end(task) if self._opened_files is not None else 0
 
     def report_key(self, task: object) -> str:
@@ -318,10 +318,10 @@ class ResultCache:
         key = self._with_outside(key)
         for report, since, used in self._tables.run("SELECT report, since, used FROM reports WHERE key = ?", key):
             now = time.time_ns()
-            # The results of this validation count as used too, so that `store` does not delete their states first.
+            # The results of this report count as used too, so that `store` deletes other states first.
             self._tables.run("UPDATE results SET used = ? WHERE used BETWEEN ? AND ?", now, since, used)
             self._tables.run("UPDATE reports SET since = ?, used = ? WHERE key = ?", now, now, key)
-            return self._tables.report(report)
+            return self._tables.decode_report(report)
         return None
 
     def store_report(self, key: str, text: str, since: int) -> None:
@@ -330,7 +330,7 @@ class ResultCache:
         Args:
             key: The return value of `report_key`.
             text: The report as JSON.
-            since: When its validation began, in nanoseconds since the epoch.
+            since: The start of its validation, in nanoseconds since the epoch.
         """
         row = (self._with_outside(key), compress(text), _now(), since, time.time_ns())
         self._tables.run("INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?)", *row)
@@ -350,7 +350,7 @@ class ResultCache:
         self._tables.close()
 
     def _environment_differences(self) -> list[str]:
-        # A result of this environment, if there is one, sorts before newer results of others.
+        # A result of this environment, if there is one, sorts before newer results of other environments.
         query = "SELECT environment FROM results ORDER BY environment = ? DESC, used DESC LIMIT 1"
         rows = self._tables.run(query, self._digest)
         return differences(self._described(rows[0][0]), self._environment) if rows else []
@@ -371,7 +371,8 @@ class ResultCache:
 
     def _changed(self, depends: bytes) -> list[str]:
         """Return the dependencies of a stored result that have changed."""
-        return [name for name, digest in self._tables.depends(depends).items() if self._tree.digest(name) != digest]
+        stored = self._tables.decode_dependencies(depends)
+        return [name for name, digest in stored.items() if self._tree.digest(name) != digest]
 
 
 def _now() -> int:

@@ -70,7 +70,7 @@ def _packages(folder: Path) -> Iterator[str]:
     """Yield the packages in a folder of `sys.path`, with their versions and entry points.
 
     An editable install can change the entry points without the version. Name and version are read from the names of the
-    metadata folders, because `importlib.metadata` parses every file of metadata, which takes longer than all the rest.
+    metadata folders: `importlib.metadata` would parse every metadata file, which takes longer than all other steps.
     """
     for pattern in ("*.dist-info", "*.egg-info"):
         for metadata in folder.glob(pattern):

@@ -1,7 +1,7 @@
-"""Log which files of a project any process opened, with inotify.
+"""Log with inotify which files of a project were opened, by any process.
 
-A worker records the files that Python opens. Libraries also open files in native code, and so do programs that a claim
-starts. The kernel does not report which process opened a file, so it is recorded for every task that ran at that time.
+A worker records only the files that Python opens. Native code of libraries, and programs that a claim starts, also open
+files. The kernel does not report which process opened a file, so the file counts for every task that ran at that time.
 """
 
 import ctypes
@@ -35,15 +35,16 @@ class OpenedFilesLog:
     def __init__(self, project: Project) -> None:
         self._root, self._evidence = project.root, project.evidence
         self._reads = Counter[str]()
-        """How often each file was opened, minus how often it was closed after writing, which was no read."""
+        """By file: the number of opens, minus the number of closes after writing, since an open to write is no read."""
         self._folders: dict[int, Path] = {}
         self._moment = 1
         """The number of the next read of the queue."""
-        self._last: dict[str, int] = {}
+        self._last_opened: dict[str, int] = {}
         """The moment at which each file was last opened."""
         self._opened_for_all = set[str]()
         """The files that were opened while no task ran, for example by libraries that are loaded once for all tasks."""
         self._began: dict[object, int] = {}
+        """The moment at which each running task began."""
         self._queue = _libc.inotify_init1(IN_NONBLOCK | IN_CLOEXEC)
         self._is_incomplete = self._queue < 0 or not all(map(self._watch, self._walk()))
         """Whether events may be missing; every file then counts as opened."""
@@ -51,17 +52,17 @@ class OpenedFilesLog:
     def begin(self, task: object) -> None:
         """Record that a task has begun.
 
-        A task begins again if the fork server was killed. All files that were opened until then count for all tasks,
-        since the new fork server loads the libraries again.
+        If the fork server was killed, a task begins again. All files that were opened until then count for all tasks:
+        the old fork server loaded the libraries for all of them.
         """
         moment = self._moment
         self._read_events()
         if task in self._began:
-            self._opened_for_all |= self._last.keys()
+            self._opened_for_all |= self._last_opened.keys()
         self._began.setdefault(task, moment)
 
     def end(self, task: object) -> int:
-        """Record that a task has ended, and return the moment at which it began; 0 if that is unknown."""
+        """Record that a task has ended, and return the moment at which the task began; 0 if that is unknown."""
         self._read_events()
         return self._began.pop(task, 0)
 
@@ -72,7 +73,7 @@ class OpenedFilesLog:
             files = (entry for folder in self._walk() for entry in os.scandir(folder) if entry.is_file())
             return {os.path.relpath(entry.path, self._root) for entry in files}
         names = (name for name, count in self._reads.items() if count > 0)
-        return {name for name in names if name in self._opened_for_all or self._last.get(name, 0) >= moment}
+        return {name for name in names if name in self._opened_for_all or self._last_opened.get(name, 0) >= moment}
 
     def close(self) -> None:
         """Stop watching."""
@@ -82,9 +83,9 @@ class OpenedFilesLog:
 
     def _watch(self, folder: Path) -> bool:
         """Watch a folder. Return False if the kernel refuses, for example because the user has too many watches."""
-        number = _libc.inotify_add_watch(self._queue, os.fsencode(folder), IN_OPEN | IN_CLOSE_WRITE)
-        self._folders[number] = folder
-        return bool(number >= 0)
+        watch = _libc.inotify_add_watch(self._queue, os.fsencode(folder), IN_OPEN | IN_CLOSE_WRITE)
+        self._folders[watch] = folder
+        return bool(watch >= 0)
 
     def _read_events(self) -> None:
         """Record all events in the queue, and begin the next moment."""
@@ -97,16 +98,16 @@ class OpenedFilesLog:
         """Record the events of one read of the queue."""
         offset = 0
         while offset < len(data):
-            number, mask, _, length = HEADER.unpack_from(data, offset)
+            watch, mask, _, length = HEADER.unpack_from(data, offset)
             offset += HEADER.size
             name = os.fsdecode(data[offset : offset + length].rstrip(b"\0"))  # padded with zero bytes
             offset += length
             self._is_incomplete = self._is_incomplete or bool(mask & IN_Q_OVERFLOW)
-            if name and number in self._folders and (path := self._folders[number] / name).is_file():
+            if name and watch in self._folders and (path := self._folders[watch] / name).is_file():
                 file = os.path.relpath(path, self._root)
                 self._reads[file] += 1 if mask & IN_OPEN else -1
                 if mask & IN_OPEN:
-                    self._last[file] = self._moment
+                    self._last_opened[file] = self._moment
                     if not self._began:
                         self._opened_for_all.add(file)
 

@@ -1,9 +1,11 @@
 """Compare a report with its base: new failures, fixed claims, weaker requirements, and waivers of these.
 
-1. The lines that changed, from `git diff`.
-2. The requirements that are weaker than in the base: claims, definitions, mutants, gate, tolerances.
-3. The differences of results, and the measurements that are smaller.
-4. The comparison: renamings and waivers are applied to these differences.
+The parts of this module, in order:
+
+1. `find_weakenings`: the requirements that are weaker than in the base (claims, definitions, mutants, gate, ...).
+2. `parse_diff`: the lines that changed, from `git diff`.
+3. `find_differences`: the differences of requirements, results and measurements.
+4. `compare`: the differences, after renamings and waivers are applied.
 """
 
 import re
@@ -16,7 +18,7 @@ from typing import Any
 
 from pv.contract.finding import Location, Severity
 from pv.contract.model import Contract, Edit, Falsifier, Harness, Mutant, Swap, Target, Waiver
-from pv.contract.wording import FEW, listed
+from pv.contract.wording import FEW, count, listed
 from pv.errors import ExitCode
 from pv.results import requirements
 from pv.results.definitions import find_changes, is_same_text, is_wider, short
@@ -55,8 +57,8 @@ class Change:
         name: The clause that became weaker, as a waiver names it.
         location: Location of the clause; a `removed` clause has its location in the base.
         removed: Whether the clause was removed.
-        renamed: The code that the base names, if the clause now names other code with the same results. It is a
-            renaming and no weakening if the old code no longer exists.
+        renamed: The code that the base names, if the clause now names other code with the same results. The change is
+            then a renaming and no weakening, provided that the old code no longer exists.
     """
 
     kind: ChangeKind
@@ -187,7 +189,7 @@ def _changed_definitions(old: ContractVerdict, new: ContractVerdict) -> Iterator
 
 
 def _renamed_subject(old: ContractVerdict, new: ContractVerdict) -> tuple[Target, ...]:
-    """Return the old subject if a contract names another one on which every claim has the same result."""
+    """Return the old subject if a contract names another subject with the same results; else ()."""
     assert old.definitions is not None
     claims = [claim.id for claim in new.contract.claims if claim.subject is None]
     subject = old.definitions["subject"]
@@ -195,7 +197,7 @@ def _renamed_subject(old: ContractVerdict, new: ContractVerdict) -> tuple[Target
 
 
 def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str) -> tuple[Target, ...]:
-    """Return the old function if an equation calls another one with the same arguments and the same results."""
+    """Return the old function if an equation calls another function with the same arguments and results; else ()."""
     assert old.definitions is not None and new.definitions is not None
     before = str(old.definitions["equations"][equation].get("implemented_by"))
     after = str(new.definitions["equations"][equation].get("implemented_by"))
@@ -209,7 +211,8 @@ def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str)
     claims = [claim.id for claim in new.contract.claims if claim.equation == equation]
     if not _has_same_results(claims, old, new):
         return ()
-    # 3. The function is an attribute of the subject of these claims: by name, by target, or of the contract.
+    # 3. The function is an attribute of the subject of these claims. A claim gives its subject by name or by target;
+    #    otherwise the subject of the contract applies.
     subject = old.definitions["claims"].get(claims[0], {}).get("subject")
     targets = {name: keys["target"] for name, keys in old.definitions["subjects"].items()}
     target = Target.parse(targets.get(subject, subject) or old.definitions["subject"] or "")
@@ -217,7 +220,7 @@ def _renamed_function(old: ContractVerdict, new: ContractVerdict, equation: str)
 
 
 def _has_same_results(claims: Collection[str], old: ContractVerdict, new: ContractVerdict) -> bool:
-    """Return whether the claims, at least one, hold now and kill at least as many mutants as before.
+    """Return whether there are claims, all of which hold now and kill at least as many mutants as before.
 
     Claims that were not selected and claims that the subject does not make are left out.
     """
@@ -301,7 +304,7 @@ def _renamed_targets(old: Mutant, new: Mutant, verdict: ContractVerdict) -> tupl
 
 
 def _weaker_gate(old: Contract, new: Contract) -> Iterator[str]:
-    """Yield a text for every requirement of the gate that became weaker, except required ids."""
+    """Yield a text for every requirement of the gate that became weaker, except the required claims and mutants."""
     before, now = old.gate, new.gate
     for device in sorted(before.fresh - now.fresh):
         yield f"fresh evidence of {device} no longer required by the gate"
@@ -326,19 +329,19 @@ def _smaller_scope(old: ContractVerdict, new: ContractVerdict) -> Iterator[Chang
 
 
 def _larger_tolerances(old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
-    """Yield the tolerances that were set in place of a measured one, or were increased."""
-    before = _set_tolerances(old)
+    """Yield the tolerances that the contract now sets although the base measured them, and those that it increased."""
+    before = _declared_tolerances(old)
     old_claims = [result.falsifier for result in old.results]
     if old.definitions is not None:
         old_claims += old.contract.claims
     tried_equations = {claim.equation for claim in old_claims}
-    for name, tolerance in _set_tolerances(new).items():
+    for name, tolerance in _declared_tolerances(new).items():
         location = _definition_location(new, f"equations/{name}/tolerance")
         was = before.get(name)
-        # Without a set tolerance pv measures the rounding of the equation, which is stricter than any set value.
+        # Without a declared tolerance, pv measures the rounding of the equation. Any declared value counts as weaker.
         if was is None and name in tried_equations:
             values = ", ".join(f"{key} {tolerance[key]:g}" for key in TOLERANCES if key in tolerance)
-            text = f"the tolerance of {name} is set to {values}, it was measured"
+            text = f"the tolerance of {name} is set to {values}, was measured"
             yield Change(kind=ChangeKind.WEAKER, name=name, text=text, location=location)
         for key in TOLERANCES:
             if was is not None and tolerance.get(key, 0) > was.get(key, 0):
@@ -346,7 +349,7 @@ def _larger_tolerances(old: ContractVerdict, new: ContractVerdict) -> Iterator[C
                 yield Change(kind=ChangeKind.WEAKER, name=name, text=text, location=location)
 
 
-def _set_tolerances(verdict: ContractVerdict) -> dict[str, Mapping[str, float]]:
+def _declared_tolerances(verdict: ContractVerdict) -> dict[str, Mapping[str, float]]:
     """Return the tolerances that the contract sets, by name of the equation."""
     if verdict.definitions is not None:
         tolerances = {name: keys.get("tolerance") for name, keys in verdict.definitions["equations"].items()}
@@ -418,7 +421,7 @@ def find_differences(base: Report, now: Report) -> tuple[Change, ...]:
     differences: list[Change] = []
     for name, verdict in before.items():
         if name not in after and verdict.contract.id not in now.project:
-            text = f"contract removed, with {len(verdict.contract.claims)} claims"
+            text = f"contract removed, with {count(len(verdict.contract.claims), 'claim')}"
             clause = _weakening(verdict.contract.id, text, verdict.contract.location, removed=True)
             differences.append(replace(clause, contract=name, claim=""))
     for name, verdict in after.items():
@@ -440,8 +443,8 @@ def _worst_first(changes: Iterable[Change]) -> tuple[Change, ...]:
 
 
 def _new_contract(name: str, verdict: ContractVerdict) -> Iterator[Change]:
-    claims, mutants = len(verdict.contract.claims), len(verdict.contract.mutants)
-    yield Change(kind=ChangeKind.ADDED, contract=name, text=f"contract with {claims} claims and {mutants} mutants")
+    claims, mutants = count(len(verdict.contract.claims), "claim"), count(len(verdict.contract.mutants), "mutant")
+    yield Change(kind=ChangeKind.ADDED, contract=name, text=f"contract with {claims} and {mutants}")
     yield from _changed_outcomes(name, {}, verdict)
 
 
@@ -491,7 +494,7 @@ def _changed_outcomes(name: str, before: Mapping[tuple[str, str], Result], new: 
 
 
 def _unmeasured(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
-    """Yield a change for every decided result of the base that was not measured again, if its claim still applies."""
+    """Yield a change for every decided result of the base that is not measured now although its claim still exists."""
     measured = {(result.falsifier.id, result.device) for result in new.results}
     # A claim that was not selected has no results, on any device, and a removed claim is reported as a weakening.
     selected = {id_ for id_, _ in measured}
@@ -505,7 +508,7 @@ def _unmeasured(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterat
 
 
 def _kind_of_change(old: Result | None, new: Result) -> ChangeKind | None:
-    """Return the kind of change between two results of a claim; None if it is neither better nor worse."""
+    """Return the kind of change between two results of a claim; None if the new result is neither better nor worse."""
     if new.outcome in FAILING:
         return ChangeKind.FAILING if old is None or old.outcome is not new.outcome else None
     if old is None:
@@ -657,7 +660,7 @@ def _is_valid(waiver: Waiver, today: date) -> bool:
 
 
 def _expired_waiver(contract: str, waiver: Waiver) -> Change:
-    """Return an expired waiver as a weaker clause."""
+    """Return the weakening for a waiver that has expired or has an invalid date."""
     end = f"expired on {waiver.expires}" if waiver.last_day else f"has the invalid date {waiver.expires!r}"
     text = f"the waiver of {waiver.owner} {end}: restore the clause, or renew the waiver"
     return replace(_weakening(waiver.name, text, waiver.location), contract=contract)

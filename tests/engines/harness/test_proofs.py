@@ -113,7 +113,7 @@ def test_a_proof_that_took_more_than_half_of_its_limit_is_pointed_out(sound: Rep
         verdict = decide(contract, Evidence(trials={("H-SHARE", "cpu"): trial}), only)
         assert verdict.results[0].outcome is Outcome.PROVED
         report = replace(sound, contracts=(verdict,))
-        strained = "all; with its start 31.00 s of CPU time, more than half of its limit of 60 s"
+        strained = "all; 31.00 s of CPU time including the start, more than half of its limit of 60 s"
         assert (f"H-SHARE on cpu: {strained}\n" in pv.render(report, verbose=True)) == (cpu_s > 30)
         assert (f"**proved**: `H-SHARE`: {strained}" in pv.render(report, "markdown")) == (cpu_s > 30)
 

@@ -74,7 +74,7 @@ def test_a_removed_contract_is_weaker_and_one_that_was_not_selected_is_no_change
     other = replace(GOOD, contract=replace(GOOD.contract, id="d", location=Location(Path("d.yaml"))))
     base = report(GOOD, other, project=("c", "d"))
     (change,) = find_differences(base, report(GOOD, project=("c",)))
-    assert (change.kind, change.contract, change.text) == (ChangeKind.WEAKER, "d", "contract removed, with 1 claims")
+    assert (change.kind, change.contract, change.text) == (ChangeKind.WEAKER, "d", "contract removed, with 1 claim")
     assert find_differences(base, report(GOOD, project=("c", "d"))) == ()
     lost = replace(GOOD, contract=contract(), results=(), status=Status.UNDECIDED, absent="in none of the reports")
     assert [change.kind for change in find_differences(report(lost), report(GOOD))] == [ChangeKind.ADDED]
@@ -92,7 +92,7 @@ def test_a_verdict_that_changed_without_a_result_is_listed_with_its_reason() -> 
     (change,) = find_differences(report(GOOD), report(low))
     assert (change.kind, change.text) == (
         ChangeKind.FAILING,
-        text.replace("none is recorded", "the recorded one is 0 %"),
+        text.replace("none is recorded", "the recorded score is 0 %"),
     )
     failing = decided(trial(TrialStatus.ERROR, detail="d"))
     assert [change.kind for change in find_differences(report(GOOD), report(failing))] == [ChangeKind.FAILING]
@@ -110,7 +110,7 @@ DIFFERENCES = [
     "reworded | c | F |  | c.yaml:5 | rule changed: 's', was 'r'",
     "added | c | I |  |  | claim",
     "added | c | o |  |  | mutant",
-    "added | d |  |  |  | contract with 1 claims and 2 mutants",
+    "added | d |  |  |  | contract with 1 claim and 2 mutants",
 ]
 
 
