@@ -415,7 +415,7 @@ def write_documents(directory: Path, documents: Iterable[Document]) -> None:
             tokens_N = document.tokens.to(torch.int32)
             given_N = torch.zeros_like(tokens_N, dtype=torch.bool) if document.given is None else document.given.clone()
             given_N[: document.prompt] = True
-            # The complement of a token is negative, so the sign of a stored number tells whether the token is predicted.
+            # A complement is negative, so the sign of a stored number tells whether the token is predicted.
             tokens.write(torch.where(given_N, ~tokens_N, tokens_N).numpy().tobytes())
             end += len(tokens_N)
             ends.write(end.to_bytes(8, "little"))

@@ -287,7 +287,12 @@ class ChatData:
         return f"{part}, {self._evaluated_count} conversations"
 
     def check_size(self, model: Causal, name: str) -> None:
-        """Raise `DataError` if the data has a token outside the vocabulary of the model. name: "student" or "teacher"."""
+        """Raise `DataError` if the data has a token that is not in the vocabulary of the model.
+
+        Args:
+            model: The model.
+            name: "student" or "teacher".
+        """
         has_other_tokenizer = name == "teacher" and self.run.settings.teacher.cross_tokenizer
         largest = self._largest_of_teacher if has_other_tokenizer else self._largest_of_student
         if largest >= model.vocab_size:
@@ -356,7 +361,7 @@ class ChatData:
         return chats, digests, workers
 
     def _evaluated_documents(self, held_back: Sequence[Document]) -> Sequence[Document]:
-        """Return the documents to evaluate: at most `eval_rows`, evenly spaced, of `eval_data` or else of `held_back`."""
+        """Return the documents to evaluate: at most `eval_rows`, evenly spaced, of `eval_data` or of `held_back`."""
         run, data = self.run, self.run.settings.evaluation.data
         most = run.settings.evaluation.rows  # 0 for all
         documents = held_back if data is None else self._documents(data, "eval_data")

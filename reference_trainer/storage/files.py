@@ -51,13 +51,13 @@ def file_digest(path: Path) -> str:
 
 
 def refuse_existing(path: Path, *, force: bool, allowed: Collection[str] = (), also: str = "") -> None:
-    """Raise `OutputError` if a path is not a directory, or is not empty.
+    """Raise `OutputError` if a path exists and is not an empty directory.
 
     Args:
         path: The path.
-        force: Whether the directory may have files.
+        force: Whether the directory may contain any files.
         allowed: Names of files that may exist, such as the files of the run that is resumed.
-        also: Text for the message, about a flag that the user needs besides --force.
+        also: Text that follows "--force" in the message, about another flag that the user needs too.
     """
     try:
         if not path.exists():
@@ -80,8 +80,8 @@ def exclusive_directory(
 ) -> Iterator[Path]:
     """Create and lock a directory, so that no other run writes into it.
 
-    The lock ends with the process, also if it is killed. A directory that was created here and is still empty is
-    removed on exit; failure to remove it is ignored.
+    The lock ends with the process, also if the process is killed. On exit, directories that were created here and are
+    still empty are removed; failure to remove them is ignored.
 
     Args:
         path: The directory.
@@ -101,7 +101,8 @@ def exclusive_directory(
             raise OutputError(f"cannot create {path}: {error.strerror}; choose another --out") from error
         stack.callback(os.close, descriptor)
         _lock(descriptor, path, created)
-        stack.callback(_remove_if_empty, created)  # only under the lock: an empty directory may be another run's
+        # Registered after the lock: without the lock, the empty directory may belong to another run.
+        stack.callback(_remove_if_empty, created)
         _remove_partial_files(path)
         # Another run may have finished between the first check and the lock.
         refuse_existing(path, force=force, allowed=allowed, also=also)
@@ -110,12 +111,12 @@ def exclusive_directory(
 
 
 def _make(path: Path) -> list[Path]:
-    """Create the directory and its parents, all or none. Return the created directories, innermost first."""
+    """Create the directory and its missing parents, all or none. Return the created directories, innermost first."""
     created: list[Path] = []
     missing = [parent for parent in (path, *path.parents) if not parent.exists()]
     try:
         for parent in reversed(missing):
-            with suppress(FileExistsError):  # created by another run meanwhile
+            with suppress(FileExistsError):  # another run has created the directory meanwhile
                 parent.mkdir()
                 created.insert(0, parent)
     except OSError:
@@ -143,7 +144,7 @@ def _lock(descriptor: int, path: Path, created: list[Path]) -> None:
     except BlockingIOError as error:
         raise OutputError(f"another run is writing into {path}; choose another --out") from error
     except OSError as error:
-        _remove_if_empty(created)  # here no run can lock a directory, so no run uses them
+        _remove_if_empty(created)  # no run can lock a directory of this file system, so no other run uses these
         raise OutputError(f"cannot lock {path}: {error.strerror}; choose another --out") from error
     _refuse_removed(descriptor, path)
 
@@ -157,7 +158,7 @@ def _refuse_removed(descriptor: int, path: Path) -> None:
 
 
 def _check_writable(path: Path, bytes_needed: int) -> None:
-    """Raise `OutputError`, before the training rather than after it, if results cannot be written."""
+    """Raise `OutputError` if results cannot be written. Without this check, a run would fail after the training."""
     probe = path / f".probe.{os.getpid()}.partial"
     try:
         probe.touch()
@@ -168,7 +169,7 @@ def _check_writable(path: Path, bytes_needed: int) -> None:
 
 
 def check_room(path: Path, bytes_needed: int) -> None:
-    """Raise `OutputError` if the disk of the directory `path` has fewer bytes free."""
+    """Raise `OutputError` if the disk of the directory `path` has fewer than `bytes_needed` bytes free."""
     free = shutil.disk_usage(path).free
     if free < bytes_needed:
         raise OutputError(
@@ -177,7 +178,7 @@ def check_room(path: Path, bytes_needed: int) -> None:
 
 
 def _remove_if_empty(directories: list[Path]) -> None:
-    """Remove the empty ones of the directories."""
+    """Remove those of the directories that are empty."""
     for path in directories:
         with suppress(OSError):  # a remaining directory is harmless, and must not replace the error of the run
             path.rmdir()
