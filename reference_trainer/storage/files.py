@@ -22,7 +22,7 @@ def atomic_write(path: Path, write: Callable[[Path], object], *, fsync: Callable
     name starts with a dot and ends in `.partial`. `fsync` waits until the file or directory of a descriptor is on the
     disk. Raise `OSError`, and the errors of `write`.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = partial_path(path)
     try:
         write(partial)
         sync(partial, fsync)
@@ -30,6 +30,16 @@ def atomic_write(path: Path, write: Callable[[Path], object], *, fsync: Callable
         sync(path.parent, fsync)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def partial_path(path: Path) -> Path:
+    """Return the path beside `path` at which this process writes a file or directory before it is renamed to `path`."""
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
+def is_partial(path: Path) -> bool:
+    """Return whether `path` has the name of a `partial_path`, which a killed process may leave behind."""
+    return re.fullmatch(r"\..+\.\d+\.partial", path.name) is not None
 
 
 def sync(path: Path, fsync: Callable[[int], None] = os.fsync) -> None:
@@ -64,7 +74,7 @@ def refuse_existing(path: Path, *, force: bool, allowed: Collection[str] = (), a
             return
         if not path.is_dir():
             raise OutputError(f"{path} is not a directory; choose another --out")
-        names = [] if force else [entry.name for entry in path.iterdir() if not _is_partial(entry)]
+        names = [] if force else [entry.name for entry in path.iterdir() if not is_partial(entry)]
         if remaining := [name for name in names if name not in allowed]:
             state = "has the files of a complete run" if "manifest.json" in remaining else "is not empty"
             raise OutputError(f"{path} {state}; choose another --out, or use --force{also} to write into it")
@@ -128,13 +138,9 @@ def _make(path: Path) -> list[Path]:
 def _remove_partial_files(path: Path) -> None:
     """Remove partial files of a killed run. The caller holds the lock, so no other run is writing."""
     for entry in path.iterdir():
-        if _is_partial(entry):
+        if is_partial(entry):
             with suppress(OSError):  # a directory that is not writable is reported by `_check_writable`
                 entry.unlink()
-
-
-def _is_partial(path: Path) -> bool:
-    return re.fullmatch(r"\..+\.\d+\.partial", path.name) is not None
 
 
 def _lock(descriptor: int, path: Path, created: list[Path]) -> None:
@@ -159,7 +165,7 @@ def _refuse_removed(descriptor: int, path: Path) -> None:
 
 def _check_writable(path: Path, bytes_needed: int) -> None:
     """Raise `OutputError` if results cannot be written. Without this check, a run would fail after the training."""
-    probe = path / f".probe.{os.getpid()}.partial"
+    probe = partial_path(path / "probe")
     try:
         probe.touch()
         probe.unlink()

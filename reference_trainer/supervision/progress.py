@@ -9,9 +9,9 @@ from pathlib import Path
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError, ModelFileError, OutputError
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID, fixed_settings
-from reference_trainer.storage.checkpoints import check_files, read_manifest
+from reference_trainer.storage.checkpoints import check_files, named_steps, read_manifest
 from reference_trainer.storage.export import MANIFEST, verify_manifest
-from reference_trainer.storage.retention import checkpoint_name, differences, steps_of
+from reference_trainer.storage.retention import checkpoint_name, differences
 
 
 def whole_step(out: Path, report: Callable[[str], object]) -> int:
@@ -21,7 +21,7 @@ def whole_step(out: Path, report: Callable[[str], object]) -> int:
     `CheckpointError` if all checkpoints are damaged, because the run would start over.
     """
     directory = out / CHECKPOINTS
-    while steps := _steps(directory):
+    while steps := named_steps(directory, RUN_ID):
         path = directory / checkpoint_name(RUN_ID, steps[-1])
         try:
             check_files(path, read_manifest(path))
@@ -33,17 +33,6 @@ def whole_step(out: Path, report: Callable[[str], object]) -> int:
                 ) from error
             report(f"renamed to {_set_aside(path).name}: {error}")
     return 0
-
-
-def _steps(directory: Path) -> list[int]:
-    """Return the steps of all directories with the name of a checkpoint, with or without a manifest."""
-    try:
-        names = [entry.name for entry in directory.iterdir()]
-    except FileNotFoundError:
-        names = []
-    except OSError as error:
-        raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
-    return steps_of(RUN_ID, names)
 
 
 def _set_aside(path: Path) -> Path:

@@ -124,7 +124,7 @@ def test_ranks_of_a_killed_supervisor_are_killed_and_those_of_an_interrupted_one
     process.send_signal(signal.SIGTERM)
     code, _, complaints = ended(process)
     assert code == 75
-    assert "the same command continues the run" in complaints
+    assert "run the same command again to continue" in complaints
     wait_for_end(later)
     checkpoints = trainer.folder.glob("out/checkpoints/student-step*")
     assert max(int(path.name.removeprefix("student-step")) for path in checkpoints) == steps(trainer)[-1]
