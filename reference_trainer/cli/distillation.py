@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reference_trainer.pipeline.report import DistillResult
 
 ALL = frozenset({*DOTTED, *DOTTED.values()})
+"""The flat and the dotted names of all settings."""
 
 
 class SettingOption(click.Option):
@@ -91,7 +92,7 @@ def setting_options(command: Callable[..., int], names: Collection[str] = ALL) -
     "--tokens-per-s",
     type=click.FloatRange(0, min_open=True),
     metavar="X",
-    help="With --dry-run: predicted tokens of all processes in a second, for the time.",
+    help="With --dry-run: expected tokens per second of all processes, to predict the time.",
 )
 @click.pass_obj  # None, or a function to call instead of `pipeline.distill.distill`, from a program that embeds this
 def distill(
@@ -157,7 +158,7 @@ def _distil(flags: dict[str, str | None], config: str | None, run: Callable[...,
 
 
 def settings_of(arguments: list[str], *commands: click.Command) -> Settings | None:
-    """Return the settings in the arguments of a command.
+    """Return the settings of a command, from its arguments, environment variables and a file.
 
     Args:
         arguments: The name of a command, then its arguments.

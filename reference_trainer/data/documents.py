@@ -2,8 +2,8 @@
 
 A document of a text includes the separator at its end, so that a model learns where documents end. Every causal model
 can use a padded batch, because padding follows the document, where causal attention does not read it. A packed batch
-needs a model that accepts `segments`, and that limits attention and positions to the document of a token. Labels mark
-the predicted tokens.
+needs a model that accepts `segments`: in such a model, a token attends only to its own document, and positions count
+from the start of the document. Labels mark the predicted tokens.
 
 Documents can be stored in two files, so that a batch reads its own documents and no others. `tokens` has the tokens of
 all documents as int32; a token that is not predicted is stored as its bitwise complement. `ends` has, for each
@@ -183,7 +183,7 @@ def split_document(document: Document, length: int) -> list[Document]:
 def create_labels(
     tokens: Tensor, segments: Tensor | None = None, *, padding_id: int | None = None, prompts: Tensor | None = None
 ) -> Tensor:
-    """Return labels, int64 [B, T]: the token if it is predicted, otherwise -100. Only `kd_step` shifts the labels.
+    """Return labels, int64 [B, T]: the token if it is predicted, otherwise -100; `kd_step` shifts the labels later.
 
     A token is predicted if it is neither padding nor part of a prompt, and the token before it belongs to the same
     document.

@@ -55,7 +55,7 @@ class Mixture:
 
 @lru_cache(maxsize=2)
 def mixed_order(seed: int, epoch: int, mixture: Mixture) -> Tensor:
-    """Return the rows of an epoch as `Mixture.order`; the last two results are cached."""
+    """Return the rows of an epoch as `Mixture.order` does; the last two results are cached."""
     count = len(mixture)
     pattern = torch.tensor(source_pattern(tuple(mixture.weights)), dtype=torch.int64)
     sources = pattern.repeat(-(-count // len(pattern)))[:count]

@@ -18,8 +18,6 @@ from reference_trainer.errors import SettingError, first_line
 from reference_trainer.huggingface.models import Causal, loading
 from reference_trainer.models.loading import StoredTensor, lend_memory, return_memory, weights_of
 
-ADAPTER_CONFIG = "adapter_config.json"
-
 
 class AdapterOptions(TypedDict):
     """Arguments of `add_adapter` that settings determine."""
@@ -48,7 +46,7 @@ class Adapted(Causal):
 
 
 def frozen_weights(model: nn.Module) -> dict[str, Tensor | StoredTensor]:
-    """Return the parameters that require no gradient, by name; for a skeleton, return them as `StoredTensor`."""
+    """Return the parameters that require no gradient, by name; for a skeleton, return its stored weights."""
     weights = weights_of(model)
     return {name: weights[name] for name, parameter in model.named_parameters() if not parameter.requires_grad}
 

@@ -605,8 +605,8 @@ class ChatWriter:
     def answer(self, turns: Turns, text: str, tools: Tools) -> Rendering:
         """Return the rendering of messages that end with an answer; only this answer is predicted.
 
-        If the template has `{% generation %}` tags, the tokens of the answer inside these tags are predicted; otherwise
-        all tokens after the prompt.
+        If the template has `{% generation %}` tags and the tokenizer is fast, the tokens of the answer inside these tags
+        are predicted; otherwise all tokens after the prompt.
 
         Args:
             turns: The messages.
@@ -631,7 +631,8 @@ class ChatWriter:
     def _begin(self, turns: Turns, tokens: Sequence[int], tools: Tools) -> int:
         """Return the position where the last message, an answer, begins in the `tokens` of all messages.
 
-        Raise `DataError` if the answer follows a message that is no answer, but not the prompt for an answer.
+        Raise `DataError` if the answer follows a message of another role, and the template begins the answer in another
+        way than its prompt for answers.
         """
         before = turns[:-1]
         if before:
@@ -709,7 +710,7 @@ class ChatWriter:
             document.unpredicted.append(False)
 
     def count_unwritten(self, turns: Turns, text: str, begin: int, tools: Tools) -> None:
-        """Count the fields without effect in the messages from `begin` on: a change of the field leaves `text` the same.
+        """Count the fields without effect in the messages from `begin` on: `text` is the same if the field changes.
 
         A content that `text` includes is not tried if `TRIED` contents of the same role had an effect before.
         """

@@ -266,8 +266,8 @@ class ChatData:
         run, settings = self.run, self.run.settings
         if settings.data.path is None:
             raise SettingError("Hugging Face models need --data with a file of chats")
-        # The run compares the teacher of custom parts with its vocabulary size. A run with a student takes the size
-        # from the student; here there is none.
+        # The run compares the teacher of custom parts with its vocabulary size. A training sets this size when it
+        # creates the student; an evaluation does not create the student.
         if "make_teacher" in run.replaced and settings.student.model is not None:
             run.vocab_size = vocab_size_of(student_source(settings))
         if whole:
@@ -442,6 +442,7 @@ class ChatData:
         return cut
 
     def _rows(self, documents: Sequence[Document], first: int = 0) -> Rows:
+        """Return the rows of `make_rows`; for two tokenizers, also give the pairs of documents to the run."""
         if isinstance(documents, PairedDocuments):
             self._paired.append(documents)
             self.run.pairs = cast("Sequence[Paired]", ChainedDocuments(self._paired))

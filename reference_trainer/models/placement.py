@@ -45,9 +45,9 @@ def placed(module: Module, device: torch.device) -> Module:
 def cpu_threads(number: int | None, environment: Mapping[str, str]) -> Iterator[None]:
     """Within the context, let PyTorch use `number` CPU threads.
 
-    If `number` is None, a set OMP_NUM_THREADS in `environment` leaves the number unchanged, since PyTorch obeys this
-    variable. Without it, use one thread: for small models on busy cores, several threads lose more time by waiting for
-    each other than they save.
+    If `number` is None and `environment` has OMP_NUM_THREADS, leave the number unchanged: PyTorch has read this
+    variable. If both are missing, use one thread: with small models on busy cores, several threads lose more time by
+    waiting for each other than they save.
     """
     before = torch.get_num_threads()
     if number is not None or not environment.get("OMP_NUM_THREADS"):

@@ -436,7 +436,7 @@ def wrap_student(
     wrap: Callable[[nn.Module], nn.Module],
     dtype: str = "float32",
 ) -> nn.Module:
-    """Return the student as a DDP or FSDP2 module with the weights of rank 0. `student` is changed in place.
+    """Return the student as a DDP or FSDP2 module with the weights of rank 0. The parameters of `student` are shared.
 
     Args:
         student: The module.

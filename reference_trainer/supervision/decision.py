@@ -57,7 +57,7 @@ def is_repeated(attempts: Sequence[Attempt]) -> bool:
 
 
 def count_idle(before: int, attempts: Sequence[Attempt]) -> int:
-    """Return the number of attempts after the last one that reached a further step than all attempts before it.
+    """Return the number of attempts in a row, up to the last attempt, that reached no further step.
 
     Args:
         before: The step of the newest undamaged checkpoint before the first attempt.

@@ -27,7 +27,9 @@ EVERY_S = 0.5
 STOPPED_S = 2.0
 """Seconds without a heartbeat after which a process that SIGSTOP has stopped is killed, unless SIGCONT comes before."""
 SAVED = "saved"
-"""Name of a file: a rank has saved a checkpoint and exited on request. torch's agent then reports no exit code."""
+"""Name of the file that a rank writes when it has saved a checkpoint and exits on request.
+
+The supervisor needs this file, because the agent of torch reports no exit code after a signal."""
 
 Content = TypeVar("Content")
 

@@ -87,11 +87,7 @@ def find_problems(settings: Settings | None, step: int | None) -> list[str]:
     chosen = settings.flat(chosen=True)
     save_every = chosen.get("save_every", defaults_of(settings).get("save_every", settings.checkpoints.save_every))
     messages = list[str]()
-    for name, reason in (
-        ("smoke", "saves nothing"),
-        ("max_steps", "is replaced by --step"),
-        ("resume", "is chosen automatically"),
-    ):
+    for name, reason in (("smoke", "saves nothing"), ("max_steps", "is --step here"), ("resume", "is automatic")):
         if settings.flat()[name] is not None:
             messages.append(f"--{name.replace('_', '-')} {reason}; leave it out")
     if not save_every:

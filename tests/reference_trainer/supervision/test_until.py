@@ -154,8 +154,8 @@ def test_exit_code_tells_lack_of_progress_retries_refusal_and_an_early_end_apart
 REFUSED = {
     ("--", "distill", "--smoke", "3", "--save-every", "0"): ["--smoke saves", "--save-every is 0"],
     ("--step", "9", "--", "distill", "--max-steps", "3", "--resume", "best"): [
-        "--max-steps is replaced by --step",
-        "--resume is chosen automatically",
+        "--max-steps is --step here",
+        "--resume is automatic",
         "--save-every is 5000, so no step before 9 is saved",
     ],
     ("--step", "9", "--", "distill", "--seed", "x"): ["invalid value 'x' for --seed"],
