@@ -605,7 +605,7 @@ class ChatWriter:
     def answer(self, turns: Turns, text: str, tools: Tools) -> Rendering:
         """Return the rendering of messages that end with an answer; only this answer is predicted.
 
-        If the template has `{% generation %}` tags and the tokenizer is fast, the tokens of the answer inside these tags
+        If the template has `{% generation %}` tags and the tokenizer is fast, the tokens of the answer inside the tags
         are predicted; otherwise all tokens after the prompt.
 
         Args:
