@@ -159,7 +159,7 @@ def pack_sizes(sizes: Sequence[int], capacity: int) -> list[list[int]]:
     decreasing = first_fit([sizes[index] for index in largest_first], capacity)
     if len(decreasing) >= len(in_order):
         return in_order
-    return sorted(sorted(largest_first[place] for place in row) for row in decreasing)
+    return sorted(sorted(largest_first[position] for position in row) for row in decreasing)
 
 
 def split_document(document: Document, length: int) -> list[Document]:

@@ -63,12 +63,12 @@ def mixed_order(seed: int, epoch: int, mixture: Mixture) -> Tensor:
     for source, size in enumerate(mixture.sizes):
         # The rows of a source are taken in rounds. A round takes every row once, in a new permutation. `row_numbers`
         # also counts the rows of earlier epochs, so that an epoch continues the round in which the previous one ended.
-        places = (sources == source).nonzero()[:, 0]
-        row_numbers = torch.arange(len(places)) + (epoch - 1) * len(places)
+        positions = (sources == source).nonzero()[:, 0]
+        row_numbers = torch.arange(len(positions)) + (epoch - 1) * len(positions)
         rounds, rows = row_numbers // size, row_numbers % size
         for number in rounds.unique().tolist():
-            of_round = rounds == number
-            order[places[of_round]] = begin + permutation(f"{seed}/{number}/{source}", size)[rows[of_round]]
+            is_in_round = rounds == number
+            order[positions[is_in_round]] = begin + permutation(f"{seed}/{number}/{source}", size)[rows[is_in_round]]
         begin += size
     return order
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 COMPARED = 16
 """Number of texts, from the first, that are also tokenised without cutting, to detect tokenizers with other results."""
 
-SHORT, MOST_SHORT = 64, 100
-"""Pieces of at most `SHORT` characters stay stored after a conversation, unless they are more than `MOST_SHORT`."""
+SHORT_PIECE, MAX_SHORT = 64, 100
+"""After a conversation, at most `MAX_SHORT` pieces of at most `SHORT_PIECE` characters stay stored."""
 
 
 class Pieces:
@@ -48,8 +48,8 @@ class Pieces:
 
     def clear(self) -> None:
         """Remove stored pieces except short ones, such as the start of an answer; if these are too many, remove all."""
-        self._stored = {piece: tokens for piece, tokens in self._stored.items() if len(piece) <= SHORT}
-        if len(self._stored) > MOST_SHORT:
+        self._stored = {piece: tokens for piece, tokens in self._stored.items() if len(piece) <= SHORT_PIECE}
+        if len(self._stored) > MAX_SHORT:
             self._stored.clear()
 
     def tokens(self, text: str, whole: Callable[[], list[int]]) -> list[int]:

@@ -155,11 +155,11 @@ def run_attempt(
         return _run_ranks(_config(ranks, name, machines), arguments, beats, ranks)
     except (RendezvousError, dist.DistError) as error:
         location = "" if machines is None else f" at {machines.endpoint}"
-        return Ending.FAILED, f"the machines did not meet{location}: {first_line(error)}"
+        return Ending.FAILED, f"the machines did not connect{location}: {first_line(error)}"
 
 
 def _run_ranks(config: LaunchConfig, arguments: Sequence[str], beats: Path, ranks: int) -> tuple[Ending, str]:
-    """Carry out `run_attempt`. Raise `RendezvousError` or `DistError` if the machines do not meet."""
+    """Carry out `run_attempt`. Raise `RendezvousError` or `DistError` if the machines do not connect."""
     # A rank gets the process id of this supervisor, so that the rank can end with it, and the directory of heartbeats.
     script = ["-m", "reference_trainer.cli.rank", str(os.getpid()), str(beats), *arguments]
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # this function returns the reason
@@ -274,13 +274,13 @@ def _lead(leader: Leader, machines: Machines, ranks: int, report: Callable[[str]
     """Return a function that runs an attempt on several machines, and ends the attempt if a machine is lost."""
 
     def lead(command: Sequence[str], beats: Path, name: str) -> tuple[Ending, str]:
-        meeting = replace(machines, run_id=f"{machines.run_id}-{name}")
+        rendezvous = replace(machines, run_id=f"{machines.run_id}-{name}")
         reported: list[int] = []
 
         # Called periodically in a thread. Repeat the kill, because it does not reach a rank without a heartbeat yet.
         def end_if_lost() -> None:
             nonlocal reported
-            lost = leader.lost_machines(meeting.run_id)
+            lost = leader.lost_machines(rendezvous.run_id)
             if not lost:
                 return
             if lost != reported:
@@ -288,11 +288,11 @@ def _lead(leader: Leader, machines: Machines, ranks: int, report: Callable[[str]
                 report(f"machine {', '.join(map(str, lost))} was lost and came back: this attempt ends")
             kill_ranks(beats)
             if not read_beats(beats):  # the machines may still be waiting for each other, or for the lost machine
-                _close(_config(ranks, name, meeting))
+                _close(_config(ranks, name, rendezvous))
 
-        leader.announce(Announcement(run_id=meeting.run_id, arguments=tuple(command)))
+        leader.announce(Announcement(run_id=rendezvous.run_id, arguments=tuple(command)))
         with call_periodically(end_if_lost, EVERY_S / 4):
-            return run_attempt(command, beats, ranks=ranks, name=name, machines=meeting)
+            return run_attempt(command, beats, ranks=ranks, name=name, machines=rendezvous)
 
     return lead
 
@@ -319,8 +319,8 @@ def _follow(out: Path, limits: Limits, ranks: int, machines: Machines, report: C
     """Join every attempt that the first machine announces, until it announces its verdict; return the verdict."""
     with following(out, machines.rank) as (mark, beats):
         report(f"machine {machines.rank}: waits for the first machine")
-        while (announced := next_announcement(out, mark.joined)).verdict is None:
-            run_id = announced.run_id
+        while (announcement := next_announcement(out, mark.joined)).verdict is None:
+            run_id = announcement.run_id
 
             # The default value keeps the present run_id, because the loop changes the variable.
             def end_if_replaced(run_id: str = run_id) -> None:
@@ -332,14 +332,14 @@ def _follow(out: Path, limits: Limits, ranks: int, machines: Machines, report: C
             config = _config(ranks, run_id, replace(machines, run_id=run_id), join_s=JOIN_S)
             try:
                 with _watch(beats, limits, report), call_periodically(end_if_replaced, EVERY_S / 4):
-                    _, reason = _run_ranks(config, announced.arguments, beats, ranks)
+                    _, reason = _run_ranks(config, announcement.arguments, beats, ranks)
             except (RendezvousError, dist.DistError):  # this machine was too late, or the first machine was lost
                 mark.leave(joined=False)
                 time.sleep(1)
                 continue
             mark.leave(joined=True)
             report(f"machine {machines.rank}: {reason}")
-    return Verdict(announced.verdict)
+    return Verdict(announcement.verdict)
 
 
 def _watch(beats: Path, limits: Limits, report: Callable[[str], object]) -> AbstractContextManager[None]:
@@ -381,8 +381,8 @@ def _attempts(
             reached = whole_step(settings.run.out, report)
         error = None if failure is None else (failure.type, failure.message, failure.step)
         attempts.append(Attempt(ending, reached, error))
-        of = "" if limits.step is None else f" of {limits.step}"
-        report(f"attempt {len(attempts)}: {reason}; step {reached}{of} is reached")
+        target = "" if limits.step is None else f" of {limits.step}"
+        report(f"attempt {len(attempts)}: {reason}; step {reached}{target} is reached")
         # 3. Decide.
         decision = verdict(limits.step, step_before, attempts, max_retries=limits.max_retries, max_idle=limits.max_idle)
         if decision is Verdict.RETRY:
