@@ -39,7 +39,7 @@ WRITTEN = WrittenNote("the model had been written")
 # Signals that warn of a limit. A scheduler may repeat a warning, and the kernel sends SIGXCPU once a second, so only
 # the first warning has an effect.
 _WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
-_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *_WARNINGS)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *_WARNINGS)
 # After a signal, further signals are ignored for this time, in seconds, so that they do not interrupt the cleanup. The
 # time is limited because Python drops an exception that is raised in a destructor; the user must then interrupt again.
 _REPEATED_S = 3.0
@@ -54,7 +54,10 @@ def exit_at_once() -> None:
 
 
 def raise_once() -> None:
-    """Let a signal raise `KeyboardInterrupt` from now on, and ignore signals in the 3 s after this signal."""
+    """Let a signal raise `KeyboardInterrupt` from now on, and ignore signals in the 3 s after this signal.
+
+    Only signals for which `exit_at_once` has set a handler are handled.
+    """
     _exchange(_exit, _RaiseOnce())
 
 
@@ -76,7 +79,7 @@ def record_interrupts() -> Iterator[Callable[[], bool]]:
     recorder = _Recorder()
     before = {
         signal_number: handler
-        for signal_number in _NUMBERS
+        for signal_number in _SIGNALS
         if isinstance(handler := signal.getsignal(signal_number), _RaiseOnce)
     }
     for number in before:
@@ -96,15 +99,15 @@ def record_interrupts() -> Iterator[Callable[[], bool]]:
 
 
 def ignore() -> None:
-    """Ignore signals from now on."""
-    for number in _NUMBERS:
+    """Ignore the signals for which this module has set a handler from now on."""
+    for number in _SIGNALS:
         if signal.getsignal(number) is _exit or isinstance(signal.getsignal(number), _RaiseOnce):
             signal.signal(number, signal.SIG_IGN)
 
 
 def _exchange(old: object, new: Callable[[int, object], None]) -> None:
     """Set the handler `new` for the signals with the handler `old`; handlers of an embedding program are unchanged."""
-    for number in _NUMBERS:
+    for number in _SIGNALS:
         if signal.getsignal(number) == old:
             signal.signal(number, new)
 

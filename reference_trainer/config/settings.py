@@ -186,7 +186,7 @@ class Student(_Group):
     )
     weights: Weights = _setting(
         "float32",
-        "Data type of the weights of --student; with bfloat16, steps update float32 copies and round them afterwards.",
+        "Data type of the weights of --student; with bfloat16, a step updates float32 copies, which are then rounded.",
     )
     lora: Count | None = _setting(
         None, "Train a LoRA adapter of this rank instead of the weights of --student; the output is the adapter."
@@ -294,7 +294,7 @@ class Objective(_Group):
     feature_weight_end: Weight | None = _setting(
         None, "Weight of the hidden states in the last step. [default: --feature-weight]"
     )
-    on_policy_end: Share | None = _setting(None, "Share of --on-policy in the last step. [default: --on-policy]")
+    on_policy_end: Share | None = _setting(None, "Share of on-policy batches in the last step. [default: --on-policy]")
     anneal_warmup: CountOrZero = _setting(
         0, "Number of steps over which weights with an end rise from 0 to their start value."
     )
@@ -350,7 +350,7 @@ class Checkpoints(_Group):
     )
     keep: CountOrZero = _setting(3, "Keep the last N checkpoints, and the best one; 0 keeps all.")
     resume: Location | None = _setting(
-        None, "Resume from this checkpoint, or from latest or best in --out; text, models and settings must be equal."
+        None, "Resume from this checkpoint, or from latest or best in --out, with the same text, models and settings."
     )
     rewind: Switch = _setting(
         False, "Move aside the checkpoints in --out that are later than the step where the run resumes."

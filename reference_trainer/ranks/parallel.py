@@ -61,11 +61,14 @@ class Agreement:
         return Action.CONTINUE
 
     def flags(self) -> tuple[bool, ...]:
-        """Return the flags to send: whether this rank was asked to stop, and whether it has each action of `SENT`."""
+        """Return the flags to send: a request to stop this rank, then for each action of `SENT` whether it is pending.
+
+        LOG, EVALUATE and SAVE are removed from `pending`, because they are sent once.
+        """
         if self._alone:
             return (False,) * len(_NO_FLAGS)
         flags = (self._stop_requested(), *(action in self.pending for action in SENT))
-        self.pending &= ENDING  # the other actions are sent once
+        self.pending &= ENDING
         return flags
 
     def receive(self, flags: Tensor) -> bool:
