@@ -105,7 +105,7 @@ def rank_of_process() -> int:
 
 
 def print_line(text: str) -> None:
-    """Print a line on standard error, if it is still open."""
+    """Print a line on standard error, if standard error is still open."""
     with suppress(OSError):  # a lost standard error does not change the exit code
         click.echo(text, err=True)
 

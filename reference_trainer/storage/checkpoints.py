@@ -400,8 +400,8 @@ def save_checkpoint(
 
     1. Write the files to a temporary directory, sync them, and read them back.
     2. Rename the directory. Even if the process is killed, the checkpoint is complete or absent.
-    3. Remove all but the last `keep` checkpoints; the best one stays too.
-    4. Update the links `{run_id}-latest` and `{run_id}-best`, if the file system has links.
+    3. Update the links `{run_id}-latest` and `{run_id}-best`, if the file system has links.
+    4. Remove all checkpoints except the last `keep` and the best one.
 
     Args:
         directory: The directory of all checkpoints.
@@ -504,7 +504,7 @@ def _publish(partial: Path, path: Path, manifest: Manifest, disk: Disk) -> None:
 
 
 def _rotate(directory: Path, run_id: str, best: int | None, keep: int) -> None:
-    """Remove all checkpoints but the last `keep` and the best."""
+    """Remove all checkpoints except the last `keep` and the best one."""
     for step in steps_to_remove(saved_steps(directory, run_id), keep=keep, best=best):
         path = directory / checkpoint_name(run_id, step)
         removed = partial_path(path)
