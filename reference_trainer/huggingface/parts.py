@@ -355,9 +355,8 @@ class ChatData:
             workers = usable_cpus() if size_of(data) >= WORKERS_FROM_BYTES else 0
         writer = ChatWriter(tokenizer, turns=turns, options=options)
         chats = read_chats(self._tokenized(data, digests, writer, workers, prefix))
-        lines = _notes(chats, settings.data.length, keeps_empty=settings.teacher.cross_tokenizer)
-        for line in lines:
-            self.run.lines.write(line.replace("data: ", f"data: {prefix}", 1))
+        for line in _notes(chats, settings.data.length, keeps_empty=settings.teacher.cross_tokenizer):
+            self.run.lines.write(f"data: {prefix}{line}")
         return chats, digests, workers
 
     def _evaluated_documents(self, held_back: Sequence[Document]) -> Sequence[Document]:
@@ -720,12 +719,12 @@ def _mixture_line(paths: Sequence[Path | str], mixture: Mixture) -> str:
 
 
 def _notes(chats: Chats, length: int, *, keeps_empty: bool) -> list[str]:
-    """Return log lines about conversations that are cut or have nothing to predict, and the notes of the writer."""
+    """Return texts about conversations that are cut or have nothing to predict, and the notes of the writer."""
     number = len(chats.documents) + (0 if keeps_empty else chats.empty)
     lines = []
     if chats.cut:
-        lines.append(f"data: {chats.cut} of {number} conversations are cut after {length} tokens")
+        lines.append(f"{chats.cut} of {number} conversations are cut after {length} tokens")
     if chats.empty:
-        result = "kept without a loss" if keeps_empty else "left out"
-        lines.append(f"data: {chats.empty} of {number} conversations have no token to predict there, and are {result}")
-    return [*lines, *(f"data: {note}" for note in chats.notes)]
+        result = f"in {length} tokens, and are {'kept without a loss' if keeps_empty else 'left out'}"
+        lines.append(f"{chats.empty} of {number} conversations have no token to predict {result}")
+    return [*lines, *chats.notes]
