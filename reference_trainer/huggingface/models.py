@@ -172,7 +172,7 @@ def load_model(source: Source | Path, *, dtype: object, seed: int | None = None)
     return Causal(model)
 
 
-def load_skeleton(source: Source, *, dtype: object, directory: Path | None = None) -> Causal | None:
+def load_skeleton(source: Source, *, dtype: object, directory: Path) -> Causal | None:
     """Return the model of `load_model` as a skeleton, so that every rank can read only its shard of the weights later.
 
     Return None if the files are not safetensors or contain an adapter or quantized weights, if transformers keeps some
@@ -181,14 +181,13 @@ def load_skeleton(source: Source, *, dtype: object, directory: Path | None = Non
     Args:
         source: The model.
         dtype: A dtype of torch, or "auto".
-        directory: The files of the model as `download` returns it; by default `download` is called.
+        directory: The directory with the files of the model, as `download` returns it.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
     if source.quantization is not None:
         return None
     config = _load(source, AutoConfig.from_pretrained)
-    directory = download(source) if directory is None else directory
     try:
         paths = stored_files(directory)
     except ModelFileError:  # other formats, or no weights: `load_model` loads them or raises

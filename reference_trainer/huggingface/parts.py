@@ -499,13 +499,13 @@ def check_student_settings(settings: Settings, place: Path) -> None:
         raise SettingError(f"--weights bfloat16 needs --dtype bfloat16; --dtype is {settings.run.dtype}")
 
 
-def _skeleton(run: HuggingFace, source: Source, dtype: object) -> Causal | None:
+def _load_skeleton(run: HuggingFace, source: Source, dtype: object) -> Causal | None:
     """Let one process of each machine download the files, then return the result of `load_skeleton`."""
     directory = Path(str(run.ranks.on_each_machine(lambda: os.fspath(download(source)))))
     return load_skeleton(source, dtype=dtype, directory=directory)
 
 
-def _finish(name: str, model: Causal, settings: Settings, note: Callable[[str], object]) -> None:
+def _isolate_and_compile(name: str, model: Causal, settings: Settings, note: Callable[[str], object]) -> None:
     """Isolate packed documents and compile layers, if the settings require it; the model must have its weights."""
     if settings.data.documents == "pack":
         with next(model.parameters()).device:  # the model may be on a device already
@@ -527,7 +527,7 @@ class CausalStudent:
         name = "float64" if settings.run.dtype == "float64" else settings.student.weights
         source, dtype = student_source(settings), getattr(torch, name)
         # 1. The model. A sharded student begins as a skeleton if its files allow it; its weights are loaded later.
-        skeleton = self._in_parts(source, dtype) if run.is_student_sharded else None
+        skeleton = self._make_skeleton(source, dtype) if run.is_student_sharded else None
         student = skeleton or load_model(source, dtype=dtype, seed=settings.run.seed)
         run.vocab_size = student.vocab_size
         self._data.check_size(student, "student")
@@ -543,7 +543,7 @@ class CausalStudent:
                 check_merge(student)
             digest = partial(tensors_digest, frozen_weights(student))
             run.digests["base_sha256"] = str(run.ranks.on_each_machine(digest) if skeleton is not None else digest())
-        # 3. Options of the forward pass. `_finish` runs the model, so for a skeleton it waits for the weights.
+        # 3. Options of the forward pass. `_isolate_and_compile` runs the model, so a skeleton must be loaded first.
         if settings.student.checkpoint_activations:
             model = student.model
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
@@ -554,12 +554,12 @@ class CausalStudent:
                 "compile: the first steps also compile the layers of student and teacher; rates and projected times "
                 "include this time if they include these steps"
             )
-        when_loaded(student, partial(_finish, "the student", student, settings, run.lines.write))
+        when_loaded(student, partial(_isolate_and_compile, "the student", student, settings, run.lines.write))
         return student.train()
 
-    def _in_parts(self, source: Source, dtype: torch.dtype) -> Causal | None:
+    def _make_skeleton(self, source: Source, dtype: torch.dtype) -> Causal | None:
         """Return the student as a skeleton; None if every rank must load the whole student first."""
-        base = _skeleton(self.run, source, dtype)
+        base = _load_skeleton(self.run, source, dtype)
         if base is None or self.run.settings.student.lora is None:
             return base
         return add_adapter_to_skeleton(base, source.place, **self._adapter_options)
@@ -615,7 +615,7 @@ class CausalTeacher:
             # Some kinds of quantized weights cannot move to another device after loading.
             source = replace(source, device_map={"": str(run.device)})
         in_parts = run.is_sharded and settings.teacher.device_map is None
-        skeleton = _skeleton(run, source, "auto") if in_parts else None
+        skeleton = _load_skeleton(run, source, "auto") if in_parts else None
         teacher = skeleton or load_model(source, dtype="auto")
         self._data.check_size(teacher, "teacher")
         if run.is_sharded and getattr(teacher.model, "is_quantized", False):
@@ -629,7 +629,7 @@ class CausalTeacher:
                 f"the teacher has logits of {teacher.vocab_size} tokens and the student of {run.vocab_size}; use "
                 f"--share-vocabulary to share the tokens that both have"
             )
-        when_loaded(teacher, partial(_finish, "the teacher", teacher, settings, run.lines.write))
+        when_loaded(teacher, partial(_isolate_and_compile, "the teacher", teacher, settings, run.lines.write))
         return teacher
 
     def shapes(self) -> nn.Module:
@@ -684,7 +684,7 @@ class CausalExport:
         if isinstance(student, Adapted):
             return adapter_weights(directory, like=student)
         source, dtype = self._source(directory), next(student.parameters()).dtype
-        skeleton = _skeleton(self.run, source, dtype) if is_skeleton(student) else None
+        skeleton = _load_skeleton(self.run, source, dtype) if is_skeleton(student) else None
         return weights_of(skeleton or load_model(source, dtype=dtype))
 
     def saved_model(self, directory: Path) -> nn.Module:
