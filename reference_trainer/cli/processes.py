@@ -192,7 +192,7 @@ def _machines_of(options: _MachineOptions) -> Machines | None:
     if endpoint is None or not endpoint.rpartition(":")[2].isdecimal():
         raise SettingError(f"--nnodes {count} needs --rdzv-endpoint HOST:PORT; it is {endpoint!r}")
     if "node_rank" in options and (rank is None or rank >= count):
-        raise SettingError(f"until --nnodes {count} needs --node-rank 0 to {count - 1}, another one on each machine")
+        raise SettingError(f"until --nnodes {count} needs --node-rank 0 to {count - 1}, one for each machine")
     return Machines(
         count=count,
         endpoint=endpoint,

@@ -136,7 +136,7 @@ def first_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
     for index, size in enumerate(sizes):
         if size > capacity:
             raise DataError(
-                f"document {index} has {size} tokens, a row {capacity}; use longer rows or `split_document`"
+                f"document {index} has {size} tokens, but a row has {capacity}; use longer rows or `split_document`"
             )
         row = next((number for number, room in enumerate(free) if size <= room), len(free))
         if row == len(free):  # no row has room

@@ -122,5 +122,5 @@ def integer_weights(weights: Sequence[Fraction]) -> list[int]:
     scaled = [int(weight * scale) for weight in weights]
     integers = [weight // gcd(*scaled) for weight in scaled]
     if sum(integers) >= 10**6:
-        raise SettingError(f"weights in 'mix' are in the proportion {integers}: expected rounder numbers")
+        raise SettingError(f"weights in 'mix' have the proportion {integers}: expected integers with a sum below 10^6")
     return integers

@@ -442,7 +442,7 @@ def _tools(value: object) -> Tools:
     """Return the definitions of tools; None if there are none. Many datasets store the definitions as JSON text."""
     tools = json.loads(value) if isinstance(value, str) else value
     if tools is not None and not isinstance(tools, list):
-        raise DataError(f"invalid tools: {type(tools).__name__}, expected a list, or a JSON text of one")
+        raise DataError(f"invalid tools: {type(tools).__name__}, expected a list, or a list as JSON text")
     return tools or None
 
 
@@ -647,14 +647,14 @@ class ChatWriter:
             if begin > len(earlier) and tokens[: len(earlier)] == earlier:
                 missing = self.tokenizer.decode(prompt[begin:])
                 self.counts[
-                    f"answers do not begin with {missing!r}, the end of the prompt for them, and are predicted without "
-                    "it; see --template-options and --chat-template"
+                    f"answers do not begin with {missing!r}, with which the prompt for an answer ends, and are "
+                    "predicted without it; see --template-options and --chat-template"
                 ] += 1
                 return begin
             if before[-1]["role"] != "assistant":
                 raise DataError(
-                    f"the chat template does not begin message {len(turns)}, an answer, with the prompt for it; use "
-                    "one that marks answers by {% generation %} (--chat-template FILE)"
+                    f"the chat template does not begin message {len(turns)}, an answer, with the prompt for it; use a "
+                    "template that marks answers by {% generation %} (--chat-template FILE)"
                 )
         # 3. The answer is the first message, or follows another answer, which the template may render differently in a
         # prompt. Then replace the answer by a short answer: the answer begins where the tokens differ. Two short

@@ -378,7 +378,7 @@ def _load(source: Source, load: Callable[..., Loaded], **options: object) -> Loa
     with loading(place, reason, hint):
         code: Mapping[str, object] = {} if source.trust_remote_code else _code_of(source)
         if code:
-            raise ValueError(f"it has code, for {', '.join(sorted(code))}; read it, then use --trust-remote-code")
+            raise ValueError(f"it has code, for {', '.join(sorted(code))}; read the code, then use --trust-remote-code")
         return load(os.fspath(place), **source.options, **options)
 
 
@@ -388,7 +388,7 @@ def _hub_hint() -> str:
 
     if constants.HF_HUB_OFFLINE:
         return ", by its path, or by an id that is in the cache: HF_HUB_OFFLINE is set, so nothing is downloaded"
-    return ", by its path or its id; HF_TOKEN is needed for a private or gated one"
+    return ", by its path or its id; HF_TOKEN is needed for a private or gated model"
 
 
 def check_place(source: Source) -> str:

@@ -297,7 +297,7 @@ class ChatData:
         largest = self._largest_of_teacher if has_other_tokenizer else self._largest_of_student
         if largest >= model.vocab_size:
             raise DataError(
-                f"the data has token {largest}, and the {name} has {model.vocab_size} tokens; expected more"
+                f"the data has token {largest}, but the vocabulary of the {name} has only {model.vocab_size} tokens"
             )
 
     def _documents(self, data: Path, name: str = "data") -> Sequence[Document]:
@@ -601,7 +601,7 @@ class CausalTeacher:
             run.digests["served_teacher"] = json.dumps(self._served.identity)
             if settings.teacher.model is None:
                 run.lines.write(
-                    "teacher: the tokenizer of --teacher-url is not compared; --teacher names one to compare"
+                    "teacher: the tokenizer of --teacher-url is not compared; name its model by --teacher to compare it"
                 )
             return nn.Module()
         assert settings.teacher.model is not None

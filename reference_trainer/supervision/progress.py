@@ -31,7 +31,7 @@ def whole_step(out: Path, report: Callable[[str], object]) -> int:
                 raise CheckpointError(
                     f"no undamaged checkpoint is left: {error}; move {directory} away to start over"
                 ) from error
-            report(f"renamed to {_set_aside(path).name}: {error}")
+            report(f"renamed a damaged checkpoint to {_set_aside(path).name}: {error}")
     return 0
 
 
