@@ -701,11 +701,11 @@ class CausalExport:
         except ModelFileError:  # a checkpoint or an adapter: the digest is of all weights, also those of the base model
             return weights_digest(module.model if isinstance(module, Causal) else module)
 
-    def _check_saved(self, directory: Path, what: str) -> None:
+    def _check_saved(self, directory: Path, owner: str) -> None:
         """Raise `ModelFileError` if the files were changed, `SettingError` if the tokenizer is not the student's."""
         if os.path.isfile(directory / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
             verify_manifest(directory)
-        check_tokens(self._data.tokenizer, load_tokenizer(self._source(directory)), what)
+        check_tokens(self._data.tokenizer, load_tokenizer(self._source(directory)), owner)
 
     def _source(self, directory: Path) -> Source:
         return Source(place=directory, trust_remote_code=self.run.settings.run.trust_remote_code)
