@@ -54,11 +54,11 @@ def _machine_options(command: Callable[..., int]) -> Callable[..., int]:
             type=click.IntRange(1, 10**4),
             default=1,
             show_default=True,
-            help="Number of machines; start the same command on each.",
+            help="Number of machines; start the same command on each machine.",
         ),
-        click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Connect the machines at this one of them."),
+        click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Address of the machine at which all connect."),
         click.option(
-            "--rdzv-id", default="reference-trainer", show_default=True, help="Name of the run, the same on each."
+            "--rdzv-id", default="reference-trainer", show_default=True, help="Name of the run, equal on all machines."
         ),
         click.option(
             "--local-addr", metavar="HOST", help="Address of this machine for the others. [default: its host name]"
@@ -93,7 +93,7 @@ def _machine_options(command: Callable[..., int]) -> Callable[..., int]:
 )
 @_processes_option(default=1, show_default=True)
 @_machine_options
-@click.option("--node-rank", type=click.IntRange(0), help="Number of this machine, from 0, with --nnodes; 0 decides.")
+@click.option("--node-rank", type=click.IntRange(0), help="With --nnodes: number of this machine, from 0; 0 decides.")
 @_command
 def until(command: tuple[str, ...], **options: Unpack[_UntilOptions]) -> int:
     """Run `distill` to its end, resuming after failures.
