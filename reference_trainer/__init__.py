@@ -161,6 +161,7 @@ __all__ = [
 ]
 __version__ = "0.3.0"
 
+# The public names of each module. Public names that are not listed here are classes of `errors`.
 _NAMES = {
     "config.settings": "Settings",
     "config.sources": "gather",

@@ -10,7 +10,7 @@ from reference_trainer.errors import missing_package
 
 
 def run() -> None:
-    """Run the command line of this process. Signals are set first, because the imports after them take a while."""
+    """Run the command line. Signal handlers are set before the other imports, because these take a while."""
     interrupts.exit_at_once()
     sys.path.append(os.getcwd())  # noqa: PTH109  # --callbacks and --parts import from there; Path is not imported yet
     try:

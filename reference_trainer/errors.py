@@ -14,7 +14,7 @@ PACKAGES = {
     "tensorboard": "tensorboard",
     **dict.fromkeys(("pyarrow", "transformers"), "hf"),
 }
-"""The extra that installs a package, by the name of the package."""
+"""The extra of this project that installs a package, by the name of the package."""
 
 
 class TrainerError(Exception):
@@ -46,7 +46,7 @@ class DataError(TrainerError, ValueError):
 
 
 class ModelFileError(TrainerError, ValueError):
-    """A model cannot be loaded from its files, or does not fit."""
+    """A model cannot be loaded from its files, or does not fit the run."""
 
 
 class CheckpointError(TrainerError, ValueError):
@@ -74,7 +74,7 @@ class SmokeError(TrainerError, RuntimeError):
 
 
 class CallbackNote(str):
-    """A note on an exception that names the hook of a callback that raised it. Programs recognise it by its type."""
+    """A note on an exception that a callback raised: it names the hook. Programs recognise the note by its type."""
 
 
 class RankError(TrainerError, RuntimeError):
@@ -82,7 +82,7 @@ class RankError(TrainerError, RuntimeError):
 
 
 class LostRankError(RankError):
-    """Another process of the run left without a message: it was killed, or does not answer."""
+    """Another process of the run was killed or does not answer; it left no error message."""
 
 
 class StopRequestedError(TrainerError, RuntimeError):
@@ -94,7 +94,7 @@ class ProviderError(TrainerError, ValueError):
 
 
 class PassConsumedError(TrainerError, RuntimeError):
-    """A second gradient was passed to a forward pass."""
+    """A gradient was passed to a forward pass that has already received one."""
 
 
 def first_line(error: BaseException) -> str:
@@ -107,19 +107,19 @@ def first_line(error: BaseException) -> str:
 
 
 def missing_package(error: Exception) -> str | None:
-    """Return how to install the missing package that `error` reports; None if no extra installs it."""
+    """Return a line with the command that installs the package that `error` misses; None if no extra installs it."""
     if isinstance(error, ModuleNotFoundError) and error.name in PACKAGES:
         return f"{error.name} is not installed: pip install 'pv-contracts[{PACKAGES[error.name]}]'"
     return None
 
 
 def similar_path(path: Path) -> str:
-    """Return ` (did you mean 'PATH'?)` if `path` does not exist and a similar name does, else "".
+    """Return ` (did you mean 'PATH'?)` if `path` does not exist and a similar path does, else "".
 
-    The outermost missing part of `path` is compared with the names in its directory.
+    Only the outermost missing part of `path` is replaced, by the most similar name in the same directory.
     """
     try:
-        # From the root downwards, so that a misspelt directory is named and not the file below it.
+        # Search from the root downwards, to name a misspelt directory instead of the file below it.
         missing = next((part for part in reversed((path, *path.parents)) if not part.exists()), None)
         if missing is None:
             return ""

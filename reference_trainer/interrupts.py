@@ -8,9 +8,9 @@ goes through phases, and calls one function at the beginning of each phase:
 3. `record_interrupts`, while a model is trained: a signal is recorded, and `training.loop` saves a checkpoint.
 4. `ignore`, at the end: signals are ignored.
 
-With Python's defaults, an interrupt during an import or at the exit prints an unrelated traceback, and a second one
-during the cleanup of the first leaves partial files. A signal that is ignored from the start, as by `nohup`, stays
-ignored.
+With Python's defaults, an interrupt during an import or at the exit prints an unrelated traceback, and a second
+interrupt during the cleanup after the first one leaves partial files. A signal that is ignored when the process starts,
+for example because of `nohup`, stays ignored.
 """
 
 from __future__ import annotations
@@ -23,59 +23,63 @@ from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED = 130
-"""Exit code of an interrupted run that cannot be resumed: 128 + SIGINT, as shells have it."""
+"""Exit code of an interrupted run that cannot be resumed: 128 + SIGINT, the convention of shells."""
 SAVED = 75
 """Exit code of a run that was interrupted, saved a checkpoint and can be resumed: EX_TEMPFAIL of sysexits.h."""
 
 NOT_WRITTEN = "interrupted; no model was written"
-"""Message of an interrupted run without a model."""
+"""Message of a run that was interrupted before it wrote a model."""
 
 
 class WrittenNote(str):
-    """The message of an interrupt that came after the model was written; callers test for this type."""
+    """The message of an interrupt that arrived after the model was written; callers test for this type."""
 
 
 WRITTEN = WrittenNote("the model had been written")
-# Warnings. A scheduler may repeat them, and the kernel sends SIGXCPU once a second: only the first has an effect.
+# Signals that warn of a limit. A scheduler may repeat a warning, and the kernel sends SIGXCPU once a second, so only
+# the first warning has an effect.
 _WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
-_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *_WARNINGS)
-# After a signal, other signals are ignored for this time, in seconds: long enough for the cleanup. Not forever: Python
-# drops an exception that is raised in a destructor, so that the user must interrupt again.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *_WARNINGS)
+# After a signal, further signals are ignored for this time, in seconds, so that they do not interrupt the cleanup. The
+# time is limited because Python drops an exception that is raised in a destructor; the user must then interrupt again.
 _REPEATED_S = 3.0
-# Signals within this time, in seconds, count as one: a terminal and a launcher may both send it.
+# Signals within this time, in seconds, count as one: for one Ctrl-C, a terminal and a launcher may both send a signal.
 _SAME_S = 1.0
 
 
 def exit_at_once() -> None:
-    """Exit at a signal from now on, with one line. Use it while there is nothing to clean up."""
+    """Let a signal end the process with one line from now on. Call this while there is nothing to clean up."""
     _exchange(signal.default_int_handler, _exit)
     _exchange(signal.SIG_DFL, _exit)
 
 
 def raise_once() -> None:
-    """Raise `KeyboardInterrupt` at a signal from now on; signals within 3 s after it are ignored."""
+    """Let a signal raise `KeyboardInterrupt` from now on, and ignore signals in the 3 s after this signal.
+
+    Only signals for which `exit_at_once` has set a handler are handled.
+    """
     _exchange(_exit, _RaiseOnce())
 
 
 @contextmanager
 def record_interrupts() -> Iterator[Callable[[], bool]]:
-    """Record signals in this block in place of raising; yield a function that returns whether there was one.
+    """Record signals in this block instead of raising; yield a function that returns whether a signal was received.
 
     - Signals within 1 s count as one, also when the block ends in that second.
     - A later signal raises `KeyboardInterrupt`, unless it is a warning of a scheduler (SIGUSR1, SIGUSR2, SIGXCPU), or
-      only warnings came before it.
-    - Without a call of `raise_once` before the block, signals are not recorded.
+      all signals before it were warnings.
+    - Signals are recorded only if `raise_once` was called before the block.
     - After a signal, no handler of SIGCHLD is called in this block. The handler of a DataLoader would raise for every
       worker that the same signal has killed, also while a checkpoint is written.
 
     Raises:
-        KeyboardInterrupt: The block ends, and the yielded function has not returned the last signal.
+        KeyboardInterrupt: A signal was received, and the block ended before the yielded function returned True.
     """
     # Only the signals that `raise_once` handles: an embedding program may have its own handlers.
     recorder = _Recorder()
     before = {
         signal_number: handler
-        for signal_number in _NUMBERS
+        for signal_number in _SIGNALS
         if isinstance(handler := signal.getsignal(signal_number), _RaiseOnce)
     }
     for number in before:
@@ -88,22 +92,22 @@ def record_interrupts() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
         if recorder.child_handler is not None:
             signal.signal(signal.SIGCHLD, recorder.child_handler)
-    if recorder.received and not recorder.returned:  # the block ended before it polled, so the signal had no effect yet
+    if recorder.received and not recorder.returned:  # the block did not poll after the signal, which has no effect yet
         for handler in before.values():
             handler.quiet_until = time.monotonic() + _REPEATED_S
         raise KeyboardInterrupt
 
 
 def ignore() -> None:
-    """Ignore signals from now on."""
-    for number in _NUMBERS:
+    """Ignore the signals for which this module has set a handler from now on."""
+    for number in _SIGNALS:
         if signal.getsignal(number) is _exit or isinstance(signal.getsignal(number), _RaiseOnce):
             signal.signal(number, signal.SIG_IGN)
 
 
 def _exchange(old: object, new: Callable[[int, object], None]) -> None:
     """Set the handler `new` for the signals with the handler `old`; handlers of an embedding program are unchanged."""
-    for number in _NUMBERS:
+    for number in _SIGNALS:
         if signal.getsignal(number) == old:
             signal.signal(number, new)
 
@@ -118,7 +122,7 @@ def _exit(number: int, frame: object) -> None:
 
 
 class _RaiseOnce:
-    """A handler that raises, then ignores signals for 3 s and warnings of schedulers forever.
+    """A handler that raises `KeyboardInterrupt`, then ignores all signals for 3 s, and warnings of schedulers forever.
 
     Attributes:
         quiet_until: The time in seconds, of `time.monotonic`, until which signals are ignored.
@@ -140,29 +144,29 @@ class _Recorder(_RaiseOnce):
 
     Attributes:
         received: Whether a signal was received.
-        returned: Whether `poll` has returned True since the last signal.
-        insisted: Whether a signal other than a warning was received; the next such signal raises.
-        child_handler: The handler of SIGCHLD that the first signal replaced; None before.
+        returned: Whether `poll` has returned True.
+        is_interrupted: Whether a signal other than a warning was received; the next such signal raises.
+        child_handler: The handler of SIGCHLD before the first signal; None if no signal was received.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.received = self.returned = self.insisted = False
+        self.received = self.returned = self.is_interrupted = False
         self.child_handler: Callable[[int, FrameType | None], object] | int | None = None
 
     def poll(self) -> bool:
-        """Return whether a signal was received so far, and remember that this was returned."""
+        """Return whether a signal was received so far, and store the result in `returned`."""
         self.returned = self.received
         return self.returned
 
     def __call__(self, number: int, frame: object) -> None:
         is_warning = number in _WARNINGS
-        # The second signal other than a warning raises.
-        if self.insisted and not is_warning:
+        # A second signal other than a warning raises, unless less than 1 s has passed since the first one.
+        if self.is_interrupted and not is_warning:
             super().__call__(number, frame)
         if not self.received:  # workers of a DataLoader may be killed by the same signal
             self.child_handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        if not self.received or (not is_warning and not self.insisted):
+        if not self.received or (not is_warning and not self.is_interrupted):
             self.quiet_until = time.monotonic() + _SAME_S
         self.received = self.is_warned = True
-        self.insisted = self.insisted or not is_warning
+        self.is_interrupted = self.is_interrupted or not is_warning

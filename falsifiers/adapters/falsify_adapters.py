@@ -196,7 +196,7 @@ def falsify_adapter_of_peft_has_its_closed_form(
         same = [name for name, tensor in other.state_dict().items() if "lora_A" in name and tensor.equal(weights[name])]
         assert not same, f"{case}: seeds {seed} and {seed + 1} draw one {same[:1]}"
         # Ranks that load a part of the base add the adapter of one process, or none if it is computed from the base.
-        skeleton = load_skeleton(Source(place=base), dtype=torch.float64)
+        skeleton = load_skeleton(Source(place=base), dtype=torch.float64, directory=base)
         part = subject.add_adapter_to_skeleton(skeleton, base, rank=rank, options=options, seed=seed)
         assert_equal(f"{case}: no adapter of a model without weights", part is None, kind == "dora")
         drawn = {} if part is None else part.state_dict()

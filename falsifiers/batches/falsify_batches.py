@@ -83,7 +83,7 @@ def falsify_longer_documents_are_refused(subject: Any, sizes: list[int], room: i
     sizes = [*sizes[:at], capacity + surplus, *sizes[at:]]
     too_long = [subject.Document(torch.zeros(size, dtype=torch.int64)) for size in sizes]
     pack = partial(subject.pack_documents, too_long, length=capacity, padding_id=0)
-    words = (f"document {at} has {capacity + surplus} tokens", f"a row {capacity};")
+    words = (f"document {at} has {capacity + surplus} tokens", f"a row has {capacity};")
     for call in (partial(subject.first_fit, sizes, capacity), pack):
         assert_refused(f"sizes {sizes} in rows of {capacity}", call, *words)
 

@@ -519,7 +519,7 @@ def falsify_model_of_other_settings_is_not_the_end(
 def falsify_announcement_that_nobody_renews_is_not_followed(subject: Any, verdict: int | None, looks: int) -> None:
     """A killed leader left a file; another one announces after some looks, and renews its file from then on."""
     with scratch() as directory:
-        place = subject.place_of(directory / "out")
+        place = subject.shared_directory(directory / "out")
         place.mkdir(parents=True)
         file, paused = place / subject.ANNOUNCED, 0
 

@@ -74,7 +74,7 @@ def limit_is_the_end(original: Any, out: Any, step: int | None) -> Any:
 
 
 def believed_at_once(original: Any, out: Path, joined: str, *pause: Any) -> Any:
-    from reference_trainer.supervision.machines import ANNOUNCED, Announcement, place_of
+    from reference_trainer.supervision.machines import ANNOUNCED, Announcement, shared_directory
 
-    read = Announcement(**json.loads((place_of(out) / ANNOUNCED).read_text(encoding="utf-8")))
+    read = Announcement(**json.loads((shared_directory(out) / ANNOUNCED).read_text(encoding="utf-8")))
     return original(out, joined, *pause) if read.run_id == joined else read

@@ -20,16 +20,17 @@ if TYPE_CHECKING:
     from reference_trainer.pipeline.report import DistillResult
 
 ALL = frozenset({*DOTTED, *DOTTED.values()})
+"""The flat and the dotted names of all settings."""
 
 
 class SettingOption(click.Option):
-    """A flag of a setting: the flat flag, such as `--temperature`, or the dotted `--objective.temperature`.
+    """An option of a setting: the flat one, such as `--temperature`, or the dotted one, `--objective.temperature`.
 
-    Dotted flags are hidden in help.
+    The help does not list dotted options.
 
     Args:
-        name: The flat or dotted name.
-        setting: The flat name.
+        name: The name of the option: the flat or the dotted name of the setting.
+        setting: The flat name of the setting.
     """
 
     def __init__(self, name: str, setting: str) -> None:
@@ -38,11 +39,12 @@ class SettingOption(click.Option):
         default = "" if field.default in (None, False) else f" [default: {field.default}]"
         flag = f"--{name.replace('_', '-')}"
         hidden = name != setting
+        # click accepts no dot in the name of a parameter, so "value" stands in for the name until the next line.
         super().__init__([flag, "value"], default=None, help=f"{field.description}{default}", hidden=hidden, **kwargs)
         self.name, self.group = name, DOTTED[setting].partition(".")[0]
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the row of help, with the dotted flag too if it is not the group and the flat name."""
+        """Return the flag and its help text; list the dotted flag too unless it is just `--GROUP.NAME`."""
         record, dotted = super().get_help_record(ctx), DOTTED.get(self.name or "", "")
         if record is None or dotted == f"{self.group}.{self.name}":
             return record
@@ -51,7 +53,7 @@ class SettingOption(click.Option):
 
 
 class SettingsCommand(click.Command):
-    """A command whose help lists settings by their groups."""
+    """A command whose help lists the settings in a section for each group."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows: dict[str, list[tuple[str, str]]] = {name: [] for name in (*GROUPS, "")}
@@ -66,8 +68,11 @@ class SettingsCommand(click.Command):
 
 
 def setting_options(command: Callable[..., int], names: Collection[str] = ALL) -> Callable[..., int]:
-    """Add the options of every setting. Values stay text, which `gather` parses; its errors name the option."""
-    # click reverses `__click_params__`, since decorators run from the last to the first.
+    """Add the options of the settings in `names` to a command; the default is all settings.
+
+    Options keep their values as text. `gather` parses the text, and its errors name the option.
+    """
+    # click reverses `__click_params__`, because decorators run from the last to the first.
     params: list[click.Parameter] = command.__dict__.setdefault("__click_params__", [])
     for name, dotted in reversed([pair for pair in DOTTED.items() if pair[0] in names]):
         params += [SettingOption(dotted, name), SettingOption(name, name)]
@@ -87,9 +92,9 @@ def setting_options(command: Callable[..., int], names: Collection[str] = ALL) -
     "--tokens-per-s",
     type=click.FloatRange(0, min_open=True),
     metavar="X",
-    help="With --dry-run: predicted tokens of all processes in a second, for the time.",
+    help="With --dry-run: expected tokens per second of all processes, to predict the time.",
 )
-@click.pass_obj  # a function that replaces `pipeline.distill.distill`, for programs that embed this command; or None
+@click.pass_obj  # None, or a function to call instead of `pipeline.distill.distill`, from a program that embeds this
 def distill(
     run: Callable[..., DistillResult] | None,
     /,
@@ -101,17 +106,18 @@ def distill(
 ) -> int:
     """Distil a teacher into a smaller student.
 
-    A --student with weights has other defaults than those below, which the run prints first. A resumed run has the
-    settings of its checkpoint, so that --resume latest and --out are enough.
+    The defaults below are for a new student. If --student has weights, some defaults are different: the run prints
+    these first. A resumed run takes its settings from its checkpoint, so --resume latest and --out are enough.
 
-    A setting such as --temperature is in a group, and can be written --objective.temperature too. Every setting is also
-    a key of the file --config (or REFERENCE_TRAINER_CONFIG), at its top or in the table of its group, and an
+    Every setting belongs to a group: --temperature can also be written --objective.temperature. Every setting is also
+    a key of the file --config (or REFERENCE_TRAINER_CONFIG), at the top level or in the table of its group, and an
     environment variable such as REFERENCE_TRAINER_BATCH_SIZE. A flag takes precedence over a variable, a variable over
     the file. The variables APR_DISTILL_MAX_STEPS, APR_DISTILL_LOG_EVERY, APR_DISTILL_CHECKPOINT_EVERY and
     APR_DISTILL_PROJECT_TO_STEPS are aliases of --smoke, --log-every, --save-every and --project-to-steps.
 
     Exit codes: 0 success; 1 the run failed, or a check of a smoke run did not pass; 2 a setting was refused; 70 an
-    internal error; 75 interrupted after a checkpoint was saved: go on with --resume latest; 130 interrupted otherwise.
+    internal error; 75 interrupted, and a checkpoint was saved: continue with --resume latest; 130 interrupted, and no
+    checkpoint was saved.
     """
     if dry_run:
         return guarded(lambda: _plan(flags, config, ranks or 1, tokens_per_s))
@@ -152,9 +158,17 @@ def _distil(flags: dict[str, str | None], config: str | None, run: Callable[...,
 
 
 def settings_of(arguments: list[str], *commands: click.Command) -> Settings | None:
-    """Return the settings of `distill SETTING...`, or of one of the `commands`; None for another command.
+    """Return the settings of a command, from its arguments, environment variables and a file.
 
-    arguments: the name of a command, and its arguments.
+    Args:
+        arguments: The name of a command, then its arguments.
+        commands: Commands that have settings, in addition to `distill`.
+
+    Returns:
+        The settings; None if the command is neither `distill` nor in `commands`.
+
+    Raises:
+        SettingError: A setting is invalid, or the arguments contain --dry-run.
     """
     by_name = {command.name: command for command in (distill, *commands)}
     if not arguments or arguments[0] not in by_name:
@@ -167,7 +181,10 @@ def settings_of(arguments: list[str], *commands: click.Command) -> Settings | No
 
 
 def gather_settings(flags: Mapping[str, str | None], config: str | None) -> Settings:
-    """Return the settings of a command. Flags that the user did not give are None in `flags`."""
+    """Return the settings from flags, environment variables and the file `config`.
+
+    A flag that the user did not write is None in `flags`.
+    """
     if config == "":
         raise SettingError("invalid value '' for --config: expected a path")
     texts = {name: text for name, text in flags.items() if text is not None}

@@ -1,4 +1,4 @@
-"""The group of commands. It turns the exceptions of a command into an exit code and a line on standard error."""
+"""The group of commands. Turns an exception of a command into an exit code and a line on standard error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BUG_REPORT = "This is a bug in reference-trainer; please report it with the line
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """Return the exit code of `work`. Print an expected error in one line, an internal error with its traceback."""
+    """Call `work` and return its exit code. Print an expected error in one line, an internal error with a traceback."""
     try:
         return work()
     except click.ClickException:
@@ -45,7 +45,7 @@ def guarded(work: Callable[[], int]) -> int:
             print_line(f"{line_of(error)}; a checkpoint was saved: go on with --resume latest")
         return interrupts.SAVED
     except RankError as error:
-        # A rank that failed reports its own error. A rank that was lost cannot, so every other rank reports the loss.
+        # A rank that failed prints its own error. A rank that was killed cannot, so all other ranks print the loss.
         if rank_of_process() == 0 or isinstance(error, LostRankError):
             print_error(line_of(error))
         return FAILED
@@ -77,15 +77,15 @@ def _has_note(error: BaseException, kind: type[str]) -> bool:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    torch = sys.modules.get("torch")  # without an import: only imported code can have raised the error
+    torch = sys.modules.get("torch")  # do not import torch: if it is not imported, the error cannot be its own
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return True
-    # On the CPU, torch raises a plain RuntimeError, which only its text distinguishes from others.
+    # On the CPU, torch raises a plain RuntimeError, so only the text of the error tells that memory is lacking.
     return "can't allocate memory" in str(error)
 
 
 def line_of(error: BaseException, message: str = "") -> str:
-    """Return `message`, by default the message of the error, and the notes of the error, as one line."""
+    """Return `message` and the notes of the error as one line; `message` is the message of the error by default."""
     notes = (f"({note})" for note in getattr(error, "__notes__", []))
     message = message or str(error).strip() or type(error).__name__
     return " ".join(" ".join((message, *notes)).split())
@@ -105,7 +105,7 @@ def rank_of_process() -> int:
 
 
 def print_line(text: str) -> None:
-    """Print a line on standard error, if it is still open."""
+    """Print a line on standard error, if standard error is still open."""
     with suppress(OSError):  # a lost standard error does not change the exit code
         click.echo(text, err=True)
 
@@ -130,8 +130,8 @@ class _Group(click.Group):
                 shown.show()
             code = error.exit_code
         except OSError as error:
-            # An error of a stream has a number and no file name. An error of a file has a name; one of a shared library
-            # has no number.
+            # Report only errors of a stream: they have a number and no file name. An error of a file has a file name,
+            # and an error of a shared library has no number.
             if error.errno is None or error.filename is not None:
                 raise
             print_error(f"cannot write to standard output: {error.strerror}")
@@ -142,7 +142,7 @@ class _Group(click.Group):
 
 
 def _suggest_option(error: click.NoSuchOption) -> click.UsageError:
-    """Return an error that suggests the command's option for a name from other trainers, or `error` if it has none."""
+    """Return an error that suggests an option, for a name that other trainers use; `error` itself for other names."""
     if error.ctx is None:
         return error
     name = error.option_name.lstrip("-").rpartition(".")[2]
@@ -161,10 +161,10 @@ def _leave(code: int) -> NoReturn:
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
-        # The failure was reported. Discard the buffer: Python would write it again at exit, and exit with code 120.
+        # The failure was reported. Discard the rest: at exit, Python would try to write it again, and exit with 120.
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    # A command without a run has not imported the module of observers.
+    # Only a command with a run has imported the module that starts observers.
     observers = sys.modules.get("reference_trainer.callbacks.dispatch")
     if observers is not None:
         observers.leave(code)

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from reference_trainer.supervision.machines import Machines
 
 _command = click.argument("command", nargs=-1, type=click.UNPROCESSED)
-_processes_option = partial(click.option, "--nproc-per-node", type=click.IntRange(1, 1024), help="Number of processes.")
+_processes_option = partial(
+    click.option, "--nproc-per-node", type=click.IntRange(1, 1024), help="Number of processes on each machine."
+)
 
 
 class _MachineOptions(TypedDict):
-    """The values of `_machine_options`, and of `--node-rank`, which only `until` has."""
+    """The values of the options in `_machine_options`, and of `--node-rank`, which only `until` has."""
 
     nnodes: int
     rdzv_endpoint: str | None
@@ -52,17 +54,17 @@ def _machine_options(command: Callable[..., int]) -> Callable[..., int]:
             type=click.IntRange(1, 10**4),
             default=1,
             show_default=True,
-            help="Number of machines; start the same command on each.",
+            help="Number of machines; start the same command on each machine.",
         ),
-        click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Meet the other machines at this one of them."),
+        click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Address of the machine at which all connect."),
         click.option(
-            "--rdzv-id", default="reference-trainer", show_default=True, help="Name of the run, equal on all."
+            "--rdzv-id", default="reference-trainer", show_default=True, help="Name of the run, equal on all machines."
         ),
         click.option(
-            "--local-addr", metavar="HOST", help="Address of this machine for the others. [default: its name]"
+            "--local-addr", metavar="HOST", help="Address of this machine for the others. [default: its host name]"
         ),
     )
-    for option in reversed(options):  # as a stack of decorators: the help shows the last one first
+    for option in reversed(options):  # the help lists the option first that is added last
         command = option(command)
     return command
 
@@ -71,7 +73,7 @@ def _machine_options(command: Callable[..., int]) -> Callable[..., int]:
 @click.option(
     "--step",
     type=click.IntRange(1, 10**18),
-    help="The step that the run has to reach; its --max-steps. [default: its planned end]",
+    help="Step at which the run ends, in place of its --max-steps. [default: its planned end]",
 )
 @click.option("--max-retries", type=click.IntRange(0, 10**6), default=10, show_default=True, help="Number of retries.")
 @click.option(
@@ -87,26 +89,27 @@ def _machine_options(command: Callable[..., int]) -> Callable[..., int]:
     default=30.0,
     show_default=True,
     metavar="S",
-    help="Kill a process that gave no sign of life for S seconds; a stopped one after 2.",
+    help="Kill a process without a heartbeat for S seconds; a stopped process after 2 seconds.",
 )
 @_processes_option(default=1, show_default=True)
 @_machine_options
-@click.option("--node-rank", type=click.IntRange(0), help="Number of this machine, from 0, with --nnodes; 0 decides.")
+@click.option("--node-rank", type=click.IntRange(0), help="With --nnodes: number of this machine, from 0; 0 decides.")
 @_command
 def until(command: tuple[str, ...], **options: Unpack[_UntilOptions]) -> int:
     """Run `distill` to its end, resuming after failures.
 
     Usage: until [--step N] -- distill SETTING...; with --step, the run ends at that step.
 
-    After a crash, a kill or a hang the run resumes from its newest whole checkpoint. A damaged one is renamed. A
-    process that takes no step for --hang-after S exits, and ends with this command, however that ends.
+    After a crash, a kill or a hang, the run resumes from its newest undamaged checkpoint; damaged ones are renamed. A
+    process that takes no step for the time of --hang-after exits. When this command ends for any reason, its processes
+    end too.
 
-    On several machines, start the same command on each, with --nnodes, --rdzv-endpoint, and --node-rank 0, 1, ...;
-    --out is on a file system that they share. A machine that was lost joins again when its command is started again.
+    On several machines, start the same command on each, with --nnodes, --rdzv-endpoint, and --node-rank 0, 1, ...; all
+    machines must share the file system of --out. After the loss of a machine, start its command again to let it join.
 
     Exit codes: 0 the run reached its end or the step, and its model is written; 1 failed; 2 a setting or the input was
     refused; 3 attempts made no progress, or had the same error; 4 no retry is left; 5 the run ended before the step; 75
-    interrupted: the same command continues.
+    interrupted: run the same command again to continue.
     """
     return guarded(lambda: _until(list(command), options))
 
@@ -136,7 +139,7 @@ def _until(command: list[str], options: _UntilOptions) -> int:
         ranks = options["nproc_per_node"]
         return int(supervise(settings, command[1:], limits, ranks=ranks, report=Lines().write, machines=machines))
     except KeyboardInterrupt:
-        print_line("stopped on request; the same command continues the run")
+        print_line("stopped on request; run the same command again to continue")
         return interrupts.SAVED
     finally:
         interrupts.ignore()
@@ -151,17 +154,18 @@ def launch(command: tuple[str, ...], nproc_per_node: int, **machines: Unpack[_Ma
 
     Usage: launch --nproc-per-node N -- distill SETTING...; `precompute` shares its work among the processes.
 
-    On several machines, start the same command on each, with --nnodes and --rdzv-endpoint: torchrun's rendezvous.
-    torchrun -m reference_trainer distill SETTING... does the same, or a scheduler that sets its variables.
+    On several machines, start the same command on each, with --nnodes and --rdzv-endpoint, as for torchrun. Instead of
+    this command, you can use torchrun -m reference_trainer distill SETTING..., or a scheduler that sets the variables
+    of torchrun.
 
-    Exit codes: 0 success; 1 a process failed; 2 a setting was refused; 75 interrupted, a checkpoint was saved; 130
-    interrupted.
+    Exit codes: 0 success; 1 a process failed; 2 a setting was refused; 75 interrupted, and a checkpoint was saved; 130
+    interrupted, and no checkpoint was saved.
     """
     return guarded(lambda: _launch(list(command), nproc_per_node, machines))
 
 
 def _check_custom_code(settings: Settings) -> None:
-    """Check custom callbacks and parts, before any process is started. Import them from the working directory."""
+    """Check custom callbacks and parts before any process is started. Their modules may be in the working directory."""
     if settings.run.callbacks is None and settings.run.parts is None:
         return
     from reference_trainer.callbacks.from_file import check_callbacks
@@ -188,7 +192,7 @@ def _machines_of(options: _MachineOptions) -> Machines | None:
     if endpoint is None or not endpoint.rpartition(":")[2].isdecimal():
         raise SettingError(f"--nnodes {count} needs --rdzv-endpoint HOST:PORT; it is {endpoint!r}")
     if "node_rank" in options and (rank is None or rank >= count):
-        raise SettingError(f"until --nnodes {count} needs --node-rank 0 to {count - 1}, another one on each machine")
+        raise SettingError(f"until --nnodes {count} needs --node-rank 0 to {count - 1}, one for each machine")
     return Machines(
         count=count,
         endpoint=endpoint,

@@ -24,15 +24,15 @@ class Place:
 
 
 def read_place(environment: Mapping[str, str]) -> Place:
-    """Return the rank that a launcher such as `torchrun` sets; without a launcher, the rank of a single process.
+    """Return the ranks that a launcher such as `torchrun` sets; without a launcher, the ranks of a single process.
 
-    Raise `SettingError` for a variable that is missing, not an integer, or outside its range.
+    Raise `SettingError` if only one of RANK and WORLD_SIZE exists, or a value is not an integer in its range.
     """
     if "WORLD_SIZE" not in environment and "RANK" not in environment:
         return Place()
     world_size = integer_variable(environment, "WORLD_SIZE", 1, 10**6)
     rank = integer_variable(environment, "RANK", 0, world_size - 1)
-    # Without LOCAL_RANK, all processes are taken to be on one machine.
+    # Without LOCAL_RANK, assume that all processes run on one machine.
     local_rank = integer_variable(environment, "LOCAL_RANK", 0, rank) if "LOCAL_RANK" in environment else rank
     return Place(rank=rank, world_size=world_size, local_rank=local_rank)
 

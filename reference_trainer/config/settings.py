@@ -98,7 +98,8 @@ class _Group(BaseModel):
             except ValidationError as error:
                 raise refusal(error, type(self).model_fields) from None
 
-        __init__.__pydantic_base_init__ = True  # `Settings` validates groups without it, and reports all errors
+        # Let `Settings` validate its groups without this constructor, so that it can report the errors of all groups.
+        __init__.__pydantic_base_init__ = True
 
     @field_validator("*", mode="wrap")
     @classmethod
@@ -111,7 +112,8 @@ class _Group(BaseModel):
         try:
             return validate(kind.read(value.value) if value.is_text else value.value)
         except ValidationError as error:
-            # The input of this error is the bare value. The input of a ValueError is `value`, which has the source.
+            # pydantic reports the input of an error: for `error` the bare value, for a new ValueError `value`, which
+            # has the source.
             raise ValueError from error
 
 
@@ -137,7 +139,7 @@ class Data(_Group):
         None, "Make rows of whole documents: pad to the longest of a batch, or pack several. [default: cut anywhere]"
     )
     group_by_length: Switch = _setting(
-        False, "Form batches of rows of similar lengths, which have less padding; each row once an epoch."
+        False, "Form batches of rows of similar lengths, to reduce padding; an epoch still has every row once."
     )
     separator: Text | None = _setting(None, "Text at the end of a document, for --documents. [default: an empty line]")
     batch_size: Count = _setting(8, "Number of sequences per batch.")
@@ -169,22 +171,22 @@ class Data(_Group):
 
 
 class Student(_Group):
-    """The student model, and which of its weights are trained."""
+    """The student model, and the weights that are trained."""
 
     model: ModelLocation | None = _setting(
         None,
-        "Begin with this Hugging Face model, a directory or an id; --teacher is one too, and --data a file of chats.",
+        "Train this Hugging Face model, a directory or an id; --teacher must be one too, and --data a file of chats.",
         flat="student",
     )
     revision: Text | None = _setting(None, "Branch, tag or commit of --student on the hub. [default: main]")
     layers: Count = _setting(1, "Number of layers of the student.")
     width: Width = _setting(32, "Hidden width of the student.")
     init_from: ModelLocation | None = _setting(
-        None, "Begin with the weights of this checkpoint or model; optimizer, steps and learning rate start anew."
+        None, "Begin with the weights of this checkpoint or model, but with a new optimizer and schedule, at step 0."
     )
     weights: Weights = _setting(
         "float32",
-        "Data type of the weights of --student; with bfloat16 they are rounded after a step on float32 copies.",
+        "Data type of the weights of --student; with bfloat16, a step updates float32 copies, which are then rounded.",
     )
     lora: Count | None = _setting(
         None, "Train a LoRA adapter of this rank instead of the weights of --student; the output is the adapter."
@@ -203,7 +205,7 @@ class Teacher(_Group):
 
     model: ModelLocation | None = _setting(
         None,
-        "Directory of a trained teacher. [default: the packaged one, or with --data one that is trained first]",
+        "Directory of a trained teacher. [default: a packaged one; with --data, a teacher that the run trains first]",
         flat="teacher",
     )
     revision: Text | None = _setting(
@@ -225,32 +227,32 @@ class Teacher(_Group):
         flat="teacher_url",
     )
     served_model: Text | None = _setting(
-        None, "Name of the model of --teacher-url. [default: the one that the server has]"
+        None, "Name of the model of --teacher-url. [default: the only model of the server]"
     )
     top_k: Count = _setting(
         20, "Ask --teacher-url for the N most probable tokens of each position.", flat="teacher_top_k"
     )
     share_vocabulary: Vocabulary | None = _setting(
-        None, "Accept a teacher with more or fewer tokens: cut its surplus, cut the student's, or add -inf."
+        None, "Accept a teacher with more or fewer tokens: cut logits of the teacher, of the student, or add -inf."
     )
     cross_tokenizer: Switch = _setting(
         False,
-        "Accept a Hugging Face teacher with another tokenizer: it reads the text in its tokens, and probabilities are "
-        "compared by rank, where both have read the same text.",
+        "Accept a Hugging Face teacher with another tokenizer: each model has its own tokens of the text, and their "
+        "sorted probabilities are compared wherever both models have read the same text.",
     )
     shard: Switch = _setting(
         False,
-        "With several processes: each has a shard of the teacher (FSDP2), which is gathered layer by layer.",
+        "With several processes: keep a shard of the teacher in each (FSDP2), and gather one layer at a time.",
         flat="shard_teacher",
     )
     device_map: Text | None = _setting(
         None,
-        "Spread a Hugging Face teacher over the devices of a process, such as auto, by from_pretrained.",
+        "Spread a Hugging Face teacher over the devices of a process: device_map of from_pretrained, such as auto.",
         flat="teacher_device_map",
     )
     steps: Count | None = _setting(
         None,
-        "Train a teacher of N steps on the same text first, unless it is cached. [default: 1000 with --data]",
+        "First train a teacher for N steps on the same text, unless it is cached. [default: 1000 with --data]",
         flat="teacher_steps",
     )
     layers: Count = _setting(4, "Number of layers of a teacher that is trained.", flat="teacher_layers")
@@ -261,7 +263,7 @@ class Teacher(_Group):
 
 
 class Objective(_Group):
-    """The loss: temperature, weights, and how they change over the run."""
+    """The loss: temperature, weights, and their change during the run."""
 
     temperature: Temperature = _setting(1.0, "Divide the logits of both models by X.")
     ce_weight: Weight = _setting(0.0, "Weight of the cross-entropy with the text.")
@@ -269,7 +271,7 @@ class Objective(_Group):
     divergence: Divergence = _setting("forward_kl", f"Divergence from the teacher: {', '.join(DIVERGENCES.values())}.")
     beta: Share = _setting(0.5, f"The teacher's share of the mixture of {' and '.join(WITH_BETA)}.")
     on_policy: Share = _setting(
-        0.0, "Share of the batches whose answers --student generates itself, in place of the answers of --data."
+        0.0, "Share of the batches in which --student generates the answers, instead of the answers of --data."
     )
     answer_tokens: Count = _setting(256, "Generate at most N tokens of an answer.")
     answer_temperature: Temperature = _setting(1.0, "Divide the logits by X when answers are generated.")
@@ -281,10 +283,10 @@ class Objective(_Group):
         "cosine", "Distance of hidden states: 1 - cosine, or mean squared difference."
     )
     feature_layers: Layers = _setting(
-        "-1:-1", "Layers that are compared, STUDENT:TEACHER, from 0; -1 is the last. Several are averaged."
+        "-1:-1", "Layers to compare, STUDENT:TEACHER, from 0; -1 is the last. Distances of several pairs are averaged."
     )
     anneal: Shape = _setting(
-        "linear", "Shape of the change over the run, for temperature, weights and shares with an end."
+        "linear", "Shape of the change during the run, for temperature, weights and shares that have an end."
     )
     temperature_end: Temperature | None = _setting(None, "Temperature of the last step. [default: --temperature]")
     ce_weight_end: Weight | None = _setting(None, "Cross-entropy weight of the last step. [default: --ce-weight]")
@@ -292,7 +294,7 @@ class Objective(_Group):
     feature_weight_end: Weight | None = _setting(
         None, "Weight of the hidden states in the last step. [default: --feature-weight]"
     )
-    on_policy_end: Share | None = _setting(None, "Share of --on-policy in the last step. [default: --on-policy]")
+    on_policy_end: Share | None = _setting(None, "Share of on-policy batches in the last step. [default: --on-policy]")
     anneal_warmup: CountOrZero = _setting(
         0, "Number of steps over which weights with an end rise from 0 to their start value."
     )
@@ -311,8 +313,8 @@ class Optimizer(_Group):
     layer_decay: PositiveShare = _setting(
         1.0, "Multiply the learning rate by X for each layer between a weight and the output layer."
     )
-    clip: GradientNorm | None = _setting(None, "Largest norm of a step's gradient; a longer one is scaled down to it.")
-    accumulate: Count = _setting(1, "Number of batches per optimizer step; their gradient equals one large batch's.")
+    clip: GradientNorm | None = _setting(None, "Scale the gradient of a step down to the norm X if its norm is larger.")
+    accumulate: Count = _setting(1, "Number of batches per optimizer step; the gradient is that of one large batch.")
 
 
 class Schedule(_Group):
@@ -325,11 +327,11 @@ class Schedule(_Group):
     )
     warmup: Warmup = _setting(
         50,
-        "Number of steps over which the learning rate rises to --lr, or their share of the planned ones, such as 0.03.",
+        "Number of steps over which the learning rate rises to --lr, or a share of the planned steps, such as 0.03.",
     )
     shape: RateShape = _setting(
         "cosine",
-        "Schedule of the learning rate after the warmup; wsd is constant, and falls linearly at the end.",
+        "Schedule of the learning rate after the warmup; wsd is constant at first, and falls linearly at the end.",
         flat="schedule",
     )
     lr_end: Share = _setting(0.1, "Learning rate of the last step, as a fraction of --lr.")
@@ -343,12 +345,12 @@ class Checkpoints(_Group):
 
     save_every: CountOrZero = _setting(
         5000,
-        "Save a checkpoint every N steps and after the last; 0 saves none.",
+        "Save a checkpoint every N steps and after the last step; 0 saves none.",
         alias="APR_DISTILL_CHECKPOINT_EVERY",
     )
     keep: CountOrZero = _setting(3, "Keep the last N checkpoints, and the best one; 0 keeps all.")
     resume: Location | None = _setting(
-        None, "Resume from this checkpoint, or from latest or best in --out; text, models and settings must be equal."
+        None, "Resume from this checkpoint, or from latest or best in --out, with the same text, models and settings."
     )
     rewind: Switch = _setting(
         False, "Move aside the checkpoints in --out that are later than the step where the run resumes."
@@ -365,18 +367,18 @@ class Evaluation(_Group):
     )
     rows: CountOrZero = _setting(
         256,
-        "Evaluate Hugging Face models on at most N conversations, evenly chosen from all; 0 takes all.",
+        "Evaluate Hugging Face models on at most N held-back conversations, evenly spaced; 0 takes all.",
         flat="eval_rows",
     )
     every: CountOrZero = _setting(
-        0, "Evaluate on held-back text every N steps; 0 does so only after the run.", flat="eval_every"
+        0, "Evaluate on held-back text every N steps; 0 evaluates only after the run.", flat="eval_every"
     )
     accept_depth: Depth = _setting(
-        0, "Measure how many of N drafted tokens the teacher accepts, as eval/accept_length; 0 measures nothing."
+        0, "Log how many of N drafted tokens the teacher accepts, as eval/accept_length; 0 does not measure it."
     )
     best_metric: Text = _setting("eval/hard_loss", "Metric of --eval-every whose best step is saved and kept.")
     best_mode: Mode = _setting("min", "Whether a smaller or a larger value of --best-metric is better.")
-    best_min_delta: Weight = _setting(0.0, "Least improvement of --best-metric for a step to count as better.")
+    best_min_delta: Weight = _setting(0.0, "Smallest improvement of --best-metric that makes a step the best.")
 
 
 class Run(_Group):
@@ -386,7 +388,7 @@ class Run(_Group):
     force: Switch = _setting(False, "Overwrite existing files in --out and --trace.")
     trace: Location | None = _setting(None, "Write every lifecycle event to this file, one JSON object per line.")
     callbacks: Location | None = _setting(
-        None, "Call the callbacks that this TOML file names, by import path and JSON arguments."
+        None, "Call the callbacks in this TOML file, which has their import paths and JSON arguments."
     )
     parts: Import | None = _setting(
         None,
@@ -403,15 +405,13 @@ class Run(_Group):
     seed: CountOrZero = _setting(0, "Seed of the initial weights and the data order.")
     device: Device = _setting("auto", "Device to compute on; auto selects cuda if it is available.")
     dtype: Dtype = _setting("float32", "Data type; bfloat16 keeps float32 weights and uses autocast.")
-    threads: Count | None = _setting(
-        None, "Number of threads that a process computes with on the CPU. [default: OMP_NUM_THREADS, or 1]"
-    )
+    threads: Count | None = _setting(None, "Number of CPU threads of a process. [default: OMP_NUM_THREADS, or 1]")
     strategy: Strategy = _setting(
         "ddp", "With several processes: each has a copy of the student (ddp), or a shard of it (fsdp2)."
     )
-    rank_timeout: Count = _setting(600, "Number of seconds after which a process gives up waiting for the others.")
+    rank_timeout: Count = _setting(600, "Longest time in seconds that a process waits for the other processes.")
     hang_after: Seconds = _setting(
-        3600.0, "Print every thread's stack and exit with code 1 after S seconds without a step; 0 never does."
+        3600.0, "Print every thread's stack and exit with code 1 after S seconds without a step; 0 disables this."
     )
     log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
     log_to: Loggers | None = _setting(
@@ -451,7 +451,7 @@ class Settings(BaseModel):
 
     @property
     def trains_teacher(self) -> bool:
-        """Whether a run trains its teacher, or reads a trained one from the cache."""
+        """Whether the teacher is trained by this run, or was trained by an earlier run and cached."""
         has_teacher = any((self.teacher.model, self.teacher.outputs, self.teacher.url))
         return not has_teacher and (self.teacher.steps is not None or self.data.path is not None)
 
@@ -485,11 +485,11 @@ class Settings(BaseModel):
         return {name: path_in_json(value) if isinstance(value, Path) else value for name, value in self.flat().items()}
 
     def replace(self, **changes: object) -> Settings:
-        """Return settings with `changes`, named as for the constructor. Raise `SettingError` as it does."""
+        """Return new settings with `changes`; both names and errors are those of the constructor."""
         return Settings(**self.flat(chosen=True) | by_flat_name(changes))
 
     def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Settings:
-        """Return settings with `update`, as `replace` does; all are immutable, so `deep` has no effect."""
+        """Return new settings with `update`, as `replace` does. Settings are immutable, so `deep` has no effect."""
         return self.replace(**update or {})
 
     @model_validator(mode="wrap")
@@ -497,7 +497,7 @@ class Settings(BaseModel):
     def _check_together(cls, values: object, validate: ModelWrapValidatorHandler[Settings]) -> Settings:
         if not isinstance(values, Mapping):
             return validate(values)
-        # 1. Sort settings into their groups. Unknown names stay at the top, where pydantic refuses them.
+        # 1. Sort settings into their groups. Unknown names stay at the top level, where pydantic refuses them.
         named = by_flat_name(values)
         nested: dict[str, Any] = {}
         for name, value in named.items():
@@ -507,7 +507,7 @@ class Settings(BaseModel):
             else:
                 nested[name] = value
         settings = validate(nested)
-        # 2. Check settings that exclude each other.
+        # 2. Refuse settings that exclude each other.
         smoke = settings.run.smoke
         excluded_by_smoke: tuple[tuple[str, object, str], ...] = (
             ("max_steps", settings.schedule.max_steps, "a smoke run has its own number of steps and saves nothing"),
@@ -579,12 +579,12 @@ def by_flat_name(values: Mapping[str, object]) -> dict[str, SourcedValue]:
 
 
 def _with_source(name: str, value: object) -> SourcedValue:
-    """Return a value with its source; a value that was passed to a constructor has its name as the source."""
+    """Return a value with its source. For a value that was passed to a constructor, the source is its name."""
     return value if isinstance(value, SourcedValue) else SourcedValue(value, repr(name), is_text=False)
 
 
 def schema() -> str:
-    """Return the JSON Schema of a settings file, as text: its keys are flat names, and groups with tables."""
+    """Return the JSON Schema of a settings file, as text. Keys of a file are flat names, and groups with tables."""
     content = Settings.model_json_schema(by_alias=False)
     properties = content["properties"]
     # Add the flat names. A name such as `data` is both a group and a setting.
@@ -596,13 +596,13 @@ def schema() -> str:
 
 
 def _has_weight_end(settings: Settings) -> bool:
-    """Return whether any loss weight changes over the run."""
+    """Return whether any loss weight has an end."""
     ends = (settings.objective.ce_weight_end, settings.objective.kd_weight_end, settings.objective.feature_weight_end)
     return any(end is not None for end in ends)
 
 
-# Rules of `find_unused`: settings, the situation without an effect, and the condition for an effect. A setting in
-# several rules has an effect if all their conditions hold.
+# Rules of `find_unused`: names of settings, the situation in which they have no effect, and the condition under which
+# they have one. A setting in several rules has an effect only if the conditions of all these rules hold.
 _RULES: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     (
         ("beta",),
@@ -682,7 +682,7 @@ _RULES: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
 
 
 def find_unused(settings: Settings) -> list[str]:
-    """Return a line for each setting that differs from its default and has no effect, with the reason."""
+    """Return a line, with the reason, for each setting that differs from its default but has no effect."""
     values = settings.flat()
     return [
         f"settings: {name} has no effect {situation}"

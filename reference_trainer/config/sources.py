@@ -1,7 +1,7 @@
 """Read settings from flags, environment variables and a file in TOML or YAML, in this order of precedence.
 
-Every setting has a variable `REFERENCE_TRAINER_<NAME>`; its older alias, if it has one, is read after it. An empty
-variable counts as unset.
+Every setting has a variable `REFERENCE_TRAINER_<NAME>`. Some settings have an older variable too, which is read if the
+first one is unset. An empty variable counts as unset.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def variables(name: str) -> tuple[str, ...]:
 
 
 def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Path | None) -> Settings:
-    """Return the settings from flags, environment variables and a file; flags come first, the file last.
+    """Return the settings from flags, environment variables and a file, in this order of precedence.
 
     Args:
         flags: The values of flags, by flat or dotted names of settings.
@@ -52,7 +52,7 @@ def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Pat
         config = Path(environment[CONFIG_VARIABLE])
     if config is not None and not config.exists():
         config = recipes().get(str(config), config)
-    # The first variable of each setting that is neither unset nor empty.
+    # For each setting, the first of its variables that is neither unset nor empty.
     present = {name: next(filter(environment.get, variables(name)), None) for name in FIELDS}
     # From the lowest to the highest precedence: a later source overrides an earlier one.
     sources = (
@@ -78,25 +78,25 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
 
 
 def _from_file(path: Path) -> dict[str, object]:
-    """Return the values of a file with their source, by the names of settings; the value of a group is a mapping."""
+    """Return the values in a file, each with its source, by the names of the keys; a group has a mapping of values."""
     try:
         with path.open("rb") as file:
             content, rest = file.read(LARGEST_FILE), file.read(LARGEST_FILE)
     except OSError as error:
-        names = "" if path.suffix else f"; expected a file of settings, or one of {', '.join(recipes())}"
-        raise SettingError(f"cannot read {path}: {error.strerror}{similar_path(path)}{names}") from error
+        hint = "" if path.suffix else f"; expected a file of settings, or one of {', '.join(recipes())}"
+        raise SettingError(f"cannot read {path}: {error.strerror}{similar_path(path)}{hint}") from error
     if rest:
         raise SettingError(f"{path} has more than {LARGEST_FILE:,} bytes; expected a file of settings in TOML or YAML")
     if path.suffix in (".yaml", ".yml"):
         return _from_yaml(content, path)
     try:
         table = tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:  # also for bytes, numbers and depth beyond Python's limits
+    except (ValueError, RecursionError) as error:  # also for invalid UTF-8, too many digits and too deep nesting
         hint = "" if path.suffix == ".toml" else "; YAML is read from files whose name ends in .yaml or .yml"
         raise SettingError(f"invalid TOML in {path}: {error}; expected lines such as lr = 0.001{hint}") from error
 
     def sourced(name: str, value: object) -> object:
-        """Return a value with its source; of a group, a mapping of such values."""
+        """Return a value with its source; for a group, a mapping of such values."""
         if isinstance(value, dict) and name in GROUPS:
             return {leaf: sourced(f"{name}.{leaf}", member) for leaf, member in value.items()}
         return SourcedValue(value, f"{name!r} in {path}", is_text=False)
@@ -108,8 +108,8 @@ def _from_yaml(content: bytes, path: Path) -> dict[str, object]:
     """Return the values of a file in YAML, in the form of `_from_file`."""
     import yaml  # only here, as few runs have such a file
 
-    # Read nodes, not loaded values, for two reasons: the error for a duplicate key has both lines, and an unquoted
-    # scalar is converted as the text of a flag, so that 1e-3, which YAML 1.1 reads as text, is a number.
+    # Read nodes instead of loaded values, for two reasons. The error for a duplicate key can name both lines. And an
+    # unquoted scalar can be parsed like the text of a flag: 1e-3 is a number, although YAML 1.1 reads it as text.
 
     def members(node: yaml.Node, prefix: str = "") -> dict[str, yaml.Node]:
         """Return the nodes of a mapping by key. Raise `SettingError` for a duplicate key."""
@@ -125,7 +125,7 @@ def _from_yaml(content: bytes, path: Path) -> dict[str, object]:
         return values
 
     def json_value(node: yaml.Node, name: str) -> object:
-        """Return a node within the value of a setting, such as a JSON object."""
+        """Return the value of a node inside the value of a setting, such as a member of a JSON object."""
         if isinstance(node, yaml.MappingNode):
             return {key: json_value(member, f"{name}.{key}") for key, member in members(node, f"{name}.").items()}
         if isinstance(node, yaml.SequenceNode):
@@ -137,7 +137,7 @@ def _from_yaml(content: bytes, path: Path) -> dict[str, object]:
             return node.value
 
     def setting(node: yaml.Node, name: str) -> object:
-        """Return the value of a setting with its source; of a group, a mapping of such values."""
+        """Return the value of a setting with its source; for a group, a mapping of such values."""
         if isinstance(node, yaml.MappingNode) and name in GROUPS:
             return {leaf: setting(member, f"{name}.{leaf}") for leaf, member in members(node, f"{name}.").items()}
         is_null = node.tag == "tag:yaml.org,2002:null"

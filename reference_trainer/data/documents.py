@@ -1,13 +1,13 @@
 """Make rows of tokens from documents: one document per row with padding, or several packed into a row.
 
 A document of a text includes the separator at its end, so that a model learns where documents end. Every causal model
-can use a padded batch: padding follows the document, where causal attention cannot see it. A packed batch has segments,
-and needs a model that accepts them: attention and positions are confined to a document. Labels mark the predicted
-tokens.
+can use a padded batch, because padding follows the document, where causal attention does not read it. A packed batch
+needs a model that accepts `segments`: in such a model, a token attends only to its own document, and positions count
+from the start of the document. Labels mark the predicted tokens.
 
-Documents can be stored in two files, from which a batch reads only its documents: `tokens` has the tokens of all
-documents as int32, with the bitwise complement for a token that is not predicted; `ends` has the number of tokens up to
-the end of each document as int64.
+Documents can be stored in two files, so that a batch reads its own documents and no others. `tokens` has the tokens of
+all documents as int32; a token that is not predicted is stored as its bitwise complement. `ends` has, for each
+document, the number of tokens in all documents up to its end, as int64.
 
 Shape letters: N bytes or tokens, B batch, T position.
 """
@@ -36,13 +36,13 @@ from reference_trainer.errors import DataError, ShapeError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Document:
-    """The tokens of a document, and which of them are not predicted.
+    """The tokens of a document, and marks for the tokens that are not predicted.
 
     Attributes:
         tokens: Integers [N].
         prompt: The number of tokens at the beginning that are not predicted.
-        given: Bool [N], True for other tokens that are not predicted, such as the questions of a chat; None if there
-            are none.
+        given: Bool [N], True for further tokens that are not predicted, such as the questions of a chat; None if only
+            the prompt is not predicted.
 
     Raises:
         ShapeError: The tokens or the mask have another type or shape.
@@ -78,8 +78,9 @@ def pad_documents(documents: Sequence[Document], *, padding_id: int) -> Batch:
 def pack_documents(documents: Sequence[Document], *, length: int, padding_id: int) -> Batch:
     """Return rows of `length` tokens, each with the documents that `pack_sizes` places there, and their segments.
 
-    The documents of a row are numbered from 1 in `segments`. No token is predicted from another document. Raise
-    `DataError` if a document is longer than `length`; `split_document` cuts it into pieces.
+    The documents of a row are numbered from 1 in `segments`. The first token of a document is not predicted, because
+    the token before it belongs to another document. Raise `DataError` if a document is longer than `length`; use
+    `split_document` to cut such a document into pieces.
     """
     rows = pack_sizes([len(document.tokens) for document in documents], length)
     return batch_of_rows([[documents[index] for index in row] for row in rows], length=length, padding_id=padding_id)
@@ -91,9 +92,9 @@ def batch_of_rows(rows: Sequence[Sequence[Document]], *, length: int, padding_id
     The batch is on the CPU; `ModuleTeacher`, `ModuleStudent` and the step move its tensors to their devices.
 
     Args:
-        rows: The documents of each row, with at most `length` tokens together.
+        rows: The documents of each row; the documents of one row have at most `length` tokens in total.
         length: T.
-        padding_id: The token after the last document of a row.
+        padding_id: The token of all positions after the last document of a row.
     """
     tokens_BT = torch.full((len(rows), length), padding_id, dtype=torch.int64, device="cpu")
     segments_BT = torch.zeros_like(tokens_BT)
@@ -115,7 +116,7 @@ def batch_of_rows(rows: Sequence[Sequence[Document]], *, length: int, padding_id
 def document_positions(batch: Batch) -> Iterator[tuple[int, Tensor]]:
     """Yield the row and the positions, int64 [N] on the CPU, of each document of a batch, in order.
 
-    Without segments, a row is one document, with its padding.
+    Without segments, each row counts as one document, and its padding belongs to this document.
     """
     segments_BT = torch.ones_like(batch.tokens, device="cpu") if batch.segments is None else batch.segments.cpu()
     for row, segments_T in enumerate(segments_BT):
@@ -124,17 +125,18 @@ def document_positions(batch: Batch) -> Iterator[tuple[int, Tensor]]:
 
 
 def first_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
-    """Distribute sizes over rows of a capacity: every size, in order, to the first row with room, or to a new row.
+    """Assign every size, in order, to the first row that has room for it, else to a new row.
 
-    Return the indices of the sizes in each row, which increase within a row. The time is proportional to the number of
-    sizes times the number of rows. Raise `DataError` for a size larger than `capacity`.
+    The sizes of a row have a sum of at most `capacity`. Return the indices of the sizes in each row, in increasing
+    order. The time is proportional to the number of sizes times the number of rows. Raise `DataError` for a size larger
+    than `capacity`.
     """
     rows: list[list[int]] = []
     free: list[int] = []
     for index, size in enumerate(sizes):
         if size > capacity:
             raise DataError(
-                f"document {index} has {size} tokens, a row {capacity}; use longer rows or `split_document`"
+                f"document {index} has {size} tokens, but a row has {capacity}; use longer rows or `split_document`"
             )
         row = next((number for number, room in enumerate(free) if size <= room), len(free))
         if row == len(free):  # no row has room
@@ -146,31 +148,31 @@ def first_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
 
 
 def pack_sizes(sizes: Sequence[int], capacity: int) -> list[list[int]]:
-    """Return the indices in each row, by first fit or, if it needs fewer rows, by first fit decreasing.
+    """Return the indices of the sizes in each row: by first fit decreasing if that needs fewer rows than first fit.
 
     First fit decreasing places the largest size first. It needs at most 11/9 n + 6/9 rows, where n is the smallest
-    possible number (Dosa 2007). Indices increase within a row, and rows are in the order of their first index. Raise
-    as `first_fit`.
+    possible number of rows (Dosa 2007). Indices increase within a row, and rows are in the order of their first index.
+    Raise `DataError` for a size larger than `capacity`.
     """
     in_order = first_fit(sizes, capacity)
     largest_first = sorted(range(len(sizes)), key=lambda index: -sizes[index])
     decreasing = first_fit([sizes[index] for index in largest_first], capacity)
     if len(decreasing) >= len(in_order):
         return in_order
-    return sorted(sorted(largest_first[place] for place in row) for row in decreasing)
+    return sorted(sorted(largest_first[position] for position in row) for row in decreasing)
 
 
 def split_document(document: Document, length: int) -> list[Document]:
-    """Return the document in pieces of at most `length` tokens, each starting with the last token of the previous one.
+    """Return the document in pieces of at most `length` tokens. A piece starts with the last token of the piece before.
 
-    Every token but the first is predicted once, from the tokens before it in its piece. Raise `DataError` if `length`
+    So every token of the document after the first can be predicted in exactly one piece. Raise `DataError` if `length`
     is less than 2.
     """
     if length < 2:
         raise DataError(f"invalid value {length} for 'length': expected at least 2, because pieces share a token")
     pieces = []
-    # No piece starts at the last token (-1 in the range): it would have one token, which predicts nothing. A document
-    # of one token or none is one piece (the maximum).
+    # The - 1 in the range: no piece starts at the last token, because a piece of one token has nothing to predict.
+    # The max: a document of one token or none is one piece.
     for start in range(0, max(len(document.tokens) - 1, 1), length - 1):
         tokens_N = document.tokens[start : start + length]
         given_N = None if document.given is None else document.given[start : start + length]
@@ -181,17 +183,17 @@ def split_document(document: Document, length: int) -> list[Document]:
 def create_labels(
     tokens: Tensor, segments: Tensor | None = None, *, padding_id: int | None = None, prompts: Tensor | None = None
 ) -> Tensor:
-    """Return labels, int64 [B, T]: the token if it is predicted, otherwise -100. `kd_step` shifts labels.
+    """Return labels, int64 [B, T]: the token if it is predicted, otherwise -100; `kd_step` shifts the labels later.
 
     A token is predicted if it is neither padding nor part of a prompt, and the token before it belongs to the same
     document.
 
     Args:
         tokens: Integers [B, T].
-        segments: The number of the document of each token, from 1, and 0 for padding, [B, T]. For rows of one document,
-            a mask of the tokens that are not padding is the same.
-        padding_id: The token that is padding wherever it occurs. It is used only without segments, because documents
-            may contain it, as their end-of-sequence token.
+        segments: The number of the document of each token, from 1, and 0 for padding, [B, T]. If every row has one
+            document, a bool mask that is False for padding has the same effect.
+        padding_id: The token that is padding at every position where it occurs. With `segments`, `padding_id` is
+            ignored, because a document may contain the same token, for example at its end.
         prompts: Bool [B, T], True for tokens of a prompt.
 
     Raises:
@@ -208,7 +210,7 @@ def create_labels(
 
 
 def prefix_mask(lengths: Tensor, width: int) -> Tensor:
-    """Return a mask of the first lengths[b] of `width` positions, bool [B, T], for prompts or documents of length [B].
+    """Return a mask, bool [B, width], that is True at the first lengths[b] positions of row b. lengths: integers [B].
 
     Example: `create_labels(tokens, prefix_mask(lengths, T), prompts=prefix_mask(prompt_lengths, T))`.
     """
@@ -216,7 +218,7 @@ def prefix_mask(lengths: Tensor, width: int) -> Tensor:
 
 
 def _check(tokens_BT: Tensor, **others: Tensor | None) -> None:
-    """Raise `ShapeError` unless all tensors have the shape of the tokens."""
+    """Raise `ShapeError` unless all other tensors have the shape of the tokens."""
     for name, value in others.items():
         if value is not None and value.shape != tokens_BT.shape:
             raise ShapeError(
@@ -225,9 +227,9 @@ def _check(tokens_BT: Tensor, **others: Tensor | None) -> None:
 
 
 PADDING = 0
-"""The token of positions without a document; a document may contain it too."""
+"""The token of positions without a document; a document may contain this token too."""
 PACKED_TOGETHER = 1000
-"""Number of documents that are packed at a time, because the time of `first_fit` is quadratic in their number."""
+"""Number of documents that are packed at a time. The limit is needed because the time of `first_fit` is quadratic."""
 PACKING = f"first fit, or first fit decreasing, of {PACKED_TOGETHER} documents"
 """The method by which documents are packed into rows; it must be the same in a resumed run."""
 
@@ -240,7 +242,7 @@ class DocumentRows:
         documents: The documents.
         order: The indices of the documents, row by row.
         ends: The end of each row in `order`.
-        length: T of packed rows; None for rows of one document, padded to the longest document of their batch.
+        length: T of packed rows; None for rows of one document, which are padded to the longest row of the batch.
         batch_size: The number of rows of a batch.
         device: The device of the batches.
         first: The number of the first row among the examples of the whole text.
@@ -264,7 +266,7 @@ class DocumentRows:
         return -(-len(self) // self.batch_size)
 
     def length_groups(self) -> LengthGroups:
-        """Return the numbers of tokens of the rows, by which an epoch can have batches of similar lengths."""
+        """Return the number of tokens of each row, which an epoch needs to form batches of rows of similar length."""
         sizes_N = document_sizes(self.documents)[numpy.asarray(self.order, dtype="int64")]
         # The number of tokens of a row is the difference of the cumulative sums at its end and at the previous end.
         sums_N = numpy.concatenate([[0], numpy.cumsum(sizes_N)])
@@ -273,7 +275,7 @@ class DocumentRows:
         return LengthGroups(lengths=lengths, batch_size=self.batch_size)
 
     def batch(self, order: Tensor, position: int) -> Batch:
-        """Return batch `position` (from 1) of the rows in `order`, int64 [B, T]; packed rows have segments."""
+        """Return batch `position`, from 1, of the rows numbered in `order`, int64 [N]; packed rows have segments."""
         chosen = order[(position - 1) * self.batch_size : position * self.batch_size].tolist()
         rows = [self._row(number) for number in chosen]
         if self.length is None:
@@ -291,7 +293,7 @@ class DocumentRows:
 
 
 def join_rows(parts: Sequence[DocumentRows]) -> DocumentRows:
-    """Return the rows of several sources, one source after the other. Other attributes come from the first source."""
+    """Return the rows of several sources, one source after the other; take all other attributes from the first one."""
     order, ends, documents_before = array("q"), array("q"), 0
     for part in parts:
         rows_before = len(order)
@@ -317,7 +319,7 @@ class ChainedDocuments(Sequence[Document]):
     def __getitem__(self, index: int | slice) -> Document | list[Document]:
         if isinstance(index, slice):
             return [self[number] for number in range(len(self))[index]]
-        number = range(len(self))[index]  # negative indices, and an IndexError, as for a list
+        number = range(len(self))[index]  # accepts a negative index and raises IndexError, as a list does
         part = bisect_right(self._ends, number)
         start = self._ends[part - 1] if part else 0
         return self._parts[part][number - start]
@@ -328,8 +330,8 @@ def document_rows(
 ) -> DocumentRows:
     """Return the documents of a part of a text as rows of at most `length` tokens, padded or packed.
 
-    A longer document is split as in `split_document`. A document of one byte is left out, because no byte of it can be
-    predicted. Raise `DataError` if no document is left.
+    A longer document is cut into pieces by `split_document`. A document of one byte is left out, because it has no byte
+    to predict. Raise `DataError` if no document is left.
     """
     documents = [document for document in documents_of(bytes_N, separator) if len(document.tokens) > 1]
     pieces = [piece for document in documents for piece in split_document(document, length)]
@@ -349,9 +351,9 @@ def rows_of_documents(
     device: torch.device,
     first: int = 0,
 ) -> DocumentRows:
-    """Return documents of at most `length` tokens as rows: one padded document a row, or several packed ones.
+    """Return documents of at most `length` tokens as rows: one padded document per row, or several packed documents.
 
-    The documents of a batch are read from `documents` when the batch is formed.
+    A document is taken out of `documents` only when its batch is formed.
 
     Args:
         documents: The documents.
@@ -378,7 +380,7 @@ def rows_of_documents(
 
 
 def documents_of(bytes_N: Tensor, separator: str) -> list[Document]:
-    """Return the documents of a text, uint8 [N], in order. Every byte of the text is in one of them."""
+    """Return the documents of a text, uint8 [N], in order. Every byte of the text belongs to one document."""
     end = separator.encode("utf-8", "surrogateescape")
     *complete, rest = bytes_N.numpy().tobytes().split(end)
     sizes = [*(len(part) + len(end) for part in complete), len(rest)]
@@ -402,25 +404,27 @@ def document_sizes(documents: Sequence[Document]) -> Sizes:
 
 Sizes = numpy.ndarray[tuple[int], numpy.dtype[numpy.int64]]
 TOKENS, ENDS = "tokens", "ends"
-"""Names of the files of stored documents; see the module."""
+"""Names of the files of stored documents; the docstring of the module has their format."""
 
 
 def write_documents(directory: Path, documents: Iterable[Document]) -> None:
-    """Write documents, one at a time, to the two files of a directory. Raise `OSError` if that fails."""
+    """Write documents, one at a time, to two files in a directory. Raise `OSError` if writing fails."""
     end = 0
     with (directory / TOKENS).open("wb") as tokens, (directory / ENDS).open("wb") as ends:
         for document in documents:
             tokens_N = document.tokens.to(torch.int32)
             given_N = torch.zeros_like(tokens_N, dtype=torch.bool) if document.given is None else document.given.clone()
             given_N[: document.prompt] = True
-            # The complement of a token is negative, so one number has the token and whether it is predicted.
+            # A complement is negative, so the sign of a stored number tells whether the token is predicted.
             tokens.write(torch.where(given_N, ~tokens_N, tokens_N).numpy().tobytes())
             end += len(tokens_N)
             ends.write(end.to_bytes(8, "little"))
 
 
 class StoredDocuments(Sequence[Document]):
-    """The documents that `write_documents` has written, or a slice of them. A document is read when it is indexed.
+    """The documents that `write_documents` has written, or a slice of these documents.
+
+    A document is read from the files when it is indexed.
 
     Tokens are read, not memory-mapped, because mapped pages count as memory of the process.
     """
@@ -448,7 +452,7 @@ class StoredDocuments(Sequence[Document]):
             part._tokens, part._ends, part._numbers = self._tokens, self._ends, self._numbers[index]
             return part
         number = self._numbers[index]
-        # `pread` has no position in the file, which processes would share after a fork.
+        # `pread` does not use the position of the open file, which processes share after a fork.
         begin = int(self._ends[number - 1]) if number else 0
         end = int(self._ends[number])
         content = os.pread(self._tokens.fileno(), 4 * (end - begin), 4 * begin)

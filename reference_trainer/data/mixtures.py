@@ -22,10 +22,12 @@ from reference_trainer.errors import SettingError
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Mixture:
-    """An order of epochs over rows of several sources, numbered one source after the other.
+    """The order of the rows of several sources in every epoch.
 
-    An epoch has the rows of the first source once, and rows of the other sources in proportion. The rows of a source
-    are shuffled, and every row is taken before one is taken again, also across epochs.
+    Rows are numbered from 0: all rows of the first source, then all rows of the second source, and so on. An epoch
+    takes every row of the first source once; its numbers of rows from all sources have the proportion of the weights.
+    The rows of a source are shuffled. No row is taken again until every row of its source has been taken, also across
+    epochs.
 
     Attributes:
         sizes: The number of rows of each source, above 0.
@@ -53,35 +55,35 @@ class Mixture:
 
 @lru_cache(maxsize=2)
 def mixed_order(seed: int, epoch: int, mixture: Mixture) -> Tensor:
-    """Return the rows of an epoch as `Mixture.order`; the last two results are cached."""
+    """Return the rows of an epoch as `Mixture.order` does; the last two results are cached."""
     count = len(mixture)
     pattern = torch.tensor(source_pattern(tuple(mixture.weights)), dtype=torch.int64)
     sources = pattern.repeat(-(-count // len(pattern)))[:count]
     order, begin = torch.empty_like(sources), 0
     for source, size in enumerate(mixture.sizes):
-        # A source goes through its rows again and again; each round has a new permutation. The rows that earlier epochs
-        # took are counted, so that an epoch continues the round in which the previous epoch ended.
-        places = (sources == source).nonzero()[:, 0]
-        row_numbers = torch.arange(len(places)) + (epoch - 1) * len(places)
+        # The rows of a source are taken in rounds. A round takes every row once, in a new permutation. `row_numbers`
+        # also counts the rows of earlier epochs, so that an epoch continues the round in which the previous one ended.
+        positions = (sources == source).nonzero()[:, 0]
+        row_numbers = torch.arange(len(positions)) + (epoch - 1) * len(positions)
         rounds, rows = row_numbers // size, row_numbers % size
         for number in rounds.unique().tolist():
-            of_round = rounds == number
-            order[places[of_round]] = begin + permutation(f"{seed}/{number}/{source}", size)[rows[of_round]]
+            is_in_round = rounds == number
+            order[positions[is_in_round]] = begin + permutation(f"{seed}/{number}/{source}", size)[rows[is_in_round]]
         begin += size
     return order
 
 
 @lru_cache(maxsize=2)
 def source_pattern(weights: tuple[int, ...]) -> list[int]:
-    """Return the source of each row of a period of sum(weights) rows, in which each source has `weight` rows.
+    """Return the source of every row of a period of sum(weights) rows; a source has as many rows as its weight.
 
     Among the first n rows, for every n, the number of rows of a source differs from n * weight / sum(weights) by less
     than 1. Source: R. Tijdeman, The chairman assignment problem, Discrete Mathematics 32 (1980).
     """
-    # For row n and k sources, Tijdeman's algorithm considers the sources whose exact share n * weight / total exceeds
-    # the rows they have by at least 1 / (2k - 2), and takes the one that reaches its upper limit first.
-    # The lag of a source is its exact share minus its rows. The upper limit of a lag is 1 - 1 / (2k - 2); a source
-    # reaches it after (limit - lag) * total / weight more rows. `lags` has integers: lags times total * (2k - 2).
+    # The lag of a source is its exact share n * weight / total minus the number of its rows so far. For row n and k
+    # sources, Tijdeman's algorithm considers the sources with a lag of at least 1 / (2k - 2), and takes the source
+    # whose lag would be the first to reach the upper limit 1 - 1 / (2k - 2): after (limit - lag) * total / weight more
+    # rows of the period. The list `lags` contains integers: the lags multiplied by total * (2k - 2).
     total, parts = sum(weights), max(2 * len(weights) - 2, 1)
     counts, pattern = [0] * len(weights), []
     for n in range(1, total + 1):
@@ -111,14 +113,14 @@ def read_weights(text: str) -> dict[str, Fraction]:
 
 
 def integer_weights(weights: Sequence[Fraction]) -> list[int]:
-    """Return the smallest integers in the proportion of the weights.
+    """Return the smallest integers that have the proportion of the weights.
 
     Raises:
-        SettingError: If their sum is 10^6 or more.
+        SettingError: If the sum of the integers is 10^6 or more.
     """
     scale = lcm(*(weight.denominator for weight in weights))
     scaled = [int(weight * scale) for weight in weights]
     integers = [weight // gcd(*scaled) for weight in scaled]
     if sum(integers) >= 10**6:
-        raise SettingError(f"weights in 'mix' are in the proportion {integers}: expected rounder numbers")
+        raise SettingError(f"weights in 'mix' have the proportion {integers}: expected integers with a sum below 10^6")
     return integers

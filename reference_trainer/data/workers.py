@@ -1,4 +1,4 @@
-"""Map a function over blocks of data in worker processes, in order; used to make the tokens of chats."""
+"""Map a function over blocks of data in worker processes, in order; used to tokenise chats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 MAX_WORKERS = 8
 """The largest default number of workers."""
 AHEAD = 3
-"""Blocks in memory for each worker: one is computed, one waits for the worker, one is done."""
+"""Number of blocks in memory per worker: one is computed, one waits for the worker, one is done."""
 
 
 def usable_cpus() -> int:
@@ -33,13 +33,14 @@ def ordered_map(function: Callable[[Block], Result], blocks: Iterable[Block], wo
     """Yield `function(block)` for each block, in the order of the blocks. Workers end when this process ends.
 
     Args:
-        function: Need not be picklable: forked workers inherit it, with objects such as a tokenizer.
-        blocks: Picklable. At most `AHEAD` * `workers` blocks are read ahead.
+        function: A function. It need not be picklable, because forked workers inherit it, with objects such as a
+            tokenizer.
+        blocks: Picklable values. At most `AHEAD` * `workers` blocks are read before their results are consumed.
         workers: The number of forked processes; with 0, the function is called in this process.
 
     Raises:
-        DataError: If a worker was killed, for example for lack of memory.
-        Exception: The exception of the first block for which `function` or `blocks` raised one.
+        DataError: A worker was killed, for example for lack of memory.
+        Exception: The first exception that `function` or `blocks` raised, in the order of the blocks.
     """
     if not workers:
         yield from map(function, blocks)
@@ -47,7 +48,7 @@ def ordered_map(function: Callable[[Block], Result], blocks: Iterable[Block], wo
     global _function
     _function = function  # workers are forked below and inherit it
     executor = ProcessPoolExecutor(workers, mp_context=get_context("fork"), initializer=_initialize)
-    # Results are taken in the order of the blocks. A limit on waiting blocks bounds the memory if a consumer is slow.
+    # Results are yielded in the order of the blocks. The limit on waiting blocks bounds the memory of a slow consumer.
     waiting = deque[Future[Result]]()
     try:
         for block in blocks:
@@ -74,7 +75,7 @@ def _call(block: object) -> Any:
 
 
 def _initialize() -> None:
-    """Leave interrupts to the parent, compute in one thread, and end when the parent has ended."""
+    """Prepare a worker: ignore interrupts, which the parent handles; compute in one thread; end with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
@@ -82,7 +83,7 @@ def _initialize() -> None:
     parent = parent_process()
     assert parent is not None
 
-    # A parent that is killed cannot shut its workers down.
+    # A parent that is killed cannot end its workers, so each worker waits for the end of the parent.
     def end() -> None:
         parent.join()
         os._exit(1)

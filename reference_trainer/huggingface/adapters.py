@@ -18,8 +18,6 @@ from reference_trainer.errors import SettingError, first_line
 from reference_trainer.huggingface.models import Causal, loading
 from reference_trainer.models.loading import StoredTensor, lend_memory, return_memory, weights_of
 
-ADAPTER_CONFIG = "adapter_config.json"
-
 
 class AdapterOptions(TypedDict):
     """Arguments of `add_adapter` that settings determine."""
@@ -32,7 +30,7 @@ class AdapterOptions(TypedDict):
 class Adapted(Causal):
     """A causal model in which only the parameters of an adapter require a gradient.
 
-    `state_dict` and `load_state_dict` contain only these, so that a checkpoint does not contain the frozen base.
+    `state_dict` and `load_state_dict` handle only these parameters, so a checkpoint does not contain the frozen base.
     """
 
     def state_dict(self, *args: object, **options: Any) -> dict[str, object]:  # type: ignore[override]  # torch has overloads
@@ -48,13 +46,13 @@ class Adapted(Causal):
 
 
 def frozen_weights(model: nn.Module) -> dict[str, Tensor | StoredTensor]:
-    """Return the parameters that require no gradient, by name; for a skeleton, references to its stored weights."""
+    """Return the parameters that require no gradient, by name; for a skeleton, return its stored weights."""
     weights = weights_of(model)
     return {name: weights[name] for name, parameter in model.named_parameters() if not parameter.requires_grad}
 
 
 def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, object], seed: int) -> Adapted:
-    """Return the model with a new adapter, drawn with the seed. `base` is changed in place.
+    """Add a new adapter with random weights to a model in place, and return the adapted model.
 
     The global random generators are not changed.
 
@@ -62,8 +60,8 @@ def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, o
         base: The model.
         place: The directory or id of the base, for the configuration of the adapter.
         rank: The rank of the LoRA matrices.
-        options: Arguments of peft's `LoraConfig`; by default all linear layers but the last are adapted, with
-            `lora_alpha` twice the rank.
+        options: Arguments of peft's `LoraConfig`. By default, `lora_alpha` is twice the rank, and all linear layers
+            except the output layer are adapted.
         seed: The seed of the adapter's weights.
 
     Raises:
@@ -89,22 +87,23 @@ def add_adapter(base: Causal, place: Path, *, rank: int, options: Mapping[str, o
 def add_adapter_to_skeleton(
     base: Causal, place: Path, *, rank: int, options: Mapping[str, object], seed: int
 ) -> Adapted | None:
-    """Add an adapter to a skeleton as `add_adapter`: the adapter is in memory, the weights of the base stay in files.
+    """Call `add_adapter` for a skeleton: the adapter is in memory, the weights of the base stay in files.
 
-    Return None if the options initialise the adapter from the weights of the base, or if peft refuses them. The caller
-    then loads the whole model and calls `add_adapter`, which raises the error if the options are invalid.
+    Return None if the options initialise the adapter from the weights of the base, or if peft refuses the options. The
+    caller must then load the whole model and call `add_adapter`, which raises the error for invalid options.
     """
-    # peft needs weights with device and dtype: the lent ones are NaN, so an adapter that is computed from them is too.
+    # peft reads the device and the dtype of the weights. The temporary weights are NaN, so that `return_memory` detects
+    # an adapter that was computed from weights: this adapter is NaN too.
     lend_memory(base)
     try:
         adapted = add_adapter(base, place, rank=rank, options=options, seed=seed)
-    except Exception:  # of any class: a factorization of NaN fails too
+    except Exception:  # of any class, because a factorization of NaN fails with errors of other libraries
         return None
     return adapted if return_memory(adapted) else None
 
 
 def check_merge(student: Causal) -> None:
-    """Raise `SettingError` if `merge_adapter` cannot merge the adapter, which has a bias for a layer without a bias."""
+    """Raise `SettingError` if the adapter has a bias for a layer without a bias: `merge_adapter` cannot add it."""
     for name, layer in student.named_modules():
         has_lora_bias = getattr(layer, "lora_bias", {}).get("default")
         if has_lora_bias and getattr(layer.get_base_layer(), "bias", None) is None:
@@ -115,9 +114,10 @@ def check_merge(student: Causal) -> None:
 
 
 def merge_adapter(student: Causal) -> Causal:
-    """Return the base of an adapted student with the adapter merged into its weights. `student` is changed in place.
+    """Merge the adapter of a student into the weights of its base in place, and return the base.
 
-    If one of two tied layers has an adapter, the layers are untied, since the other layer must not get the sum.
+    If embedding and output layer are tied and one of them has an adapter, they are untied: the merged weights are for
+    this layer only.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -147,12 +147,12 @@ def adapter_weights(directory: Path, like: Adapted) -> dict[str, Tensor]:
     for name in ("lora_alpha", "use_rslora"):  # the scale is stored in the configuration, not in the weights
         saved, wanted = getattr(config, name, None), getattr(peft_model.peft_config["default"], name)
         if saved != wanted:
-            raise SettingError(f"{directory} has {name} {saved}, and --lora-options {wanted}; expected equal ones")
+            raise SettingError(f"{directory} has {name} {saved}, but the run has {wanted}; use --lora-options")
     names = {_saved_name(name): name for name in like.state_dict()}
     return {names.get(name, name): tensor.to("cpu") for name, tensor in weights.items()}
 
 
 def _saved_name(name: str) -> str:
-    """Return the name under which peft saves a tensor: without "default", the name of the adapter."""
+    """Return the name under which peft saves a tensor: without the name of the adapter, "default"."""
     name = name.removeprefix("model.").replace(".modules_to_save.default", "").replace(".default", "")
-    return name.removesuffix(".weight") if ".lora_magnitude_vector." in name else name  # of DoRA
+    return name.removesuffix(".weight") if ".lora_magnitude_vector." in name else name  # a vector of DoRA

@@ -1,9 +1,9 @@
 """Attention within the documents of packed rows, for models of transformers.
 
-`isolate_documents` gives a model the attention function `attend_documents`. `Causal` passes the documents of a batch, a
-`PackedRows`, to it through the keyword arguments of the model. On CUDA it calls a kernel of variable lengths; on the
-CPU it computes the attention document by document. Neither allocates a mask [T, T]. The kernel depends on the attention
-implementation of the model:
+`isolate_documents` sets the attention function of a model to `attend_documents`. `Causal` passes the documents of a
+batch, a `PackedRows`, to this function through the keyword arguments of the model. On CUDA, the function calls a kernel
+for sequences of variable lengths; on the CPU, it computes the attention document by document. Neither allocates a mask
+[T, T]. The kernel depends on the attention implementation of the model:
 
     sdpa               torch.nn.attention.varlen, for 16-bit states on GPUs that have it
     flash_attention_*  the kernel of the package, called by transformers' function of that name
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 SDPA, FLEX, FLASH = "sdpa", "flex_attention", "flash"
 PROBE, BY_DOCUMENT = "document_probe", "by_document"
 Attention = Callable[..., tuple[Tensor, Tensor | None]]
-"""An attention function of transformers, which returns the attention [B, T, H, D] and weights or None."""
+"""An attention function of transformers, which returns the attention [B, T, H, D], and the weights or None."""
 ISOLATED = 1e-3
-"""The largest difference between logits of a document alone and in a packed row, relative to the largest logit."""
+"""Largest allowed difference between logits of a document alone and in a packed row, relative to the largest logit."""
 
 
 def attend_documents(
@@ -59,12 +59,12 @@ def attend_documents(
         key: [B, H', T, D], where H' divides H (grouped queries).
         value: Like `key`.
         attention_mask: The mask for a batch without documents; ignored for a batch with documents.
-        documents: The documents of a packed batch; None for other batches, for which `implementation` is called.
-        implementation: The attention implementation of the model, whose kernel is called on CUDA.
+        documents: The documents of a packed batch; None for other batches.
+        implementation: The attention implementation of the model. Its kernel is called on CUDA.
         options: Options of attention functions: `scaling`, `dropout`, `sliding_window`, `softcap`, `s_aux`, ...
 
     Returns:
-        The attention [B, T, H, D], and None or the weights of the implementation.
+        The attention [B, T, H, D], and the weights if the implementation returns them, else None.
     """
     on_cpu = query.device.type == "cpu"
     if documents is None and on_cpu:
@@ -93,8 +93,9 @@ def attend_by_flash(
     implementation: str,
     **options: object,
 ) -> Tensor:
-    """Return the attention [B, T, H, D] of transformers' function `implementation`, within the documents."""
-    # From `position_ids`, transformers would compute the bounds again: only for one row, with a wait for the device.
+    """Return the attention [B, T, H, D] within the documents, by the function `implementation` of transformers."""
+    # Without `position_ids`, transformers uses the bounds below. From `position_ids` it would compute its own bounds,
+    # which works for a single row only and waits for the device.
     options.pop("position_ids", None)
     bounds, longest = documents.cu_seq_lens(query.device), documents.max_length
     attended, _ = _library_attention(implementation)(
@@ -122,11 +123,11 @@ def attend_by_length(
     sliding_window: int | None = None,
     **_: object,
 ) -> Tensor:
-    """Return the attention [B, T, H, D] of PyTorch's kernel of variable lengths. `has_varlen` must be True."""
+    """Return the attention [B, T, H, D] by PyTorch's kernel for variable lengths; requires `has_varlen`."""
     from torch.nn.attention import varlen
 
     bounds, longest = documents.cu_seq_lens(query.device), documents.max_length
-    # The kernel counts the keys to the left and right of a query, without the query itself; -1 is no limit.
+    # A window is the number of keys to the left and to the right of a query, without the query itself; -1 is no limit.
     window = (-1, 0) if sliding_window is None or sliding_window >= longest else (sliding_window - 1, 0)
     query_NHD, key_NHD, value_NHD = (_join_rows(states) for states in (query, key, value))
     out_NHD = varlen.varlen_attn(
@@ -141,12 +142,12 @@ def attend_by_length(
         window_size=window,
         enable_gqa=query.shape[1] != key.shape[1],
     )
-    assert isinstance(out_NHD, Tensor)  # it returns more with `return_aux`
+    assert isinstance(out_NHD, Tensor)  # the kernel returns a tuple only with `return_aux`
     return out_NHD.view(len(query), -1, *out_NHD.shape[1:])
 
 
 def has_varlen(query: Tensor, value: Tensor, options: dict[str, object]) -> bool:
-    """Return whether PyTorch has a kernel of variable lengths for these states and options on their GPU."""
+    """Return whether PyTorch has a kernel for variable lengths for these states and options on their GPU."""
     if query.dtype not in (torch.float16, torch.bfloat16) or options.get("dropout"):
         return False
     if any(options.get(name) is not None for name in ("softcap", "s_aux", "position_bias")):
@@ -157,11 +158,11 @@ def has_varlen(query: Tensor, value: Tensor, options: dict[str, object]) -> bool
 
 
 def _varlen_on(device: torch.device) -> bool:
-    """Return whether the GPU and this version of PyTorch have the kernel of variable lengths."""
+    """Return whether the GPU and this version of PyTorch have the kernel for variable lengths."""
     if not torch.backends.cuda.is_flash_attention_available() or torch.cuda.get_device_capability(device) < (8, 0):
         return False
     try:
-        import torch.nn.attention.varlen as varlen  # has `enable_gqa` from PyTorch 2.13 on
+        import torch.nn.attention.varlen as varlen  # from PyTorch 2.13 on, it has `enable_gqa`
     except ImportError:
         return False
     return "enable_gqa" in inspect.signature(varlen.varlen_attn).parameters
@@ -173,10 +174,11 @@ def attend_each_document(
     """Return the attention [B, T, H, D], computed document by document."""
     window = options.pop("sliding_window", None)
     attend = _dense_attention(options)
-    # The backward of `split` is one concatenation; the backward of every slice would be a tensor as long as the row.
+    # Use `split`, whose backward is one concatenation. The backward of a slice would be a tensor as long as all rows,
+    # for every document.
     parts = [_join_rows(states).split(documents.lengths) for states in (query, key, value)]
     attended = []
-    for document in zip(*parts, strict=True):  # its query, key and value
+    for document in zip(*parts, strict=True):  # the query, the key and the value of one document
         length = len(document[0])
         mask = None if window is None or window >= length else _band(length, window, query.device)
         states = [part.transpose(0, 1)[None] for part in document]  # [1, H, length, D]
@@ -197,18 +199,20 @@ def attend_plainly(
     s_aux: Tensor | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """Return causal attention [B, T, H, D], with options that `sdpa` lacks. All scores [B, H, T, T] are in memory.
+    """Return causal attention [B, T, H, D] with options that `sdpa` does not have.
+
+    All scores [B, H, T, T] are in memory at once.
 
     Args:
         module: Ignored.
         query: [B, H, T, D].
         key: [B, H', T, D], where H' divides H.
         value: Like `key`.
-        mask: Which keys a query sees, bool, broadcast to [B, H, T, T]; None is causal.
-        scaling: The factor of the scores; None is D^-0.5.
+        mask: Bool, broadcast to [B, H, T, T]: True for the keys that a query sees; None for a causal mask.
+        scaling: The factor of the scores; None for D^-0.5.
         dropout: The probability with which a weight is dropped.
-        softcap: c in c tanh(score / c), as in Gemma 2.
-        s_aux: Logits of attention sinks, [H], as in gpt-oss: they take part in the softmax and have no value.
+        softcap: The c in c tanh(score / c), as in Gemma 2; None for unchanged scores.
+        s_aux: The logits of attention sinks, [H], as in gpt-oss: additional keys for the softmax, without a value.
     """
     group = query.shape[1] // key.shape[1]  # number of query heads that share a key
     key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
@@ -218,7 +222,7 @@ def attend_plainly(
     length = query.shape[2]
     visible = _band(length, length, query.device) if mask is None else mask
     scores = scores.masked_fill(~visible, -torch.inf)
-    if s_aux is not None:  # one more column for the softmax, which is dropped after it
+    if s_aux is not None:  # a column for the sinks, which is removed after the softmax
         sinks = s_aux.to(scores.dtype).view(1, -1, 1, 1).expand(len(scores), -1, length, 1)
         scores = torch.cat([scores, sinks], dim=-1)
     weights = scores.softmax(-1)[..., :length]
@@ -226,12 +230,12 @@ def attend_plainly(
 
 
 def _band(length: int, window: int, device: torch.device) -> Tensor:
-    """Return which keys each query sees, bool [T, T]: itself and the `window` - 1 keys before it."""
+    """Return a mask, bool [T, T], by which a query sees the key at its position and the `window` - 1 keys before."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril().triu(1 - window)
 
 
 def _join_rows(states_BHTD: Tensor) -> Tensor:
-    """Return the states of all rows as one sequence [N, H, D], which kernels of variable lengths take."""
+    """Return the states of all rows as one sequence [N, H, D], the form for kernels for variable lengths."""
     return states_BHTD.transpose(1, 2).flatten(0, 1)
 
 
@@ -244,19 +248,19 @@ def _library_attention(implementation: str) -> Attention:
 
 
 def _dense_attention(options: dict[str, object]) -> Attention:
-    """Return an attention function for any device: `sdpa`, or `attend_plainly` for options that `sdpa` lacks."""
+    """Return an attention function for any device: `sdpa`, or `attend_plainly` if `sdpa` lacks one of the options."""
     if options.get("softcap") is not None or options.get("s_aux") is not None:
         return attend_plainly
     return _library_attention(SDPA)
 
 
 def _renamed(module: nn.Module, implementation: str) -> object:
-    """Return the layer with `implementation` in its configuration: transformers loads the kernel by this name."""
+    """Return the layer with `implementation` in its configuration, where transformers finds the name of the kernel."""
     return _Overlay(module, config=_Overlay(module.config, _attn_implementation=implementation))
 
 
 def _mask(implementation: str, **options: Any) -> object:
-    """Return the mask with which `attend_documents` computes a batch without documents."""
+    """Return the mask that `attend_documents` needs for a batch without documents."""
     from transformers import AttentionMaskInterface
 
     on_cpu = torch.device(options.get("device", "cpu")).type == "cpu"
@@ -275,26 +279,26 @@ class _Overlay:
 
 
 def isolate_documents(name: str, model: Causal, note: Callable[[str], object]) -> None:
-    """Set the attention of a model to `attend_documents`, if the model computes the same with it as with masks.
+    """Set the attention of a model to `attend_documents`, if the logits are then the same as with masks.
 
     1. Run packed rows with masks. Compare the mask of every layer with the window that the layer passes to its
-       attention function. A layer in which they differ needs its mask.
-    2. Run the rows without masks; the logits must equal the logits with masks.
-    3. If a step fails, keep the attention of transformers, which allocates masks [T, T], and call `note`.
+       attention function. If these differ, the layer needs its mask.
+    2. Run the same rows with `attend_documents`, without masks; the logits must equal the logits with masks.
+    3. If a comparison fails, keep the attention of transformers, which allocates masks [T, T], and call `note`.
 
-    On the CPU no CUDA kernel runs: there the steps only verify the arguments that the model passes to its attention.
+    On the CPU, no CUDA kernel runs: the steps then verify only the arguments that the model passes to its attention.
 
     Args:
         name: The name of the model in messages.
         model: A `Causal`. Its configuration, `model.model.config._attn_implementation`, names the implementation.
-        note: Called with a line if masks are kept.
+        note: A function that is called with a line if masks are kept.
 
     Raises:
         SettingError: If a document sees the document before it, or FlashAttention cannot separate documents.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    # Register two functions: PROBE runs with masks and compares their windows; `chosen` is `attend_documents`.
+    # Register two attention functions: PROBE runs with masks and compares windows; `chosen` is `attend_documents`.
     transformer = model.model
     implementation = transformer.config._attn_implementation
     if implementation in (SDPA, FLEX) or FLASH in implementation:
@@ -308,10 +312,10 @@ def isolate_documents(name: str, model: Causal, note: Callable[[str], object]) -
         masked = check_isolation(name, model)
         if matches and all(matches):
             transformer.set_attn_implementation(chosen)
-            with suppress(TypeError, ValueError, RuntimeError, IndexError):  # the model does not take the documents
+            with suppress(TypeError, ValueError, RuntimeError, IndexError):  # of a model that does not take documents
                 if equal_logits(check_isolation(name, model), masked, ISOLATED):
                     return
-        if FLASH in implementation:  # transformers itself separates documents for it only in batches of one row
+        if FLASH in implementation:  # with it, transformers itself separates documents only in batches of one row
             raise SettingError(
                 f"{name}: {implementation} cannot separate the documents of packed rows in "
                 f"{type(transformer).__name__}; use another attention implementation or --documents pad"
@@ -331,7 +335,7 @@ def takes_documents(transformer: nn.Module) -> bool:
 def leave_uncompiled(transformer: PreTrainedModel) -> None:
     """Exclude `attend_documents` of a model from `torch.compile`.
 
-    The lengths of documents are Python numbers, so every batch would be compiled again.
+    The lengths of documents are Python numbers, so PyTorch would compile the function again for every batch.
     """
     from transformers import AttentionInterface
 
@@ -350,7 +354,7 @@ def _probe(
     attention_mask: Tensor | None,
     **options: object,
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute attention with a mask, and record whether the mask has the window that the layer passes."""
+    """Compute attention with a mask, and add to `matches` whether the layer passes the window of the mask."""
     window, bias = options.pop("sliding_window", None), options.get("position_bias")
     if attention_mask is not None:
         is_equal = hasattr(attention_mask, "window") and attention_mask.window == window
@@ -370,14 +374,16 @@ def _marked_mask(**options: object) -> object:
 
 @torch.no_grad()
 def check_isolation(name: str, model: Causal) -> Tensor:
-    """Return the logits [2, 8, V] of two packed rows of two documents. Compare the last document with itself alone.
+    """Return the logits [2, 8, V] of two packed rows with two documents each.
+
+    In both rows, the logits of the second document must equal its logits in a batch of its own.
 
     Args:
         name: The name of the model in messages.
         model: A `Causal`.
 
     Raises:
-        SettingError: If the logits differ: a document sees the document before it.
+        SettingError: The logits differ, because a document sees the document before it.
     """
     device = next(model.parameters(), torch.empty(0)).device
     tokens = torch.arange(16, device=device).view(2, 8) % model.vocab_size
@@ -396,7 +402,7 @@ def check_isolation(name: str, model: Causal) -> Tensor:
 
 
 def equal_logits(actual: Tensor, expected: Tensor, at_most: float) -> bool:
-    """Return whether logits differ by at most `at_most` times the largest one, or by rounding in their data type."""
+    """Return whether all differences are at most `at_most` times the largest expected logit, or are due to rounding."""
     rounding = 8 * torch.finfo(expected.dtype).eps if expected.is_floating_point() else 0.0
     atol = max(at_most, rounding) * float(expected.abs().max())
     return bool(torch.isclose(actual.to(expected), expected, rtol=0.0, atol=atol, equal_nan=True).all())

@@ -1,12 +1,12 @@
-"""Convert chats and texts of a file to documents of tokens, in which only the assistant's answers are predicted.
+"""Convert the chats and texts in files to documents of tokens. In a chat, only the assistant's answers are predicted.
 
 A line of a JSON-lines file, or a row of a Parquet file or of a saved dataset, has one of three forms:
 
 - `messages`, a list of objects with `role` and `content`, with or without `tools`;
-- `prompt` and `completion`;
+- `prompt` and `completion`, of which the completion is predicted;
 - `text`, whose tokens are all predicted.
 
-Fields of rows and messages that change no token are counted and reported.
+Fields of rows and messages that have no effect on the tokens are counted and reported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 STATE = "state.json"
 """Name of the file of a saved dataset that lists its Arrow files."""
 BATCH = 1000
-"""Rows of a Parquet file that are in memory at once."""
+"""Number of rows of a Parquet file that are in memory at once."""
 
 
 def files_of(path: Path) -> list[Path]:
@@ -68,7 +68,7 @@ def rows_of(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def _rows_of_file(path: Path) -> Iterator[tuple[str, object]]:
-    """Yield the rows of one file or saved dataset, as `rows_of`."""
+    """Yield the rows of one file or saved dataset, as `rows_of` does."""
     try:
         if path.is_dir():
             yield from ((f"{path}: row {n}", row) for n, row in enumerate(_saved_rows(path), 1))
@@ -84,9 +84,10 @@ def _rows_of_file(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def digest_of(path: Path) -> str:
-    """Return the SHA-256 of the file that a path names; of several files, the SHA-256 of their joined digests.
+    """Return the SHA-256 of the file that a path names, in hexadecimal digits.
 
-    The digest is in hexadecimal digits. A saved dataset has several files. Raise as `rows_of`.
+    For several files, as of a saved dataset, return the SHA-256 of their joined digests. Raise `DataError` if a file
+    cannot be read.
     """
     files = files_of(path)
     if len(files) > 1:
@@ -175,15 +176,15 @@ COUNTS = "counts.json"
 CONTINUES = "continues"
 """Name of the file beside the stored documents with `Chats.continues`."""
 BLOCK = 250
-"""Rows that a worker process takes at once."""
+"""Number of rows that a worker process takes at once."""
 PROGRESS = 10_000
 """Number of tokenised rows after which a line is reported."""
 FORMS = "expected `messages`, `prompt` and `completion`, or `text`"
 MARKS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
-"""The tag of a chat template after which the tokens of an answer begin."""
+"""The tag in a chat template at which the tokens of an answer begin."""
 QUESTION, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
 TRIED = 16
-"""Number of trials of a field after which its result is assumed, if all trials had the same result."""
+"""If this number of trials of a field had the same result, further values of the field are not tried."""
 
 Row = tuple[str, object]
 """The location of a row, and its content: an object, or its JSON text."""
@@ -198,7 +199,7 @@ QUOTED = (
     "object"
 )
 NO_END = "answers are predicted without an end, since the chat template writes none"
-PART_LOST = "answers are not written whole by the chat template, such as without a part for thinking"
+PART_LOST = "answers are not written whole by the chat template, which may leave out a part for thinking"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,8 +211,8 @@ class Chats:
         cut: The number of documents that were cut.
         empty: The number of documents without a predicted token.
         largest: The largest token.
-        continues: One byte per document, 1 if it continues the conversation of the previous document.
-        notes: Lines about fields without effect, and about unusual predictions.
+        continues: One byte per document: 1 if the document continues the conversation of the previous document, else 0.
+        notes: Lines about fields without effect, and about other peculiarities of the data.
     """
 
     documents: Sequence[Document]
@@ -235,20 +236,20 @@ def write_chats(
 ) -> None:
     """Write the documents of the files that a path names into a directory.
 
-    The files do not depend on the number of workers: rows are processed in blocks of `BLOCK`, and the trials that find
-    fields without effect start anew in every block.
+    The result does not depend on the number of workers: rows are processed in blocks of `BLOCK`, and the trials that
+    find fields without effect start again in every block.
 
     Args:
         path: .jsonl or .parquet files, or saved datasets; see `files_of`.
-        writer: Renders conversations.
+        writer: The writer that renders the conversations.
         length: Documents are cut after this number of tokens.
         directory: An empty directory.
         workers: The number of processes that tokenise. With 0, this process does, one document in memory at a time.
         skips_invalid: Whether to leave out rows that cannot be read, have another form, or are refused by the chat
-            template; a note has their number and the first lines.
-        keeps_empty: Whether to write documents without a predicted token, as one token, so that documents have the same
-            numbers for another tokenizer.
-        note: Called with a line after every `PROGRESS` rows.
+            template. A note then has the number of these rows, and the first of them.
+        keeps_empty: Whether to write a document without a predicted token, as a single token. With this option, a
+            conversation has the same document numbers for every tokenizer.
+        note: A function that is called with a line after every `PROGRESS` rows.
 
     Raises:
         DataError: A row cannot be read or has another form (the message has the file and the line); or no document has
@@ -257,7 +258,7 @@ def write_chats(
     counts, continues, refused = Counter[str](), bytearray(), list[Refusal]()
     convert = partial(_convert_rows, writer=writer, length=length, skips_invalid=skips_invalid, keeps_empty=keeps_empty)
 
-    # Yield each document once it is converted, so that not all are in memory; collect the counts and the notes.
+    # A generator, so that not all documents are in memory at once. It also collects the counts and the notes.
     def convert_all() -> Iterator[Document]:
         results: Iterator[ConvertedRow]
         if workers:
@@ -280,7 +281,7 @@ def write_chats(
     if not counts["predicted"]:
         reason = ""
         if counts["cut"] and counts["empty"]:
-            reason += "; try a larger --length: answers begin behind it"
+            reason += "; try a larger --length: answers begin after these tokens"
         if refused:
             reason += f"; {len(refused)} rows are left out, the first: {refused[0].reason}"
         raise DataError(f"{path} has no document with a token to predict in its first {length} tokens{reason}")
@@ -295,7 +296,7 @@ class Refusal:
 
     Attributes:
         place: The name of the file and the number of the row, such as `chats.jsonl:3`.
-        reason: Why the row is invalid.
+        reason: The reason why the row is invalid.
     """
 
     place: str
@@ -310,8 +311,8 @@ class ConvertedRow:
         documents: For each document, its tokens, int32 [N], and a mask of the tokens that are not predicted.
         cut: The number of documents that were cut.
         empty: The number of documents without a predicted token.
-        counts: How often each note of the writer applies.
-        refusal: The refusal of the row, as a list: empty if the row is valid.
+        counts: The number of times that each note of the writer applies, by the text of the note.
+        refusal: A list with the refusal of the row; empty if the row is valid.
     """
 
     documents: Sequence[tuple[numpy.ndarray, numpy.ndarray]] = ()
@@ -324,7 +325,7 @@ class ConvertedRow:
 def _convert_rows(
     rows: Iterable[Row], *, writer: ChatWriter, length: int, skips_invalid: bool, keeps_empty: bool
 ) -> Iterator[ConvertedRow]:
-    """Yield every row, converted. A new block begins after every `BLOCK` rows."""
+    """Convert the rows one by one. The writer begins a new block after every `BLOCK` rows."""
     for number, row in enumerate(rows):
         if number % BLOCK == 0:
             writer.begin_block()
@@ -332,10 +333,10 @@ def _convert_rows(
 
 
 def _convert_row(row: Row, writer: ChatWriter, length: int, *, skips_invalid: bool, keeps_empty: bool) -> ConvertedRow:
-    """Convert one row, or return its refusal."""
+    """Convert one row. If it is invalid and `skips_invalid` is True, the result has only the refusal."""
     location, content = row
     documents, cut, empty = [], 0, 0
-    # Use a new counter for the row, because the counts of a refused row are dropped.
+    # Count in a new counter for this row, because the counts of a refused row are dropped.
     total_counts, writer.counts = writer.counts, Counter[str]()
     try:
         value = _json(location, content) if isinstance(content, str) else content
@@ -362,7 +363,7 @@ def _convert_row(row: Row, writer: ChatWriter, length: int, *, skips_invalid: bo
 
 
 def _convert_block(convert: Callable[[list[Row]], Iterator[ConvertedRow]], block: list[Row]) -> list[ConvertedRow]:
-    """Return the converted rows of a block, as a list, because a worker process cannot return a generator."""
+    """Return the converted rows of a block as a list, because a worker process cannot return a generator."""
     return list(convert(block))
 
 
@@ -374,7 +375,7 @@ def _blocks(path: Path) -> Iterator[list[Row]]:
 
 
 def refusal_notes(refused: Sequence[Refusal], rows: int) -> list[str]:
-    """Return a line about the rows that are left out, as a list: empty if there are none. rows: number of all rows."""
+    """Return a list with a line about the refused rows; empty if there are none. rows: the number of all rows."""
     if not refused:
         return []
     places = ", ".join(refusal.place for refusal in refused[:5]) + (", ..." if len(refused) > 5 else "")
@@ -382,7 +383,7 @@ def refusal_notes(refused: Sequence[Refusal], rows: int) -> list[str]:
 
 
 def read_chats(directory: Path) -> Chats:
-    """Return the result of `write_chats`. Documents are read when they are indexed."""
+    """Return the chats that `write_chats` has written. A document is read when it is indexed."""
     counts = json.loads((directory / COUNTS).read_text(encoding="utf-8"))
     return Chats(
         documents=StoredDocuments(directory),
@@ -438,10 +439,10 @@ def _is_empty(value: object) -> bool:
 
 
 def _tools(value: object) -> Tools:
-    """Return the definitions of tools; None if there are none. Many datasets have them as JSON text."""
+    """Return the definitions of tools; None if there are none. Many datasets store the definitions as JSON text."""
     tools = json.loads(value) if isinstance(value, str) else value
     if tools is not None and not isinstance(tools, list):
-        raise DataError(f"invalid tools: {type(tools).__name__}, expected a list, or a JSON text of one")
+        raise DataError(f"invalid tools: {type(tools).__name__}, expected a list, or a list as JSON text")
     return tools or None
 
 
@@ -453,7 +454,7 @@ def _encode_completion(prompt: str, completion: str, writer: ChatWriter) -> Docu
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     if not end:
         writer.counts["texts end without an end-of-sequence token, since the tokenizer has none"] += 1
-    if before and before[-1:] == end:  # some tokenizers append the token to every text
+    if before and before[-1:] == end:  # some tokenizers append this token to every text
         before = before[:-1]
     return _document([*before, *after, *end], [True] * len(before) + [False] * (len(after) + len(end)))
 
@@ -478,19 +479,22 @@ class Rendering:
 def encode_chat(messages: object, writer: ChatWriter, *, tools: Tools = None) -> list[Document]:
     """Return a conversation as the tokenizer's chat template renders it, with only the answers predicted.
 
-    1. Render the messages up to each answer; only the tokens of this answer are predicted.
-    2. If the rendering begins with the previous document, it replaces the document, whose answers stay predicted.
-    3. Otherwise it begins a new document: the template renders earlier turns differently when later ones follow, such
-       as without their thinking.
+    For each answer:
+
+    1. Render the messages up to this answer; only the tokens of this answer are predicted.
+    2. If the rendering begins with the tokens of the previous document, the rendering replaces this document; the
+       earlier answers stay predicted.
+    3. Otherwise the rendering is a new document: the template renders earlier turns differently if later turns follow,
+       for example without their thinking.
 
     Args:
         messages: Objects with `role`, `content` and other keys that the template reads; an answer of `weight` 0 is not
             predicted.
-        writer: Renders the messages, and counts fields without effect.
+        writer: The writer that renders the messages, and counts fields without effect.
         tools: Definitions of tools, for the template.
 
     Returns:
-        The documents. A conversation without an answer gives one document without tokens.
+        The documents. For a conversation without an answer, one document without tokens.
 
     Raises:
         DataError: If messages have another form, or the rendering of an answer does not begin with its prompt.
@@ -520,8 +524,8 @@ def encode_chat(messages: object, writer: ChatWriter, *, tools: Tools = None) ->
             continue
         rendering.unpredicted[:size] = previous.unpredicted
         if len(rendering.tokens) > size and not previous.unpredicted[-1] and not writer.ends_answers:
-            # The template writes no end of an answer. If the next message begins with an added token, such as a mark of
-            # the role, the model learns to end its answer with this token.
+            # The template writes no end of an answer. If the next message is not an answer and begins with an added
+            # token, such as the mark of a role, the model learns to end its answer with this token.
             is_followed_by_answer = turns[previous.answer + 1]["role"] == "assistant"
             rendering.unpredicted[size] = is_followed_by_answer or not writer.is_mark(rendering.tokens[size])
         documents[-1] = rendering
@@ -536,7 +540,7 @@ def encode_chat(messages: object, writer: ChatWriter, *, tools: Tools = None) ->
 
 
 def _turns(messages: object, writer: ChatWriter) -> list[dict[str, object]]:
-    """Return copies of the messages without null values, contents as text. Raise `DataError` for another form."""
+    """Return copies of the messages without null values, with contents as text. Raise `DataError` for another form."""
     if not isinstance(messages, list | tuple) or not all(
         isinstance(message, dict) and "role" in message for message in messages
     ):
@@ -545,7 +549,7 @@ def _turns(messages: object, writer: ChatWriter) -> list[dict[str, object]]:
     for number, turn in enumerate(turns, 1):
         if isinstance(turn.get("content"), list | tuple):
             turn["content"] = _join_text(number, turn["content"], writer)
-        # Templates would write "None" for a message without content and without, for example, calls of tools.
+        # For a message without content and without other values, such as calls of tools, templates would write "None".
         if "content" not in turn and not any(turn[name] for name in turn.keys() - {"role", "weight"}):
             raise DataError(f"message {number} has no content")
         if turn.get("weight", 1) not in (0, 1):
@@ -554,7 +558,7 @@ def _turns(messages: object, writer: ChatWriter) -> list[dict[str, object]]:
 
 
 def _join_text(number: int, parts: Sequence[Any], writer: ChatWriter) -> str:
-    """Return the joined text of a content in parts. Raise `DataError` for a part that is not text."""
+    """Join the texts of a content that is a list of parts. Raise `DataError` for a part that is not text."""
     for part in parts:
         kind = part.get("type") if isinstance(part, dict) else type(part).__name__
         if kind != "text" or not isinstance(part.get("text"), str):
@@ -569,7 +573,7 @@ class ChatWriter:
     """Renders conversations by the chat template of a tokenizer, and counts fields of the data without effect.
 
     Attributes:
-        counts: How often each note applies, by its text.
+        counts: The number of times that each note applies, by the text of the note.
 
     Args:
         tokenizer: A tokenizer of transformers.
@@ -587,25 +591,31 @@ class ChatWriter:
     def begin_block(self) -> None:
         """Reset the trials, so that documents and notes of a block do not depend on earlier rows."""
         self.pieces = Pieces(self.tokenizer)
-        # For a field of the data: how many changes of its value changed the text (True) or did not (False).
+        # For each field of the data: the number of trials in which a change of its value changed the text (True), and
+        # of those in which the text was the same (False).
         self._trials: defaultdict[str, Counter[bool]] = defaultdict(Counter)
 
     def notes(self) -> list[str]:
         """Return a line for each count that is not 0, and for each option that the template does not name."""
         lines = [f"{text} ({count:,})" for text, count in self.counts.items() if count]
-        template = json.dumps(getattr(self.tokenizer, "chat_template", None) or "")  # may be several, by name
+        template = json.dumps(getattr(self.tokenizer, "chat_template", None) or "")  # may be a mapping of templates
         unread = [name for name in self.options if not re.search(rf"\b{re.escape(name)}\b", template)]
         return [*lines, *(f"the chat template does not read the option {name!r}" for name in unread)]
 
     def answer(self, turns: Turns, text: str, tools: Tools) -> Rendering:
         """Return the rendering of messages that end with an answer; only this answer is predicted.
 
-        If the template has marks, the tokens in `{% generation %}` of the answer are predicted; otherwise all tokens
-        after its prompt. text: the messages as the template renders them.
+        If the template has `{% generation %}` tags and the tokenizer is fast, the tokens of the answer inside the tags
+        are predicted; otherwise all tokens after the prompt.
+
+        Args:
+            turns: The messages.
+            text: The result of `self.text` for the messages.
+            tools: Definitions of tools.
         """
         answer = len(turns) - 1
         template = self.tokenizer.get_chat_template(tools=tools)
-        # Marks are positions of characters. The offsets that convert them to tokens need a fast tokenizer.
+        # The tags mark positions of characters. Only a fast tokenizer can convert these to positions of tokens.
         if MARKS.search(template) and getattr(self.tokenizer, "is_fast", True):
             rendered = self._render(turns, tools, return_dict=True, return_assistant_tokens_mask=True)
             tokens, masks = list(rendered["input_ids"]), rendered["assistant_masks"]
@@ -621,7 +631,8 @@ class ChatWriter:
     def _begin(self, turns: Turns, tokens: Sequence[int], tools: Tools) -> int:
         """Return the position where the last message, an answer, begins in the `tokens` of all messages.
 
-        Raise `DataError` if the answer of a question does not begin with the prompt.
+        Raise `DataError` if the answer follows a message of another role, and the template begins the answer in another
+        way than its prompt for answers.
         """
         before = turns[:-1]
         if before:
@@ -630,29 +641,29 @@ class ChatWriter:
             begin = _common_length(prompt, tokens)
             if begin == len(prompt):
                 return begin
-            # 2. The tokens begin with all earlier messages and a part of what the prompt adds, such as all but
-            # `<think>`: the answer begins where the prompt and the tokens differ.
+            # 2. The tokens begin with all earlier messages and a part of the text that the prompt adds, for example
+            # without its `<think>`: the answer begins where the prompt and the tokens differ.
             earlier = self._tokens(before, tools)
             if begin > len(earlier) and tokens[: len(earlier)] == earlier:
                 missing = self.tokenizer.decode(prompt[begin:])
                 self.counts[
-                    f"answers do not begin with {missing!r}, the end of the prompt for them, and are predicted without "
-                    "it; see --template-options and --chat-template"
+                    f"answers do not begin with {missing!r}, with which the prompt for an answer ends, and are "
+                    "predicted without it; see --template-options and --chat-template"
                 ] += 1
                 return begin
             if before[-1]["role"] != "assistant":
                 raise DataError(
-                    f"the chat template does not begin message {len(turns)}, an answer, with the prompt for it; use "
-                    "one that marks answers by {% generation %} (--chat-template FILE)"
+                    f"the chat template does not begin message {len(turns)}, an answer, with the prompt for it; use a "
+                    "template that marks answers by {% generation %} (--chat-template FILE)"
                 )
         # 3. The answer is the first message, or follows another answer, which the template may render differently in a
-        # prompt: the answer begins where its tokens differ from the tokens of a short answer. Two short answers are
-        # tried, because this answer may have the same beginning as one of them.
+        # prompt. Then replace the answer by a short answer: the answer begins where the tokens differ. Two short
+        # answers are tried, because the answer may begin with the same token as one of them.
         variants = ([*before, {"role": "assistant", "content": text}] for text in ("a", "b"))
         return min(_common_length(tokens, self._tokens(variant, tools)) for variant in variants)
 
     def _tokens(self, turns: Turns, tools: Tools, text: str | None = None, **options: object) -> list[int]:
-        """Return the tokens of messages. text: the result of `text` for them, if the caller has it."""
+        """Return the tokens of messages. text: the result of `self.text` for the same messages, if it is known."""
 
         def tokenize_whole() -> list[int]:
             return list(self._render(turns, tools, return_dict=False, **options))
@@ -666,15 +677,15 @@ class ChatWriter:
 
     @cached_property
     def ends_answers(self) -> bool:
-        """Whether the template writes an end after an answer. True for a template with marks, which include the end."""
+        """Whether the template writes an end after an answer; True for a template with `{% generation %}` tags."""
         if MARKS.search(self.tokenizer.get_chat_template(tools=None)):
             return True
         return not self.text([QUESTION, ANSWER], None).rstrip().endswith(ANSWER["content"])
 
     def is_mark(self, token: int) -> bool:
-        """Return whether the first token after an answer is an added token, which can end the answer; add to `counts`.
+        """Return whether the first token after an answer is an added token; count the result in `counts`.
 
-        Added tokens, such as a mark of the role, do not occur in the text of an answer.
+        An added token, such as the mark of a role, can end the answer, because it does not occur in the answer itself.
         """
         if token not in self.tokenizer.added_tokens_decoder:
             self.counts[NO_END] += 1
@@ -684,9 +695,9 @@ class ChatWriter:
         return True
 
     def append_end(self, document: Rendering, answer: Mapping[str, object]) -> None:
-        """Append the token that would begin a user's message, if the template writes no end of the last `answer`.
+        """If the template writes no end of the last `answer`, append the token with which a user's message would begin.
 
-        After a call of tools no user's message follows, so nothing is appended.
+        After an answer that calls tools, no user's message follows, so nothing is appended.
         """
         if document.unpredicted[-1] or self.ends_answers:
             return
@@ -699,14 +710,14 @@ class ChatWriter:
             document.unpredicted.append(False)
 
     def count_unwritten(self, turns: Turns, text: str, begin: int, tools: Tools) -> None:
-        """Count the fields without effect of the messages from `begin` on: changing the field does not change `text`.
+        """Count the fields without effect in the messages from `begin` on: `text` is the same if the field changes.
 
-        A content that `text` includes is no longer tried once `TRIED` contents of its role had an effect.
+        A content that `text` includes is not tried if `TRIED` contents of the same role had an effect before.
         """
         for number in range(begin, len(turns)):
             turn = turns[number]
 
-            # The default binds the present number, since the loop changes the variable.
+            # The default value keeps the present number, because the loop changes the variable.
             def is_written(key: str, value: object, number: int = number) -> bool:
                 changed = {**turns[number], key: value}
                 return self._differs(text, [*turns[:number], changed, *turns[number + 1 :]], tools)
@@ -722,7 +733,7 @@ class ChatWriter:
             self._count_field("tools", "rows", tools, lambda changed: self._differs(text, turns, changed))
 
     def _count_content(self, role: str, value: object, text: str, is_written: Callable[[str, object], bool]) -> None:
-        """Count a content without effect, and a content of an answer that is not written whole."""
+        """Count a content that the template does not write, and an answer that it writes only in part."""
         trials = self._trials[f"content of {role}"]
         # Templates may change spaces, so texts without spaces are compared if the direct comparison fails.
         is_whole = isinstance(value, str) and (value in text or "".join(value.split()) in "".join(text.split()))
@@ -735,7 +746,7 @@ class ChatWriter:
             self.counts[f"messages of role {role!r} have a content that the chat template does not write"] += 1
 
     def _count_field(self, name: str, unit: str, value: object, is_written: Callable[[Any], bool]) -> None:
-        """Count a field without effect; of a nested field with an effect, count the parts without effect, by path."""
+        """Count a field without effect. For a nested field with an effect, count the parts without effect, by path."""
         if _is_empty(value):
             return
         unwritten = set[str]()
@@ -743,7 +754,7 @@ class ChatWriter:
             unwritten.add(name)
         elif isinstance(value, dict | list):
             for path, changed in _variants(value):
-                # Rendering is slow, so a part whose first `TRIED` trials had one result is not tried again.
+                # Rendering is slow, so a part is not tried again after `TRIED` trials with the same result.
                 trials = self._trials[name + path]
                 if trials.total() < TRIED or len(trials) > 1:
                     trial = is_written(changed)
@@ -759,7 +770,7 @@ class ChatWriter:
         """Return whether the template renders the messages differently from `text`, or refuses them."""
         try:
             return self.text(turns, tools) != text
-        except Exception:  # a template that refuses the value reads it
+        except Exception:  # a template that refuses the value has read it
             return True
 
     def text(self, turns: Turns, tools: Tools, **options: object) -> str:
@@ -770,7 +781,7 @@ class ChatWriter:
 
 
 def _texts_of_arguments(calls: object) -> Iterator[str]:
-    """Yield the arguments of tool calls that are JSON text instead of an object."""
+    """Yield those arguments of tool calls that are JSON text instead of an object."""
     for call in calls if isinstance(calls, list) else ():
         function = call.get("function", call) if isinstance(call, dict) else None
         arguments = function.get("arguments") if isinstance(function, dict) else None
@@ -820,7 +831,7 @@ def _variants(value: object, key: str = "") -> Iterator[tuple[str, object]]:
 
 
 def _document(tokens: Sequence[int], unpredicted: Sequence[bool]) -> Document:
-    """Return a document from lists."""
-    # Several times as fast as `torch.tensor` of a list.
+    """Return the document with these tokens and this mask."""
+    # A conversion by `array` is several times as fast as `torch.tensor` of a list.
     tokens_N = torch.from_numpy(numpy.frombuffer(array("q", tokens), dtype="int64"))
     return Document(tokens_N, given=torch.from_numpy(numpy.frombuffer(bytearray(unpredicted), dtype="bool")))

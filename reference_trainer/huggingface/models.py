@@ -43,14 +43,13 @@ BACKEND = "inductor"
 """The backend of `torch.compile`."""
 COMPILED_VARIANTS = 64
 """Number of graphs of one function that `compile_layers` allows, after which PyTorch runs the function uncompiled."""
-KEPT = "its files are removed, and the checkpoints stay"
 
 
 class Causal(nn.Module):
     """A causal model of transformers with the interface of this trainer: tokens [B, T], and segments of packed rows.
 
-    Positions restart in every segment; transformers derives the attention within a document from them. Padding follows
-    the documents of a row, where causal attention cannot see it, so no attention mask is needed.
+    Positions restart in every segment; from the positions, transformers derives that a token attends only to its own
+    document. No mask is needed for padding, because it follows the documents of a row, and attention is causal.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -72,8 +71,8 @@ class Causal(nn.Module):
         if segments is not None:
             options["position_ids"] = positions_of(segments)
             if takes_documents(self.model):
-                # transformers uses a mask of four axes unchanged. Without one, it would read the positions, which waits
-                # for the device.
+                # transformers passes a mask of four axes on unchanged. Without a mask, it would read the values of the
+                # positions, and so wait for the device.
                 no_mask = torch.empty(0, 0, 0, 0, dtype=torch.bool, device=tokens.device)
                 options |= {"attention_mask": no_mask, "documents": packed_rows(segments)}
         return self.model(input_ids=tokens, use_cache=False, output_hidden_states=output_hidden_states, **options)
@@ -126,8 +125,8 @@ def load_model(source: Source | Path, *, dtype: object, seed: int | None = None)
         seed: The seed of the weights if the directory has a configuration and no weights.
 
     Raises:
-        ModelFileError: transformers cannot load the model, or the files lack weights, which transformers would draw at
-            random.
+        ModelFileError: transformers cannot load the model, or the files lack some weights; transformers itself would
+            draw these at random.
         SettingError: The attention is unknown, or transformers refuses the quantization.
         PackageError: The attention or the quantization needs a package that is not installed.
     """
@@ -160,9 +159,9 @@ def load_model(source: Source | Path, *, dtype: object, seed: int | None = None)
         except ModelFileError as error:
             if source.quantization is None:
                 raise
-            raise _unquantized(error.__cause__ or error) from error
-    # transformers draws missing weights at random and only warns. It lists a tied weight as missing under all its names
-    # but one, so a weight is missing only if no name of its parameter was read.
+            raise _quantization_error(error.__cause__ or error) from error
+    # transformers draws missing weights at random and only warns. Of the names of a tied weight, it lists all but one
+    # as missing. So a weight is really missing only if all names of its parameter are listed.
     model, report = loaded
     parameters = dict(model.named_parameters(remove_duplicate=False))
     read = {id(parameter) for name, parameter in parameters.items() if name not in report["missing_keys"]}
@@ -173,28 +172,27 @@ def load_model(source: Source | Path, *, dtype: object, seed: int | None = None)
     return Causal(model)
 
 
-def load_skeleton(source: Source, *, dtype: object, directory: Path | None = None) -> Causal | None:
-    """Return the model of `load_model` as a skeleton; every rank later reads its shard of the weights.
+def load_skeleton(source: Source, *, dtype: object, directory: Path) -> Causal | None:
+    """Return the model of `load_model` as a skeleton, so that every rank can read only its shard of the weights later.
 
-    Return None for files that are not safetensors, for an adapter, for quantized weights, for a model that keeps some
-    weights in float32, and for files whose tensors transformers converts when it loads them.
+    Return None if the files are not safetensors or contain an adapter or quantized weights, if transformers keeps some
+    weights of the model in float32, or if it converts the stored tensors when it loads them.
 
     Args:
         source: The model.
         dtype: A dtype of torch, or "auto".
-        directory: The files of the model as `download` returns it; by default `download` is called.
+        directory: The directory with the files of the model, as `download` returns it.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
     if source.quantization is not None:
         return None
     config = _load(source, AutoConfig.from_pretrained)
-    directory = download(source) if directory is None else directory
     try:
         paths = stored_files(directory)
-    except ModelFileError:  # other formats, or nothing; `load_model` reports it
+    except ModelFileError:  # other formats, or no weights: `load_model` loads them or raises
         return None
-    if getattr(config, "quantization_config", None) is not None:  # a quantized weight has scales, in other tensors
+    if getattr(config, "quantization_config", None) is not None:  # the scales of a quantized weight are other tensors
         return None
     with loading(source.place):
         files = weight_files(paths, "model.")
@@ -247,8 +245,14 @@ def download(source: Source) -> Path:
 def load_shapes(source: Source, *, dtype: object) -> Causal:
     """Return a model on the meta device, from its configuration alone.
 
-    It has the default attention, which needs no further package. dtype: a dtype of torch, or "auto" for the one in the
-    configuration. Raise `ModelFileError` if the configuration cannot be read.
+    The model has the default attention, because other attentions may need further packages.
+
+    Args:
+        source: The model.
+        dtype: A dtype of torch, or "auto" for the dtype in the configuration.
+
+    Raises:
+        ModelFileError: The configuration cannot be read.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -260,7 +264,7 @@ def load_shapes(source: Source, *, dtype: object) -> Causal:
 
 
 def _source(source: Source | Path) -> Source:
-    """Return the source; of a path, a source without options."""
+    """Return the source; for a path, return a source without options."""
     return source if isinstance(source, Source) else Source(place=source)
 
 
@@ -278,7 +282,7 @@ def check_loading(source: Source) -> None:
     if source.attention is None:
         return
     config = _load(source, AutoConfig.from_pretrained)
-    # First without the option: if this fails too, the attention is not the cause.
+    # Create the model without the option first: if that fails too, the attention is not the cause.
     for name in (None, source.attention):
         try:
             with torch.device("meta"):
@@ -289,23 +293,23 @@ def check_loading(source: Source) -> None:
                 )
         except Exception as error:
             if name is None:
-                return  # `load_model` reports it
+                return  # `load_model` reports the error
             kind = PackageError if isinstance(error, ImportError) else SettingError
             raise kind(f"attn_implementation: cannot use {name} in {source.place}: {first_line(error)}") from error
 
 
 def _quantization(text: str) -> object:
-    """Return the configuration object. Raise `SettingError` or `PackageError` if transformers refuses the options."""
+    """Return the quantization configuration. Raise `SettingError` or `PackageError` if transformers refuses it."""
     from transformers.quantizers.auto import AutoQuantizationConfig
 
     try:
         return AutoQuantizationConfig.from_dict(json.loads(text))
-    except Exception as error:  # every method raises other classes, such as TypeError for a wrong type
-        raise _unquantized(error) from error
+    except Exception as error:  # the class depends on the method of quantization
+        raise _quantization_error(error) from error
 
 
-def _unquantized(error: BaseException) -> SettingError | PackageError:
-    """Return the error to raise for an error of transformers about a quantization."""
+def _quantization_error(error: BaseException) -> SettingError | PackageError:
+    """Return the `SettingError` or `PackageError` to raise for an error of transformers about a quantization."""
     if isinstance(error, ImportError):
         return PackageError(f"quantization: {first_line(error)}")
     hint = 'such as {"quant_method": "bitsandbytes", "load_in_4bit": true}'
@@ -313,7 +317,7 @@ def _unquantized(error: BaseException) -> SettingError | PackageError:
 
 
 def vocab_size_of(source: Source | Path) -> int:
-    """Return the vocabulary size in the configuration of a model. Raise `ModelFileError` if there is none."""
+    """Return the vocabulary size in the configuration of a model. Raise `ModelFileError` if it cannot be read."""
     from transformers import AutoConfig
 
     return int(_load(_source(source), AutoConfig.from_pretrained).get_text_config().vocab_size)
@@ -329,31 +333,33 @@ def load_tokenizer(source: Source | Path) -> PreTrainedTokenizerBase:
 def compile_layers(name: str, model: nn.Module, backend: str | Callable[..., object] | None = None) -> None:
     """Let `torch.compile` compile the layers of a model, in place. Names of weights do not change.
 
-    Layers of one class share their code, and sharding, adapters and output layers stay outside. Shapes are dynamic from
-    the start, so that a result does not depend on the shapes before it. Source: PyTorch, regional compilation recipe.
+    Layers of one class share compiled code. Sharding, adapters and output layers are not compiled. Shapes are dynamic
+    from the start, so that the results for a batch do not depend on the shapes of earlier batches. Source: PyTorch,
+    regional compilation recipe.
 
     Args:
-        name: For messages.
-        model: Has an `nn.ModuleList` of layers.
-        backend: Of `torch.compile`, by default `BACKEND`.
+        name: The name of the model, for messages.
+        model: A model with an `nn.ModuleList` of layers.
+        backend: The backend of `torch.compile`, by default `BACKEND`.
 
     Raises:
-        SettingError: For a model without layers, and if nothing can be compiled on this machine.
+        SettingError: The model has no such layers, or nothing can be compiled on this machine.
     """
     backend = backend or BACKEND
     layers = layers_of(model)
     if not layers:
         raise SettingError(f"compile: {name} has no nn.ModuleList of layers; leave out --compile")
     device = next(model.parameters()).device
-    try:  # before the training: `layer.compile` below compiles at the first call
+    try:  # report a missing compiler before the training; `layer.compile` below compiles only at the first call
         torch.compile(torch.sin, backend=backend)(torch.zeros(2, device=device))
-    except Exception as error:  # without a C++ compiler or Triton, errors of the backend
+    except Exception as error:  # of the backend: no C++ compiler, no Triton
         reason = f"cannot compile on {device}: {first_line(error)}"
         raise SettingError(f"compile: {reason}; install a compiler, or leave out --compile") from error
     leave_uncompiled(getattr(model, "model", model))
-    # PyTorch's limit of 8 counts the graphs of a function of Python. transformers wraps the forwards of all layers and
-    # attentions in one function, which has a graph for each of these, each model, with and without gradients, and for
-    # sizes of 1 and equal sizes. In packed rows, where attention is left out, it is not inlined into its callers.
+    # By default, PyTorch compiles at most 8 graphs of one Python function, then runs it uncompiled. transformers wraps
+    # the forwards of all layers and attentions in a single function. With packed rows, attention is not compiled, and
+    # this function is not inlined into its callers. So it needs a graph for every layer class and attention class of
+    # every model, with and without gradients, and for special sizes (1, or equal sizes of two axes).
     compiler: Any = torch._dynamo.config  # `torch.compiler.config` has the limit only in later versions
     compiler.recompile_limit = max(compiler.recompile_limit, COMPILED_VARIANTS)
     for layer in layers:
@@ -372,7 +378,7 @@ def _load(source: Source, load: Callable[..., Loaded], **options: object) -> Loa
     with loading(place, reason, hint):
         code: Mapping[str, object] = {} if source.trust_remote_code else _code_of(source)
         if code:
-            raise ValueError(f"it has code, for {', '.join(sorted(code))}; read it, then use --trust-remote-code")
+            raise ValueError(f"it has code, for {', '.join(sorted(code))}; read the code, then use --trust-remote-code")
         return load(os.fspath(place), **source.options, **options)
 
 
@@ -382,14 +388,14 @@ def _hub_hint() -> str:
 
     if constants.HF_HUB_OFFLINE:
         return ", by its path, or by an id that is in the cache: HF_HUB_OFFLINE is set, so nothing is downloaded"
-    return ", by its path or its id; HF_TOKEN is needed for a private or gated one"
+    return ", by its path or its id; HF_TOKEN is needed for a private or gated model"
 
 
 def check_place(source: Source) -> str:
-    """Return "" for a model in a directory; for an id of the hub, return the reason why it is not a directory.
+    """Return "" for a model in a directory; for an id of the hub, return a text that no such directory exists.
 
     Raises:
-        ModelFileError: If the place is neither, or if the hub cannot be reached.
+        ModelFileError: The place is neither a directory nor an id, or the hub cannot be reached.
     """
     place = source.place
     if os.path.lexists(place):
@@ -404,7 +410,11 @@ def check_place(source: Source) -> str:
 def check_hub(source: Source, missing: str) -> None:
     """Raise `ModelFileError` if the hub must be read and cannot be reached.
 
-    The library would try six times for every file, which takes a minute; this function makes one request.
+    This function makes one request. Without it, the library would try six times for every file, for about a minute.
+
+    Args:
+        source: The model, by its id.
+        missing: A text that no directory of this name exists, for the message.
     """
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import FileMetadataError, HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
@@ -433,25 +443,25 @@ def _code_of(source: Source) -> Mapping[str, object]:
     try:
         content, _ = PretrainedConfig.get_config_dict(os.fspath(source.place), **source.options)
     except (OSError, ValueError):
-        return {}  # the caller reports it
+        return {}  # the caller reports the error
     code: Mapping[str, object] = content.get("auto_map") or {}
     return {} if content.get("model_type") in CONFIG_MAPPING else code
 
 
 @contextmanager
 def loading(place: Path, reason: str = "", expected: str = "a model of transformers") -> Iterator[None]:
-    """Raise `ModelFileError` for an error of a library that reads the files in `place`, except a lack of memory.
+    """Raise `ModelFileError` for any error of a library that reads the files in `place`, except a lack of memory.
 
     Args:
-        place: Named in the message.
-        reason: Text before the reason of the library.
-        expected: What the files should have been.
+        place: The location, for the message.
+        reason: Text before the message of the library.
+        expected: The expected content of the files.
     """
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError):
         raise
-    except Exception as error:  # of damaged files: SafetensorError, EOFError, UnpicklingError, bare Exception, ...
+    except Exception as error:  # damaged files raise SafetensorError, EOFError, UnpicklingError, bare Exception, ...
         raise ModelFileError(f"cannot load {place}: {reason}{first_line(error)}; expected {expected}") from error
 
 
@@ -467,7 +477,7 @@ def directory_of(source: Source | Path) -> Path:
 
 
 def digested_files(directory: Path) -> list[Path]:
-    """Return the weight files of a model, of safetensors or `torch.save`. Raise `ModelFileError` if there are none."""
+    """Return the weight files of a model, safetensors or pickled. Raise `ModelFileError` if there are no such files."""
     try:
         return stored_files(directory)
     except ModelFileError:
@@ -488,30 +498,30 @@ def tokenizer_digests(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
 
 
 def check_tokens(
-    tokenizer: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase, whose: str = "teacher", hint: str = ""
+    tokenizer: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase, owner: str = "teacher", hint: str = ""
 ) -> None:
-    """Raise `SettingError` unless every token of the student's tokenizer has the same number in the other one.
+    """Raise `SettingError` unless every token of the student's tokenizer has the same number in the other tokenizer.
 
     Args:
         tokenizer: The tokenizer of the student.
-        other: The other tokenizer, which may have more tokens.
-        whose: The owner of the other tokenizer, for the message.
-        hint: The end of the message.
+        other: The other tokenizer, which may have further tokens.
+        owner: The model of the other tokenizer, for the message.
+        hint: Text for the end of the message.
     """
     numbers, other_numbers = tokenizer.get_vocab(), other.get_vocab()  # a call takes 71 ms for 49,152 tokens
     differing = [token for token, number in numbers.items() if other_numbers.get(token) != number]
     if differing:
         token = min(differing, key=numbers.__getitem__)
         raise SettingError(
-            f"the tokenizers of {whose} and student differ in {len(differing)} tokens: {token!r} is {numbers[token]} "
-            f"for the student and {other_numbers.get(token, 'missing')} for the {whose}; "
-            f"expected equal numbers, because logits are indexed by them{hint}"
+            f"the tokenizers of {owner} and student differ in {len(differing)} tokens: {token!r} is {numbers[token]} "
+            f"for the student and {other_numbers.get(token, 'missing')} for the {owner}; "
+            f"expected equal numbers, because logits are indexed by these numbers{hint}"
         )
 
 
 @torch.no_grad()
 def logits_of(model: Causal) -> Tensor:
-    """Return the logits of a few tokens without dropout, to compare two models."""
+    """Return the logits of fixed tokens, without dropout, to compare models."""
     was_training = model.training
     logits: Tensor = model.eval()(torch.arange(8)[None] % model.vocab_size).logits
     model.train(was_training)
@@ -526,43 +536,48 @@ def save_model(
     *,
     merge: Callable[[Causal], Causal] | None = None,
 ) -> Causal:
-    """Write model or adapter, settings and tokenizer in the format of `from_pretrained`, then the manifest.
+    """Write model or adapter, configuration and tokenizer in the format of `from_pretrained`, then the manifest.
 
-    The files are first read back on the CPU, and must give the logits of `model`. The manifest has the digests of the
-    configuration and of the weights, or of the index of their shards.
+    The files are first written to a temporary directory and read back on the CPU. The model that was read back must
+    give the logits of the trained model. The manifest has the digests of the configuration and of the weights; for
+    weights in several files, the digest of their index.
 
     Args:
         model: The trained model, on any device.
-        tokenizer: Saved with the model.
+        tokenizer: The tokenizer to save with the model.
         directory: The output directory; every file is written atomically.
-        manifest: Written last, with the digests.
-        merge: Called once with `model`, on the CPU, and returns the model to write; None writes `model`.
+        manifest: The content of the manifest without digests. The manifest is written last.
+        merge: A function that is called once with `model`, on the CPU, and returns the model to write; None to write
+            `model` itself.
 
     Returns:
         The written model, on the device of `model`.
 
     Raises:
-        OutputError: If a file cannot be written, or the files give other logits; then no manifest is left.
+        OutputError: A file cannot be written, or the files give other logits. The directory then has no manifest.
     """
     device = next(model.parameters()).device
     trusted = any(type(part).__module__.startswith(REMOTE) for part in model.modules())
     with torch.compiler.set_stance("force_eager"):  # the CPU may have no compiler
         trained = logits_of(model.to("cpu"))
     model = model if merge is None else merge(model)
-    save = model.model
-    # peft would look for the base on the hub, to see whether its vocabulary has grown.
-    options = {"save_embedding_layers": False} if hasattr(save, "peft_config") else {}
+    hf_model = model.model
+    # By default, peft looks for the base on the hub, to find out whether the vocabulary has grown.
+    options = {"save_embedding_layers": False} if hasattr(hf_model, "peft_config") else {}
     try:
         (directory / MANIFEST).unlink(missing_ok=True)  # the manifest of an older run does not describe the new files
         # Write into a temporary directory, and move the files only if they give the logits of the trained model.
         with tempfile.TemporaryDirectory(dir=directory, prefix=".export-") as place:
-            save.save_pretrained(place, **options)
+            hf_model.save_pretrained(place, **options)
             tokenizer.save_pretrained(place)
             written = sorted(Path(place).iterdir())
             source = Source(place=Path(place), trust_remote_code=trusted)
             read_back = load_model(source, dtype=next(model.parameters()).dtype)
             if not equal_logits(logits_of(read_back), trained, READ_BACK):
-                raise OutputError(f"the model written to {directory} has other logits than the trained one; {KEPT}")
+                raise OutputError(
+                    f"the model written to {directory} has other logits than the trained model; its files are removed, "
+                    "and the checkpoints stay"
+                )
             del read_back
             for file in written:
                 file.replace(directory / file.name)

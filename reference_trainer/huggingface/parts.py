@@ -102,17 +102,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 GIB = 2**30
-LARGE = 2**23
-"""Least size of the data, in bytes, for which worker processes tokenise, unless the settings have their number."""
+WORKERS_FROM_BYTES = 2**23
+"""Smallest data file that worker processes tokenise if the settings have no number of workers."""
 
 
 class HuggingFace(Distillation):
-    """Teacher and student, `settings.student.model`, are causal models of transformers; the data are chats.
+    """A distillation in which the data are chats, and teacher and student are causal models of transformers.
 
-    A subclass overrides methods, as for `Distillation`, and is named by `settings.run.parts`. The last tenth of the
-    conversations is held back, unless `settings.evaluation.data` has others; `settings.evaluation.rows` of them are
-    evaluated. The teacher keeps the data type of its files. A row is a padded conversation or, with `documents` `pack`,
-    several conversations. The `settings` of an instance include the defaults of a student with weights.
+    A user can override methods in a subclass, as for `Distillation`; `settings.run.parts` then names the subclass.
+    The held-back conversations are those of the file `settings.evaluation.data`, by default the last tenth of the
+    training data; `settings.evaluation.rows` is the largest number of conversations to evaluate. The teacher keeps the
+    data type of its files. A row is a padded conversation or, if `settings.data.documents` is `pack`, several
+    conversations. If the student has weights, the `settings` of an instance include the defaults for such a student.
 
     Args:
         settings: The settings, with student, data, and teacher or stored outputs of a teacher.
@@ -132,9 +133,12 @@ class HuggingFace(Distillation):
         super().__init__(chosen, **options)
 
     def make_recipe(self, data: ChatData | None = None) -> Recipe:
-        """Return the parts of causal models and chats. data: by default a new `ChatData`.
+        """Return the parts for causal models and chats.
 
-        A subclass may replace parts by `dataclasses.replace`, or pass an instance of a subclass of `ChatData`.
+        A subclass may replace parts of the result by `dataclasses.replace`.
+
+        Args:
+            data: The conversations, such as an instance of a subclass of `ChatData`; by default a new `ChatData`.
         """
         if data is None:
             data = ChatData(self)
@@ -151,7 +155,7 @@ class HuggingFace(Distillation):
     def make_rows(self, documents: Sequence[Document], first: int = 0) -> Rows:
         """Return the rows of conversations to train on or to hold back, numbered from `first`.
 
-        Override it to collate batches in another way.
+        Override this method to collate batches in another way.
         """
         settings = self.settings
         return rows_of_documents(
@@ -170,7 +174,7 @@ class HuggingFace(Distillation):
 
 
 class ChatData:
-    """Conversations. The last tenth, or the conversations of another file, are held back.
+    """The conversations of a run: to train on, and held back (the last tenth, or the file `evaluation.data`).
 
     Attributes:
         run: The run.
@@ -184,7 +188,7 @@ class ChatData:
 
     def __init__(self, run: HuggingFace) -> None:
         self.run = run
-        # The largest token of all conversations so far, in the tokens of the student and of the teacher.
+        # The largest token in the conversations read so far, with the tokenizer of the student and of the teacher.
         self._largest_of_student = self._largest_of_teacher = 0
         self._paired: list[PairedDocuments] = []  # in the order of their example numbers
 
@@ -205,8 +209,8 @@ class ChatData:
         if settings.teacher.cross_tokenizer:
             check_cross_tokenizer(settings)
             run.lines.write(
-                "teacher: it reads the text in its tokens; all logits of a batch are formed, and metrics of one "
-                "vocabulary, such as kl_at_1 and agreement, are left out"
+                "teacher: it has its own tokens of the same text, so all logits of a batch are in memory at once, and "
+                "metrics that need a common vocabulary, such as kl_at_1 and agreement, are left out"
             )
         elif settings.teacher.model is not None:
             hint = "; --cross-tokenizer compares the models by the text of their tokens"
@@ -223,8 +227,8 @@ class ChatData:
         is_padded = settings.data.documents != "pack"
         if settings.run.attn_implementation == FLEX and run.device.type == "cpu" and is_padded:
             raise SettingError(
-                f"attn_implementation: {FLEX} cannot train on the CPU, where PyTorch has no backward of it; use sdpa, "
-                "or --documents pack, for which the CPU computes each conversation by itself"
+                f"attn_implementation: {FLEX} cannot train on the CPU, because PyTorch has no backward pass of it "
+                "there; use sdpa, or --documents pack, which computes each conversation separately on the CPU"
             )
         if settings.optimizer.name not in OPTIMIZERS:
             import_object("optimizer", settings.optimizer.name)
@@ -250,7 +254,9 @@ class ChatData:
                 sizes=[len(rows) for rows in sources], weights=integers, batch_size=settings.data.batch_size
             )
             if not all(isinstance(rows, DocumentRows) for rows in sources):
-                raise SettingError(f"--mix joins rows of documents, and make_rows of {type(run).__name__} has others")
+                raise SettingError(
+                    f"--mix needs rows of the class DocumentRows, and make_rows of {type(run).__name__} returns others"
+                )
             training = join_rows(cast(list[DocumentRows], sources))
             run.lines.write(_mixture_line([settings.data.path, *weights], order))
         run.held_back = self._rows(self._evaluated_documents(documents[cut:]), first=len(training))
@@ -260,7 +266,8 @@ class ChatData:
         run, settings = self.run, self.run.settings
         if settings.data.path is None:
             raise SettingError("Hugging Face models need --data with a file of chats")
-        # A teacher of custom parts is compared with the vocabulary size of the run, which no student has set here.
+        # The run compares the teacher of custom parts with its vocabulary size. A training sets this size when it
+        # creates the student; an evaluation does not create the student.
         if "make_teacher" in run.replaced and settings.student.model is not None:
             run.vocab_size = vocab_size_of(student_source(settings))
         if whole:
@@ -280,16 +287,26 @@ class ChatData:
         return f"{part}, {self._evaluated_count} conversations"
 
     def check_size(self, model: Causal, name: str) -> None:
-        """Raise `DataError` if the data has a token that the model, "student" or "teacher", lacks."""
+        """Raise `DataError` if the data has a token that is not in the vocabulary of the model.
+
+        Args:
+            model: The model.
+            name: "student" or "teacher".
+        """
         has_other_tokenizer = name == "teacher" and self.run.settings.teacher.cross_tokenizer
         largest = self._largest_of_teacher if has_other_tokenizer else self._largest_of_student
         if largest >= model.vocab_size:
             raise DataError(
-                f"the data has token {largest}, and the {name} has {model.vocab_size} tokens; expected more"
+                f"the data has token {largest}, but the vocabulary of the {name} has only {model.vocab_size} tokens"
             )
 
     def _documents(self, data: Path, name: str = "data") -> Sequence[Document]:
-        """Return the conversations of a file. Store its digest by `name`: "data", "eval_data" or "mix_N"."""
+        """Return the conversations of a file. Store the digest of the file as "{name}_sha256" in `run.digests`.
+
+        Args:
+            data: The file.
+            name: "data", "eval_data" or "mix_N".
+        """
         chats, digests, workers = self._read(data, self.tokenizer)
         tokenizer_names = ("tokenizer_sha256", "chat_template_sha256")
         self.run.digests[f"{name}_sha256"] = digests["data_sha256"]
@@ -299,7 +316,7 @@ class ChatData:
         if not self.run.settings.teacher.cross_tokenizer:
             return chats.documents
         # The same conversations in the tokens of the teacher, and the groups of tokens of equal text.
-        teacher_chats, teacher_digests, _ = self._read(data, self._teacher_tokenizer, "of the teacher, ")
+        teacher_chats, teacher_digests, _ = self._read(data, self._teacher_tokenizer, "teacher tokenizer: ")
         check_pairs(data, chats, teacher_chats)
         self.run.digests |= {f"teacher_{key}": teacher_digests[key] for key in tokenizer_names}
         self._largest_of_teacher = max(self._largest_of_teacher, teacher_chats.largest)
@@ -316,32 +333,34 @@ class ChatData:
     def _teacher_tokenizer(self) -> object:
         return load_tokenizer(teacher_source(self.run.settings))
 
-    def _read(self, data: Path, tokenizer: object, whose: str = "") -> tuple[Chats, dict[str, str], int]:
-        """Return the conversations of a file in the tokens of a tokenizer, their digests, and the number of workers.
+    def _read(self, data: Path, tokenizer: object, prefix: str = "") -> tuple[Chats, dict[str, str], int]:
+        """Tokenise the conversations of a file, or find them in the cache.
 
         Args:
             data: The file.
             tokenizer: The tokenizer.
-            whose: The beginning of log lines about these conversations.
+            prefix: The beginning of log lines about these conversations, after "data: ".
+
+        Returns:
+            The conversations; the digests of the file, the tokenizer and the template; the number of worker processes.
         """
         settings = self.run.settings
         digests = {"data_sha256": digest_of(data), **tokenizer_digests(tokenizer)}
         turns, options = settings.data.turns, json.loads(settings.data.template_options or "{}")
-        if options or turns != "every":  # they change tokens or labels, as another template does
+        if options or turns != "every":  # both change tokens or labels, like another template
             template = {"template": digests["chat_template_sha256"], "options": options, "turns": turns}
             digests["chat_template_sha256"] = identity_digest(template)
         workers = settings.data.workers
         if workers is None:
-            workers = usable_cpus() if size_of(data) >= LARGE else 0
+            workers = usable_cpus() if size_of(data) >= WORKERS_FROM_BYTES else 0
         writer = ChatWriter(tokenizer, turns=turns, options=options)
-        chats = read_chats(self._tokenized(data, digests, writer, workers, whose))
-        lines = _notes(chats, settings.data.length, keeps_empty=settings.teacher.cross_tokenizer)
-        for line in lines:
-            self.run.lines.write(line.replace("data: ", f"data: {whose}", 1))
+        chats = read_chats(self._tokenized(data, digests, writer, workers, prefix))
+        for line in _notes(chats, settings.data.length, keeps_empty=settings.teacher.cross_tokenizer):
+            self.run.lines.write(f"data: {prefix}{line}")
         return chats, digests, workers
 
     def _evaluated_documents(self, held_back: Sequence[Document]) -> Sequence[Document]:
-        """Return the documents to evaluate: `eval_data` or else `held_back`, at most `eval_rows`, evenly spaced."""
+        """Return the documents to evaluate: at most `eval_rows`, evenly spaced, of `eval_data` or of `held_back`."""
         run, data = self.run, self.run.settings.evaluation.data
         most = run.settings.evaluation.rows  # 0 for all
         documents = held_back if data is None else self._documents(data, "eval_data")
@@ -349,24 +368,23 @@ class ChatData:
             return documents
         run.lines.write(f"data: {most} of {len(documents)} held-back conversations are evaluated; see --eval-rows")
         self._evaluated_count = most
-        run.digests["evaluated"] = f"{most} of {len(documents)}"  # a resumed run compares with earlier ones
+        run.digests["evaluated"] = f"{most} of {len(documents)}"  # a resumed run compares it with its checkpoint
         numbers = [number * len(documents) // most for number in range(most)]
 
         def select(stored: Sequence[Document]) -> Sequence[Document]:
-            # Slices, because an index would read the document now.
+            # Slices of stored documents read nothing; an index would read the document immediately.
             return ChainedDocuments([stored[number : number + 1] for number in numbers])
 
         if isinstance(documents, PairedDocuments):
             return PairedDocuments(select(documents.student), select(documents.teacher), select(documents.flat_groups))
         return select(documents)
 
-    def _tokenized(self, data: Path, digests: Mapping[str, str], writer: ChatWriter, workers: int, whose: str) -> Path:
-        """Return the directory with the tokens of the data."""
-        # The identity has everything that tokens and labels depend on. Raise "format" when the conversion changes.
+    def _tokenized(self, data: Path, digests: Mapping[str, str], writer: ChatWriter, workers: int, prefix: str) -> Path:
+        """Return the directory with the tokens of the data; tokenise the data if the cache has no such directory."""
+        # The identity has everything that tokens and labels depend on. Increase "format" when the conversion changes.
         run, settings = self.run, self.run.settings
         identity = {**digests, "length": settings.data.length, "format": 4, "transformers": version("transformers")}
         identity["special"] = {name: str(token) for name, token in writer.tokenizer.special_tokens_map.items()}
-
         if settings.data.skip_invalid_rows:
             identity["skips_invalid"] = True
         keeps_empty = settings.teacher.cross_tokenizer
@@ -387,12 +405,12 @@ class ChatData:
             if digest_of(data) != digests["data_sha256"]:
                 raise DataError(f"{data} was changed while it was read; start again")
 
-        run.lines.write(f"data: {whose}the tokens of {data} are kept in {self._cache}")
+        run.lines.write(f"data: {prefix}the tokens of {data} are kept in {self._cache}")
         return self._entry(identity, write)
 
     @cached_property
     def _cache(self) -> Path:
-        """The cache directory of tokens; for a smoke run a temporary one."""
+        """The cache directory of tokens; for a smoke run, a temporary directory."""
         run, settings = self.run, self.run.settings
         if settings.run.smoke is not None:
             return Path(run.enter_context(TemporaryDirectory()))
@@ -416,11 +434,14 @@ class ChatData:
         while cut and self._continues[cut]:  # the document at the cut continues a conversation before it
             cut -= 1
         if not cut:
-            what = f"{self.run.settings.data.path} has one conversation to predict; expected two, as one is held back"
-            raise DataError(f"{what}, or other ones in --eval-data")
+            raise DataError(
+                f"{self.run.settings.data.path} has one conversation to predict; expected at least two, because one is "
+                f"held back, or a file with held-back conversations for --eval-data"
+            )
         return cut
 
     def _rows(self, documents: Sequence[Document], first: int = 0) -> Rows:
+        """Return the rows of `make_rows`; for two tokenizers, also give the pairs of documents to the run."""
         if isinstance(documents, PairedDocuments):
             self._paired.append(documents)
             self.run.pairs = cast("Sequence[Paired]", ChainedDocuments(self._paired))
@@ -456,12 +477,12 @@ def check_cross_tokenizer(settings: Settings) -> None:
     loss, teacher = settings.objective, settings.teacher
     needs = {
         "a teacher: --teacher with a Hugging Face model": teacher.model is not None,
-        "no teacher_outputs, which are of one vocabulary": teacher.outputs is None,
-        "no teacher_url, whose most probable tokens are of one vocabulary": teacher.url is None,
+        "no teacher_outputs, since stored outputs belong to the tokens of the student": teacher.outputs is None,
+        "no teacher_url, since the server must have the tokens of the student": teacher.url is None,
         "no share_vocabulary, since tokens are not compared by their number": teacher.share_vocabulary is None,
-        "on_policy 0, since generated answers are no text of the data": not (loss.on_policy or loss.on_policy_end),
+        "on_policy 0, since generated answers are not in the data": not (loss.on_policy or loss.on_policy_end),
         "padded rows, not documents pack": settings.data.documents != "pack",
-        "feature_weight 0, since the models have hidden states of different tokens": not (
+        "feature_weight 0, since the hidden states of the models belong to different tokens": not (
             loss.feature_weight or loss.feature_weight_end
         ),
     }
@@ -471,25 +492,23 @@ def check_cross_tokenizer(settings: Settings) -> None:
 
 
 def check_student_settings(settings: Settings, place: Path) -> None:
-    """Raise `SettingError` for an adapter of a student without weights, and for weights that do not fit --dtype."""
+    """Raise `SettingError` for an adapter of a student without weights, and for --weights that --dtype excludes."""
     if settings.student.lora is not None and place.is_dir() and not has_weights(place):
         raise SettingError(f"--lora needs a trained student: {place} has a configuration and no weights")
     if settings.student.weights == "bfloat16" and settings.run.dtype != "bfloat16":
-        raise SettingError(
-            f"--weights bfloat16 needs --dtype bfloat16, in which they compute; it is {settings.run.dtype}"
-        )
+        raise SettingError(f"--weights bfloat16 needs --dtype bfloat16; --dtype is {settings.run.dtype}")
 
 
-def _skeleton(run: HuggingFace, source: Source, dtype: object) -> Causal | None:
-    """Return the result of `load_skeleton`, after one process of each machine has downloaded the files."""
+def _load_skeleton(run: HuggingFace, source: Source, dtype: object) -> Causal | None:
+    """Let one process of each machine download the files, then return the result of `load_skeleton`."""
     directory = Path(str(run.ranks.on_each_machine(lambda: os.fspath(download(source)))))
     return load_skeleton(source, dtype=dtype, directory=directory)
 
 
-def _finish(name: str, model: Causal, settings: Settings, note: Callable[[str], object]) -> None:
-    """Isolate documents and compile layers, as the settings say. Both run the model, so its weights must be loaded."""
+def _isolate_and_compile(name: str, model: Causal, settings: Settings, note: Callable[[str], object]) -> None:
+    """Isolate packed documents and compile layers, if the settings require it; the model must have its weights."""
     if settings.data.documents == "pack":
-        with next(model.parameters()).device:  # it may be on a device already
+        with next(model.parameters()).device:  # the model may be on a device already
             isolate_documents(name, model, note)
     if settings.run.compile:
         compile_layers(name, model)
@@ -507,8 +526,8 @@ class CausalStudent:
         check_student_settings(settings, place)
         name = "float64" if settings.run.dtype == "float64" else settings.student.weights
         source, dtype = student_source(settings), getattr(torch, name)
-        # 1. The model. A sharded student is loaded by parts if its files allow it.
-        skeleton = self._in_parts(source, dtype) if run.is_student_sharded else None
+        # 1. The model. A sharded student begins as a skeleton if its files allow it; its weights are loaded later.
+        skeleton = self._make_skeleton(source, dtype) if run.is_student_sharded else None
         student = skeleton or load_model(source, dtype=dtype, seed=settings.run.seed)
         run.vocab_size = student.vocab_size
         self._data.check_size(student, "student")
@@ -524,7 +543,7 @@ class CausalStudent:
                 check_merge(student)
             digest = partial(tensors_digest, frozen_weights(student))
             run.digests["base_sha256"] = str(run.ranks.on_each_machine(digest) if skeleton is not None else digest())
-        # 3. Options of the forward. They run the model, so for a skeleton they wait until it is loaded.
+        # 3. Options of the forward pass. `_isolate_and_compile` runs the model, so a skeleton must be loaded first.
         if settings.student.checkpoint_activations:
             model = student.model
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
@@ -532,15 +551,15 @@ class CausalStudent:
         if settings.run.compile:
             torch.compiler.reset()  # graphs of an earlier run in this process would change what is compiled
             run.lines.write(
-                "compile: the first steps compile the layers of student and teacher; rates and projections that begin "
-                "with them count this time"
+                "compile: the first steps also compile the layers of student and teacher; rates and projected times "
+                "include this time if they include these steps"
             )
-        when_loaded(student, partial(_finish, "the student", student, settings, run.lines.write))
+        when_loaded(student, partial(_isolate_and_compile, "the student", student, settings, run.lines.write))
         return student.train()
 
-    def _in_parts(self, source: Source, dtype: torch.dtype) -> Causal | None:
+    def _make_skeleton(self, source: Source, dtype: torch.dtype) -> Causal | None:
         """Return the student as a skeleton; None if every rank must load the whole student first."""
-        base = _skeleton(self.run, source, dtype)
+        base = _load_skeleton(self.run, source, dtype)
         if base is None or self.run.settings.student.lora is None:
             return base
         return add_adapter_to_skeleton(base, source.place, **self._adapter_options)
@@ -582,7 +601,7 @@ class CausalTeacher:
             run.digests["served_teacher"] = json.dumps(self._served.identity)
             if settings.teacher.model is None:
                 run.lines.write(
-                    "teacher: the tokenizer of --teacher-url is not compared; --teacher names one to compare"
+                    "teacher: the tokenizer of --teacher-url is not compared; name its model by --teacher to compare it"
                 )
             return nn.Module()
         assert settings.teacher.model is not None
@@ -593,9 +612,10 @@ class CausalTeacher:
             )
         source = teacher_source(settings)
         if settings.teacher.quantization is not None and settings.teacher.device_map is None:
-            source = replace(source, device_map={"": str(run.device)})  # some kinds of weights cannot move later
+            # Some kinds of quantized weights cannot move to another device after loading.
+            source = replace(source, device_map={"": str(run.device)})
         in_parts = run.is_sharded and settings.teacher.device_map is None
-        skeleton = _skeleton(run, source, "auto") if in_parts else None
+        skeleton = _load_skeleton(run, source, "auto") if in_parts else None
         teacher = skeleton or load_model(source, dtype="auto")
         self._data.check_size(teacher, "teacher")
         if run.is_sharded and getattr(teacher.model, "is_quantized", False):
@@ -609,7 +629,7 @@ class CausalTeacher:
                 f"the teacher has logits of {teacher.vocab_size} tokens and the student of {run.vocab_size}; use "
                 f"--share-vocabulary to share the tokens that both have"
             )
-        when_loaded(teacher, partial(_finish, "the teacher", teacher, settings, run.lines.write))
+        when_loaded(teacher, partial(_isolate_and_compile, "the teacher", teacher, settings, run.lines.write))
         return teacher
 
     def shapes(self) -> nn.Module:
@@ -664,7 +684,7 @@ class CausalExport:
         if isinstance(student, Adapted):
             return adapter_weights(directory, like=student)
         source, dtype = self._source(directory), next(student.parameters()).dtype
-        skeleton = _skeleton(self.run, source, dtype) if is_skeleton(student) else None
+        skeleton = _load_skeleton(self.run, source, dtype) if is_skeleton(student) else None
         return weights_of(skeleton or load_model(source, dtype=dtype))
 
     def saved_model(self, directory: Path) -> nn.Module:
@@ -678,14 +698,14 @@ class CausalExport:
     def saved_digest(self, path: Path, module: nn.Module) -> str:
         try:
             return files_digest(digested_files(directory_of(path)))
-        except ModelFileError:  # a checkpoint or an adapter; the digest includes the base
+        except ModelFileError:  # a checkpoint or an adapter: the digest is of all weights, also those of the base model
             return weights_digest(module.model if isinstance(module, Causal) else module)
 
-    def _check_saved(self, directory: Path, what: str) -> None:
-        """Raise an error if the files were changed, or the tokenizer is not the student's."""
+    def _check_saved(self, directory: Path, owner: str) -> None:
+        """Raise `ModelFileError` if the files were changed, `SettingError` if the tokenizer is not the student's."""
         if os.path.isfile(directory / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
             verify_manifest(directory)
-        check_tokens(self._data.tokenizer, load_tokenizer(self._source(directory)), what)
+        check_tokens(self._data.tokenizer, load_tokenizer(self._source(directory)), owner)
 
     def _source(self, directory: Path) -> Source:
         return Source(place=directory, trust_remote_code=self.run.settings.run.trust_remote_code)
@@ -699,12 +719,12 @@ def _mixture_line(paths: Sequence[Path | str], mixture: Mixture) -> str:
 
 
 def _notes(chats: Chats, length: int, *, keeps_empty: bool) -> list[str]:
-    """Return log lines about conversations that are cut or have nothing to predict, and the notes of the writer."""
+    """Return texts about conversations that are cut or have nothing to predict, and the notes of the writer."""
     number = len(chats.documents) + (0 if keeps_empty else chats.empty)
     lines = []
     if chats.cut:
-        lines.append(f"data: {chats.cut} of {number} conversations are cut after {length} tokens")
+        lines.append(f"{chats.cut} of {number} conversations are cut after {length} tokens")
     if chats.empty:
-        result = "kept without a loss" if keeps_empty else "left out"
-        lines.append(f"data: {chats.empty} of {number} conversations have no token to predict there, and are {result}")
-    return [*lines, *(f"data: {note}" for note in chats.notes)]
+        result = f"in {length} tokens, and are {'kept without a loss' if keeps_empty else 'left out'}"
+        lines.append(f"{chats.empty} of {number} conversations have no token to predict {result}")
+    return [*lines, *chats.notes]

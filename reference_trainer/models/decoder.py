@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from reference_trainer.errors import SettingError
 
-_EPSILON = 2.0**-23  # torch's default depends on the dtype, so that the same weights would give another function
+# The default of PyTorch depends on the dtype: the same weights would compute another function in another dtype.
+_EPSILON = 2.0**-23
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
-    """The shape of a model: positive integers; `width` is a multiple of 2 * `heads`. Raise `SettingError`."""
+    """The shape of a model. Raise `SettingError` unless all are positive integers and 2 * `heads` divides `width`."""
 
     vocab_size: int
     layers: int
@@ -50,10 +51,10 @@ class DecoderOutput(NamedTuple):
 class Decoder(nn.Module):
     """A causal language model: int64 tokens [B, T] to logits [B, T, V] in the dtype of the weights.
 
-    logits[b, i] depends on tokens[b, :i + 1] only. With `segments`, integers [B, T], it depends only on the tokens of
-    tokens[b, :i + 1] in the same segment, and positions are counted within a segment, so that the logits of a document
-    do not depend on the other documents of its row. With `output_hidden_states`, return the logits and the state
-    [B, T, W] after each block.
+    logits[b, i] depends only on tokens[b, :i + 1]. With `segments`, integers [B, T], logits[b, i] depends only on those
+    tokens of tokens[b, :i + 1] that are in the segment of token i, and positions count from the start of a segment. So
+    the logits of a document do not depend on the other documents of its row. With `output_hidden_states`, the result is
+    a `DecoderOutput`.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -63,23 +64,24 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.width, eps=_EPSILON)
         self.head = nn.Linear(config.width, config.vocab_size, bias=False)
-        # Every block adds two outputs to the residual stream. With a smaller standard deviation for these 2 * layers
-        # matrices, the variance of the sum does not grow with the number of layers (Radford et al. 2019, GPT-2).
+        # Every block adds the outputs of two matrices to the residual stream. A smaller standard deviation of these
+        # 2 * layers matrices keeps the variance of the sum independent of the number of layers (Radford et al. 2019,
+        # GPT-2).
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
                 into_residual = name.endswith(("attention.out.weight", "feed_forward.down.weight"))
                 nn.init.normal_(parameter, std=0.02 / (2 * config.layers) ** 0.5 if into_residual else 0.02)
 
     def get_output_embeddings(self) -> nn.Linear:
-        """Return the output layer, as the models of transformers do."""
+        """Return the output layer. Models of transformers have a method of the same name."""
         return self.head
 
     def forward(
         self, tokens_BT: Tensor, segments: Tensor | None = None, output_hidden_states: bool = False
     ) -> Tensor | DecoderOutput:
         x_BTW = self.embedding(tokens_BT)
-        # Without segments, the position of a token is its index; with segments, it is the number of the positions that
-        # the token attends to, without itself.
+        # Without segments, the position of a token is its index. With segments, the position is the number of earlier
+        # tokens that the token attends to.
         rotation = _rotation(tokens_BT.shape[1], self.config.width // self.config.heads, x_BTW)
         mask = None
         if segments is not None:
@@ -123,21 +125,17 @@ class _Attention(nn.Module):
     def forward(self, x_BTW: Tensor, rotation: tuple[Tensor, Tensor], mask_B1TT: Tensor | None) -> Tensor:
         query_BHTD, key_BHTD, value_BHTD = (
             part.reshape(*part.shape[:2], self.heads, part.shape[2] // self.heads).permute(0, 2, 1, 3)
-            for part in self._parts(x_BTW)
+            for part in self.query_key_value(x_BTW).chunk(3, dim=-1)
         )
         mixed_BHTD = nn.functional.scaled_dot_product_attention(
             _rotate(query_BHTD, rotation),
             _rotate(key_BHTD, rotation),
             value_BHTD,
             attn_mask=mask_B1TT,
-            is_causal=mask_B1TT is None,  # kernels then skip the positions that are not attended to
+            is_causal=mask_B1TT is None,  # with this flag, kernels skip the masked positions
         )
         out_BTW: Tensor = self.out(mixed_BHTD.permute(0, 2, 1, 3).flatten(2))
         return out_BTW
-
-    def _parts(self, x_BTW: Tensor) -> tuple[Tensor, ...]:
-        projected: Tensor = self.query_key_value(x_BTW)
-        return projected.chunk(3, dim=-1)
 
 
 class _FeedForward(nn.Module):
@@ -156,8 +154,11 @@ class _FeedForward(nn.Module):
 
 
 def _rotation(length: int, head_width: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return cosine and sine [T, D] of position times frequency; features half a head apart share a frequency."""
-    # In float64: in float32 the error of an angle grows with the position, and bfloat16 has no odd number above 256.
+    """Return the cosine and the sine of position * frequency, [T, D] each; features i and i + D / 2 share a frequency.
+
+    The results have the dtype and the device of `like`.
+    """
+    # Angles need float64: in float32 their error grows with the position, and bfloat16 has no odd number above 256.
     exponent = torch.arange(0, head_width, 2, device=like.device, dtype=torch.float64) / head_width
     angle = torch.arange(length, device=like.device, dtype=torch.float64)[:, None] * 10000.0**-exponent
     both = torch.cat((angle, angle), dim=-1)
@@ -172,7 +173,10 @@ def _attention_mask(segments_BT: Tensor) -> Tensor:
 
 
 def _rotate(x_BHTD: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Return x rotated by cosine and sine, [T, D] each, or [B, 1, T, D] if positions differ between rows."""
+    """Return x, rotated by the angles whose cosine and sine are in `rotation`.
+
+    Cosine and sine are [T, D], or [B, 1, T, D] if positions differ between rows.
+    """
     cosine, sine = rotation
     first, second = x_BHTD.chunk(2, dim=-1)
     rotated: Tensor = (x_BHTD * cosine + torch.cat((-second, first), dim=-1) * sine).to(x_BHTD.dtype)
@@ -185,13 +189,13 @@ def new_decoder(config: DecoderConfig, seed: int) -> Decoder:
     The global random generators are not changed.
     """
     with torch.device("cpu"), _default_dtype(torch.float32), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every other device's too
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed the generators of the GPUs
         return Decoder(config)
 
 
 @contextmanager
 def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Within the context, create floating tensors with this dtype."""
+    """Within the context, make this dtype the default of new floating-point tensors."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

@@ -1,6 +1,7 @@
 """Load a model shard by shard: every rank reads its part of each tensor, so that no rank ever holds the whole model.
 
-1. `skeleton` creates a module whose parameters have shapes but no memory, and stores which files have the weights.
+1. `skeleton` creates a module whose parameters have shapes but no memory, and stores the locations of the weights in
+   files.
 2. `ranks.parallel.shard` divides the parameters by FSDP2 and calls `load_shards`, which reads the part of this rank.
 """
 
@@ -25,8 +26,8 @@ class StoredTensor:
     """A tensor in safetensors files. Indexing reads rows: `tensor[begin:end]`, or `tensor[...]` for the whole tensor.
 
     Attributes:
-        pieces: File and name of every tensor that is joined along the first axis.
-        dtype: The data type to which values are converted.
+        pieces: The file and the name of each stored tensor; the tensors are joined along the first axis.
+        dtype: The data type to which the values are converted after reading.
         shape: The shape of the whole tensor.
     """
 
@@ -65,7 +66,7 @@ def weight_files(paths: Iterable[Path], prefix: str = "") -> dict[str, StoredTen
 
     Args:
         paths: Safetensors files.
-        prefix: Put before every name; "model." for the weights of the attribute `model` of a module.
+        prefix: A text to put before every name: "model." for the weights of the attribute `model` of a module.
 
     Raises:
         OSError: If a file cannot be read.
@@ -77,8 +78,8 @@ def weight_files(paths: Iterable[Path], prefix: str = "") -> dict[str, StoredTen
             for name in file.keys():
                 stored = file.get_slice(name)
                 shape = torch.Size(stored.get_shape())
-                kind = (stored[:0] if shape else stored[...]).dtype
-                tensors[prefix + name] = StoredTensor(((path, name),), kind, shape)
+                dtype = (stored[:0] if shape else stored[...]).dtype
+                tensors[prefix + name] = StoredTensor(((path, name),), dtype, shape)
     return tensors
 
 
@@ -86,7 +87,8 @@ def join_parts(parts: Sequence[Tensor | StoredTensor]) -> Tensor | StoredTensor:
     """Return `parts` joined along the first axis.
 
     Args:
-        parts: All in memory or all in files, with the same dtype and the same shape of a row.
+        parts: Tensors that are all in memory or all in files, with the same dtype, and the same shape except the first
+            axis.
     """
     stored = [part for part in parts if isinstance(part, StoredTensor)]
     if not stored:
@@ -99,11 +101,11 @@ def join_parts(parts: Sequence[Tensor | StoredTensor]) -> Tensor | StoredTensor:
 def skeleton(make: Callable[[], Module], files: NamedTensors) -> Module | None:
     """Return the module that `make` creates, with parameters on the meta device, which takes no memory.
 
-    Buffers have their values, because files do not contain all buffers.
+    Buffers keep their values in memory, because files do not contain all buffers.
 
     Args:
         make: Creates the module.
-        files: The weights by their names in the module, which `load_shards` reads later.
+        files: The weights, by their names in the module. `load_shards` reads them later.
 
     Returns:
         The module; None if a parameter is missing in the files or has another shape there, as for models whose tensors
@@ -131,9 +133,9 @@ def is_skeleton(module: nn.Module) -> bool:
 
 
 def set_weights(module: nn.Module, weights: NamedTensors) -> None:
-    """Set the weights, by their names in the module, that `load_shards` will load into a skeleton.
+    """Store the weights that `load_shards` will load into a skeleton, by their names in the module.
 
-    Weights that are not named are unchanged.
+    For other names, weights that were stored before stay stored.
     """
     # Every submodule stores the weights of its own parameters, since adapters and FSDP2 may rename or copy parameters.
     for prefix, child in module.named_modules(remove_duplicate=False):
@@ -150,7 +152,7 @@ def _stored(child: nn.Module) -> Mapping[str, Tensor | StoredTensor]:
 
 
 def weights_of(module: nn.Module) -> dict[str, Tensor | StoredTensor]:
-    """Return all parameters and persistent buffers by name; of a skeleton as `StoredTensor`, if files have them."""
+    """Return all parameters and persistent buffers by name; for a skeleton, the stored weights where it has them."""
     weights: dict[str, Tensor | StoredTensor] = dict(module.named_parameters(remove_duplicate=False))
     weights |= module.state_dict()
     if is_skeleton(module):
@@ -165,7 +167,7 @@ def weights_of(module: nn.Module) -> dict[str, Tensor | StoredTensor]:
 
 
 def when_loaded(module: nn.Module, action: Callable[[], object]) -> None:
-    """Call `action`, which runs the module: at once or, for a skeleton, after its weights are loaded."""
+    """Call `action`, which needs the weights of the module: now or, for a skeleton, after its weights are loaded."""
     if is_skeleton(module):
         pending: list[Callable[[], object]] = module.__dict__.get("pending", [])
         module.pending = [*pending, action]  # type: ignore[assignment]  # mypy expects a tensor or module
@@ -176,17 +178,18 @@ def when_loaded(module: nn.Module, action: Callable[[], object]) -> None:
 def lend_memory(module: nn.Module) -> None:
     """Replace every parameter of a skeleton by NaNs on the CPU until `return_memory` is called.
 
-    Code that adds adapters reads device and data type of the weights. A value that it computes from weights is NaN.
+    Code that adds adapters reads the device and the data type of the weights. If this code also computes with the
+    weights, the results are NaN, which `return_memory` detects.
     """
-    # One number that is expanded to the shape of the weight takes the memory of one number.
+    # A single NaN, expanded to the shape of the weight, takes the memory of one number.
     _replace_stored(module, lambda old: torch.full((), torch.nan, dtype=old.dtype).expand(old.shape))
 
 
 def return_memory(module: nn.Module) -> bool:
-    """Move the parameters of a skeleton, and copies of them, to the meta device again after `lend_memory`.
+    """After `lend_memory`, move the parameters of a skeleton, and copies of them, to the meta device again.
 
     Returns:
-        Whether no other parameter was computed from their values.
+        Whether the other parameters are usable: False if one of them contains NaN, since it was computed from weights.
     """
     _replace_stored(module, lambda old: old.to("meta"))
     return not any(parameter.isnan().any() for parameter in module.parameters() if not parameter.is_meta)
@@ -208,7 +211,7 @@ def load_shards(module: nn.Module, device: torch.device) -> None:
     """Load this rank's part of every parameter of a skeleton; then call the actions of `when_loaded`.
 
     Args:
-        module: A skeleton that FSDP2 has divided among the ranks; weights are converted to its data types.
+        module: A skeleton that FSDP2 has divided among the ranks. A weight is converted to the dtype of its parameter.
         device: The device of the loaded parts and of the buffers.
     """
     from torch.distributed.tensor import DTensor
@@ -227,7 +230,7 @@ def load_shards(module: nn.Module, device: torch.device) -> None:
         size = -(-rows // mesh.size())
         begin = min(mesh.get_local_rank() * size, rows)
         part = stored[begin : min(begin + size, rows)]
-        local = part.to(device, divided.dtype, copy=True)  # a view would keep the mapping of the whole tensor
+        local = part.to(device, divided.dtype, copy=True)  # a view would keep the whole stored tensor mapped
         shape, stride = divided.shape, divided.stride()
         shard = DTensor.from_local(local, mesh, divided.placements, run_check=False, shape=shape, stride=stride)
         # One parameter for all names of a tied weight, so that it stays tied.

@@ -17,9 +17,10 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def usable_device(name: str) -> torch.device:
-    """Return the device of this name; `auto` selects CUDA if it is available. Raise `SettingError`.
+    """Return the device of this name; `auto` selects CUDA if it is available, else the CPU.
 
-    The device of a GPU has an index, so that it equals the device of its tensors: `cuda` and `cuda:0` are not equal.
+    A GPU is returned with its index, because PyTorch compares devices by index too: the `device` of a tensor is
+    `cuda:0`, which does not equal `cuda`. Raise `SettingError` if the device cannot be used.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -32,7 +33,7 @@ def usable_device(name: str) -> torch.device:
 
 
 def placed(module: Module, device: torch.device) -> Module:
-    """Move the module to a device. Tensors of a skeleton that are on the meta device stay there."""
+    """Move the module to a device and return it. In a skeleton, tensors on the meta device stay there."""
     if is_skeleton(module):
         # `_apply` of torch has no types.
         module._apply(lambda tensor: tensor if tensor.is_meta else tensor.to(device))  # type: ignore[no-untyped-call]
@@ -44,8 +45,9 @@ def placed(module: Module, device: torch.device) -> Module:
 def cpu_threads(number: int | None, environment: Mapping[str, str]) -> Iterator[None]:
     """Within the context, let PyTorch use `number` CPU threads.
 
-    None: leave the number unchanged if `environment` has an OMP_NUM_THREADS, which PyTorch has read; otherwise use one
-    thread, because with small models on busy cores, waiting for other threads takes longer than they save.
+    If `number` is None and `environment` has OMP_NUM_THREADS, leave the number unchanged: PyTorch has read this
+    variable. If both are missing, use one thread: with small models on busy cores, several threads lose more time by
+    waiting for each other than they save.
     """
     before = torch.get_num_threads()
     if number is not None or not environment.get("OMP_NUM_THREADS"):

@@ -28,7 +28,6 @@ from reference_trainer.ranks.coordination import Ranks
 from reference_trainer.storage.background import Background
 from reference_trainer.storage.checkpoints import (
     MANIFEST,
-    PARTIAL_NAME,
     Checkpoint,
     Manifest,
     check_complete,
@@ -41,6 +40,7 @@ from reference_trainer.storage.checkpoints import (
     saved_steps,
     sweep,
 )
+from reference_trainer.storage.files import is_partial
 from reference_trainer.storage.retention import check_follows, checkpoint_name, differences
 from reference_trainer.storage.snapshot import Snapshot, restore, snapshot
 from reference_trainer.training.loop import BETWEEN_UPDATES, Saved
@@ -105,7 +105,7 @@ def files_to_keep(directory: Path, resume: Path | None, *, rewinding: bool) -> l
     in its first save, this directory has only partial checkpoints; it may then exist for a new run too.
     """
     try:
-        has_only_partial = all(PARTIAL_NAME.fullmatch(entry.name) for entry in (directory / CHECKPOINTS).iterdir())
+        has_only_partial = all(is_partial(entry) for entry in (directory / CHECKPOINTS).iterdir())
     except OSError:
         has_only_partial = False
     metrics = [METRICS_FILE, TENSORBOARD]

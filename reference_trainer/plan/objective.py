@@ -1,16 +1,16 @@
 """The arguments of the loss in each step of a run.
 
-Temperature and weights may change over the steps, as pure functions of the step. Steps count from 1, and `total` is the
-number of steps of the run. With p = (step - 1) / (total - 1):
+Temperature and weights may change during the run; their values are pure functions of the step. Steps count from 1, and
+`total` is the number of steps of the run. With p = (step - 1) / (total - 1):
 
     constant   start
     linear     start + (end - start) * p
     cosine     start + (end - start) * (1 - cos(pi * p)) / 2
 
-So the first step has exactly `start` and the last one exactly `end`; a run of one step has `start`. Every step after
-the last one has the value of the last one. A warm-up of N steps rises linearly from 0 to `start`: step k <= N has
-start * k / N, and p is then counted from step N instead of step 1. If a run has no step after its warm-up, `end` is
-never reached.
+So the first step has exactly `start` and the last step exactly `end`; a run of one step has `start`. Steps beyond
+`total` have the value of the last step. During a warm-up of N steps, the value rises linearly from 0 to `start`: step
+k <= N has start * k / N. Then p is (step - N) / (total - N). If a run has no step after its warm-up, `end` is never
+reached.
 
     >>> temperature = Annealed(4.0, 1.0, "linear")
     >>> [temperature.at(step, 4) for step in (1, 2, 3, 4, 5)]
@@ -20,8 +20,8 @@ never reached.
     [0.4, 0.8, 0.8, 0.8]
 
 Sources: Loshchilov and Hutter 2017, arXiv:1608.03983, equation 5, for the cosine; google/maxtext, `compute_schedule`,
-for the three shapes. MaxText counts steps from 0 and divides by `max_steps`, so that the last step of its runs has not
-reached the end yet; it has no warm-up. It ignores an end next to the shape `constant`, which is refused here.
+for the three shapes. MaxText differs: it counts steps from 0 and divides by `max_steps`, so its last step does not
+reach `end`; it has no warm-up; and it ignores an `end` with the shape `constant`, which this module refuses.
 
 Nothing here reads a clock, a file or a tensor.
 """
@@ -42,17 +42,17 @@ WEIGHTS = (0.0, 1e30)
 
 @dataclass(frozen=True, slots=True)
 class Annealed:
-    """A value that goes from `start` to `end` along a shape of `SHAPES`, after `warmup` steps that rise from 0.
+    """A value that changes from `start` to `end` by a shape of `SHAPES`, after `warmup` steps in which it rises from 0.
 
-    A start of 0 with another end is allowed, such as a loss weight that rises from 0. To decide before a run whether
-    the term of a weight is needed, use `is_zero` instead of the value of the first step.
+    A `start` of 0 with another `end` is allowed, such as a loss weight that rises from 0. To decide before a run
+    whether the loss term of a weight is needed, read `is_zero`, not the value of the first step.
 
     Attributes:
-        start: The value of step `warmup`, or of the first step without a warm-up.
+        start: The value of step `warmup`; without a warm-up, the value of the first step.
         end: The value of the last step; None for the shape `constant`, required for other shapes.
         shape: A name in `SHAPES`.
-        warmup: The number of steps that rise from 0.
-        name: The setting, for messages.
+        warmup: The number of warm-up steps.
+        name: The name of the setting, for error messages.
         bounds: The smallest and largest allowed value; a warm-up needs 0 as the smallest.
 
     Raises:
@@ -110,36 +110,36 @@ class Annealed:
     def at(self, step: int, total: int) -> float:
         """Return the value of a step, from 1, in a run of `total` steps; see the module's docstring.
 
-        The result depends on the arguments alone. It is monotonic, from 0 to `start` during the warm-up, and from
-        `start` to `end` after it. Raise `SettingError` unless `step` and `total` are positive.
+        The value is a monotonic function of the step during the warm-up, from 0 to `start`, and after the warm-up, from
+        `start` to `end`. Raise `SettingError` unless `step` and `total` are positive.
         """
         if step < 1 or total < 1:
             raise SettingError(f"step is {step!r} of {total!r}; expected positive integers, steps count from 1")
-        now, first = min(step, total), max(1, self.warmup)  # `first` is the step with the value `start`
-        if now < first:
-            return self.start * now / first
+        step, first = min(step, total), max(1, self.warmup)  # `first` is the step with the value `start`
+        if step < first:
+            return self.start * step / first
         if self.end is None:
             return float(self.start)
-        progress = Fraction(now - first, max(1, total - first))  # a run of one step has progress 0
+        progress = Fraction(step - first, max(1, total - first))  # a run of one step has progress 0
         return _between(self.start, self.end, progress if self.shape == "linear" else _cosine(progress))
 
 
 def _cosine(progress: Fraction) -> Fraction:
-    """Return the share of the way from start to end, from exactly 0 to exactly 1: cos(0) and cos(pi) are exact."""
+    """Return (1 - cos(pi * progress)) / 2; exactly 0 at progress 0 and exactly 1 at 1, where `math.cos` is exact."""
     return Fraction((1 - math.cos(math.pi * progress)) / 2)
 
 
 def _between(start: float, end: float, share: Fraction) -> float:
     """Return start + (end - start) * share, rounded once."""
-    # Fractions, because in floats 0.2 + (0.9 - 0.2) is not 0.9, and a value near the end could lie beyond it.
+    # Fractions, because in floats 0.2 + (0.9 - 0.2) is not 0.9, and a value shortly before `end` could exceed `end`.
     return float(Fraction(start) + (Fraction(end) - Fraction(start)) * share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """Arguments of the loss, each a constant or a value that changes over the steps of the run.
+    """Arguments of the loss. A float is constant; an `Annealed` changes during the run.
 
-    `reference_trainer.distillation.objective.Weights` documents them.
+    `reference_trainer.distillation.objective.Weights` documents the arguments.
     """
 
     temperature: float | Annealed
@@ -152,22 +152,22 @@ class Objective:
     def weights(self, step: int, total: int) -> Weights:
         """Return the arguments of step `step`, from 1, of `total`."""
 
-        def now(value: float | Annealed) -> float:
+        def at_step(value: float | Annealed) -> float:
             return value.at(step, total) if isinstance(value, Annealed) else value
 
         return Weights(
-            temperature=now(self.temperature),
-            ce_weight=now(self.ce_weight),
-            kd_weight=now(self.kd_weight),
+            temperature=at_step(self.temperature),
+            ce_weight=at_step(self.ce_weight),
+            kd_weight=at_step(self.kd_weight),
             divergence=self.divergence,
             beta=self.beta,
-            feature_weight=now(self.feature_weight),
+            feature_weight=at_step(self.feature_weight),
         )
 
     def needs_teacher(self, first: int, last: int, total: int) -> bool:
-        """Return whether any of the steps from `first` to `last` has a weight above 0 that needs the teacher.
+        """Return whether a term that needs the teacher has a weight above 0 in any step from `first` to `last`.
 
-        Checking these two steps is sufficient: between them the value of a weight is monotonic, and never negative.
+        Checking these two steps is sufficient: a weight that is 0 in both is 0 in every step between them.
         """
         both = (self.weights(first, total), self.weights(last, total))
         return any(weights.kd_weight or weights.feature_weight for weights in both)

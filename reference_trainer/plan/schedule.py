@@ -1,4 +1,4 @@
-"""Schedule of a run, as pure functions: the order of events, and which steps are logged, evaluated and saved.
+"""Schedule of a run, as pure functions: the order of events, and the steps that are logged, evaluated and saved.
 
 Nothing here reads a clock, a file or a tensor; the loop executes the schedule. Steps and epochs count from 1.
 """
@@ -11,7 +11,7 @@ from enum import Enum, IntFlag
 from reference_trainer.errors import SettingError
 
 UNREAD_STEPS = 256
-"""Largest number of steps whose sums stay on the device before they are read, which bounds their memory."""
+"""Largest number of steps before the sums on the device are read. The limit bounds the memory of these sums."""
 
 
 class Event(Enum):
@@ -33,10 +33,10 @@ class Event(Enum):
 
 
 class Action(IntFlag):
-    """The request that a hook returns, such as `Action.EVALUATE | Action.SAVE`; requests of several hooks are united.
+    """The request that a hook returns, such as `Action.EVALUATE | Action.SAVE`. Requests of several hooks are combined.
 
-    LOG, EVALUATE and SAVE are carried out once: in the same step if its event has not passed yet, else in the next
-    step.
+    LOG, EVALUATE and SAVE are carried out once: in the present step if the event of the action has not passed yet in
+    this step, else in the next step.
     """
 
     CONTINUE = 0
@@ -47,7 +47,7 @@ class Action(IntFlag):
     LOG = 4
     """Log the metrics of the steps since the last logged step."""
     EVALUATE = 8
-    """Evaluate the student. As after every evaluation, the step is saved if it is the best."""
+    """Evaluate the student. As after every evaluation, a checkpoint is saved if the step is the best so far."""
     SAVE = 16
     """Save a checkpoint."""
 
@@ -139,11 +139,11 @@ START = Position(event=Event.TRAIN_BEGIN)
 def next_position(schedule: Schedule, position: Position, action: Action) -> Position | None:
     """Return the position after `position` if its callbacks returned `action`; None after TRAIN_END.
 
-    OPTIMIZER_STEP means: take one optimizer step, call the hooks up to on_pre_optimizer_step within it, then call
-    on_optimizer_step. A SKIP or STOP before the step leaves the step out; a later one takes effect after its STEP_END.
-    SKIP outside an epoch has no effect.
+    OPTIMIZER_STEP means: take one optimizer step, call the hooks up to on_pre_optimizer_step within the step, then call
+    on_optimizer_step. If SKIP or STOP is returned before OPTIMIZER_STEP, the step is not taken. If it is returned later
+    in the step, it takes effect after STEP_END. SKIP outside an epoch has no effect.
     """
-    # 1. Add the new actions, and remove the one that the present event has carried out.
+    # 1. Add the new actions, and remove the action that the present event has carried out.
     stopping, skipping, asked = position.stopping, position.skipping, position.asked
     if asked or action:  # skip the slow operations on flags: tests follow millions of events
         stopping, skipping = stopping or Action.STOP in action, skipping or Action.SKIP in action
@@ -166,9 +166,9 @@ def next_position(schedule: Schedule, position: Position, action: Action) -> Pos
             event = _rest_of_step(schedule, position, asked)
         case Event.TRAIN_END:
             return None
-        case inside:  # BEFORE_FORWARD, AFTER_BACKWARD, PRE_OPTIMIZER_STEP
-            raise ValueError(f"{inside.value} is called within a step; it is not a position of a run")
-    # `dataclasses.replace` would take half of the time of these tests.
+        case inner_event:  # BEFORE_FORWARD, AFTER_BACKWARD, PRE_OPTIMIZER_STEP
+            raise ValueError(f"{inner_event.value} is called within a step; it is not a position of a run")
+    # Not `dataclasses.replace`, which is slow: it would take half of the time of the tests that follow many events.
     return Position(
         event=event,
         epoch=epoch,
@@ -184,7 +184,7 @@ _REQUEST_OF = {Event.LOG: Action.LOG, Event.EVALUATE: Action.EVALUATE, Event.SAV
 
 
 def _rest_of_step(schedule: Schedule, position: Position, asked: Action) -> Event:
-    """Return the next event of a step after its update: the first event that is due or in `asked`, else STEP_END."""
+    """Return the next event of a step whose update is done: the next one that is due or in `asked`, else STEP_END."""
     # The order is LOG, EVALUATE, SAVE. A request for an event that has passed stays in `asked` for the next step.
     event, step = position.event, position.step
     if event is Event.OPTIMIZER_STEP and (is_due(step, schedule.log_every) or Action.LOG in asked):
@@ -211,14 +211,14 @@ def micro_batches(schedule: Schedule, epoch_step: int) -> range:
 
 
 def is_read(position: Position) -> bool:
-    """Return whether all ranks read the sums of the steps so far at `position`, before its hooks."""
+    """Return whether all ranks read the sums of the steps so far at `position`, before the hooks of its event."""
     if position.event is Event.STEP_END:
         return position.step % UNREAD_STEPS == 0
     return position.event in (Event.LOG, Event.EVALUATE, Event.SAVE, Event.EPOCH_END, Event.TRAIN_END)
 
 
 def is_saved(schedule: Schedule, step: int) -> bool:
-    """Return whether a checkpoint of `step` is due. An evaluated step that is the best is saved in any case."""
+    """Return whether a checkpoint of `step` is due. The best step so far is saved after its evaluation in any case."""
     return schedule.save_every > 0 and (step == schedule.total_steps or is_due(step, schedule.save_every))
 
 

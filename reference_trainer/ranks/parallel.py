@@ -1,6 +1,7 @@
 """Data-parallel training: the operations on ranks that the training loop needs, for one process, DDP and FSDP2.
 
-Every rank has different batches, and the whole model (DDP) or a shard of it (FSDP2). In a window of micro-batches:
+Every rank has different batches, and the whole model (DDP) or a shard of the model (FSDP2). In a window of
+micro-batches:
 
 1. One integer reduction sums the scored tokens of all ranks. Each rank divides its gradient by the sum.
 2. The same reduction sums the flags of `Agreement`: actions that callbacks returned, and requests to stop. So every
@@ -28,7 +29,7 @@ from reference_trainer.models.loading import is_skeleton, load_shards
 from reference_trainer.plan.schedule import ENDING, REQUESTS, Action
 
 SENT = (Action.SKIP, Action.STOP, Action.LOG, Action.EVALUATE, Action.SAVE)
-"""Actions in the order of their flags, which follow a first flag: the request to stop."""
+"""Actions in the order of their flags. Another flag, the request to stop, comes before the flags of the actions."""
 
 
 class Agreement:
@@ -53,25 +54,28 @@ class Agreement:
         self._received: Sequence[int] = _NO_FLAGS
 
     def record(self, action: Action) -> Action:
-        """Add an action to `pending`; return the action to carry out now: CONTINUE if there are several ranks."""
+        """With several ranks, add the action to `pending` and return CONTINUE. With one process, return the action."""
         if self._alone:
             return action
         self.pending |= action
         return Action.CONTINUE
 
     def flags(self) -> tuple[bool, ...]:
-        """Return the flags to send: whether this rank was asked to stop, and whether it has each action of `SENT`."""
+        """Return the flags to send: a request to stop this rank, then for each action of `SENT` whether it is pending.
+
+        LOG, EVALUATE and SAVE are removed from `pending`, because they are sent once.
+        """
         if self._alone:
             return (False,) * len(_NO_FLAGS)
         flags = (self._stop_requested(), *(action in self.pending for action in SENT))
-        self.pending &= ENDING  # the other actions are sent once
+        self.pending &= ENDING
         return flags
 
     def receive(self, flags: Tensor) -> bool:
         """Store the flags of a step, summed over ranks; return whether to skip the step because of a SKIP or STOP."""
         if self._alone:  # nothing is read from the device
             return False
-        # On a GPU, read the flags of the previous step: their copy to the host has had the time of a step.
+        # On a GPU, read the flags of the previous step, whose copy to the host has probably ended during this step.
         previous, self._sent = self._sent, _HostCopy(flags)
         readable = self._sent if flags.device.type == "cpu" else previous
         self._received = _NO_FLAGS if readable is None else readable.take()
@@ -85,12 +89,14 @@ class Agreement:
     def reduce(self, action: Action, *, between_epochs: bool = False) -> Action:
         """Return the actions of all ranks so far, by an additional reduction; in a single process, return `action`.
 
-        between_epochs: whether no epoch is open, so that a pending SKIP is dropped.
+        Args:
+            action: The action of a single process.
+            between_epochs: Whether no epoch is open, so that a pending SKIP is dropped.
         """
         if self._alone:
             return action
-        # Add the requests of the last step, which on a GPU no rank has read yet. SKIP and STOP are sent again, so they
-        # are in `summed`.
+        # Add the requests of the last step, which no rank has read yet on a GPU. SKIP and STOP need not be added: they
+        # are sent again, so `summed` has them.
         summed = self._parallel.sum_counts(torch.tensor(self.flags(), dtype=torch.int64))
         unread = Action.CONTINUE if self._sent is None else _union(self._sent.take()) & REQUESTS
         if between_epochs:
@@ -99,7 +105,7 @@ class Agreement:
         return _union(summed.tolist()) | unread
 
     def is_stop_requested(self) -> bool:
-        """Return whether any rank was asked to stop before the last step; in a single process, at any time."""
+        """Return whether a rank was asked to stop, by the last flags that were read; in a single process, up to now."""
         return self._stop_requested() if self._alone else bool(self._received[0])
 
     def is_stop_requested_alone(self) -> bool:
@@ -114,23 +120,23 @@ _NO_FLAGS = (0,) * (1 + len(SENT))
 
 
 def _union(numbers: Sequence[int]) -> Action:
-    """Return the union of the actions of all ranks; STOP overrides SKIP. numbers: the number of ranks by flag."""
-    united = Action.CONTINUE
+    """Return the union of the actions of all ranks; STOP overrides SKIP. numbers: the sum of each flag over ranks."""
+    union = Action.CONTINUE
     for action, ranks in zip(SENT, numbers[1:], strict=True):
         if ranks:
-            united |= action
-    return united & ~Action.SKIP if Action.STOP in united else united
+            union |= action
+    return union & ~Action.SKIP if Action.STOP in union else union
 
 
 class _HostCopy:
-    """A copy of flags on the host. Reading it waits for the copy only, not for later work on the device."""
+    """A copy of flags on the host. `take` waits until the copy is done, but not for later work on the device."""
 
     def __init__(self, numbers: Tensor) -> None:
         self._event = None
         if not numbers.is_cuda:
             self._copy = numbers.to("cpu", non_blocking=True, copy=True)
         else:
-            # Pinned memory: a copy to pageable memory blocks the host until all earlier work of the device is done.
+            # Use pinned memory: a copy to pageable memory blocks the host until all earlier work of the device is done.
             self._copy = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
             self._copy.copy_(numbers, non_blocking=True)
             self._event = torch.cuda.current_stream(numbers.device).record_event()
@@ -140,7 +146,7 @@ class _HostCopy:
         if self._event is not None:
             self._event.synchronize()
         counts: list[int] = self._copy.tolist()
-        self._copy[-len(REQUESTS) :] = 0  # `SENT` has the actions of REQUESTS at its end
+        self._copy[-len(REQUESTS) :] = 0  # the last actions in `SENT` are those of REQUESTS
         return counts
 
 
@@ -181,11 +187,11 @@ class Parallel(Protocol):
     def window(self, *, teacher: bool = True) -> AbstractContextManager[None]:
         """Return the context of the micro-batches of an optimizer step, or of an evaluation.
 
-        Within the context, weights outside of layers are gathered once. They are freed at its end, also after an error.
+        Within the context, weights outside of layers are gathered once. At its end they are freed, also after an error.
 
         Args:
-            teacher: Whether to keep the teacher's weights gathered too, which saves communication if the teacher runs
-                several forwards. If not, each of its forwards gathers and frees them.
+            teacher: Whether the same applies to the weights of the teacher, which saves communication if the teacher
+                runs several forwards. Otherwise each forward of the teacher gathers and frees its weights.
         """
         ...
 
@@ -222,10 +228,10 @@ class DataParallel:
     """The ranks of a `DistributedDataParallel` module, which averages gradients over its process group.
 
     Args:
-        module: The module that the student calls. It must not call the module inside: only the forward of DDP prepares
-            the reduction.
+        module: The DDP module of the student. The student must call this module and not the module inside it, because
+            only the forward of DDP prepares the reduction.
         others: Other trained DDP modules on the same ranks, such as projections of hidden states.
-        teacher: The teacher's module, sharded or not; None without one.
+        teacher: The teacher's module, sharded or not; None without a teacher.
     """
 
     def __init__(
@@ -254,8 +260,9 @@ class DataParallel:
         try:
             for root in roots:
                 root.set_reshard_after_forward(False, recurse=False)
-            # Gather the teacher's weights now, because `OutputLayer.record_heads` would copy weights that a forward
-            # gathers. The student's are gathered later, by its first forward: a gather takes twice their memory.
+            # Gather the teacher's weights now: if a forward gathered them, `OutputLayer.record_heads` would copy them.
+            # The student's weights are gathered later, by its first forward, because a gather takes twice the memory
+            # of the weights.
             for root in teacher_roots:
                 root.unshard()
             yield
@@ -266,7 +273,7 @@ class DataParallel:
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
-        # Within `no_sync`, DDP accumulates gradients without a reduction; it must enclose the forward too.
+        # Within `no_sync`, DDP accumulates gradients without a reduction; `no_sync` must enclose the forward too.
         with ExitStack() as stack:
             if not last:
                 for module in self._modules:
@@ -297,7 +304,7 @@ class ShardedParallel(DataParallel):
         self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
         self.gradient_factor = 1.0
         for part in self._parts:
-            part.set_gradient_divide_factor(1.0)  # the setting of a module does not change its submodules
+            part.set_gradient_divide_factor(1.0)  # not only for the roots: the setting does not reach submodules
             part.set_force_sum_reduction_for_comms(True)  # gloo supports no other reduction
 
     @contextmanager
@@ -329,15 +336,15 @@ def shard(module: nn.Module, device: torch.device, dtype: str = "float32") -> nn
     policy = MixedPrecisionPolicy()
     if dtype == "bfloat16":
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    # Layers first: `fully_shard` of the module then takes the parameters that no layer has.
+    # Shard the layers first: `fully_shard` of the module then takes only the parameters outside of the layers.
     for layers in [child for child in module.modules() if isinstance(child, nn.ModuleList)]:
         for layer in layers:
             if list(layer.parameters()):
                 fully_shard(layer, mesh=mesh, mp_policy=policy)
-    # Hooks run in the order of registration, so this one must be registered before the hooks of FSDP2.
+    # Hooks run in the order of registration, so this hook must be registered before the hooks of FSDP2.
     module.register_forward_hook(_as_tuple)
-    # By default the outermost module stays gathered from a forward to its backward. After an evaluation, which has no
-    # backward, its parameters would not be the shards that the optimizer updates.
+    # By default, the outermost module stays gathered from a forward to its backward. An evaluation has no backward, so
+    # the parameters would stay gathered, instead of being the shards that the optimizer updates.
     fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
     if is_skeleton(module):
         load_shards(module, device)
@@ -352,10 +359,10 @@ class _Tensors(NamedTuple):
 
 
 def _as_tuple(module: nn.Module, inputs: object, output: object) -> object:
-    """Return an output that has `logits`, and is no tensor, tuple, list or dict, as a tuple; another output unchanged.
+    """Convert an output object with `logits` into a named tuple; return a tensor, tuple, list or dict unchanged.
 
-    FSDP2 of torch 2.8 registers its backward hooks only on tensors in tuples, lists and mappings. With another class it
-    would not gather the weights for the backward.
+    FSDP2 of torch 2.8 registers its backward hooks only on tensors in tuples, lists and mappings. For an output of
+    another class, it would not gather the weights for the backward.
     """
     if isinstance(output, Tensor | tuple | list | dict) or not hasattr(output, "logits"):
         return output
@@ -365,9 +372,9 @@ def _as_tuple(module: nn.Module, inputs: object, output: object) -> object:
 def warm_up(module: DistributedDataParallel, tokens_BT: Tensor, **options: Tensor) -> None:
     """Run one backward pass and drop its gradients, so that DDP arranges its gradient buckets before the first step.
 
-    DDP rearranges the buckets after its first backward. With three or more ranks the order of summation depends on the
-    buckets, so without this a resumed run would differ in the last bits from an uninterrupted one. Weights, buffers and
-    random states are unchanged.
+    DDP rearranges the buckets after its first backward. With three or more ranks, the order of summation depends on the
+    buckets. So without the warm-up, a resumed run would differ in the last bits from an uninterrupted run. Weights,
+    buffers and random states are unchanged.
 
     Args:
         module: The DDP module.
@@ -375,7 +382,7 @@ def warm_up(module: DistributedDataParallel, tokens_BT: Tensor, **options: Tenso
         options: Other arguments of its forward.
 
     Raises:
-        SettingError: The forward does not use some parameter; the reduction would wait for its gradient.
+        SettingError: The forward does not use some parameter: the reduction would wait for its gradient.
     """
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     devices = [module.device] if module.device.type == "cuda" else []
@@ -397,7 +404,7 @@ def warm_up(module: DistributedDataParallel, tokens_BT: Tensor, **options: Tenso
 
 
 def gather_tensor(tensor: Tensor) -> Tensor:
-    """Return the whole of a sharded tensor, any other tensor unchanged. All ranks must call this together."""
+    """Return the full tensor of a sharded tensor, and any other tensor unchanged. All ranks must call this together."""
     full_tensor = getattr(tensor, "full_tensor", None)
     return tensor if full_tensor is None else full_tensor()
 
@@ -410,7 +417,7 @@ def _sharded_parts(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]
 
 
 def _roots(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]:
-    """Return the outermost sharded modules, which hold the parameters that no layer has."""
+    """Return the outermost sharded modules, which have the parameters outside of the layers."""
     parts = _sharded_parts(module)
     # Every FSDPModule is an nn.Module too, which its type does not say.
     inner = {child for part in parts for child in part.modules() if child is not part}  # type: ignore[attr-defined]
@@ -432,19 +439,19 @@ def wrap_student(
     wrap: Callable[[nn.Module], nn.Module],
     dtype: str = "float32",
 ) -> nn.Module:
-    """Return the student as DDP or FSDP2 module, with the weights of rank 0. It shares the parameters of `student`.
+    """Return the student as a DDP or FSDP2 module with the weights of rank 0. The parameters of `student` are shared.
 
     Args:
         student: The module.
         strategy: "ddp" or "fsdp2".
         device: The device of the rank.
-        wrap: Returns the module whose forward is called, such as one under autocast.
+        wrap: A function that wraps the module whose forward is called, for example in a module under autocast.
         dtype: The dtype of the computation, as in `shard`.
     """
     if strategy == "fsdp2":
-        with torch.no_grad():  # `shard` does not broadcast, so ranks would hold shards of different initial weights
+        with torch.no_grad():  # `shard` does not broadcast: ranks would have shards of different initial weights
             for tensor in (*student.parameters(), *student.buffers()):
-                if not tensor.is_meta:  # a skeleton's weights are read from files, which are equal on all ranks
+                if not tensor.is_meta:  # weights of a skeleton are read from files, which are equal on all ranks
                     dist.broadcast(tensor, src=0)
         return wrap(shard(student, device, dtype))
     module = DistributedDataParallel(wrap(student))
@@ -455,12 +462,15 @@ def wrap_student(
 def wrap_projections(
     module: nn.Module, features: FeatureMatching, teacher: nn.Module | None = None
 ) -> tuple[FeatureMatching, Parallel]:
-    """Wrap projections as DDP or FSDP2 modules. Return the features with them, and the ranks of all trained modules.
+    """Wrap projections as DDP or FSDP2 modules.
 
     Args:
         module: The result of `wrap_student`; projections use the same strategy.
         features: The features, with projections that are not wrapped yet.
-        teacher: See `DataParallel`.
+        teacher: The teacher's module, as for `DataParallel`.
+
+    Returns:
+        The features with the wrapped projections, and the ranks of all trained modules.
     """
     if not isinstance(module, DistributedDataParallel):
         device = next(module.parameters()).device
@@ -473,7 +483,7 @@ def wrap_projections(
     ]
     wrapped_modules = [wrapped for wrapped in projections if isinstance(wrapped, DistributedDataParallel)]
     for wrapped in wrapped_modules:
-        warm_up(wrapped, next(wrapped.parameters()))  # the weights [W, S] serve as W hidden states of width S
+        warm_up(wrapped, next(wrapped.parameters()))  # the input is the weight [W, S], as W hidden states of width S
     return replace(features, projections=projections), DataParallel(module, *wrapped_modules, teacher=teacher)
 
 
@@ -481,15 +491,15 @@ def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
     """Return the unsharded student. All ranks must call this together.
 
     Args:
-        student: The student, possibly sharded.
-        like: Returns a new module of the same architecture.
+        student: The student, sharded or not.
+        like: A function that returns a new module of the same architecture.
     """
     unsharded = like()
     has_weights = not is_skeleton(unsharded)
     full = dict[str, Tensor](student.state_dict())
     gathered: dict[int, nn.Parameter] = {}  # by the id of the shard, so that tied weights stay tied
     for name, parameter in student.named_parameters(remove_duplicate=False):
-        if name not in full and has_weights:  # the frozen base of an adapter: `like` has read its weights
+        if name not in full and has_weights:  # a weight of the frozen base of an adapter, which `like` has read
             continue
         if id(parameter) not in gathered:
             gathered[id(parameter)] = nn.Parameter(
@@ -498,6 +508,6 @@ def gather_full(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
         full[name] = gathered[id(parameter)]
     if has_weights:
         unsharded.load_state_dict(full, assign=True)
-    else:  # load the frozen base of an adapter too, which the `load_state_dict` of an adapter would reject
+    else:  # also load the frozen base of an adapter, which `Adapted.load_state_dict` would refuse
         nn.Module.load_state_dict(unsharded, dict(student.named_buffers()) | full, strict=False, assign=True)
     return unsharded

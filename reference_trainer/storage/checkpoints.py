@@ -1,18 +1,16 @@
 """Save and read checkpoints: directories `{run_id}-step{N}` with the tensors of every rank and a manifest.
 
-A checkpoint is complete when its directory appears, by one rename. The manifest has the size and the SHA-256 of every
-other file; a reader compares all files with it before it creates tensors. Tensors are in safetensors files: nothing is
-unpickled. With several ranks, every rank writes a file of its shards, then rank 0 writes the manifest. The links to the
-latest and the best checkpoint are for users; this package does not read them. A rewind moves later checkpoints to
-another directory; it deletes nothing.
+The directory of a checkpoint appears by one rename, when all its files are complete. The manifest has the size and the
+SHA-256 of every other file; a reader compares all files with the manifest before it creates tensors. Tensors are in
+safetensors files: nothing is unpickled. With several ranks, every rank writes a file of its shards, then rank 0 writes
+the manifest. The links to the latest and the best checkpoint are for users; this package does not read them. A rewind
+moves later checkpoints to another directory, and deletes nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,7 +25,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from reference_trainer.errors import CheckpointError, OutputError
-from reference_trainer.storage.files import file_digest, sync
+from reference_trainer.storage.files import file_digest, is_partial, partial_path, sync
 from reference_trainer.storage.retention import (
     Best,
     check_follows,
@@ -42,7 +40,7 @@ from reference_trainer.storage.retention import (
 Result = TypeVar("Result")
 
 FORMAT = "reference-trainer/checkpoint/1"
-"""Name of the format."""
+"""Name and version of the format, which every manifest has."""
 MANIFEST = "manifest.json"
 """Name of the file with the manifest."""
 
@@ -53,7 +51,7 @@ def rank_file(rank: int) -> str:
 
 
 class FileEntry(BaseModel):
-    """A file of a checkpoint, as it was written."""
+    """The size and the digest with which a file of a checkpoint was written."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -67,13 +65,13 @@ class Manifest(BaseModel):
     Attributes:
         format: The name of this format.
         run_id: The run.
-        step: The step.
+        step: The number of steps taken.
         world_size: The number of ranks.
-        strategy: How the model is divided among the ranks.
+        strategy: The way in which the model is divided among the ranks.
         best: The best evaluated step so far.
         conditions: Values that must be equal in a run that resumes from the checkpoint.
-        state: All other values to restore that are not tensors.
-        files: The files by name; set when the checkpoint is saved.
+        state: All other values that a resumed run restores, except tensors.
+        files: The other files by name; set when the checkpoint is saved.
         sha256: Digest of all other fields; set by `seal`.
     """
 
@@ -92,7 +90,7 @@ class Manifest(BaseModel):
 
 
 def seal(manifest: Manifest) -> Manifest:
-    """Return the manifest with its digest, which detects changes of the file."""
+    """Return the manifest with its digest, so that readers can detect changes of the file."""
     return manifest.model_copy(update={"sha256": _digest(manifest)})
 
 
@@ -151,7 +149,7 @@ def link_checkpoints(directory: Path, run_id: str, *, latest: int | None, best: 
 
 def _link(link: Path, target: str | None) -> None:
     """Point `link` to `target` by one rename; remove the link if `target` is None. Ignore errors."""
-    temporary = link.with_name(f".{link.name}.{os.getpid()}.partial")
+    temporary = partial_path(link)
     with suppress(OSError):
         temporary.unlink(missing_ok=True)
         if target is not None:
@@ -165,17 +163,20 @@ def _link(link: Path, target: str | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A checkpoint as read: its path, its manifest, and the tensors of one rank by name, on the CPU."""
+    """A checkpoint in memory: its path, its manifest, and the tensors of one rank by name, on the CPU."""
 
     path: Path
     manifest: Manifest
     tensors: dict[str, Tensor]
 
 
-def saved_steps(directory: Path, run_id: str) -> list[int]:
-    """Return the steps of the checkpoints of a run, in order. A directory without a manifest is no checkpoint."""
+def named_steps(directory: Path, run_id: str, is_included: Callable[[Path], bool] = lambda path: True) -> list[int]:
+    """Return the sorted steps of the files and directories with the name of a checkpoint for which `is_included` holds.
+
+    Raise `CheckpointError` if `directory` cannot be read; a missing directory has no steps.
+    """
     try:
-        names = [entry.name for entry in directory.iterdir() if (entry / MANIFEST).is_file()]
+        names = [entry.name for entry in directory.iterdir() if is_included(entry)]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -183,18 +184,17 @@ def saved_steps(directory: Path, run_id: str) -> list[int]:
     return steps_of(run_id, names)
 
 
+def saved_steps(directory: Path, run_id: str) -> list[int]:
+    """Return the steps of the checkpoints of a run, in order. A directory without a manifest is no checkpoint."""
+    return named_steps(directory, run_id, lambda path: (path / MANIFEST).is_file())
+
+
 def check_complete(directory: Path, run_id: str) -> None:
     """Raise `CheckpointError` for the first file or directory that has the name of a checkpoint, but no manifest.
 
-    No checkpoint can be written at this path, so a run would fail at this step.
+    A checkpoint cannot be written to an existing path, so a run would fail at this step.
     """
-    try:
-        names = [entry.name for entry in directory.iterdir() if not (entry / MANIFEST).is_file()]
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
-    for step in steps_of(run_id, names):
+    for step in named_steps(directory, run_id, lambda path: not (path / MANIFEST).is_file()):
         path = directory / checkpoint_name(run_id, step)
         raise CheckpointError(f"{path} has no {MANIFEST}: step {step} cannot be saved there; rename or remove it")
 
@@ -237,7 +237,10 @@ def read_every_file(path: Path) -> list[Checkpoint]:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return the manifest of the checkpoint at `path` without reading other files. Raise `CheckpointError`."""
+    """Return the manifest of the checkpoint at `path`, without reading other files.
+
+    Raise `CheckpointError` if the manifest is invalid, or belongs to a directory of another name.
+    """
     manifest = parse_manifest(path)
     name = checkpoint_name(manifest.run_id, manifest.step)
     if path.resolve().name != name:
@@ -274,7 +277,7 @@ def _tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
 
 
 def _check_file(path: Path, entry: FileEntry) -> None:
-    """Raise `CheckpointError` if a file was changed. It is read in pieces, so that it need not fit into memory."""
+    """Raise `CheckpointError` if a file was changed. The file is read in pieces, so it need not fit into memory."""
     with _reading(path):
         size, digest = path.stat().st_size, file_digest(path)
     _check(path, entry, size, digest)
@@ -307,10 +310,10 @@ class CheckpointEntry:
         path: The directory.
         run_id: The run.
         step: The step.
-        saved_at: Modification time of the manifest, in seconds since 1970; None without a manifest.
-        size: Bytes of all files.
-        fault: Why a run cannot resume from the checkpoint; None if it is whole.
-        best: The best step according to the manifest; None without one.
+        saved_at: The modification time of the manifest, in seconds since 1970; None without a manifest.
+        size: The number of bytes of all files.
+        fault: The reason why a run cannot resume from the checkpoint; None for an undamaged checkpoint.
+        best: The best step according to the manifest; None if the manifest has none or is invalid.
     """
 
     path: Path
@@ -323,10 +326,10 @@ class CheckpointEntry:
 
 
 def verify_checkpoints(directory: Path) -> list[CheckpointEntry]:
-    """Return the checkpoints of every run in `directory`, by run and step; every file is read and compared.
+    """Return the checkpoints of every run in `directory`, by run and step, after a check of all files.
 
-    Directories without a manifest are listed with this fault. Links are left out. Raise `CheckpointError` if the
-    directory cannot be read.
+    A directory without a manifest is listed, with the missing manifest as its fault. Links are left out. Raise
+    `CheckpointError` if `directory` cannot be read.
     """
     try:
         directories = [entry for entry in directory.iterdir() if entry.is_dir() and not entry.is_symlink()]
@@ -341,7 +344,7 @@ def verify_checkpoints(directory: Path) -> list[CheckpointEntry]:
 
 
 def _verify(path: Path, run_id: str, step: int) -> CheckpointEntry:
-    """Read and compare all files of a directory."""
+    """Return the entry of a directory, after a check of all its files."""
     manifest, fault = None, None
     try:
         manifest = read_manifest(path)
@@ -359,12 +362,8 @@ def _verify(path: Path, run_id: str, step: int) -> CheckpointEntry:
     )
 
 
-PARTIAL_NAME = re.compile(r"\..+\.\d+\.partial")
-"""Names of partial files and directories that a killed writer leaves behind."""
-
-
 class Disk:
-    """The file operations of a save. Subclasses in tests record them or let them fail."""
+    """The file operations of a save. Subclasses in tests record the operations or let them fail."""
 
     def write(self, path: Path, content: bytes) -> None:
         """Write a new file."""
@@ -401,8 +400,8 @@ def save_checkpoint(
 
     1. Write the files to a temporary directory, sync them, and read them back.
     2. Rename the directory. Even if the process is killed, the checkpoint is complete or absent.
-    3. Remove all but the last `keep` checkpoints; the best one stays too.
-    4. Update the links `{run_id}-latest` and `{run_id}-best`, if the file system has links.
+    3. Update the links `{run_id}-latest` and `{run_id}-best`, if the file system has links.
+    4. Remove all checkpoints except the last `keep` and the best one.
 
     Args:
         directory: The directory of all checkpoints.
@@ -410,12 +409,13 @@ def save_checkpoint(
         tensors: The tensors by name, on any device, in any layout.
         keep: The number of checkpoints to keep; 0 keeps all.
         disk: The file operations.
-        others: Called with the temporary directory; returns the files that other ranks wrote there, by name.
+        others: A function that is called with the temporary directory, and returns the entries of the files that other
+            ranks have written there, by name.
 
     Raises:
         CheckpointError: If the step is not later than every saved step.
         OutputError: If a file cannot be written, or the disk has too little space for the tensors. The message says
-            whether the newest checkpoint is whole.
+            whether the newest checkpoint is undamaged ("whole").
     """
     earlier = saved_steps(directory, manifest.run_id)
     check_follows(earlier, manifest.step)
@@ -444,7 +444,7 @@ def _name_failures(path: Path, earlier: Sequence[Path]) -> Iterator[None]:
 
 
 def _newest(paths: Sequence[Path]) -> str:
-    """Return a sentence that names the newest existing checkpoint and says whether it is whole."""
+    """Return a text with the name of the newest existing checkpoint, and whether it is damaged."""
     existing = [path for path in paths if path.exists()]
     if not existing:
         return "no other checkpoint exists"
@@ -456,7 +456,7 @@ def _newest(paths: Sequence[Path]) -> str:
 
 
 def checkpoint_bytes(tensors: Iterable[Tensor]) -> int:
-    """Return an upper estimate of the bytes of a checkpoint with these tensors; a tensor has 1 KiB in the header."""
+    """Return an upper estimate of the bytes of a checkpoint with these tensors, including 1 KiB of header a tensor."""
     return OTHER_BYTES + sum(tensor.numel() * tensor.element_size() + 2**10 for tensor in tensors)
 
 
@@ -469,8 +469,8 @@ def _check_space(directory: Path, tensors: Mapping[str, Tensor], disk: Disk) -> 
 
 @contextmanager
 def _partial(path: Path) -> Iterator[Path]:
-    """Create an empty directory beside `path`; remove it if it has not been renamed."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    """Create an empty directory beside `path`; at the end of the context, remove it if it was not renamed."""
+    partial = partial_path(path)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
@@ -504,10 +504,10 @@ def _publish(partial: Path, path: Path, manifest: Manifest, disk: Disk) -> None:
 
 
 def _rotate(directory: Path, run_id: str, best: int | None, keep: int) -> None:
-    """Remove all checkpoints but the last `keep` and the best."""
+    """Remove all checkpoints except the last `keep` and the best one."""
     for step in steps_to_remove(saved_steps(directory, run_id), keep=keep, best=best):
         path = directory / checkpoint_name(run_id, step)
-        removed = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        removed = partial_path(path)
         path.rename(removed)  # so that a partly removed directory does not have the name of a checkpoint
         shutil.rmtree(removed)
 
@@ -516,7 +516,7 @@ def sweep(directory: Path) -> None:
     """Remove partial files of killed writers in `directory`. The caller holds a lock: no other run writes there."""
     with suppress(FileNotFoundError):
         for entry in directory.iterdir():
-            if PARTIAL_NAME.fullmatch(entry.name) is None:
+            if not is_partial(entry):
                 continue
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
@@ -537,14 +537,16 @@ class SavingRanks(Protocol):
 def save_shards(
     ranks: SavingRanks, directory: Path, manifest: Manifest, tensors: Mapping[str, Tensor], *, keep: int
 ) -> Path | None:
-    """Save a checkpoint with one file per rank, as `save_checkpoint`. Return its path on rank 0, None on others.
+    """Save a checkpoint with one file per rank, as `save_checkpoint` does. Return its path on rank 0, else None.
 
-    All ranks call this function with their shards. If a rank fails, no checkpoint is saved: this rank raises its error,
-    and the others raise `RankError` with its message, at the latest at their next collective with rank 0.
+    All ranks call this function with their shards. If a rank fails, no checkpoint is saved. The failed rank raises its
+    error; the other ranks raise `RankError` with the message of this error, at the latest at their next collective
+    operation with rank 0.
     """
 
-    # Three collectives, in this order on all ranks: the temporary directory of rank 0; whether every rank could write;
-    # the entries of the manifest. Rank 0 calls them within `save_checkpoint`, after it has written its file.
+    # Three collective operations, in this order on all ranks, exchange the temporary directory of rank 0, then whether
+    # every rank could write, then the entries of the manifest. Rank 0 calls the operations within `save_checkpoint`,
+    # after it has written its file.
     def others(partial: Path) -> Mapping[str, FileEntry]:
         ranks.all_gather_json(str(partial))
         ranks.run_on_all(lambda: None)
@@ -562,31 +564,32 @@ def save_shards(
 def rewind(directory: Path, run_id: str, start: int | None, *, disk: Disk = DISK) -> Path | None:
     """Move the checkpoints later than `start` into a new directory `{run_id}-rewound-K`, and return the directory.
 
-    Move all if `start` is None. Return None if there is nothing to move. Checkpoints keep their names, so a run can
-    still resume from one by its path. They are moved one by one, the newest first: if a rewind is killed, all
-    checkpoints stay whole, and the next rewind completes it. Raise `OutputError` if a checkpoint cannot be moved.
+    Move all checkpoints if `start` is None. Return None if there is nothing to move. Checkpoints keep their names, so a
+    run can still resume from a moved checkpoint by its path. Checkpoints are moved one by one, the newest first: if a
+    rewind is killed, no checkpoint is damaged, and the next rewind moves the rest. Raise `OutputError` if a checkpoint
+    cannot be moved.
     """
     moved = steps_to_set_aside(saved_steps(directory, run_id), start)
     if not moved:
         return None
     paths = (directory / f"{run_id}-rewound-{k}" for k in count(1))
-    aside = next(path for path in paths if not path.exists())
+    target = next(path for path in paths if not path.exists())
     try:
-        aside.mkdir()
+        target.mkdir()
         for step in moved:
             name = checkpoint_name(run_id, step)
-            disk.rename(directory / name, aside / name)
-        disk.sync(aside)
+            disk.rename(directory / name, target / name)
+        disk.sync(target)
         disk.sync(directory)
     except OSError as error:
-        raise OutputError(f"cannot move checkpoints from {directory} to {aside}: {error.strerror}") from error
+        raise OutputError(f"cannot move checkpoints from {directory} to {target}: {error.strerror}") from error
     latest = max(saved_steps(directory, run_id), default=None)
     link_checkpoints(directory, run_id, latest=latest, best=_best(directory, run_id))
-    return aside
+    return target
 
 
 def _best(directory: Path, run_id: str) -> int | None:
-    """Return the best step according to the latest checkpoint; None if this step has no checkpoint."""
+    """Return the best step according to the latest checkpoint; None if the best step has no valid checkpoint."""
     try:
         return read_manifest(find_checkpoint(directory, run_id, "best")).step
     except CheckpointError:

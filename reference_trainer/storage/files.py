@@ -22,7 +22,7 @@ def atomic_write(path: Path, write: Callable[[Path], object], *, fsync: Callable
     name starts with a dot and ends in `.partial`. `fsync` waits until the file or directory of a descriptor is on the
     disk. Raise `OSError`, and the errors of `write`.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = partial_path(path)
     try:
         write(partial)
         sync(partial, fsync)
@@ -30,6 +30,16 @@ def atomic_write(path: Path, write: Callable[[Path], object], *, fsync: Callable
         sync(path.parent, fsync)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def partial_path(path: Path) -> Path:
+    """Return the path beside `path` at which this process writes a file or directory before it is renamed to `path`."""
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
+def is_partial(path: Path) -> bool:
+    """Return whether `path` has the name of a `partial_path`, which a killed process may leave behind."""
+    return re.fullmatch(r"\..+\.\d+\.partial", path.name) is not None
 
 
 def sync(path: Path, fsync: Callable[[int], None] = os.fsync) -> None:
@@ -51,20 +61,20 @@ def file_digest(path: Path) -> str:
 
 
 def refuse_existing(path: Path, *, force: bool, allowed: Collection[str] = (), also: str = "") -> None:
-    """Raise `OutputError` if a path is not a directory, or is not empty.
+    """Raise `OutputError` if a path exists and is not an empty directory.
 
     Args:
         path: The path.
-        force: Whether the directory may have files.
+        force: Whether the directory may contain any files.
         allowed: Names of files that may exist, such as the files of the run that is resumed.
-        also: Text for the message, about a flag that the user needs besides --force.
+        also: Text that follows "--force" in the message, about another flag that the user needs too.
     """
     try:
         if not path.exists():
             return
         if not path.is_dir():
             raise OutputError(f"{path} is not a directory; choose another --out")
-        names = [] if force else [entry.name for entry in path.iterdir() if not _is_partial(entry)]
+        names = [] if force else [entry.name for entry in path.iterdir() if not is_partial(entry)]
         if remaining := [name for name in names if name not in allowed]:
             state = "has the files of a complete run" if "manifest.json" in remaining else "is not empty"
             raise OutputError(f"{path} {state}; choose another --out, or use --force{also} to write into it")
@@ -80,8 +90,8 @@ def exclusive_directory(
 ) -> Iterator[Path]:
     """Create and lock a directory, so that no other run writes into it.
 
-    The lock ends with the process, also if it is killed. A directory that was created here and is still empty is
-    removed on exit; failure to remove it is ignored.
+    The lock ends with the process, also if the process is killed. On exit, directories that were created here and are
+    still empty are removed; failure to remove them is ignored.
 
     Args:
         path: The directory.
@@ -101,7 +111,8 @@ def exclusive_directory(
             raise OutputError(f"cannot create {path}: {error.strerror}; choose another --out") from error
         stack.callback(os.close, descriptor)
         _lock(descriptor, path, created)
-        stack.callback(_remove_if_empty, created)  # only under the lock: an empty directory may be another run's
+        # Registered after the lock: without the lock, the empty directory may belong to another run.
+        stack.callback(_remove_if_empty, created)
         _remove_partial_files(path)
         # Another run may have finished between the first check and the lock.
         refuse_existing(path, force=force, allowed=allowed, also=also)
@@ -110,12 +121,12 @@ def exclusive_directory(
 
 
 def _make(path: Path) -> list[Path]:
-    """Create the directory and its parents, all or none. Return the created directories, innermost first."""
+    """Create the directory and its missing parents, all or none. Return the created directories, innermost first."""
     created: list[Path] = []
     missing = [parent for parent in (path, *path.parents) if not parent.exists()]
     try:
         for parent in reversed(missing):
-            with suppress(FileExistsError):  # created by another run meanwhile
+            with suppress(FileExistsError):  # another run has created the directory meanwhile
                 parent.mkdir()
                 created.insert(0, parent)
     except OSError:
@@ -127,13 +138,9 @@ def _make(path: Path) -> list[Path]:
 def _remove_partial_files(path: Path) -> None:
     """Remove partial files of a killed run. The caller holds the lock, so no other run is writing."""
     for entry in path.iterdir():
-        if _is_partial(entry):
+        if is_partial(entry):
             with suppress(OSError):  # a directory that is not writable is reported by `_check_writable`
                 entry.unlink()
-
-
-def _is_partial(path: Path) -> bool:
-    return re.fullmatch(r"\..+\.\d+\.partial", path.name) is not None
 
 
 def _lock(descriptor: int, path: Path, created: list[Path]) -> None:
@@ -143,7 +150,7 @@ def _lock(descriptor: int, path: Path, created: list[Path]) -> None:
     except BlockingIOError as error:
         raise OutputError(f"another run is writing into {path}; choose another --out") from error
     except OSError as error:
-        _remove_if_empty(created)  # here no run can lock a directory, so no run uses them
+        _remove_if_empty(created)  # no run can lock a directory of this file system, so no other run uses these
         raise OutputError(f"cannot lock {path}: {error.strerror}; choose another --out") from error
     _refuse_removed(descriptor, path)
 
@@ -157,8 +164,8 @@ def _refuse_removed(descriptor: int, path: Path) -> None:
 
 
 def _check_writable(path: Path, bytes_needed: int) -> None:
-    """Raise `OutputError`, before the training rather than after it, if results cannot be written."""
-    probe = path / f".probe.{os.getpid()}.partial"
+    """Raise `OutputError` if results cannot be written. Without this check, a run would fail after the training."""
+    probe = partial_path(path / "probe")
     try:
         probe.touch()
         probe.unlink()
@@ -168,7 +175,7 @@ def _check_writable(path: Path, bytes_needed: int) -> None:
 
 
 def check_room(path: Path, bytes_needed: int) -> None:
-    """Raise `OutputError` if the disk of the directory `path` has fewer bytes free."""
+    """Raise `OutputError` if the disk of the directory `path` has fewer than `bytes_needed` bytes free."""
     free = shutil.disk_usage(path).free
     if free < bytes_needed:
         raise OutputError(
@@ -177,7 +184,7 @@ def check_room(path: Path, bytes_needed: int) -> None:
 
 
 def _remove_if_empty(directories: list[Path]) -> None:
-    """Remove the empty ones of the directories."""
+    """Remove those of the directories that are empty."""
     for path in directories:
         with suppress(OSError):  # a remaining directory is harmless, and must not replace the error of the run
             path.rmdir()

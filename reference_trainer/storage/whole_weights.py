@@ -1,4 +1,4 @@
-"""Read the whole weights of a model, or of a checkpoint that any number of ranks saved."""
+"""Read the weights of a model, or of a checkpoint that any number of ranks saved; shards are joined."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SavedWeights:
     Attributes:
         path: The directory.
         manifest: The manifest.
-        files: The tensors of every file by name, in memory or stored, in the order of ranks.
+        files: The tensors by name of every file, in the order of ranks; tensors are in memory or in the file.
     """
 
     path: Path
@@ -42,19 +42,25 @@ class SavedWeights:
         return any(name.startswith(f"{module}.") for name in self.files[0])
 
     def whole_tensors(self, module: str, like: Mapping[str, Tensor]) -> dict[str, Tensor | StoredTensor]:
-        """Return the whole tensors of a module by name. like: tensors of the same names and whole shapes.
+        """Return the tensors of a module by name, with the shards of a tensor joined in the order of ranks.
 
-        Shards are joined in the order of ranks. A tensor that is not divided, such as a buffer, or is not in `like` is
-        taken from rank 0. Raise `CheckpointError` for shards that do not belong together.
+        A tensor that is not divided, such as a buffer, or that `like` does not have, is taken from rank 0.
+
+        Args:
+            module: The name of the module, such as "student".
+            like: Tensors of the same names, with the shapes of the joined tensors.
+
+        Raises:
+            CheckpointError: The shards of a tensor do not fit together.
         """
         saved = {name.removeprefix(f"{module}."): name for name in self.files[0] if name.startswith(f"{module}.")}
-        return {name: self._whole(full, like.get(name)) for name, full in saved.items()}
+        return {name: self._join_shards(full_name, like.get(name)) for name, full_name in saved.items()}
 
     def load_into(self, name: str, module: nn.Module) -> None:
-        """Load the tensors of the module of this name into `module`, which is not divided among ranks.
+        """Load the saved tensors of the module of this name into `module`, which is not divided among ranks.
 
-        A skeleton loads them when it is divided. Raise `CheckpointError`, before anything is changed, for a tensor
-        that is missing, unknown or of another shape or dtype.
+        A skeleton gets references to the tensors, and loads them when it is divided. Raise `CheckpointError`, before
+        anything is changed, for a tensor that is missing, unknown or of another shape or dtype.
         """
         state: Mapping[str, Tensor] = module.state_dict()
         saved = self.whole_tensors(name, state)
@@ -66,13 +72,13 @@ class SavedWeights:
             for key, tensor in state.items():
                 if not tensor.is_meta:
                     tensor.copy_(saved[key][...])
-        # Tensors of a skeleton have no memory yet; `load_shards` reads them.
+        # Tensors of a skeleton have no memory yet; `load_shards` will read them.
         set_weights(module, {key: saved[key] for key, tensor in state.items() if tensor.is_meta})
 
-    def _whole(self, name: str, like: Tensor | None) -> Tensor | StoredTensor:
-        """Return the whole tensor of this name, joined from the shards of all ranks."""
+    def _join_shards(self, name: str, like: Tensor | None) -> Tensor | StoredTensor:
+        """Return the tensor of this name, joined from the shards of all ranks if it is divided."""
         parts = [file[name] for file in self.files]
-        # Every rank has the whole of a tensor that is not divided.
+        # If a tensor is not divided, every rank has all of it.
         if like is None or all(part.shape == like.shape for part in parts) or len(parts) == 1:
             return parts[0]
         # FSDP2 divides along the first axis, so all other sizes must be equal.
@@ -91,24 +97,28 @@ def _prefixed(prefix: str, tensors: Mapping[str, AnyTensor]) -> dict[str, AnyTen
 def read_weights(path: Path) -> SavedWeights:
     """Return the weights of the checkpoint at `path`.
 
-    Raise `CheckpointError` as `read_checkpoint` does, and if its files have tensors of different names.
+    Raise `CheckpointError` as `read_checkpoint` does, and if the files of the ranks have tensors of different names.
     """
     checkpoints = read_every_file(path)
     return _saved(path, checkpoints[0].manifest, [checkpoint.tensors for checkpoint in checkpoints])
 
 
 def map_weights(path: Path, once: Callable[[Callable[[], object]], object]) -> SavedWeights:
-    """Return the weights of the checkpoint at `path`; a tensor is read when it is indexed. Raise as `read_weights`.
+    """Return the weights of the checkpoint at `path`, without reading the tensors: a tensor is read when it is indexed.
 
     Args:
         path: The checkpoint.
-        once: Calls its argument in one process of each machine; the argument compares the files with their digests.
+        once: A function that calls its argument in one process of each machine. The argument compares the files with
+            their digests.
+
+    Raises:
+        CheckpointError: As for `read_weights`.
     """
     manifest = read_manifest(path)
 
     def check() -> bool:
         check_files(path, manifest)
-        return True
+        return True  # a rank sends the result to other ranks, which must not be None
 
     once(check)
     try:
@@ -119,7 +129,7 @@ def map_weights(path: Path, once: Callable[[Callable[[], object]], object]) -> S
 
 
 def _saved(path: Path, manifest: Manifest, tensors: Sequence[NamedTensors]) -> SavedWeights:
-    """Return the weights without the tensors of the optimizer."""
+    """Return the weights of a checkpoint: its tensors, except the tensors of the optimizer."""
     files = [{name: tensor for name, tensor in file.items() if not name.startswith("optimizer.")} for file in tensors]
     if any(file.keys() != files[0].keys() for file in files):
         raise CheckpointError(f"{path}: its files have tensors of different names; expected shards of one model")
@@ -127,7 +137,7 @@ def _saved(path: Path, manifest: Manifest, tensors: Sequence[NamedTensors]) -> S
 
 
 def decoder_weights(path: Path) -> dict[str, Tensor]:
-    """Return the weights of the decoder in a directory. Raise `ModelFileError` if it is damaged or another model."""
+    """Return the weights of the decoder in a directory. Raise `ModelFileError` for damaged files or another model."""
     verify_manifest(path)
     weights: dict[str, Tensor] = load_decoder(path).state_dict()
     return weights
@@ -138,11 +148,18 @@ def read_model(
     load: Callable[[Path], NamedTensors] = decoder_weights,
     once: Callable[[Callable[[], str]], object] = lambda digest: digest(),
 ) -> SavedWeights:
-    """Return the weights of the model at `path`, read by `load`, in the form of a checkpoint's student.
+    """Return the weights of the model at `path` in the same form as the student of a checkpoint.
 
-    The step and the digest are taken from the manifest. Without a manifest, as for a downloaded model, the step is 0,
-    and `once` is called with a function that computes the digest of the weights. Raise `ModelFileError` for a manifest
-    without a step, and the errors of `load`.
+    Step and digest come from the manifest. Without a manifest, as for a downloaded model, the step is 0, and the digest
+    is computed from the weights.
+
+    Args:
+        path: The directory of the model.
+        load: A function that reads the weights.
+        once: A function that calls its argument, which computes a digest, in one process of each machine.
+
+    Raises:
+        ModelFileError: The manifest has no step. Errors of `load` are raised too.
     """
     weights = load(path)
     try:
@@ -158,7 +175,7 @@ def read_model(
 def tensors_digest(tensors: NamedTensors) -> str:
     """Return the SHA-256, in hexadecimal digits, of the names, dtypes, shapes and bytes of tensors.
 
-    Tensors are read, or copied to the CPU, one at a time.
+    Tensors are read from files, or copied to the CPU, one at a time.
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
@@ -169,7 +186,7 @@ def tensors_digest(tensors: NamedTensors) -> str:
 
 
 def _step(path: Path, content: bytes) -> int:
-    """Return the step in a manifest: of an exported checkpoint, or of a trained student."""
+    """Return the step in the manifest of an exported checkpoint or of a trained student."""
     manifest = json.loads(content)
     try:
         return int(manifest["step"] if "step" in manifest else manifest["result"]["steps_completed"])

@@ -1,6 +1,6 @@
-"""Decide whether a supervised run is done, tried again or given up, from the steps and errors of its attempts.
+"""Decide whether a supervised run is done, needs another attempt or is given up, from the results of its attempts.
 
-This module reads no file and imports no torch. Steps count from 1; step 0 is a run without a checkpoint.
+This module reads no file and imports no torch. Steps count from 1; a run without a checkpoint has reached step 0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from reference_trainer.errors import SettingError
 
 
 class Ending(Enum):
-    """How an attempt ended."""
+    """The kind of ending of an attempt."""
 
     FINISHED = "finished"
     """The run came to its end, and its model is written."""
@@ -40,10 +40,10 @@ class Attempt:
     """The result of an attempt.
 
     Attributes:
-        ending: How it ended.
-        reached: The step of the model if the attempt finished, else of the newest whole checkpoint.
-        error: Type, message and step of the error that ended the attempt; None if no error was reported, as after a
-            kill.
+        ending: The kind of ending.
+        reached: The step of the model if the attempt finished, else the step of the newest undamaged checkpoint.
+        error: The type, the message and the step of the error that ended the attempt; None if no error was reported,
+            for example after a kill.
     """
 
     ending: Ending
@@ -57,9 +57,11 @@ def is_repeated(attempts: Sequence[Attempt]) -> bool:
 
 
 def count_idle(before: int, attempts: Sequence[Attempt]) -> int:
-    """Return the number of attempts at the end of `attempts` that reached no further step.
+    """Return the number of attempts in a row, up to the last attempt, that reached no further step.
 
-    before: the step of the newest whole checkpoint before the first attempt.
+    Args:
+        before: The step of the newest undamaged checkpoint before the first attempt.
+        attempts: The attempts so far.
     """
     count, furthest = 0, before
     for attempt in attempts:
@@ -74,16 +76,16 @@ def verdict(
     """Return the decision after the last of `attempts`.
 
     A run that came to its end is done if it reached the step `target`, or if `target` is None. A refused run is given
-    up. A failed run is tried again, at most `max_retries` times, unless `max_idle` attempts in a row reached no further
-    step, or two in a row ended after the same step with the same error. An attempt that ends before its first
-    checkpoint reached no further step.
+    up. A failed run gets at most `max_retries` further attempts. It is given up earlier if `max_idle` attempts in a row
+    reached no further step, or if two attempts in a row ended after the same step with the same error. An attempt that
+    ends before it saves a checkpoint has reached no further step.
 
     Args:
         target: The step to reach; None for the planned end.
-        before: The step of the newest whole checkpoint before the first attempt.
+        before: The step of the newest undamaged checkpoint before the first attempt.
         attempts: The attempts so far, at least one.
         max_retries: The largest number of attempts after the first one, >= 0.
-        max_idle: The number of attempts in a row without a further step after which the run is given up, >= 1.
+        max_idle: The run is given up after this number of attempts in a row without a further step, >= 1.
 
     Raises:
         SettingError: A number is out of its domain.

@@ -1,8 +1,8 @@
-"""Files that ranks write for their supervisor: a heartbeat while they run, and the error that ended them.
+"""Files that ranks write for their supervisor: a heartbeat while a rank runs, and the error that ended the rank.
 
 The supervisor locks one directory for these files. A thread of the rank writes the heartbeat, with step and time, so a
-long step does not count as silence. A process that is stopped, or whose native code holds the interpreter lock, writes
-no heartbeat, and is killed. Times are from the machine's monotonic clock, which its processes share.
+rank is not silent during a long step. A process that is stopped, or whose native code holds the interpreter lock,
+writes no heartbeat, and is killed. Times are read from the monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from reference_trainer.errors import OutputError
+from reference_trainer.storage.files import partial_path
 
 EVERY_S = 0.5
-"""Seconds between two heartbeats, and between two checks of them."""
+"""Seconds between two heartbeats, and between two checks of all heartbeats."""
 STOPPED_S = 2.0
 """Seconds without a heartbeat after which a process that SIGSTOP has stopped is killed, unless SIGCONT comes before."""
 SAVED = "saved"
-"""File of a rank that saved a checkpoint and exited on request. After a signal torch's agent reports no exit code."""
+"""Name of the file that a rank writes when it has saved a checkpoint and exits on request.
 
+The supervisor needs this file, because the agent of torch reports no exit code after a signal."""
 
 Content = TypeVar("Content")
 
@@ -38,7 +40,7 @@ class Beat:
 
     Attributes:
         pid: The process id.
-        born: The start time, which distinguishes a later process with the same id.
+        born: The start time of the process, which differs from that of a later process with the same id.
         step: The last step taken.
         time: The time of the beat on the monotonic clock of the machine, in seconds.
     """
@@ -57,7 +59,7 @@ class Failure:
         step: The last step that was taken, 0 before the first.
         type: The class of the error.
         message: The message of the error.
-        is_input: Whether it is an error of settings or input, which another attempt would meet again.
+        is_input: Whether the settings or the input caused the error, so that another attempt would fail too.
         is_of_other_rank: Whether another rank failed first.
     """
 
@@ -69,10 +71,10 @@ class Failure:
 
 
 class Heart:
-    """The heartbeat of this process in the file `path`.
+    """Writes the heartbeat of this process to the file `path`, in a thread.
 
     Attributes:
-        step: The last step taken; the training sets it.
+        step: The last step taken; the training sets this attribute.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,16 +83,16 @@ class Heart:
         threading.Thread(target=self._beat_forever, name="heartbeat", daemon=True).start()
 
     def beat(self) -> None:
-        """Write the file, atomically. A failure is ignored: a supervisor that reads no beat kills nothing."""
+        """Write the file atomically. Ignore failures: the supervisor kills no rank that has never written a beat."""
         self._write(self._path, Beat(pid=os.getpid(), born=self._born, step=self.step, time=time.monotonic()))
 
     def fail(self, failure: Failure) -> None:
-        """Write the error that ends this process. If that fails, the supervisor learns only the exit code."""
+        """Write the error that ends this process. Ignore failures: the supervisor then knows only the exit code."""
         self._write(self._path.with_name(f"failure-{self._path.name}"), failure)
 
     @staticmethod
     def _write(path: Path, content: Beat | Failure) -> None:
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        partial = partial_path(path)  # not `atomic_write`, which would wait for the disk
         with suppress(OSError):
             partial.write_text(json.dumps(asdict(content)), encoding="utf-8")
             partial.replace(path)
@@ -108,7 +110,7 @@ def beats(directory: Path) -> list[Beat]:
 
 
 def first_failure(directory: Path) -> Failure | None:
-    """Return the error that ended the ranks; None if no rank has written one.
+    """Return the error that ended the ranks; None if no rank has written an error.
 
     Among several errors, an error of settings or input has priority, and an error that reports the failure of another
     rank comes last.
@@ -118,7 +120,7 @@ def first_failure(directory: Path) -> Failure | None:
 
 
 def _read(directory: Path, pattern: str, kind: Callable[..., Content]) -> list[Content]:
-    """Return the contents of the files that match a pattern, without invalid ones."""
+    """Return the contents of the files that match a pattern; ignore invalid files."""
     contents = []
     for path in sorted(directory.glob(pattern)):
         with suppress(OSError, ValueError, TypeError):
@@ -126,10 +128,10 @@ def _read(directory: Path, pattern: str, kind: Callable[..., Content]) -> list[C
     return contents
 
 
-def silent_beats(read: Iterable[Beat], now: float, after: float) -> list[Beat]:
-    """Return the beats that are more than `after` seconds old; for a stopped process, at most `STOPPED_S` seconds."""
+def silent_beats(last_beats: Iterable[Beat], now: float, after: float) -> list[Beat]:
+    """Return the beats that are older than `after` seconds; for a stopped process, older than `STOPPED_S` at most."""
     silent = []
-    for beat in read:
+    for beat in last_beats:
         limit_s = min(after, STOPPED_S) if _state(beat.pid) == "T" else after
         if now - beat.time > limit_s:
             silent.append(beat)
@@ -143,7 +145,7 @@ def is_alive(beat: Beat) -> bool:
 
 
 def kill_silent(directory: Path, after: float) -> list[Beat]:
-    """Kill the ranks that are silent as in `silent_beats`, and return their last beats."""
+    """Kill the ranks of `silent_beats` at the present time, and return their last beats."""
     return _kill(silent_beats(beats(directory), time.monotonic(), after))
 
 
@@ -165,7 +167,7 @@ def kill_stale(directory: Path) -> list[Beat]:
 def claim_directory(directory: Path, taken: str) -> Iterator[Path]:
     """Create and lock a directory of a supervisor. At the end, kill the remaining ranks, and remove the directory.
 
-    Raise `OutputError` if the directory cannot be locked; with the message `taken` if another supervisor has locked it.
+    Raise `OutputError` if the directory cannot be locked. `taken` is the message if another supervisor has locked it.
     """
     descriptor = None
     try:
@@ -219,7 +221,7 @@ def watch_ranks(directory: Path, after: float, report: Callable[[Beat], object])
 
 
 def _kill(beats: Iterable[Beat]) -> list[Beat]:
-    """Kill the processes of beats that are alive, and return their beats."""
+    """Kill those processes of `beats` that are alive, and return their beats."""
     killed = []
     for beat in beats:
         if is_alive(beat):
@@ -242,7 +244,7 @@ def _state(pid: int) -> str:
 
 
 def _status(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state on; empty without such a process, or without /proc."""
+    """Return the fields of /proc/PID/stat, beginning with the state; [] without such a process or without /proc."""
     # The field before the state, the name of the program in parentheses, may contain spaces and parentheses.
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()

@@ -7,14 +7,17 @@ other machines follow: they join every attempt that is announced, and end with t
     leader    announce attempt 1, run it ... announce attempt 2, run it ... announce the verdict, wait for the others
     follower  wait for an attempt, run its ranks ... wait for the next one ... read the verdict, end
 
-A rank that ends on one machine ends the attempt on all, because the other ranks fail in their next collective. If a
-rank is lost before it has connected to the others, they would wait for it until `--rank-timeout`. To avoid this wait:
+A rank that ends on one machine ends the attempt on all machines, because the other ranks fail in their next collective
+operation. If a rank is lost before it has connected to the other ranks, these would wait until `--rank-timeout`. To
+avoid this wait:
 
-- Before a machine joins an attempt, it writes the attempt to its mark, a file in the shared directory. After a restart
-  its supervisor does not join the attempt again, but adds "lost" to the mark: the leader then ends the attempt.
-- A follower kills its ranks if another attempt is announced, because the leader was lost and restarted.
+- Before a machine joins an attempt, it writes the attempt to its mark, a file in the shared directory. A supervisor
+  that was restarted during an attempt does not join this attempt again. Instead it adds "lost" to the mark, and the
+  leader ends the attempt.
+- A follower kills its ranks if the leader announces another attempt before these ranks have ended: the leader was
+  restarted.
 
-The leader renews its file every second. A follower ignores a file that is not renewed: its leader was killed.
+The leader renews its file every second. A follower ignores a file that is not renewed, because its leader was killed.
 """
 
 from __future__ import annotations
@@ -34,9 +37,9 @@ from reference_trainer.storage.files import atomic_write
 from reference_trainer.supervision.heartbeat import call_periodically, claim_directory
 
 EVERY_S = 1.0
-"""Seconds after which a leader renews its announcement. Followers read it four times as often."""
+"""Interval in seconds at which a leader renews its announcement. Followers read it four times as often."""
 LEAVE_S = 60.0
-"""Seconds that a leader waits for the others to read its verdict."""
+"""Longest time in seconds that a leader waits until the other machines have read its verdict."""
 ANNOUNCED = "announced.json"
 LOST = "lost "
 """Prefix of the attempt in the mark of a machine whose supervisor was lost during the attempt and restarted."""
@@ -44,15 +47,15 @@ LOST = "lost "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """Machines that start the same command, and meet by torch's rendezvous `c10d`.
+    """Machines that start the same command, and connect by the rendezvous `c10d` of PyTorch.
 
     Attributes:
         count: The number of machines.
-        endpoint: HOST:PORT of one of the machines, which serves the others.
-        run_id: The name of the run, equal on all machines; runs that use an endpoint at the same time have different
-            ones.
-        address: The address of this machine for the others; by default its host name.
-        rank: The number of this machine, from 0, in a supervised run; the first leads.
+        endpoint: HOST:PORT of the machine that serves the rendezvous.
+        run_id: The name of the run, equal on all machines. Runs that use the same endpoint at the same time need
+            different names.
+        address: The address at which the other machines reach this one; by default its host name.
+        rank: The number of this machine, from 0, in a supervised run; machine 0 leads.
     """
 
     count: int
@@ -67,7 +70,7 @@ class Announcement:
     """The instruction of the leader to all machines: join an attempt or, with a verdict, end.
 
     Attributes:
-        run_id: The id of the rendezvous of the attempt; empty to wait.
+        run_id: The id of the rendezvous of the attempt; empty if the machines must wait.
         arguments: The arguments of the command that the ranks run.
         verdict: The exit code; None if the run continues.
     """
@@ -77,34 +80,34 @@ class Announcement:
     verdict: int | None = None
 
 
-def place_of(out: Path) -> Path:
-    """Return the directory that machines share, beside the output."""
+def shared_directory(out: Path) -> Path:
+    """Return the directory beside the output in which the machines of a run write their files."""
     out = out.resolve()
     return out.with_name(f"{out.name}.machines")
 
 
 class Leader:
-    """The announcements of the first machine, in files that `leading` renews and removes.
+    """Writes the announcements of the first machine, and reads the marks of the others.
 
     Attributes:
-        has_announced: Whether this leader has written the files; before, files of another leader may exist.
+        has_announced: Whether this leader has written an announcement. Until then, files may be from another leader.
     """
 
     def __init__(self, place: Path) -> None:
         self._place, self.has_announced = place, False
 
     def announce(self, announcement: Announcement) -> None:
-        """Write an announcement, in place of the previous one. Raise `OutputError`."""
+        """Replace the announcement. Raise `OutputError` if it cannot be written."""
         _write(self._place / ANNOUNCED, json.dumps(asdict(announcement)))
         self.has_announced = True
 
-    def lost(self, run_id: str) -> list[int]:
+    def lost_machines(self, run_id: str) -> list[int]:
         """Return the numbers of the machines whose supervisors were restarted during the attempt `run_id`."""
         marks = {path: _read_text(path) for path in self._place.glob("machine-*")}
         return sorted(int(path.name.rpartition("-")[2]) for path, text in marks.items() if text == f"{LOST}{run_id}")
 
     def conclude(self, verdict: int) -> None:
-        """Announce the verdict, and wait until the other machines have read it; at most `LEAVE_S` seconds."""
+        """Announce the verdict, and wait at most `LEAVE_S` seconds for the other machines to remove their marks."""
         self.announce(Announcement(verdict=verdict))
         end = time.monotonic() + LEAVE_S
         while any(self._place.glob("machine-*")) and time.monotonic() < end:
@@ -113,12 +116,12 @@ class Leader:
 
 @contextmanager
 def leading(out: Path) -> Iterator[Leader]:
-    """Yield the announcements of a run, which are renewed in the block and removed at its end.
+    """Yield the `Leader` of a run. Renew its announcement during the block, and remove the shared files at the end.
 
     Args:
         out: The output of the run, on a file system that all machines share.
     """
-    place = place_of(out)
+    place = shared_directory(out)
     leader = Leader(place)
 
     def renew() -> None:
@@ -142,16 +145,16 @@ def next_announcement(out: Path, joined: str, pause: Callable[[float], object] =
 
     Args:
         out: The output of the run.
-        joined: The `run_id` of the attempt that this machine has been part of; empty for none.
-        pause: Waits a number of seconds.
+        joined: The `run_id` of the last attempt that this machine joined; empty for none.
+        pause: A function that waits for a number of seconds.
     """
-    path = place_of(out) / ANNOUNCED
+    path = shared_directory(out) / ANNOUNCED
     last_time: int | None = None
     while True:
         with suppress(OSError, ValueError, TypeError):
             time_ns = path.stat().st_mtime_ns
             announced = _read_announcement(path)
-            # A leader that was killed may have left the file: wait until its modification time changes.
+            # The file may be from a leader that was killed, so wait until its modification time changes.
             is_renewed = last_time is not None and time_ns != last_time
             last_time = time_ns
             if is_renewed and (announced.verdict is not None or announced.run_id not in ("", joined)):
@@ -162,7 +165,7 @@ def next_announcement(out: Path, joined: str, pause: Callable[[float], object] =
 def is_replaced(out: Path, run_id: str) -> bool:
     """Return whether a leader has announced another attempt than `run_id`, or a verdict other than success."""
     try:
-        announced = _read_announcement(place_of(out) / ANNOUNCED)
+        announced = _read_announcement(shared_directory(out) / ANNOUNCED)
     except (OSError, ValueError, TypeError):
         return False
     if announced.verdict is not None:
@@ -177,36 +180,44 @@ def _read_announcement(path: Path) -> Announcement:
 
 
 class Mark:
-    """The file of a follower for the leader: empty, or the attempt that it joined, with `LOST` after a restart.
+    """The file by which a follower informs the leader.
+
+    The file is empty while the machine is in no attempt. During an attempt, its text is the `run_id` of the attempt;
+    if the supervisor was restarted during the attempt, the text is `LOST` and the `run_id`.
 
     Attributes:
-        joined: The last attempt that the machine joined, also before a restart of its supervisor; empty for none.
+        joined: The `run_id` of the last attempt that the machine joined, even if its supervisor was restarted since;
+            empty for none.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # A file with an attempt is from a supervisor of this machine that was lost during the attempt.
+        # If the file contains an attempt, an earlier supervisor of this machine was killed during that attempt.
         self.joined = _read_text(path).removeprefix(LOST)
         _write(path, f"{LOST}{self.joined}" if self.joined else "")
 
     def join(self, run_id: str) -> None:
-        """Write the attempt, before the machine joins it."""
+        """Write the attempt to the file. Call this before the machine joins the attempt."""
         _write(self._path, run_id)
         self.joined = run_id
 
     def leave(self, *, joined: bool) -> None:
-        """Empty the file after an attempt. joined: whether the machine connected to the others; else it can retry."""
+        """Empty the file after an attempt.
+
+        Args:
+            joined: Whether the machine connected to the other machines. If not, it may join the same attempt again.
+        """
         _write(self._path, "")
         self.joined = self.joined if joined else ""
 
 
 @contextmanager
 def following(out: Path, rank: int) -> Iterator[tuple[Mark, Path]]:
-    """Write the mark of this machine for the leader; yield the mark, and a directory for the heartbeats of its ranks.
+    """Create the mark of this machine; yield the mark and a directory for the heartbeats of the ranks of this machine.
 
     Raise `OutputError` if another supervisor of this machine follows the same run with the same number.
     """
-    place = place_of(out)
+    place = shared_directory(out)
     name = hashlib.sha256(f"{place}/{rank}".encode()).hexdigest()[:16]
     beats = Path(tempfile.gettempdir()) / f"reference-trainer-{os.getuid()}-{name}"
     path = place / f"machine-{rank}"
@@ -216,13 +227,13 @@ def following(out: Path, rank: int) -> Iterator[tuple[Mark, Path]]:
             yield Mark(path), beats
             is_complete = True
         finally:
-            # If an exception leaves an attempt that the other machines continue, its mark is kept for a restart.
+            # After an exception during an attempt, keep the mark: a restarted supervisor must not join again.
             if is_complete or not _read_text(path):
                 path.unlink(missing_ok=True)
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file of the shared directory, atomically. Raise `OutputError`."""
+    """Write a file of the shared directory atomically. Raise `OutputError` if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, lambda partial: partial.write_text(text, encoding="utf-8"))
@@ -231,7 +242,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _read_text(path: Path) -> str:
-    """Return the text of a file; empty without the file."""
+    """Return the text of a file; "" if the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

@@ -1,4 +1,4 @@
-"""Find the progress of a run: its newest whole checkpoint, or its model."""
+"""Find the progress of a run: its newest undamaged checkpoint, or its model."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError, ModelFileError, OutputError
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID, fixed_settings
-from reference_trainer.storage.checkpoints import check_files, read_manifest
+from reference_trainer.storage.checkpoints import check_files, named_steps, read_manifest
 from reference_trainer.storage.export import MANIFEST, verify_manifest
-from reference_trainer.storage.retention import checkpoint_name, differences, steps_of
+from reference_trainer.storage.retention import checkpoint_name, differences
 
 
 def whole_step(out: Path, report: Callable[[str], object]) -> int:
-    """Return the step of the newest whole checkpoint; 0 if there is none.
+    """Return the step of the newest undamaged checkpoint; 0 if there is no checkpoint.
 
-    A damaged checkpoint is renamed to `NAME.damaged`, so that the run resumes from the one before. Raise
-    `CheckpointError` if all are damaged: the run would start over.
+    Damaged checkpoints that are newer are renamed to `NAME.damaged`, so that the run does not resume from them. Raise
+    `CheckpointError` if all checkpoints are damaged, because the run would start over.
     """
     directory = out / CHECKPOINTS
-    while steps := _steps(directory):
+    while steps := named_steps(directory, RUN_ID):
         path = directory / checkpoint_name(RUN_ID, steps[-1])
         try:
             check_files(path, read_manifest(path))
@@ -29,59 +29,48 @@ def whole_step(out: Path, report: Callable[[str], object]) -> int:
         except CheckpointError as error:
             if len(steps) == 1:
                 raise CheckpointError(
-                    f"no whole checkpoint is left: {error}; move {directory} away to start over"
+                    f"no undamaged checkpoint is left: {error}; move {directory} away to start over"
                 ) from error
-            report(f"renamed to {_set_aside(path).name}: {error}")
+            report(f"renamed a damaged checkpoint to {_set_aside(path).name}: {error}")
     return 0
 
 
-def _steps(directory: Path) -> list[int]:
-    """Return the steps of all directories with the name of a checkpoint, with or without a manifest."""
-    try:
-        names = [entry.name for entry in directory.iterdir()]
-    except FileNotFoundError:
-        names = []
-    except OSError as error:
-        raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
-    return steps_of(RUN_ID, names)
-
-
 def _set_aside(path: Path) -> Path:
-    """Rename a damaged checkpoint to a name that is free, and return its new path."""
-    aside, number = path.with_name(f"{path.name}.damaged"), 1
-    while aside.exists():
+    """Rename a damaged checkpoint to an unused name, and return the new path."""
+    new_path, number = path.with_name(f"{path.name}.damaged"), 1
+    while new_path.exists():
         number += 1
-        aside = path.with_name(f"{path.name}.damaged{number}")
+        new_path = path.with_name(f"{path.name}.damaged{number}")
     try:
-        return path.rename(aside)
+        return path.rename(new_path)
     except OSError as error:
         raise OutputError(f"cannot rename {path}: {error.strerror}") from error
 
 
 def model_step(out: Path) -> int:
-    """Return the steps of the run whose model is in `out`; 0 if there is none."""
+    """Return the number of steps after which the model in `out` was written; 0 without an undamaged model."""
     try:
-        read = json.loads((out / MANIFEST).read_bytes())
-        if "sha256" in read:  # custom parts may write no digests
+        manifest = json.loads((out / MANIFEST).read_bytes())
+        if "sha256" in manifest:  # custom parts may write no digests
             verify_manifest(out)
-        return int(read["result"]["steps_completed"])
+        return int(manifest["result"]["steps_completed"])
     except (ModelFileError, OSError, ValueError, KeyError, TypeError):
         return 0
 
 
 def is_done(out: Path, step: int | None) -> bool:
-    """Return whether `out` has the model of a run of `step` steps or more; if `step` is None, of all planned steps."""
+    """Return whether `out` has the model of at least `step` steps; if `step` is None, of all planned steps."""
     taken = model_step(out)
     if step is not None:
         return taken >= step
     if not taken:
         return False
     limit = json.loads((out / MANIFEST).read_bytes()).get("settings", {}).get("max_steps")
-    return limit is None or taken < limit  # a run that ended before its limit ended by its plan
+    return limit is None or taken < limit  # with fewer steps than its limit, the run has ended after its planned steps
 
 
 def check_model(out: Path, settings: Settings) -> None:
-    """Raise `DriftError`, with both values, if the model in `out` was trained with other values of chosen settings."""
+    """Raise `DriftError` if an explicit setting has another value than the run that trained the model in `out`."""
     saved = json.loads((out / MANIFEST).read_bytes()).get("settings", {})
     chosen = saved.keys() & settings.flat(chosen=True).keys()
     present = {name: value for name, value in fixed_settings(settings).items() if name in chosen}

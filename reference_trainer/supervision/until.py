@@ -1,12 +1,12 @@
-"""A supervised run: attempts that resume from the newest whole checkpoint, until the run has reached a step.
+"""A supervised run: attempts that resume from the newest undamaged checkpoint, until the run has reached a step.
 
 1. `find_problems` checks the settings before the first attempt.
-2. An attempt starts the ranks by torch's elastic agent, with a new agent and a new store and without restarts: the
-   agent's restarts fail under gloo (pytorch/pytorch#135712).
-3. After an attempt, `decision.py` decides whether the run is done, is tried again, or is given up.
+2. An attempt starts the ranks with the elastic agent of torch. Every attempt has a new agent and a new store. Restarts
+   by the agent are disabled, because they fail under gloo (pytorch/pytorch#135712).
+3. After an attempt, `decision.py` decides whether the run is done, needs another attempt, or is given up.
 
-`launch` makes one attempt, without retries. On several machines, one supervisor decides, and the others join its
-attempts; see `machines.py`.
+`launch` makes one attempt, without retries. On several machines, the supervisor of the first machine decides, and the
+other supervisors join its attempts; see `machines.py`.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Limits:
     Attributes:
         step: The step to reach; None for the planned end.
         max_retries: The largest number of attempts after the first one.
-        max_idle: The number of attempts in a row without a further step after which the run is given up.
-        silent_s: The age of a heartbeat after which its rank is killed, in seconds.
+        max_idle: The run is given up after this number of attempts in a row that reached no further step.
+        silent_s: The age of a heartbeat, in seconds, at which its rank is killed.
     """
 
     step: int | None
@@ -87,9 +87,9 @@ def find_problems(settings: Settings | None, step: int | None) -> list[str]:
     chosen = settings.flat(chosen=True)
     save_every = chosen.get("save_every", defaults_of(settings).get("save_every", settings.checkpoints.save_every))
     messages = list[str]()
-    for name, hint in (("smoke", "saves nothing"), ("max_steps", "is --step here"), ("resume", "is chosen here")):
+    for name, reason in (("smoke", "saves nothing"), ("max_steps", "is --step here"), ("resume", "is automatic")):
         if settings.flat()[name] is not None:
-            messages.append(f"--{name.replace('_', '-')} {hint}; leave it out")
+            messages.append(f"--{name.replace('_', '-')} {reason}; leave it out")
     if not save_every:
         messages.append("--save-every is 0; expected a number of steps")
     elif step is not None and save_every > step:
@@ -105,14 +105,14 @@ def launch(
 ) -> int:
     """Run a command in several processes, and return its exit code.
 
-    The processes also end if this process is killed. After a signal, which is passed to the processes, return
-    `interrupts.SAVED` if the run has saved a checkpoint.
+    The processes also end if this process is killed. A signal to this process is passed to the processes; the exit code
+    is then `interrupts.SAVED` if the run has saved a checkpoint.
 
     Args:
         arguments: The arguments of the command.
         ranks: The number of processes on each machine.
-        report: Called with errors.
-        machines: The machines that run the command together; by default this one.
+        report: A function that is called with the reason of a failure.
+        machines: The machines that run the command together; by default only this machine.
 
     Raises:
         KeyboardInterrupt: After a signal, if no checkpoint was saved.
@@ -131,22 +131,22 @@ def launch(
 
 
 GRACE_S = 60
-"""Seconds in which ranks have to save and leave after a signal, before they are killed."""
+"""Time in seconds that ranks have to save and exit after a signal, before they are killed."""
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""Signals whose handlers the agent replaces."""
+"""Signals whose handlers the agent of torch replaces."""
 
 
 def run_attempt(
     arguments: Sequence[str], beats: Path, *, ranks: int, name: str, machines: Machines | None = None
 ) -> tuple[Ending, str]:
-    """Run a command in several processes. Return how it ended, and the reason as a sentence.
+    """Run a command in several processes. Return the kind of its ending, and the reason as a sentence.
 
     Args:
         arguments: The arguments of the command.
         beats: The directory of the heartbeats.
         ranks: The number of processes on each machine.
-        name: The name of this attempt, which no other attempt has.
-        machines: As for `launch`.
+        name: A unique name of this attempt.
+        machines: The machines that run the command together; by default only this machine.
 
     Raises:
         KeyboardInterrupt: After a signal to this process, which is passed to the ranks.
@@ -155,16 +155,16 @@ def run_attempt(
         return _run_ranks(_config(ranks, name, machines), arguments, beats, ranks)
     except (RendezvousError, dist.DistError) as error:
         location = "" if machines is None else f" at {machines.endpoint}"
-        return Ending.FAILED, f"the machines did not meet{location}: {first_line(error)}"
+        return Ending.FAILED, f"the machines did not connect{location}: {first_line(error)}"
 
 
 def _run_ranks(config: LaunchConfig, arguments: Sequence[str], beats: Path, ranks: int) -> tuple[Ending, str]:
-    """Carry out `run_attempt`. Raise `RendezvousError` or `DistError` if the machines do not meet."""
-    # A rank gets the process id of this supervisor, to end with it, and the directory of heartbeats.
+    """Carry out `run_attempt`. Raise `RendezvousError` or `DistError` if the machines do not connect."""
+    # A rank gets the process id of this supervisor, so that the rank can end with it, and the directory of heartbeats.
     script = ["-m", "reference_trainer.cli.rank", str(os.getpid()), str(beats), *arguments]
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the reason is returned
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # this function returns the reason
     if ranks > 1:
-        os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does: every rank would use all cores
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does; otherwise every rank would use all cores
     with _handlers_restored():
         try:
             elastic_launch(config, sys.executable)(*script)
@@ -181,7 +181,7 @@ def _run_ranks(config: LaunchConfig, arguments: Sequence[str], beats: Path, rank
 
 def _config(ranks: int, name: str, machines: Machines | None, join_s: int | None = None) -> LaunchConfig:
     """Return the configuration of torch's agent. join_s: timeout of the rendezvous in seconds; None for the default."""
-    # One machine needs no name that others can resolve.
+    # A single machine needs no address that other machines can reach.
     machines = machines or Machines(count=1, endpoint="localhost:0", run_id=name, address="127.0.0.1")
     fields = LaunchConfig.__dataclass_fields__  # torch 2.8 has no `shutdown_timeout`
     timeout: dict[str, Any] = {"shutdown_timeout": GRACE_S} if "shutdown_timeout" in fields else {}
@@ -212,13 +212,13 @@ def _handlers_restored() -> Iterator[None]:
 
 
 Launch = Callable[[Sequence[str], Path, str], tuple[Ending, str]]
-"""A function that runs an attempt as `run_attempt` does. Arguments: of the command; directory of heartbeats; name."""
+"""A function that runs an attempt as `run_attempt` does, from `arguments`, `beats` and `name`."""
 
 
 def until(
     settings: Settings, arguments: Sequence[str], limits: Limits, *, launch: Launch, report: Callable[[str], object]
 ) -> Verdict:
-    """Make attempts to run `distill` until it is done or given up, and return the verdict.
+    """Make attempts to run `distill` until the run is done or given up, and return the verdict.
 
     The run is done if its output has a model that was trained for `limits.step` steps, or up to its planned end.
 
@@ -226,12 +226,12 @@ def until(
         settings: The settings of the run.
         arguments: The arguments of `distill` with these settings.
         limits: When to give up.
-        launch: Runs an attempt.
-        report: Called with lines about the progress.
+        launch: A function that runs one attempt.
+        report: A function that is called with lines about the progress.
 
     Raises:
         OutputError: Another supervisor uses this output.
-        CheckpointError: Checkpoints exist, but none is whole.
+        CheckpointError: Checkpoints exist, but all are damaged.
         DriftError: The existing model was trained with other settings.
     """
     out = settings.run.out.resolve()
@@ -255,7 +255,7 @@ def supervise(
     report: Callable[[str], object],
     machines: Machines | None = None,
 ) -> Verdict:
-    """Carry out `until` with `ranks` processes on each machine; the first machine decides."""
+    """Call `until` with attempts of `ranks` processes on each machine. Other machines than the first only join them."""
     if machines is None:
 
         def launch(command: Sequence[str], beats: Path, name: str) -> tuple[Ending, str]:
@@ -274,31 +274,31 @@ def _lead(leader: Leader, machines: Machines, ranks: int, report: Callable[[str]
     """Return a function that runs an attempt on several machines, and ends the attempt if a machine is lost."""
 
     def lead(command: Sequence[str], beats: Path, name: str) -> tuple[Ending, str]:
-        meeting = replace(machines, run_id=f"{machines.run_id}-{name}")
+        rendezvous = replace(machines, run_id=f"{machines.run_id}-{name}")
         reported: list[int] = []
 
-        # Called periodically in a thread. The kill is repeated, because a rank that has no heartbeat yet is not killed.
+        # Called periodically in a thread. Repeat the kill, because it does not reach a rank without a heartbeat yet.
         def end_if_lost() -> None:
             nonlocal reported
-            lost = leader.lost(meeting.run_id)
+            lost = leader.lost_machines(rendezvous.run_id)
             if not lost:
                 return
             if lost != reported:
                 reported = lost
                 report(f"machine {', '.join(map(str, lost))} was lost and came back: this attempt ends")
             kill_ranks(beats)
-            if not read_beats(beats):  # the machines may still wait for each other, or for the lost one
-                _close(_config(ranks, name, meeting))
+            if not read_beats(beats):  # the machines may still be waiting for each other, or for the lost machine
+                _close(_config(ranks, name, rendezvous))
 
-        leader.announce(Announcement(run_id=meeting.run_id, arguments=tuple(command)))
+        leader.announce(Announcement(run_id=rendezvous.run_id, arguments=tuple(command)))
         with call_periodically(end_if_lost, EVERY_S / 4):
-            return run_attempt(command, beats, ranks=ranks, name=name, machines=meeting)
+            return run_attempt(command, beats, ranks=ranks, name=name, machines=rendezvous)
 
     return lead
 
 
 def _close(config: LaunchConfig) -> None:
-    """Close a rendezvous, so that the agent of this machine stops waiting for other machines."""
+    """Close the rendezvous of `config`, so that the agent of this machine stops waiting for other machines."""
     parameters = RendezvousParameters(
         backend=config.rdzv_backend,
         endpoint=config.rdzv_endpoint,
@@ -312,17 +312,17 @@ def _close(config: LaunchConfig) -> None:
 
 
 JOIN_S = 15
-"""Timeout, in seconds, of the rendezvous of a following machine, after which it reads the announcement again."""
+"""Timeout of the rendezvous of a follower, in seconds; after the timeout, the follower reads the announcement again."""
 
 
 def _follow(out: Path, limits: Limits, ranks: int, machines: Machines, report: Callable[[str], object]) -> Verdict:
     """Join every attempt that the first machine announces, until it announces its verdict; return the verdict."""
     with following(out, machines.rank) as (mark, beats):
         report(f"machine {machines.rank}: waits for the first machine")
-        while (announced := next_announcement(out, mark.joined)).verdict is None:
-            run_id = announced.run_id
+        while (announcement := next_announcement(out, mark.joined)).verdict is None:
+            run_id = announcement.run_id
 
-            # The default binds the present run_id, since the loop changes the variable.
+            # The default value keeps the present run_id, because the loop changes the variable.
             def end_if_replaced(run_id: str = run_id) -> None:
                 if is_replaced(out, run_id):
                     kill_ranks(beats)
@@ -332,14 +332,14 @@ def _follow(out: Path, limits: Limits, ranks: int, machines: Machines, report: C
             config = _config(ranks, run_id, replace(machines, run_id=run_id), join_s=JOIN_S)
             try:
                 with _watch(beats, limits, report), call_periodically(end_if_replaced, EVERY_S / 4):
-                    _, reason = _run_ranks(config, announced.arguments, beats, ranks)
-            except (RendezvousError, dist.DistError):  # too late for this attempt, or the first machine was lost
+                    _, reason = _run_ranks(config, announcement.arguments, beats, ranks)
+            except (RendezvousError, dist.DistError):  # this machine was too late, or the first machine was lost
                 mark.leave(joined=False)
                 time.sleep(1)
                 continue
             mark.leave(joined=True)
             report(f"machine {machines.rank}: {reason}")
-    return Verdict(announced.verdict)
+    return Verdict(announcement.verdict)
 
 
 def _watch(beats: Path, limits: Limits, report: Callable[[str], object]) -> AbstractContextManager[None]:
@@ -362,27 +362,27 @@ def _attempts(
     """Make attempts until `verdict` is not RETRY; see `until`."""
     step_before = whole_step(settings.run.out, report)
     attempts: list[Attempt] = []
-    run = uuid4().hex[:8]  # not the process id, which a container that is started again may have too
+    run = uuid4().hex[:8]  # not the process id, which may be the same after a restart of a container
     while True:
-        # 1. Run an attempt from the newest whole checkpoint.
+        # 1. Run an attempt from the newest undamaged checkpoint.
         start = whole_step(settings.run.out, report)
         report(f"attempt {len(attempts) + 1}: " + (f"resumes from step {start}" if start else "starts over"))
         kill_stale(directory)
         with _watch(directory, limits, report):
             command = _arguments(arguments, limits.step, start, again=bool(attempts))
             ending, reason = launch(command, directory, f"{run}-{len(attempts)}")
-        # 2. Find out how it ended, and which step it reached.
+        # 2. Determine the ending of the attempt, and the step that the run has reached.
         failure = first_failure(directory) if ending is Ending.FAILED else None
         if failure is not None and failure.is_input:
             ending = Ending.REFUSED
         if ending is Ending.FINISHED:
             reached = model_step(settings.run.out)
-        else:  # after a failure, an existing model is of another run
+        else:  # after a failure, an existing model is from an earlier run
             reached = whole_step(settings.run.out, report)
         error = None if failure is None else (failure.type, failure.message, failure.step)
         attempts.append(Attempt(ending, reached, error))
-        of = "" if limits.step is None else f" of {limits.step}"
-        report(f"attempt {len(attempts)}: {reason}; step {reached}{of} is reached")
+        target = "" if limits.step is None else f" of {limits.step}"
+        report(f"attempt {len(attempts)}: {reason}; step {reached}{target} is reached")
         # 3. Decide.
         decision = verdict(limits.step, step_before, attempts, max_retries=limits.max_retries, max_idle=limits.max_idle)
         if decision is Verdict.RETRY:
@@ -398,7 +398,7 @@ def _attempts(
 
 
 def _arguments(arguments: Sequence[str], step: int | None, start: int, *, again: bool) -> list[str]:
-    """Return the arguments of an attempt from the step `start`; --force overwrites files of earlier attempts."""
+    """Return the arguments of an attempt that starts at step `start`; --force overwrites files of earlier attempts."""
     resume = ["--resume", "latest"] if start else []
     force = ["--force"] if start or again else []
     limit = [] if step is None else ["--max-steps", str(step)]

@@ -112,7 +112,7 @@ def test_run_begins_with_an_adapter_or_a_model(place: Path, trained: Any, tmp_pa
         ({"lora_options": '{"target_modules": ["nothing"]}'}, SettingError, "lora_options: .*nothing"),
         ({"lora_merge": True, "lora_options": '{"lora_bias": true}'}, SettingError, "lora_bias cannot be merged into"),
         ({"student": "new"}, SettingError, "--lora needs a trained student"),
-        ({"init_from": "whole", "lora": 3}, SettingError, "lora_alpha 4, and --lora-options 6"),
+        ({"init_from": "whole", "lora": 3}, SettingError, "lora_alpha 4, but the run has 6"),
         ({"init_from": "whole", "lora": 3, "lora_options": '{"lora_alpha": 4}'}, CheckpointError, "does not fit"),
         ({"init_from": "student"}, ModelFileError, "expected an adapter of peft"),
         ({"init_from": "cut"}, ModelFileError, "cannot load .*cut: .*; expected an adapter of peft"),

@@ -176,7 +176,7 @@ def test_answer_after_an_answer_begins_with_its_content(words: Any) -> None:
 def test_templates_without_a_place_for_answers_are_refused(words: Any) -> None:
     other = CHATML.replace("<|assistant|>", "<|tool|>")
     with pytest.raises(
-        DataError, match="does not begin message 2, an answer, with the prompt for it; use one that marks"
+        DataError, match="does not begin message 2, an answer, with the prompt for it; use a template that marks"
     ):
         spans(words, other, TWO)
     with pytest.raises(DataError, match="the tokenizer has no chat template; use --chat-template FILE"):

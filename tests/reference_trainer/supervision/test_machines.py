@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reference_trainer.errors import OutputError
-from reference_trainer.supervision.machines import Announcement, following, leading, place_of
+from reference_trainer.supervision.machines import Announcement, following, leading, shared_directory
 from tests.reference_trainer.commands import command
 from tests.reference_trainer.conftest import Trainer
 from tests.reference_trainer.forked import Process
@@ -65,7 +65,7 @@ def test_run_whose_machines_and_ranks_are_killed_ends_like_the_straight_one(
     assert straight.returncode == 0, straight.stderr
     models = [(trainer.folder / out / "model.safetensors").read_bytes() for out in ("out", "straight")]
     assert models[0] == models[1]
-    assert not place_of(trainer.folder / "out").exists()
+    assert not shared_directory(trainer.folder / "out").exists()
 
 
 @pytest.mark.parametrize("lost", [0, 1])
@@ -87,7 +87,7 @@ def test_machine_that_is_lost_before_its_ranks_connect_does_not_block_the_others
     assert (code, joined_code) == (0, 0), complaints + joined_complaints
     assert ("machine 1 was lost and came back: this attempt ends" in output) == bool(lost)
     assert steps(trainer) == list(range(1, 11))
-    assert not place_of(trainer.folder / "out").exists()
+    assert not shared_directory(trainer.folder / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -110,5 +110,5 @@ def test_two_supervisors_of_one_machine_are_refused(tmp_path: Path) -> None:
         leader.announce(Announcement(run_id="new"))  # files are removed at the end of an announced run
         with pytest.raises(OutputError, match="another supervisor of this machine"), following(out, 1):
             pass
-        assert (place_of(out) / "machine-1").exists()
-    assert not place_of(out).exists()
+        assert (shared_directory(out) / "machine-1").exists()
+    assert not shared_directory(out).exists()

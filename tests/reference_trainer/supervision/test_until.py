@@ -124,7 +124,7 @@ def test_ranks_of_a_killed_supervisor_are_killed_and_those_of_an_interrupted_one
     process.send_signal(signal.SIGTERM)
     code, _, complaints = ended(process)
     assert code == 75
-    assert "the same command continues the run" in complaints
+    assert "run the same command again to continue" in complaints
     wait_for_end(later)
     checkpoints = trainer.folder.glob("out/checkpoints/student-step*")
     assert max(int(path.name.removeprefix("student-step")) for path in checkpoints) == steps(trainer)[-1]
@@ -155,7 +155,7 @@ REFUSED = {
     ("--", "distill", "--smoke", "3", "--save-every", "0"): ["--smoke saves", "--save-every is 0"],
     ("--step", "9", "--", "distill", "--max-steps", "3", "--resume", "best"): [
         "--max-steps is --step here",
-        "--resume is chosen here",
+        "--resume is automatic",
         "--save-every is 5000, so no step before 9 is saved",
     ],
     ("--step", "9", "--", "distill", "--seed", "x"): ["invalid value 'x' for --seed"],
