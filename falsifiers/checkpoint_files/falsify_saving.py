@@ -111,7 +111,9 @@ def falsify_failed_save_keeps_the_older_ones(subject: Any, at: int, number: int,
     with place(*range(1, older + 1)) as directory:
         final, steps = directory / checkpoint_name(RUN, 3), [*range(1, older + 1), *([3] if at == len(ORDER) else [])]
         newest = (
-            f"the newest checkpoint, {checkpoint_name(RUN, steps[-1])}, is whole" if steps else "no other checkpoint"
+            f"the newest checkpoint, {checkpoint_name(RUN, steps[-1])}, is undamaged"
+            if steps
+            else "no other checkpoint"
         )
         if damaged and older:
             flip(directory / checkpoint_name(RUN, older) / RANK)

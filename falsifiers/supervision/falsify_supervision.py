@@ -1,4 +1,4 @@
-"""Attacks on the supervision of a run: heartbeats, hangs, signals, whole checkpoints, and attempts until a step."""
+"""Attacks on the supervision of a run: heartbeats, hangs, signals, damaged checkpoints, and attempts until a step."""
 
 import json
 import os
@@ -254,7 +254,7 @@ def falsify_newest_whole_checkpoint_is_found(subject: Any, damages: list[str | N
         except CheckpointError:
             seen = "refused"
         expected = whole[-1] if whole else "refused"
-        assert seen == expected, f"with the damages {damages} the newest whole step is {seen}; expected {expected}"
+        assert seen == expected, f"with the damages {damages} the newest undamaged step is {seen}; expected {expected}"
         assert _contents(out) == before, f"with the damages {damages} a file is lost or changed"
         stays = whole[-1] if whole else 1
         left = sorted(path.name for path in (out / "checkpoints").glob(f"{RUN}-step*"))

@@ -51,7 +51,7 @@ def _state(entry: CheckpointEntry, checkpoints: Sequence[CheckpointEntry]) -> st
     """Return "damaged" with the fault, or "whole" with the marks of the latest and the best of the run."""
     if entry.fault is not None:
         return f"damaged: {entry.fault}"
-    # The newest checkpoint that is whole records the best step of the run.
+    # The newest undamaged checkpoint records the best step of the run.
     run = [other for other in checkpoints if other.run_id == entry.run_id]
     best = next((other.best for other in reversed(run) if other.fault is None), None)
     latest = ", latest" if entry is run[-1] else ""

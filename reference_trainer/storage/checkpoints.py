@@ -415,7 +415,7 @@ def save_checkpoint(
     Raises:
         CheckpointError: If the step is not later than every saved step.
         OutputError: If a file cannot be written, or the disk has too little space for the tensors. The message says
-            whether the newest checkpoint is undamaged ("whole").
+            whether the newest checkpoint is undamaged.
     """
     earlier = saved_steps(directory, manifest.run_id)
     check_follows(earlier, manifest.step)
@@ -452,7 +452,7 @@ def _newest(paths: Sequence[Path]) -> str:
         check_files(existing[-1], read_manifest(existing[-1]))
     except CheckpointError as error:
         return f"the newest checkpoint is damaged: {error}"
-    return f"the newest checkpoint, {existing[-1].name}, is whole"
+    return f"the newest checkpoint, {existing[-1].name}, is undamaged"
 
 
 def checkpoint_bytes(tensors: Iterable[Tensor]) -> int:
