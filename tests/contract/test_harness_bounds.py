@@ -1,6 +1,7 @@
 """The box of a harness: its size is the number of its points, and a precondition is no program."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -28,6 +29,15 @@ def test_values_of_a_bound_start_nearest_to_zero_and_match_its_size(text: str, v
     assert parse_bound(text).size == len(values)
     assert parse_bound(text).empty == (values == [])
     assert all(parse_bound(text).contains(value) for value in values)
+
+
+@pytest.mark.parametrize("text", ["0..3", "-3..-2", "5..4", "list of int 0..1, at most 2", "list of bool, at most 1"])
+def test_the_condition_of_a_bound_is_true_for_exactly_its_values(text: str) -> None:
+    bound = parse_bound(text)
+    items = (False, True) if bound.boolean else range(-5, 7)
+    lists = (list(values) for length in range(4) for values in product(items, repeat=length))
+    for value in items if bound.most is None else lists:
+        assert eval(bound.condition("x"), {"x": value}) == bound.contains(value), value
 
 
 @pytest.mark.parametrize("value", [-1, 10, 3.0, True, "3", None, [3]])
