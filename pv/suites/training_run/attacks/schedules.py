@@ -10,11 +10,14 @@ from pv.suites.training_run.attacks.drawn import TEST, Events, Plan, attack, fir
 
 
 def _advances(events: Events) -> Events:
+    """Return the advances of CosineAnnealingLR, the schedule with number 3."""
     return [event for event in of(events, "schedule") if event["scheduler"] == 3]
 
 
 @given(plans())
 def falsify_schedule_belongs_to_the_optimizer(subject: ModuleType, plan: Plan) -> None:
+    """Schedule the rates of another optimizer, which has the same parameters and takes no step."""
+
     def schedule_other_optimizer(events: Events) -> None:
         for event in of(events, "scheduler"):
             event["optimizers"] = [9]
@@ -46,22 +49,32 @@ def falsify_schedule_advances_once_a_step(subject: ModuleType, plan: Plan) -> No
     def advance_per_micro_batch(events: Events) -> None:
         events[:] = [event for event in events if event["event"] != "schedule"]
         for event in of(events, "backward"):
-            place = next(i for i, other in enumerate(events) if other is event)
-            events.insert(place + 1, {"event": "schedule", "scheduler": 3, "explicit": False, "at": "t.py:5"})
+            position = next(i for i, other in enumerate(events) if other is event)
+            events.insert(position + 1, {"event": "schedule", "scheduler": 3, "explicit": False, "at": "t.py:5"})
 
     attack(subject, "TR-RATE-004", plan, advance_per_micro_batch)
 
 
 @given(plans(), st.sampled_from(("once", "all_epochs", "in_epochs", "in_micro_batches")))
 def falsify_schedule_ends_with_the_run(subject: ModuleType, plan: Plan, mistake: str) -> None:
+    """Give a schedule a horizon in another unit than its advances.
+
+    Args:
+        subject: The claims.
+        plan: The correct run.
+        mistake: `once`: a OneCycleLR for all steps advances once an epoch. `in_epochs`, `all_epochs`: the horizon,
+            `T_max` or `num_training_steps`, is the number of epochs. `in_micro_batches`: it counts micro-batches.
+    """
+
     def once(events: Events) -> None:
         first(events, "scheduler").update(kind="OneCycleLR")
-        keep = _advances(events)[len(plan.epochs[0]) - 1 :: len(plan.epochs[0])]
-        events[:] = [e for e in events if e["event"] != "schedule" or any(e is other for other in keep)]
+        last_of_epochs = _advances(events)[len(plan.epochs[0]) - 1 :: len(plan.epochs[0])]
+        events[:] = [e for e in events if e["event"] != "schedule" or any(e is other for other in last_of_epochs)]
 
     def in_micro_batches(events: Events) -> None:
         full = max(len(window) for window in plan.epochs[0])
         first(events, "scheduler")["planned"]["T_max"] *= full
+        # Leave out the evaluations: a run with evaluations may have stopped early.
         evaluation = ("evaluation_loss", "mode")
         training = [e for e in events if e.get("loader") != TEST and e["event"] not in evaluation]
         events[:] = [e for e in training if e["event"] != "forward" or e["grad"]]
@@ -88,6 +101,8 @@ def falsify_plateaus_have_the_direction_of_the_metric(subject: ModuleType, plan:
 
 @given(plans(), st.booleans())
 def falsify_rates_of_all_groups_are_set(subject: ModuleType, plan: Plan, is_ignored: bool) -> None:
+    """Set the rate of only one group; or give a group its rate by a key that the optimizer ignores (`is_ignored`)."""
+
     def set_one_rate(events: Events) -> None:
         events[:] = [event for event in events if event["event"] not in ("schedule", "scheduler")]
         first(events, "optimizer").update(rates=[0.2, 0.2], decays=[0.1, 0.0], alike=True)
