@@ -10,6 +10,8 @@ from pv.suites.training_run.attacks.drawn import AVERAGE, Events, Plan, attack, 
 
 @given(plans(), st.booleans())
 def falsify_averages_follow_the_step(subject: ModuleType, plan: Plan, never: bool) -> None:
+    """Update the average between the backward pass and the step, or never."""
+
     def update_before_step(events: Events) -> None:
         if never:
             events[:] = [event for event in events if event["event"] not in ("averaged_model", "average")]
@@ -23,7 +25,10 @@ def falsify_averages_follow_the_step(subject: ModuleType, plan: Plan, never: boo
 
 @given(plans(), st.floats(0.81, 0.9999))
 def falsify_averages_keep_the_past(subject: ModuleType, plan: Plan, share: float) -> None:
+    """Give the new weights a large share in every update of the average."""
+
     def swap(events: Events) -> None:
+        # The claim needs at least 20 updates.
         averages = of(events, "average")
         events += [dict(event) for event in averages for _ in range(20)]
         for event in of(events, "average"):
@@ -34,6 +39,8 @@ def falsify_averages_keep_the_past(subject: ModuleType, plan: Plan, share: float
 
 @given(plans())
 def falsify_averages_copy_statistics(subject: ModuleType, plan: Plan) -> None:
+    """Leave the normalization layers of the average with their initial statistics."""
+
     def leave_out_statistics(events: Events) -> None:
         next(event for event in of(events, "statistics") if event["model"] == AVERAGE)["initial"] = 2
 
@@ -42,6 +49,8 @@ def falsify_averages_copy_statistics(subject: ModuleType, plan: Plan) -> None:
 
 @given(plans())
 def falsify_averages_have_their_statistics(subject: ModuleType, plan: Plan) -> None:
+    """Never call update_bn."""
+
     def forget_update_bn(events: Events) -> None:
         events[:] = [event for event in events if event["event"] != "update_bn"]
 

@@ -49,7 +49,7 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
             right = "call model.train() after every evaluation"
             trained = max((f["n"] for f, _ in forwards if f["training_layers"] and f["n"] < first["n"]), default=None)
             # An evaluation may call eval() again for every batch: the first call since the training counts.
-            left = [e for e in switches if trained is not None and e["n"] > trained and e["before"]]
+            ended_training = [e for e in switches if trained is not None and e["n"] > trained and e["before"]]
             initial = _initial_statistics(process).get(model)
             if initial and len(wrong) == len(forwards) and model in _trained_networks(process):
                 seen = (
@@ -59,8 +59,8 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
                 record.falsify(
                     switches[-1]["at"] if switches else first["at"], seen, "call model.train() before the training"
                 )
-            elif evaluated and left:
-                record.falsify(left[-1]["at"], f"{seen}; eval() was called here for an evaluation", right)
+            elif evaluated and ended_training:
+                record.falsify(ended_training[-1]["at"], f"{seen}; eval() was called here for an evaluation", right)
             else:
                 record.hint(switches[-1]["at"] if switches else first["at"], seen, right)
 
@@ -110,12 +110,13 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
             forwards = [(f, loss) for f, loss in evaluations if f["model"] == model and _has_modes(f)]
             record.tried += len(forwards)
             switches = [e for e in process.of("mode") if e["model"] == model]
-            asked = [e["n"] for e in switches if not e["training"]]
+            eval_calls = [e["n"] for e in switches if not e["training"]]
             wrong = [
                 (f, loss)
                 for f, loss in forwards
                 # A root in eval mode that no call has put there: `model.training = False` reaches no layer.
-                if f["training_layers"] and (f["training"] or not (f["eval_layers"] or any(n < f["n"] for n in asked)))
+                if f["training_layers"]
+                and (f["training"] or not (f["eval_layers"] or any(n < f["n"] for n in eval_calls)))
             ]
             if not wrong:
                 continue
@@ -137,17 +138,18 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
                 )
                 if whole or together:
                     sure.append(f)
-            if not sure and not is_evaluated and not asked:
+            if not sure and not is_evaluated and not eval_calls:
                 sure = _blocks(process, wrong, steps, training_inputs)
             first = min((f["n"] for f in sure), default=0)
             last_step = max((n for n in steps if n < first), default=-1)
-            # Without normalization, a call of train() that ends an evaluation in eval mode is no wish for statistics.
-            statistics = any(f["training_layers"] > f["dropouts"] for f in sure)
-            asked_training = [e["n"] for e in switches if e["training"] and last_step < e["n"] < first]
-            undone = [
+            # A call of train() since the last training shows that training mode is intended. Without normalization
+            # layers, this call does not count if it ends an evaluation in eval mode.
+            has_statistics = any(f["training_layers"] > f["dropouts"] for f in sure)
+            train_calls = [e["n"] for e in switches if e["training"] and last_step < e["n"] < first]
+            in_eval_mode = [
                 f["n"] for f, _ in forwards if f["eval_layers"] and not f["training"] and last_step < f["n"] < first
             ]
-            is_intended = asked_training and (statistics or not undone or min(undone) > min(asked_training))
+            is_intended = train_calls and (has_statistics or not in_eval_mode or min(in_eval_mode) > min(train_calls))
             if _repeats_an_input(wrong, steps) or is_intended or _is_adversarial(process):
                 sure = []
             count = sum(f["times"] for f, _ in wrong)
@@ -354,16 +356,16 @@ def frozen_statistics_stay(run: Run, record: Record) -> None:
             cause = (
                 f"this call undoes the eval() at {undone['at']}"
                 if is_undone
-                else "no call of train() or eval() has reached it, so it is in training mode"
+                else "no call of train() or eval() has reached this part, so it is in training mode"
                 if is_default
-                else "it is in training mode"
+                else "this part is in training mode"
             )
             shown[at, sure] = (cause, model)
         for (at, sure), parts in findings.items():
             cause, model = shown[at, sure]
             names = ", ".join(part for part, _ in parts[:3]) + (" ..." if len(parts) > 3 else "")
             seen = (
-                f"all parameters of {names} in {process.kinds.get(model)} are frozen, but its running statistics "
+                f"all parameters of {names} in {process.kinds.get(model)} are frozen, but their running statistics "
                 f"change by up to {max(moved for _, moved in parts):.2g} standard deviations: {cause}"
             )
             right = f"call model.{parts[0][0]}.eval() after every model.train(), or override train() to do so"
@@ -414,7 +416,7 @@ def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
                 f"the training with {wrong[0]['training_layers']} layers of dropout or batch normalization in training "
                 "mode: its outputs are noisy, or its statistics change"
             )
-            right = "call teacher.eval(), after every call of train() to a module that contains it"
+            right = "call eval() on this network, also after every train() of a module that contains the network"
             sure = has_same_inputs and not is_intended and not is_copy
             (record.falsify if sure else record.hint)(wrong[0]["at"], seen, right)
 
@@ -452,6 +454,7 @@ def modes_freeze_before_training(run: Run, record: Record) -> None:
                 record.falsify(
                     event["at"],
                     f"this is the first call of train() or eval(), and it freezes {event['count']} parameters after "
-                    f"step {event['step']}, such as {event['names'][0]}: until then they were trained",
-                    "freeze them in the constructor of the model, or call model.train() before the training",
+                    f"step {event['step']}, such as {event['names'][0]}, which the optimizer had trained until then",
+                    "freeze these parameters in the constructor of the model, or call model.train() before the "
+                    "training",
                 )
