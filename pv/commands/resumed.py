@@ -76,7 +76,7 @@ class ComparedRuns:
         self.command, self.folder, self.scratch, self.options = list(command), folder, scratch, options
 
     def run(self, options: Interruptions) -> int:
-        """Run the command uncut, and if that succeeds, as often as a comparison needs.
+        """Run the command uncut and, if this run succeeds, all other runs that the comparisons need.
 
         Args:
             options: The interruptions, and the other runs to compare with.
@@ -252,7 +252,7 @@ class ComparedRuns:
 
 
 def _wait_for_cut(process: "subprocess.Popen[bytes]", trace: Path) -> bool:
-    """Wait until all ranks are about to be killed, or the command ends; return whether any rank was killed."""
+    """Wait until all ranks have reached the step to be killed at, or the command ends; return whether a rank has."""
     # At the step, every rank writes a file `cut-*` and waits. Then all ranks are killed together, as by a failure of
     # their node.
     first_mark = None
@@ -289,9 +289,9 @@ def copy_folder(source: Path, target: Path) -> None:
                 if sum(sizes.values()) > COPY_LIMIT:
                     largest = max(sizes, key=lambda name: sizes[name])
                     raise UsageError(
-                        f"{source} has more than {COPY_LIMIT // 2**20} MiB ({largest} alone "
-                        f"{sizes[largest] // 2**20} or more), "
-                        "too much to copy for every run: put {out} into the command, as its output folder"
+                        f"{source} has more than {COPY_LIMIT // 2**20} MiB, too much to copy for every run ({largest} "
+                        f"has {sizes[largest] // 2**20} MiB or more): "
+                        "put {out} into the command, as its output folder"
                     )
 
     def copy(folder: Path, into: Path) -> None:

@@ -9,7 +9,7 @@ from pv.suites.training_run.attacks.drawn import TEST, TRAIN, Events, Plan, atta
 
 
 def of_loader(events: Events, number: int, *kinds: str) -> Events:
-    """Return the events of these kinds of one loader."""
+    """Return the events of one loader that have one of the given kinds."""
     return [event for event in of(events, *kinds) if event["loader"] == number]
 
 
@@ -122,7 +122,7 @@ def falsify_evaluations_see_the_same_values(subject: ModuleType, plan: Plan) -> 
 
 @given(plans())
 def falsify_every_epoch_has_batches(subject: ModuleType, plan: Plan) -> None:
-    """Replace the ends of later training passes by empty passes."""
+    """Replace the ends of all training passes but the first by two empty passes."""
 
     def run_out(events: Events) -> None:
         later = of_loader(events, TRAIN, "pass_end")[1:]
@@ -139,13 +139,13 @@ def falsify_training_reads_more_than_the_first_batch(subject: ModuleType, plan: 
     def begin_again(events: Events) -> None:
         of_loader(events, TRAIN, "loader")[0].update(random=False, sampler="SequentialSampler")
         begin, end = (of_loader(events, TRAIN, kind)[0] for kind in ("pass", "pass_end"))
-        place = events.index(begin)
+        position = events.index(begin)
         events[:] = [e for e in events if not (e["event"] in ("pass", "pass_end") and e["loader"] == TRAIN)]
         passes: Events = []
         for index in range(6):
             left = {"event": "pass_left", "index": index, "batches": 1, "rows": 8, "order": 3}
             passes += [{**begin, "index": index}, {**end, **left}]
-        events[place:place] = passes
+        events[position:position] = passes
 
     assume(not plan.stream)
     attack(subject, "TR-DATA-011", plan, begin_again)
