@@ -97,19 +97,13 @@ def inputs_are_log_probabilities(run: Run, record: Record) -> None:
                     "was applied over the wrong dimension",
                     f"normalize over the classes: log_softmax(scores, dim={-1 if function == 'ctc_loss' else 1})",
                 )
-            elif is_unnormalized and has_no_normalizer and operation.startswith((*LINEAR, "Softmax")):
-                kind = "probabilities" if operation.startswith("Softmax") else "scores of a linear layer"
-                record.falsify(
-                    at,
-                    f"the input of {function} is {kind}, not log-probabilities: the exponentials of a row sum to "
-                    f"exp({facts['log_sum_exp']:.3g}), not to 1",
-                    "apply log_softmax to the scores",
-                )
             elif is_unnormalized:
-                record.hint(
+                sure = has_no_normalizer and operation.startswith((*LINEAR, "Softmax"))
+                kind = "probabilities" if operation.startswith("Softmax") else "scores of a linear layer"
+                (record.falsify if sure else record.hint)(
                     at,
-                    f"the input of {function} is not normalized: the exponentials of a row sum to "
-                    f"exp({facts['log_sum_exp']:.3g}), not to 1",
+                    f"the input of {function} is {f'{kind}, not log-probabilities' if sure else 'not normalized'}: the "
+                    f"exponentials of a row sum to exp({facts['log_sum_exp']:.3g}), not to 1",
                     "apply log_softmax to the scores",
                 )
             if facts.get("lowest_target", 0) < 0:

@@ -245,13 +245,9 @@ def _compare_parts(
         save, saved = next((s for s in saves if same_sums(_weights_at(earlier_steps, s[1]), begin)), saves[0])
         end = start + len(earlier_steps)
         start += saved
-        interruption = {
-            "cut": f"was killed after step {end} and",
-            "save": f"was killed inside a save after step {end} and",
-            "extended": f"ended after step {end} and was",
-        }[comparison.kind]
+        verb = {"cut": "was killed", "save": "was killed inside a save", "extended": "ended"}[comparison.kind]
         yield Continuation(
-            description=f"the run {interruption} resumed from the save after step {start}",
+            description=f"the run {verb} after step {end} and was resumed from the save after step {start}",
             uncut=uncut,
             repeats=repeats,
             earlier_steps=earlier_steps,

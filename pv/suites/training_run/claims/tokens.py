@@ -94,10 +94,8 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
             if any(value >= 0.5 for other, value in share.items() if other != offset):
                 continue
             at, facts = batches[key][0]["at"], [e["facts"] for e in batches[key]]
-            seen = (
-                f"in {len(facts)} batches, {100 * share[offset]:.4g} % of the labels at position t are the input token "
-                "at t"
-            )
+            percent = 100 * share[offset]
+            seen = f"in {len(facts)} batches, {percent:.4g} % of the labels at position t are the input token at t"
             if offset == 2:
                 sure = all(fact["delivered"] and fact["embeddings_train"] for fact in facts) and share[2] >= 0.98
                 add = record.falsify if sure else record.hint
@@ -395,10 +393,9 @@ def rows_do_not_mix(run: Run, record: Record) -> None:
                 f"{seen}; a softmax in the model runs over the first dimension, the rows",
                 "apply the softmax over positions or features: softmax(scores, dim=1) or dim=-1",
             )
-        elif probe["language"] and everywhere:
-            record.falsify(probe["at"], seen, "reduce over positions or features, never over rows of the batch")
         else:
-            record.hint(probe["at"], seen, "reduce over positions or features, never over rows of the batch")
+            add = record.falsify if probe["language"] and everywhere else record.hint
+            add(probe["at"], seen, "reduce over positions or features, never over rows of the batch")
 
 
 @claim("TR-PROBE-004", "no model with self-attention was probed")

@@ -43,6 +43,12 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
     return [(w, losses) for w, losses in steps if losses and all(loss.uniform and loss.elements > 0 for loss in losses)]
 
 
+def _plain_steps(windows: list[Window], key: str) -> list[tuple[Window, list[Loss]]]:
+    """Return the steps of `_micro_batches` with different inputs whose gradients are not modified or used before."""
+    steps = _micro_batches(windows, key)
+    return [(w, losses) for w, losses in steps if not w.modified and not w.stale_passes and _distinct(w)]
+
+
 @claim("TR-WEIGHT-001", "no step had several micro-batches with a known loss")
 def elements_have_equal_weights(run: Run, record: Record) -> None:
     """A step is the mean of the means of micro-batches with different numbers of scored elements.
@@ -174,11 +180,7 @@ def short_steps_have_the_same_weight(run: Run, record: Record) -> None:
         for key in process.keys(optimizer):
             if _judge_carried_micro_batches(process, windows, key, record):
                 continue
-            steps = [
-                (w, ls)
-                for w, ls in _micro_batches(windows, key)
-                if not w.modified and not w.stale_passes and _distinct(w)
-            ]
+            steps = _plain_steps(windows, key)
             full = max((len(losses) for _, losses in steps), default=0)
             totals = [(len(losses), sum(x.elements * x.weight for x in losses), w, losses) for w, losses in steps]
             whole = [total for count, total, *_ in totals if count == full]
@@ -288,11 +290,7 @@ def micro_batches_are_averaged_once(run: Run, record: Record) -> None:
     }
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
-            steps = [
-                (w, ls)
-                for w, ls in _micro_batches(windows, key)
-                if not w.modified and not w.stale_passes and _distinct(w)
-            ]
+            steps = _plain_steps(windows, key)
             # Only the passes of the first steps have a planned number.
             plans = [planned[backward.n] for w, _ in steps for backward in w.passes if backward.n in planned]
             single = bool(steps) and len(set(plans)) == 1 and all(len(w.passes) == len(ls) == 1 for w, ls in steps)
