@@ -5,7 +5,7 @@ from types import ModuleType
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of, plans
+from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of_kind, plans
 
 
 @given(plans(), st.booleans(), st.booleans())
@@ -58,10 +58,10 @@ def falsify_best_state_is_the_best(subject: ModuleType, plan: Plan, by_library: 
 
     def reverse(events: Events) -> None:
         if by_library:
-            for event in of(events, "choice"):
+            for event in of_kind(events, "choice"):
                 event["mode"] = "max"
             return
-        load = dict(of(events, "load")[-1])
+        load = dict(of_kind(events, "load")[-1])
         load["digests"] = [{"optimizer": 1, "digest": float(len(plan.epochs[0]))}]
         events.append(load)
 
@@ -75,7 +75,7 @@ def falsify_something_is_loaded(subject: ModuleType, plan: Plan, kind: int) -> N
     """Add a prefix to names in a file: to all names; to most names; or to all names, and load only names that fit."""
 
     def prefix(events: Events) -> None:
-        load = of(events, "load")[1]
+        load = of_kind(events, "load")[1]
         if kind == 0:
             load.update(missing_count=8, unexpected=["module.a"], unexpected_count=8)
         elif kind == 1:
@@ -102,7 +102,7 @@ def falsify_model_runs_with_loaded_weights(subject: ModuleType, plan: Plan, shar
         names, row = "abcd" if anew else "ab", [0.0, 0.0, 0.1, 0.0] if anew else [1 - share, share, 0.9, share]
         first(events, "after_load")["changed"] = [[name, *row] for name in names]
         # Weights that are loaded repeatedly are not judged.
-        loads = of(events, "load")[1:]
+        loads = of_kind(events, "load")[1:]
         events[:] = [event for event in events if not anew or event not in loads]
 
     attack(subject, "TR-LOAD-003", plan, lose)

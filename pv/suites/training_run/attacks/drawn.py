@@ -573,14 +573,14 @@ def numbered(events: Events) -> Events:
     return events
 
 
-def of(events: Events, *kinds: str) -> Events:
+def of_kind(events: Events, *kinds: str) -> Events:
     """Return the events of the given kinds."""
     return [event for event in events if event["event"] in kinds]
 
 
 def first(events: Events, kind: str) -> Event:
     """Return the first event of a kind."""
-    return of(events, kind)[0]
+    return of_kind(events, kind)[0]
 
 
 def attack(
@@ -642,7 +642,7 @@ def _differences(correct: Events, edited: Events) -> Iterator[str]:
     """Yield the differences of two traces: numbers of events by kind, changed fields, and the first changed order."""
     kinds = dict.fromkeys(event["event"] for event in (*correct, *edited))
     for kind in kinds:
-        before, after = of(correct, kind), of(edited, kind)
+        before, after = of_kind(correct, kind), of_kind(edited, kind)
         if len(before) != len(after):
             yield f"{len(after)} events `{kind}` in place of {len(before)}"
             continue

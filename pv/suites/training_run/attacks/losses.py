@@ -6,7 +6,7 @@ from types import ModuleType
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of, plans
+from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of_kind, plans
 
 
 def set_operands(function: str, **facts: object) -> Callable[[Events], None]:
@@ -89,7 +89,7 @@ def falsify_terms_have_gradients(subject: ModuleType, plan: Plan, factor: float)
     """Add a multiple of a metric to the loss as a number."""
 
     def add_as_number(events: Events) -> None:
-        for event in of(events, "backward"):
+        for event in of_kind(events, "backward"):
             for part in event["root"]["cut"]:
                 # The number replaces the flood level of 0.5 in the drawn run.
                 event["root"]["value"] += plan.scale * factor * part["value"] - 0.5 * plan.scale

@@ -7,7 +7,7 @@ from types import ModuleType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of, plans
+from pv.suites.training_run.attacks.drawn import Events, Plan, attack, first, of_kind, plans
 
 
 @given(plans(), st.sampled_from(["none", "same", "resized", "flat"]))
@@ -30,7 +30,7 @@ def falsify_optimizer_holds_the_model(subject: ModuleType, plan: Plan, left_out:
             facts = {"trainable": 1, "held": 0, "changed": 0, "compared": 1, "with_gradient": 1}
             first(events, "parameters").update(facts, left_out=["flat"], left_out_shapes=[[99]])
             first(events, "held").update(in_no_model=8)
-            for event in of(events, "step"):
+            for event in of_kind(events, "step"):
                 event.update(gradients=0, norm=None)
 
     attack(subject, "TR-PARAM-001", plan, hold_other_parameters, hint=left_out == "none")
@@ -75,7 +75,7 @@ def set_moved(**facts: object) -> Callable[[Events], None]:
     """Return an edit that sets facts in the field `moved` of every step that has this field."""
 
     def edit(events: Events) -> None:
-        for event in of(events, "step"):
+        for event in of_kind(events, "step"):
             if "moved" in event:
                 event["moved"].update(facts)
 
@@ -108,7 +108,7 @@ def falsify_new_head_is_trained(subject: ModuleType, plan: Plan, frozen: int) ->
     """Freeze the new last layer of a model, and a number of pretrained matrices (`frozen`)."""
 
     def freeze_body(events: Events) -> None:
-        last = of(events, "parameters")[-1]
+        last = of_kind(events, "parameters")[-1]
         last["last_layer"] = last["last_layer"] | {"trained": False, "matrices": frozen + 1, "frozen": frozen}
 
     attack(subject, "TR-PARAM-010", replace(plan, logits=False), freeze_body)
@@ -119,7 +119,7 @@ def falsify_units_of_a_layer_differ(subject: ModuleType, plan: Plan, units: int)
     """Initialize a layer with a constant: its units are equal in the first steps, and at the end."""
 
     def equal_units(events: Events) -> None:
-        last = of(events, "parameters")[-1]
+        last = of_kind(events, "parameters")[-1]
         last["rows"] = [["body.weight", units, 0.0, 0.1]]
         events.insert(events.index(last), dict(last))
 
@@ -131,7 +131,7 @@ def falsify_tied_parameters_are_one(subject: ModuleType, plan: Plan, copied: boo
     """Use two parameters for a tied weight: with separate values that are equal at first (`copied`), or one memory."""
 
     def use_two_parameters(events: Events) -> None:
-        last = of(events, "parameters")[-1]
+        last = of_kind(events, "parameters")[-1]
         if copied:
             last["untied"] = [["embed.weight", "head.weight", True, 0.3, True]]
         else:
@@ -146,7 +146,7 @@ def falsify_moments_are_kept(subject: ModuleType, plan: Plan) -> None:
 
     def use_new_optimizers(events: Events) -> None:
         optimizer, digest = first(events, "optimizer"), 0.0
-        for number, event in enumerate(of(events, "step"), 100):
+        for number, event in enumerate(of_kind(events, "step"), 100):
             position = events.index(event)
             digest, before = event["digest"], digest
             event.update(optimizer=number, step=1, digest_before=before)
@@ -179,7 +179,7 @@ def falsify_steps_change_weights(subject: ModuleType, plan: Plan, cause: str) ->
             return
         set_moved(moved=0, unmoved=["a"] if cause == "bits" else [])(events)
         if cause == "rates":
-            for event in of(events, "step"):
+            for event in of_kind(events, "step"):
                 event["rates"] = [0.0]
 
     attack(subject, "TR-PARAM-008", plan, stop_updates)

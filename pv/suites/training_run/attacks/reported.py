@@ -13,7 +13,7 @@ from pv.suites.training_run.attacks.drawn import (
     Plan,
     attack,
     evaluated_losses,
-    of,
+    of_kind,
     plans,
     window_loss,
 )
@@ -27,7 +27,7 @@ def report(number: Callable[[list[float]], float]) -> Callable[[Events], None]:
     """
 
     def edit(events: Events) -> None:
-        reports = [event for event in of(events, "report") if event["by"] == "print"]
+        reports = [event for event in of_kind(events, "report") if event["by"] == "print"]
         for epoch, event in enumerate(reports, 1):
             event["numbers"]["loss"] = f"{number(evaluated_losses(epoch)):.5f}"
 
@@ -72,12 +72,12 @@ def falsify_reported_mean_starts_anew(subject: ModuleType, plan: Plan, perplexit
 
     def edit(events: Events) -> None:
         if metric:
-            for epoch, event in enumerate(of(events, "metric")):
+            for epoch, event in enumerate(of_kind(events, "metric")):
                 accumulated = {"evaluated": [4] * (epoch + 1), "computed": epoch}
                 event.update({"trained": 9} if metric == "shared" else accumulated)
             return
         total = 0.0
-        for epoch, event in enumerate([event for event in of(events, "report") if event["by"] == "print"], 1):
+        for epoch, event in enumerate([event for event in of_kind(events, "report") if event["by"] == "print"], 1):
             rows = zip(TEST_ROWS, evaluated_losses(epoch), strict=True)
             total += sum(count * value for count, value in rows) / sum(TEST_ROWS)
             mean = total / epoch
@@ -91,8 +91,8 @@ def falsify_reported_mean_is_over_ranks(subject: ModuleType, plan: Plan, of_mean
     """Report the mean over the part of rank 1, or the mean of the means of both ranks, whose parts are unequal."""
 
     def edit(events: Events) -> None:
-        losses = iter(of(events, "evaluation_loss"))
-        for epoch, event in enumerate([event for event in of(events, "report") if event["by"] == "print"], 1):
+        losses = iter(of_kind(events, "evaluation_loss"))
+        for epoch, event in enumerate([event for event in of_kind(events, "report") if event["by"] == "print"], 1):
             means = [
                 sum(map(math.prod, zip(TEST_ROWS, evaluated_losses(epoch, rank), strict=True))) / sum(TEST_ROWS)
                 for rank in range(2)

@@ -6,12 +6,12 @@ from types import ModuleType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import TEST, Events, Plan, attack, first, of, plans
+from pv.suites.training_run.attacks.drawn import TEST, Events, Plan, attack, first, of_kind, plans
 
 
 def _advances(events: Events) -> Events:
     """Return the advances of CosineAnnealingLR, the schedule with number 3."""
-    return [event for event in of(events, "schedule") if event["scheduler"] == 3]
+    return [event for event in of_kind(events, "schedule") if event["scheduler"] == 3]
 
 
 @given(plans())
@@ -19,7 +19,7 @@ def falsify_schedule_belongs_to_the_optimizer(subject: ModuleType, plan: Plan) -
     """Schedule the rates of another optimizer, which has the same parameters and takes no step."""
 
     def schedule_other_optimizer(events: Events) -> None:
-        for event in of(events, "scheduler"):
+        for event in of_kind(events, "scheduler"):
             event["optimizers"] = [9]
         events.append({**first(events, "held"), "optimizer": 9, "steps": 0, "shares_with": [1]})
 
@@ -37,7 +37,7 @@ def falsify_schedule_advances(subject: ModuleType, plan: Plan) -> None:
 @given(plans())
 def falsify_schedule_follows_the_step(subject: ModuleType, plan: Plan) -> None:
     def advance_before_step(events: Events) -> None:
-        for event, step in zip(_advances(events), of(events, "step"), strict=True):
+        for event, step in zip(_advances(events), of_kind(events, "step"), strict=True):
             events.remove(event)
             events.insert(events.index(step), event)
 
@@ -48,7 +48,7 @@ def falsify_schedule_follows_the_step(subject: ModuleType, plan: Plan) -> None:
 def falsify_schedule_advances_once_a_step(subject: ModuleType, plan: Plan) -> None:
     def advance_per_micro_batch(events: Events) -> None:
         events[:] = [event for event in events if event["event"] != "schedule"]
-        for event in of(events, "backward"):
+        for event in of_kind(events, "backward"):
             position = next(i for i, other in enumerate(events) if other is event)
             events.insert(position + 1, {"event": "schedule", "scheduler": 3, "explicit": False, "at": "t.py:5"})
 
@@ -94,7 +94,7 @@ def falsify_schedule_ends_with_the_run(subject: ModuleType, plan: Plan, mistake:
 @given(plans())
 def falsify_plateaus_have_the_direction_of_the_metric(subject: ModuleType, plan: Plan) -> None:
     def reverse_mode(events: Events) -> None:
-        of(events, "scheduler")[1]["mode"] = "max"
+        of_kind(events, "scheduler")[1]["mode"] = "max"
 
     attack(subject, "TR-RATE-006", plan, reverse_mode)
 
@@ -106,12 +106,12 @@ def falsify_rates_of_all_groups_are_set(subject: ModuleType, plan: Plan, is_igno
     def set_one_rate(events: Events) -> None:
         events[:] = [event for event in events if event["event"] not in ("schedule", "scheduler")]
         first(events, "optimizer").update(rates=[0.2, 0.2], decays=[0.1, 0.0], alike=True)
-        for event in of(events, "step"):
+        for event in of_kind(events, "step"):
             event["rates"] = [0.2 / event["step"], 0.2]
 
     def ignore_a_rate(events: Events) -> None:
         first(events, "optimizer")["ignored_rates"] = {"0": ["learning_rate", 0.3, 0.2]}
-        for event in of(events, "step"):
+        for event in of_kind(events, "step"):
             event["rates"] = [0.2]
 
     attack(subject, "TR-RATE-007", plan, ignore_a_rate if is_ignored else set_one_rate)

@@ -6,14 +6,14 @@ from types import ModuleType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans
+from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of_kind, plans
 
 
 def set_probe(name: str, **facts: object) -> Callable[[Events], None]:
     """Return an edit that sets fields of the events of a probe."""
 
     def edit(events: Events) -> None:
-        for event in of(events, "probe"):
+        for event in of_kind(events, "probe"):
             if event["probe"] == name:
                 event.update(facts)
 
@@ -22,7 +22,7 @@ def set_probe(name: str, **facts: object) -> Callable[[Events], None]:
 
 def shift_labels(events: Events, offset: int) -> None:
     """Change the counts of equal tokens so that all labels are the token at t + offset."""
-    for event in of(events, "labels"):
+    for event in of_kind(events, "labels"):
         for shift in event["facts"]["shift"]:
             for name, pair in shift["counts"].items():
                 pair[0] = pair[1] if name == str(offset) else 1
@@ -34,7 +34,7 @@ def falsify_labels_are_the_next_tokens(subject: ModuleType, plan: Plan, offset: 
 
     def edit(events: Events) -> None:
         shift_labels(events, offset)
-        for event in of(events, "labels"):
+        for event in of_kind(events, "labels"):
             event["facts"]["delivered"] = True
         set_probe("future", offset=offset)(events)
 
@@ -54,11 +54,11 @@ def falsify_padding_is_not_scored(subject: ModuleType, plan: Plan, real: int, in
 
     def score_in_classifier(events: Events) -> None:
         shift_labels(events, 3)  # so that the labels are no next tokens
-        for event in of(events, "labels"):
+        for event in of_kind(events, "labels"):
             event["facts"]["padding"].update(scored=12, used=12, label=0, same_label_elsewhere=real)
 
     def score_in_text(events: Events) -> None:
-        for event in of(events, "labels"):
+        for event in of_kind(events, "labels"):
             padding = event["facts"]["padding"]
             padding.update(scored=8, used=8, label=padding["token"], same_label_elsewhere=0, in_texts=0, ends=[2])
 
@@ -70,7 +70,7 @@ def falsify_ends_are_scored(subject: ModuleType, plan: Plan, masked: bool) -> No
     """Score no end of a text; the model has a mask (`masked`), or batches are padded to their longest row."""
 
     def edit(events: Events) -> None:
-        for event in of(events, "labels"):
+        for event in of_kind(events, "labels"):
             event["facts"]["ends"].update(masked=masked, scored_ends=0, scored_anywhere=0)
 
     attack(subject, "TR-MASK-002", plan, edit)
@@ -93,7 +93,7 @@ def falsify_masked_tokens_are_predicted(subject: ModuleType, plan: Plan) -> None
 
     def edit(events: Events) -> None:
         shift_labels(events, 0)
-        for event in of(events, "labels"):
+        for event in of_kind(events, "labels"):
             event["facts"]["masked"]["labels"] = 40
 
     attack(subject, "TR-MASK-004", plan, edit)

@@ -386,7 +386,7 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
     2. The values of all tensors are unrelated to the loaded ones. Layers that are initialized again on purpose are only
        a part of the model, averages and small perturbations correlate with the loaded values, and weights that are
        loaded repeatedly (evolution strategies) are perturbed on purpose. Pruned weights that are initialized again
-       (lottery tickets) have new zeros: the loaded weights gave the mask.
+       (lottery tickets) have new zeros: the loaded weights determine the mask.
     """
     for process in run.processes:
         for event in process.of("after_load"):
@@ -429,9 +429,9 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
 
 @claim("TR-LOAD-004", "no weights were loaded into a model with tied parameters")
 def tied_parameters_stay_tied(run: Run, record: Record) -> None:
-    """One tied parameter becomes two separate parameters with equal values by a load.
+    """A load turns one tied parameter into two separate parameters with equal values.
 
-    A checkpoint of untied parameters would give two parameters with different values.
+    A checkpoint of untied parameters, which is ruled out, would give two parameters with different values.
     """
     for process in run.processes:
         for event in process.of("after_load"):
@@ -441,5 +441,5 @@ def tied_parameters_stay_tied(run: Run, record: Record) -> None:
                     event["at"],
                     f"{' and '.join(group)} of {event['kind']} were one tied parameter before the load, and are "
                     "separate parameters with equal values after it: from then on they are trained separately",
-                    "tie them again after the load, or load without assign=True",
+                    "tie the parameters again after the load, or load without assign=True",
                 )

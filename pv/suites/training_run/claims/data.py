@@ -801,7 +801,7 @@ def training_reads_more_than_the_first_batch(run: Run, record: Record) -> None:
             add = record.falsify if evaluated and is_direct else record.hint
             add(
                 passes[0].begin["at"],
-                f"{len(passes)} passes begin, and each reads only the first batch: {rows} of {loader['examples']} "
+                f"each of {len(passes)} passes reads only the first batch, the same {rows} of {loader['examples']} "
                 "examples",
                 "call iter(loader) once, before the loop, or write `for batch in loader`; next(iter(loader)) always "
                 "returns the first batch",

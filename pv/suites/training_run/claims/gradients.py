@@ -349,11 +349,14 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
 def samples_carry_gradients(run: Run, record: Record) -> None:
     """`sample()` is used in place of `rsample()`: the loss gives no gradient to the parameters of the distribution.
 
-    Not a fault: a score-function estimator (REINFORCE, wake-sleep), which calls `log_prob` of distributions of the same
-    line; and samples for an environment or a picture, which are the input of no layer with a backward pass. If the
-    parameters get no other gradient, they may be unused on purpose. If they get one from a handwritten log-density of
-    the samples or of data, the estimator is intended. Both are hints. A divergence from a centered prior, which does
-    not depend on the samples, is recognized by its gradient at the mean, which is a multiple of the mean.
+    Not a fault: a score-function estimator (REINFORCE, wake-sleep), which calls `log_prob` of a distribution that the
+    same line constructs; and samples for an environment or a picture, which are the input of no layer with a backward
+    pass.
+
+    If the parameters get no other gradient, they may be unused on purpose, and the finding is a hint. If they get a
+    gradient from a handwritten log-density of the samples or of data, the estimator is intended, and the finding is a
+    hint, too. It is no hint if this gradient comes from a divergence from a centered prior, which does not depend on
+    the samples: the gradient at the mean is then a multiple of the mean.
     """
     for process in run.processes:
         last = next((event for event in reversed(list(process.of("distributions")))), None)
@@ -408,8 +411,8 @@ def every_loss_is_used(run: Run, record: Record) -> None:
                 add(
                     at,
                     f"before {times} of {len(examined)} backward passes this line computes {count + 1} losses, of "
-                    f"different inputs: the pass at {examined[-1][-1]['at']} takes the last loss, and {count} are "
-                    "overwritten without a gradient",
+                    f"different inputs: the pass at {examined[-1][-1]['at']} uses only the last loss, and the other "
+                    f"{count} are overwritten without a gradient",
                     "call backward() on every loss, inside the loop, or add them up first",
                 )
 

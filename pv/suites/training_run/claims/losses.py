@@ -175,14 +175,14 @@ def targets_are_in_range(run: Run, record: Record) -> None:
                 at,
                 f"{targets['zeros']} targets of {function} are 0 and none is -1: the loss needs targets of 1 and -1, "
                 "and a target of 0 has no effect",
-                "pass 2 * labels - 1",
+                "pass 2 * labels - 1 as the target",
             )
         elif function in RANGES:
             low, high = RANGES[function]
             if targets["low"] < low or targets["high"] > high:
                 record.falsify(
                     at,
-                    f"the targets of {function} range from {targets['low']:g} to {targets['high']:g}; they are no "
+                    f"the targets of {function} range from {targets['low']:g} to {targets['high']:g}; they are not "
                     "probabilities, so the loss has no minimum",
                     "pass targets from 0 to 1, such as (labels == 1).float() or masks / 255",
                 )
@@ -190,7 +190,7 @@ def targets_are_in_range(run: Run, record: Record) -> None:
                 record.falsify(
                     at,
                     f"the arguments of {function} are swapped: its input has only zeros and ones and requires no "
-                    "gradient, and its target requires one",
+                    "gradient, and its target requires a gradient",
                     f"call {function}(prediction, target)",
                 )
 

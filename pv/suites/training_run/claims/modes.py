@@ -86,14 +86,16 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
     - MC dropout calls the model several times for one input, and keeps normalization in eval mode.
     - A GAN is tested with the statistics of its batches. Optimizers of different models alternate in a GAN.
     - The script has called train() since the last training.
-    - Labels that a model computes for its own training are in a loader that is constructed after the pass.
-    - New statistics of batch normalization (for a target domain, or an average of weights) are used by an evaluation in
-      eval mode. Without a loss or dropout, the process must therefore have no such evaluation.
+    - The model computes labels for its own training: a loader that is constructed after the pass is trained on.
+    - The pass computes new statistics of batch normalization (for a target domain, or an average of weights), which an
+      evaluation in eval mode uses. A pass without a loss or dropout is therefore judged only if the model has no
+      evaluation in eval mode.
     - A cached gradient (GradCache, open_clip) needs the outputs of all parts of a batch before the forwards with
-      gradients. The same step is then trained on the same inputs, at least two.
-    - Without a loader, the loss of candidates may select what is trained on next. These evaluations must therefore be
-      at least three steps apart, on inputs that are never trained on, of a model with dropout that is never put into
-      eval mode: in blocks of two or more forwards with a mean loss, or in three or more blocks with the same inputs.
+      gradients: the next step trains on the same inputs, at least two of them.
+    - Without a loader, the evaluation may compute the losses of candidates, to select what is trained on next. Such
+      evaluations are judged only if they are at least three steps apart, on inputs that are never trained on, of a
+      model with dropout that is never put into eval mode; and only in blocks of two or more forwards with a mean loss,
+      or in three or more blocks with the same inputs.
     """
     for process in run.processes:
         trained = {forward["model"] for forward, _ in process.training_forwards}
@@ -104,7 +106,7 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
         loaders |= {loader for loader in data if data[loader] in {data.get(other) for other in loaders}}
         ended = {event["loader"] for event in process.of("pass_end")} - loaders - {None}
         training_inputs = {(f["model"], x) for f, _ in process.training_forwards for x in f["inputs"]}
-        cached = _cached(process)
+        cached = _forwards_of_cached_gradients(process)
         evaluations = [(f, loss) for f, loss in _evaluations(process) if f["n"] not in cached]
         for model in sorted(trained):
             forwards = [(f, loss) for f, loss in evaluations if f["model"] == model and _has_modes(f)]
@@ -139,7 +141,7 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
                 if whole or together:
                     sure.append(f)
             if not sure and not is_evaluated and not eval_calls:
-                sure = _blocks(process, wrong, steps, training_inputs)
+                sure = _evaluation_blocks(process, wrong, steps, training_inputs)
             first = min((f["n"] for f in sure), default=0)
             last_step = max((n for n in steps if n < first), default=-1)
             # A call of train() since the last training shows that training mode is intended. Without normalization
@@ -187,7 +189,7 @@ def _evaluations(process: Process) -> list[tuple[Event, bool]]:
     return sorted(evaluations, key=lambda pair: int(pair[0]["n"]))
 
 
-def _cached(process: Process) -> set[int]:
+def _forwards_of_cached_gradients(process: Process) -> set[int]:
     """Return the positions of forwards without gradients whose inputs are some of those that the same step trains on.
 
     A script that caches gradients first needs the outputs for all parts of a batch.
@@ -238,13 +240,13 @@ def _repeats_an_input(forwards: list[tuple[Event, bool]], steps: list[int]) -> b
     return len(set(inputs)) < len(inputs)
 
 
-def _blocks(
+def _evaluation_blocks(
     process: Process, forwards: list[tuple[Event, bool]], steps: list[int], trained_on: Set[object]
 ) -> list[Event]:
     """Return the forwards with dropout that come in blocks at least three steps apart, if they are evaluations.
 
     Either each block has two or more forwards with a loss, or three or more blocks have the inputs of the first block.
-    The loss must be one number: a loss of every token is the probability of a policy's actions.
+    A loss without a reduction does not count: the losses of single tokens may be the log-probabilities of a policy.
     """
     scored, last = set(), -1
     for event in process.of("forward", "evaluation_loss"):
@@ -261,6 +263,7 @@ def _blocks(
         return []
     losses = [sum(forward["times"] for forward in blocks[start] if forward["n"] in scored) for start in starts]
     inputs = [{x for forward in blocks[start] for x in forward["inputs"]} for start in starts]
+    # A single block must come after the last step.
     has_losses = min(losses) >= 2 and (len(starts) > 1 or starts[0] == len(steps))
     has_input = len(starts) >= 3 and all(inputs[0] <= later for later in inputs) and inputs[0] != {0}
     return [forward for start in starts for forward in blocks[start]] if has_losses or has_input else []
@@ -273,9 +276,10 @@ def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
     """Dropout is active, or a normalization uses the batch, in the forward of a model in eval mode.
 
     The cause is a dropout function that is called without `training` (its default is True), attention with a rate that
-    does not depend on the mode, or a layer in a Python list, which eval() does not reach. MC dropout passes
-    training=True, or switches layers of the model, and calls the model several times for one input. Noise on the input
-    itself, or a mask that is drawn by dropout of a constant, may be the task. These cases are hints.
+    does not depend on the mode, or a layer in a Python list, which eval() does not reach.
+
+    Two cases may be intended, and are hints: MC dropout, which passes training=True, or calls the model several times
+    for one input; and noise on the input itself, or a mask that is drawn by dropout of a constant.
     """
     for process in run.processes:
         steps = sorted(forward["n"] for forward, _ in process.training_forwards)
@@ -313,8 +317,8 @@ def frozen_statistics_stay(run: Run, record: Record) -> None:
 
     1. The script puts the part into eval mode by a separate call, and a later call on an enclosing module undoes this,
        before any forward or after other parts were trained while the part was in eval mode.
-    2. No call of train() has ever reached the part, so the part is in the initial mode of modules. It is the first part
-       that inputs pass, and the model is evaluated with the changed statistics.
+    2. No call of train() has ever reached the part, so the part is in the initial mode of modules. Nothing
+       trainable comes before the part in the model, and the model is evaluated with the changed statistics.
     """
     for process in run.processes:
         ends = {(event["model"], event["part"]): event for event in process.of("frozen_statistics")}

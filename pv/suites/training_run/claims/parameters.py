@@ -207,7 +207,7 @@ def trainable_parameters_are_held(run: Run, record: Record) -> None:
                     _line_of(process, event),
                     f"{len(event['left_out'])} trainable parameters of {process.kinds.get(event['model'])} get "
                     f"gradients and are in no optimizer: {names}",
-                    "pass them to the optimizer, or freeze them: parameter.requires_grad_(False)",
+                    "pass these parameters to the optimizer, or freeze them: parameter.requires_grad_(False)",
                 )
 
 
@@ -289,14 +289,14 @@ def parameters_move(run: Run, record: Record) -> None:
         # `halves`: the number of elements in half precision that have a gradient, and how many of them change.
         halves = [w.event["moved"].get("halves", (0, 0)) for w in full]
         lost = min((1 - changed / count for count, changed in halves if count), default=0.0)
-        adam = creation is not None and creation["builtin"] and creation["kind"] in ("Adam", "AdamW", "NAdam", "RAdam")
-        if adam and lost > 0.5 and len(full) >= 3:
+        kind = creation["kind"] if creation is not None and creation["builtin"] else ""
+        if kind in ("Adam", "AdamW", "NAdam", "RAdam") and lost > 0.5 and len(full) >= 3:
             add = record.falsify if lost >= 0.9 else record.hint
             add(
                 full[0].at,
                 f"in each of {len(full)} compared steps, at least {100 * lost:.1f} % of the elements in half precision "
-                f"that have a gradient keep their values: {creation['kind']} changes an element by about the rate, "
-                f"{largest:.3g}, and such a change is lost by rounding",
+                f"that have a gradient keep their values: {kind} changes an element by about the rate, {largest:.3g}, "
+                "and such a change is lost by rounding",
                 "keep the weights in float32 and compute under autocast, or copy float32 master weights into the model",
             )
 
@@ -403,7 +403,7 @@ def layers_get_gradients(run: Run, record: Record) -> None:
                     first,
                     f"{len(names)} of {event['trainable']} trainable parameters of {kind} are used and are in the "
                     f"optimizer, but never have a gradient: {', '.join(names[:4])}",
-                    "use the output of their layers in the loss, without detach() or no_grad(), or freeze them",
+                    "use the output of their layers in the loss, without detach() or no_grad(); or freeze them",
                 )
 
 

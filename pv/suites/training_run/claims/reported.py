@@ -366,7 +366,7 @@ def _mean_over_all(evaluation: Evaluation, reading: Reading, unit: int) -> float
 
 
 def wrong_readings(evaluation: Evaluation) -> dict[Reading, list[float]]:
-    """Return the numbers that known mistakes give: by reading, one number per element and, for a loss, one per row."""
+    """Return the numbers that known mistakes give, by reading: per element and, if this differs, per row."""
     means = [batch.mean for batch in evaluation.batches]
     per_unit = [means]
     if evaluation.kind == "loss" and 2 in evaluation.units():  # the mean over rows of a sum over the elements of a row
@@ -374,9 +374,11 @@ def wrong_readings(evaluation: Evaluation) -> dict[Reading, list[float]]:
         if any(not math.isclose(a, b, rel_tol=1e-6) for a, b in zip(means, rows, strict=True)):
             per_unit.append(rows)
     readings: dict[Reading, list[float]] = {}
+    planned = len(means) * max(batch.weights[0] for batch in evaluation.batches)
     for name, apply in _functions(evaluation).items():
         if evaluation.unequal:
             readings[MEAN_OF_MEANS, name] = [apply(math.fsum(values) / len(values)) for values in per_unit]
+            readings[PLANNED, name] = [apply(evaluation.sums[0] / planned)]
         readings[LAST, name] = [apply(values[-1]) for values in per_unit]
         readings[LAST_OF_ALL, name] = [apply(means[-1] * evaluation.batches[-1].weights[0] / evaluation.sums[1])]
         if evaluation.before is not None:
@@ -387,10 +389,6 @@ def wrong_readings(evaluation: Evaluation) -> dict[Reading, list[float]]:
             readings[TRANSFORMED_FIRST, name] = [math.fsum(values) / len(values) for values in transformed]
     if evaluation.kind == "loss":
         readings[SUM, ""] = [math.fsum(values) for values in per_unit]
-    if evaluation.unequal:
-        planned = len(means) * max(batch.weights[0] for batch in evaluation.batches)
-        for name, apply in _functions(evaluation).items():
-            readings[PLANNED, name] = [apply(evaluation.sums[0] / planned)]
     return readings
 
 

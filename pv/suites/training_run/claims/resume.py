@@ -360,7 +360,7 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
             cause = (
                 "these are the initial weights of a new run, so no weights are loaded"
                 if number == 0
-                else f"these are the weights after step {number}"
+                else f"these are the weights after step {number} of the uncut run"
                 if number
                 else "some tensors are not in the file, are not loaded, or change after the load"
             )

@@ -53,14 +53,14 @@ def _plain_steps(windows: list[Window], key: str) -> list[tuple[Window, list[Los
 def elements_have_equal_weights(run: Run, record: Record) -> None:
     """A step is the mean of the means of micro-batches with different numbers of scored elements.
 
-    Mixtures of data sets and mixup weight rows on purpose, but not by exactly 1/n in a micro-batch of n elements. Means
-    over the features of several layers, computed in a loop, have the same weight on purpose, and are not judged. Three
-    kinds of steps may be intended, and give a hint:
+    Mixtures of data sets and mixup give rows different weights on purpose, but not exactly 1/n in a micro-batch of n
+    elements. Losses over the features of several layers, computed in a loop, count equally on purpose, and are not
+    judged. Three kinds of steps may be intended, and give a hint:
 
-    1. The means of tasks or resolutions have the same weight: the micro-batches of a step come from several loaders, or
-       the micro-batches at the same positions are the larger ones in all steps.
-    2. Rows have the same weight: all rows of a micro-batch may have the same number of elements.
-    3. Documents or clients have the same weight: most steps have micro-batches of different numbers of rows.
+    1. Every task or resolution counts equally: the micro-batches of a step come from several loaders, or the
+       micro-batches at the same positions are the larger ones in all steps.
+    2. Every row counts equally: all rows of a micro-batch may have the same number of elements.
+    3. Every document or client counts equally: most steps have micro-batches of different numbers of rows.
     """
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
@@ -166,7 +166,7 @@ def _distinct(window: Window) -> bool:
 
 @claim("TR-WEIGHT-002", "no optimizer took steps of different numbers of micro-batches")
 def short_steps_have_the_same_weight(run: Run, record: Record) -> None:
-    """The last step of an epoch has fewer micro-batches, but is divided by the planned number.
+    """The last step of an epoch has fewer micro-batches, but its gradient is divided by the planned number of them.
 
     The total weight of the step is then exactly (number of micro-batches) / (planned number). Sums over chunks of a
     sequence or over tasks have such weights on purpose, so the short steps must be at the ends of passes over a loader.
@@ -303,9 +303,9 @@ def micro_batches_are_averaged_once(run: Run, record: Record) -> None:
                 record.falsify(
                     steps[0][0].at,
                     f"the library is configured to accumulate gradients over {plans[0]} micro-batches, and each loss "
-                    f"is divided by {plans[0]}, but every one of {len(steps)} steps contains one micro-batch",
-                    "pass the optimizer to accelerator.prepare(), whose step() and zero_grad() wait for the last "
-                    "micro-batch",
+                    f"is divided by {plans[0]}, but each of {len(steps)} steps contains only one micro-batch",
+                    "pass the optimizer to accelerator.prepare(): step() and zero_grad() of the returned optimizer "
+                    "wait for the last micro-batch",
                 )
                 continue
             steps = [(w, losses) for w, losses in steps if len(losses) > 1]
@@ -350,7 +350,10 @@ def micro_batches_are_averaged_once(run: Run, record: Record) -> None:
     premises=("TR-WEIGHT-002", "TR-GRAD-004"),
 )
 def total_weight_is_constant(run: Run, record: Record) -> None:
-    """The gradient grows with the number of elements. Always a hint: sums and fixed normalizers may be intended."""
+    """The gradient grows with the number of scored elements.
+
+    Always a hint: a sum, or a division by a constant, may be intended.
+    """
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
             steps = _micro_batches(windows, key)
@@ -370,7 +373,7 @@ def total_weight_is_constant(run: Run, record: Record) -> None:
                     f"a scored element has the weight {totals[0] / counts[0]:.3g} in every step, although steps have "
                     f"{int(min(counts))} to {int(max(counts))} elements: the loss is a sum, or is divided by a "
                     "constant",
-                    "divide by the scored elements of the step",
+                    "divide the sum of the losses by the scored elements of the step",
                 )
 
 
@@ -433,7 +436,7 @@ def elements_have_equal_weights_over_ranks(run: Run, record: Record) -> None:
 
 @claim("TR-WEIGHT-006", "the run has no ranks under DistributedDataParallel or fully_shard with a known loss")
 def world_size_divides_once(run: Run, record: Record) -> None:
-    """The weights of all ranks together sum to 1 before the mean over ranks, which divides again.
+    """The weights of the scored elements on all ranks sum to 1 before the mean over ranks divides them again.
 
     Always a hint: a communication hook may compute a sum instead of the mean.
     """
