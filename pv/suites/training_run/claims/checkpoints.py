@@ -236,7 +236,7 @@ def _is_extreme_by_another_number(
         series: Losses and accuracies of the evaluations, by number of steps.
     """
     lines: dict[tuple[int, str], dict[int, float]] = defaultdict(dict)
-    for number in (number for event in process.of("report") for number in reported_numbers(event)):
+    for number in reported_numbers(process):
         lines[number.source].setdefault(sum(window.n < number.n for window in windows), number.value)
     steps = sorted(set.intersection(*map(set, series)))
     for (_, name), values in lines.items():

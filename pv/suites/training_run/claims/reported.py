@@ -14,7 +14,7 @@ import math
 import zlib
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -62,18 +62,22 @@ class ReportedNumber:
         return abs(self.value - value) <= self.half
 
 
-def reported_numbers(event: Event) -> Iterator[ReportedNumber]:
-    """Yield the numbers of a `report` event."""
-    for name, number in event["numbers"].items():
-        text = number if isinstance(number, str) else repr(float(number))
-        value = float(text)
-        if not is_finite(value):
-            continue
-        digits, _, exponent = text.lower().partition("e")
-        decimals = len(digits.partition(".")[2]) - int(exponent or 0)
-        # A little more than half a unit of the last digit, for ties. A number with all its digits is exact to float32.
-        half = max(0.501 * 10.0**-decimals, ROUNDING * abs(value))
-        yield ReportedNumber(event["n"], event["at"], (event["key"], name), text, value, half)
+def reported_numbers(process: Process) -> list[ReportedNumber]:
+    """Return the numbers that a process has reported, in their order."""
+    reports = []
+    for event in process.of("report"):
+        for name, number in event["numbers"].items():
+            text = number if isinstance(number, str) else repr(float(number))
+            value = float(text)
+            if not is_finite(value):
+                continue
+            digits, _, exponent = text.lower().partition("e")
+            decimals = len(digits.partition(".")[2]) - int(exponent or 0)
+            # A little more than half a unit of the last digit, for ties. A number with all its digits is exact to
+            # float32.
+            half = max(0.501 * 10.0**-decimals, ROUNDING * abs(value))
+            reports.append(ReportedNumber(event["n"], event["at"], (event["key"], name), text, value, half))
+    return reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,7 +455,7 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
     groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
     for evaluation in evaluations_of(process):
         groups[evaluation.function, evaluation.key].append(evaluation)
-    reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
+    reports = reported_numbers(process)
     tried: dict[str, int] = defaultdict(int)
     matches: list[Match] = []
     for group in groups.values():
@@ -656,7 +660,7 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
                     _seen(match, f"{_applied(match)}the mean over all evaluations so far"),
                     "set the sums to 0, or call metric.reset(), before each evaluation",
                 )
-        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
+        reports = reported_numbers(process)
         groups: dict[int, list[Evaluation]] = defaultdict(list)
         for evaluation in training_epochs(process):
             groups[evaluation.key].append(evaluation)
@@ -820,7 +824,7 @@ def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
     so many passes that chance is ruled out.
     """
     for process in run.processes if len(run.processes) == 1 else ():
-        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
+        reports = reported_numbers(process)
         lengths = {event["loader"]: event["batches"] for event in process.of("pass_end")}
         groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
         for evaluation in [*training_epochs(process), *evaluations_of(process)]:
@@ -886,7 +890,7 @@ def reported_mean_is_over_ranks(run: Run, record: Record) -> None:
         for evaluation in evaluations_of(process):
             parts[-1][evaluation.function, evaluation.key].append(evaluation)
     for rank, process in enumerate(ranks):
-        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
+        reports = reported_numbers(process)
         for name, group in parts[rank].items():
             if any(len(part.get(name, ())) != len(group) for part in parts):
                 continue
@@ -956,7 +960,7 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
     that adds up the divided losses of all micro-batches reports their mean, which is right.
     """
     for process, _, windows in windows_of(run):
-        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
+        reports = reported_numbers(process)
         for pairs in _training_reports(process, windows, reports):
             hits, chance, first = 0, 1.0, None
             for window, shown in pairs:
@@ -1003,7 +1007,7 @@ def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
     Always a hint: the applied norm may be of interest. A number that always equals the limit is not judged.
     """
     for process, _, windows in windows_of(run):
-        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
+        reports = reported_numbers(process)
         for pairs in _training_reports(process, windows, reports):
             clipped: list[tuple[ReportedNumber, float, float]] = []
             varies = failed = False
