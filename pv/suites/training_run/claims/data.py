@@ -325,7 +325,7 @@ def _compare_restarts(run: Run, record: Record) -> None:
         trained = [history.rows_of(history.loaders[n]) for n in training_loaders(before) & set(history.loaders)]
         rows: Counter[int] = sum((Counter(part) for part in trained), Counter())
         # Pairs of equal rows inside the training estimate how many evaluated rows equal a trained one by chance:
-        # 2 * pairs / n for each row. Twenty times the pairs, and eight rows more, leave room for small data sets.
+        # 2 * pairs / n for each row. The threshold is ten times this estimate, plus eight rows for small data sets.
         pairs = sum(count * (count - 1) / 2 for count in rows.values())
         evaluates = {forward["loader"] for forward, _ in after.evaluations} - training_loaders(after)
         for loader in (later.loaders[n] for n in evaluates & set(later.loaders)):

@@ -193,12 +193,16 @@ def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
     # A series lasts until a training forward, a backward pass, a step or a new pass over a loader.
     series: list[Evaluation] = []
     current: dict[tuple[str, int], Evaluation] = {}
+    """By name of the loss and key of its call: the series to which the next call belongs."""
     loaders = {event["loader"]: event for event in process.of("loader")}
     lines_of_pairs = _lines_of_pairs(process)
     ends = {(event["loader"], event["index"]): event for event in process.of("pass_end")}
     passes: dict[int, int] = {}
+    """By loader: the number of the last pass that has begun."""
     source: int | None = None
+    """The loader of the last forward."""
     sources: dict[int, set[int | None]] = defaultdict(set)
+    """By id of an evaluation: the loaders of all its batches."""
     of_pass: dict[int, tuple[int, int] | None] = {}
     """By id of an evaluation: the loader and the number of the pass of its first batch."""
     steps = 0
