@@ -83,7 +83,7 @@ class ObservedRun:
 
     @property
     def audited(self) -> tuple[int, int]:
-        """Return the number of sampled steps with a known loss in every backward pass, and of all sampled steps."""
+        """Return the number of sampled steps whose backward passes all have a known loss, and of all sampled steps."""
         steps = [w for process in self.run.processes for ws in process.windows.values() for w in ws if w.is_sampled]
         return sum(bool(w.passes) and all(p.losses for p in w.passes) for w in steps), len(steps)
 
@@ -193,7 +193,7 @@ def _claims(only: Sequence[str]) -> _Claims:
 
 
 def _run(folder: Path, command: Sequence[str], options: launch.Options, interruptions: Interruptions) -> int:
-    """Run the command, and the runs for the comparisons with it; return the exit status of the command."""
+    """Run the command, and the other runs of a comparison; return the exit status of the first run of the command."""
     if interruptions != Interruptions():
         with tempfile.TemporaryDirectory(prefix="pv-runs-") as scratch:
             return ComparedRuns(command, folder, Path(scratch), options).run(interruptions)
@@ -252,7 +252,7 @@ def _failure(run: Run, status: int | None, trials: Mapping[tuple[str, str], Tria
     if status:
         return f"the command ended with {_status(status)}"
     if failed := [comparison for comparison in run.comparisons if comparison.status]:
-        return f"the continuation ({failed[0].kind}) ended with status {failed[0].status}"
+        return f"{PARTS[failed[0].kind]} ended with status {failed[0].status}"
     if not run.steps:
         return "no optimizer step was observed"
     return "" if trials else "no claim was tried"
@@ -350,11 +350,12 @@ INTERRUPT = 128 + signal.SIGINT
 """The exit status of a command that Ctrl-C ended."""
 
 PARTS = {
-    "cut": "killed and resumed",
-    "save": "killed inside a save and resumed",
-    "extended": "resumed after its end",
+    "cut": "the run that was killed and resumed",
+    "save": "the run that was killed inside a save and resumed",
+    "extended": "the run that was resumed after its end",
+    "against": "the second command",
 }
-"""By kind of a comparison: how the parts of the run follow each other."""
+"""By kind of a comparison: the run that is compared with the uncut run, as the subject of a sentence."""
 
 
 def _notes(run: Run, status: int | None, steps: int) -> list[str]:
@@ -382,9 +383,9 @@ def _notes(run: Run, status: int | None, steps: int) -> list[str]:
     for comparison in run.comparisons:
         if comparison.kind != "against":
             steps_of_parts = ", ".join(str(part.steps) for part in comparison.parts)
-            notes.append(f"{PARTS[comparison.kind]}: the parts of the run took {steps_of_parts} steps")
+            notes.append(f"{PARTS[comparison.kind]}: its parts took {steps_of_parts} steps")
         if comparison.status:
-            notes.append(f"the continuation ({comparison.kind}) ended with status {comparison.status}")
+            notes.append(f"{PARTS[comparison.kind]} ended with status {comparison.status}")
     notes += [f"not observed: {reason}" for reason in run.troubles]
     return notes
 
@@ -399,7 +400,7 @@ def render(observed: "ObservedRun", *, verbose: bool = False, hints: bool = Fals
     Args:
         observed: The run.
         verbose: Also list the claims that held or were not reached, and show a table of the steps.
-        hints: Also show hints, which say that the finding may be intended.
+        hints: Also show hints: findings that the author may intend.
     """
     return "\n".join(_lines(observed, verbose, hints)) + "\n"
 

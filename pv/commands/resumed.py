@@ -76,7 +76,7 @@ class ComparedRuns:
         self.command, self.folder, self.scratch, self.options = list(command), folder, scratch, options
 
     def run(self, options: Interruptions) -> int:
-        """Run the command uncut, and if that succeeds, as often as a comparison needs.
+        """Run the command uncut and, if this run succeeds, all other runs that the comparisons need.
 
         Args:
             options: The interruptions, and the other runs to compare with.
@@ -97,14 +97,14 @@ class ComparedRuns:
                 "{out} is in --resume and not in the command: write {out} in the command too, as its output folder"
             )
         first = self.new_folders("uncut")
-        status = self.observe(self.command, self.folder, first, "uncut")
+        status = self.observe(self.command, self.folder, first, "uncut run")
         if status:
             return status
         uncut = read_folder(self.folder, complete=True)
         if options.cut:
             self.check_cuts(uncut, options.cut)
         if options.cut or options.against:
-            self.observe(self.command, self.folder / "again", self.new_folders("again"), "uncut, once more")
+            self.observe(self.command, self.folder / "again", self.new_folders("again"), "uncut run, repeated")
         if options.cut:
             self.cut("cut", options.cut, resume)
         if options.in_save:
@@ -115,11 +115,11 @@ class ComparedRuns:
             (parts / "1").mkdir(parents=True)
             for trace in self.folder.glob("trace-*"):
                 shutil.copy2(trace, parts / "1")
-            self.observe([*self.command, *extend], parts / "uncut", self.new_folders("longer"), "longer, uncut")
-            self.finish([*self.command, *extend, *resume], parts / "2", first, "resumed after its end")
+            self.observe([*self.command, *extend], parts / "uncut", self.new_folders("longer"), "longer uncut run")
+            self.finish([*self.command, *extend, *resume], parts / "2", first, "run that is resumed after its end")
         if options.against:
             folders = self.new_folders("against")
-            self.finish(shlex.split(options.against), self.folder / "against/1", folders, "of --against")
+            self.finish(shlex.split(options.against), self.folder / "against/1", folders, "run of --against")
         return status
 
     def new_folders(self, name: str) -> tuple[str, Path]:
@@ -172,14 +172,14 @@ class ComparedRuns:
         """The step of the last save, from which the next part continues."""
         command = self.command
         for number, step in enumerate(steps, 1):
-            title = f"killed inside a save after step {step}" if kind == "save" else f"killed after step {step}"
+            title = f"run that is killed {'inside a save ' if kind == 'save' else ''}after step {step}"
             part = self.folder / kind / str(number)
             # A process counts its steps from 1, so a continuation has taken `step - done` steps when it is killed.
             self.observe(command, part, folders, title, cut=step - done, in_save=kind == "save")
             interrupted = read_folder(part, complete=False)
             done += max((e["step"] for process in interrupted.processes for e in process.of("save")), default=0)
             command = [*self.command, *resume]
-        self.finish(command, self.folder / kind / str(len(steps) + 1), folders, "resumed", done)
+        self.finish(command, self.folder / kind / str(len(steps) + 1), folders, "resumed run", done)
 
     def finish(self, command: Sequence[str], part: Path, folders: tuple[str, Path], title: str, done: int = 0) -> None:
         """Run the last part of a run, and write its exit status beside its traces.
@@ -188,7 +188,7 @@ class ComparedRuns:
             command: The words of the command.
             part: The folder for the traces of the part.
             folders: The folder that replaces `{out}`, and the working folder.
-            title: The name of the part in messages.
+            title: The description of the part in messages.
             done: Number of steps of earlier parts, which count for the limit of steps in the options.
         """
         left = max(0, self.options.steps - done) if self.options.steps else 0
@@ -212,7 +212,7 @@ class ComparedRuns:
             command: The words of the command; `{out}` in the words is replaced.
             trace: The folder for the traces.
             folders: The folder that replaces `{out}`, and the working folder.
-            title: The name of the run in messages.
+            title: The description of the run in messages.
             cut: The step after which the run is killed, counted from the start of this part; 0 not to kill the run.
             in_save: Kill the run inside the first save at or after the step `cut`.
             steps: Maximum number of optimizer steps, 0 for no limit (default: from the options).
@@ -228,7 +228,7 @@ class ComparedRuns:
         steps = 0 if cut else self.options.steps if steps is None else steps
         options = replace(self.options, steps=steps, cut=cut, cut_in_save=in_save, comparing=True)
         variables = launch.environment(trace, options)
-        sys.stderr.write(f"pv: run {title}\n")
+        sys.stderr.write(f"pv: {title}\n")
         try:
             process = subprocess.Popen(words, env={**os.environ, **variables}, cwd=folder)
         except FileNotFoundError as error:
@@ -240,7 +240,7 @@ class ComparedRuns:
                 status = process.wait()
                 return status if status >= 0 else 128 - status
             if not _wait_for_cut(process, trace):
-                raise UsageError(f"the run ended with status {process.returncode} before it was {title}")
+                raise UsageError(f"the {title} ended by itself with status {process.returncode} before it was killed")
             return 0
         finally:
             if process.poll() is None or cut:
@@ -252,7 +252,7 @@ class ComparedRuns:
 
 
 def _wait_for_cut(process: "subprocess.Popen[bytes]", trace: Path) -> bool:
-    """Wait until all ranks are about to be killed, or the command ends; return whether any rank was killed."""
+    """Wait until all ranks have reached the step to be killed at, or the command ends; return whether a rank has."""
     # At the step, every rank writes a file `cut-*` and waits. Then all ranks are killed together, as by a failure of
     # their node.
     first_mark = None
@@ -289,9 +289,9 @@ def copy_folder(source: Path, target: Path) -> None:
                 if sum(sizes.values()) > COPY_LIMIT:
                     largest = max(sizes, key=lambda name: sizes[name])
                     raise UsageError(
-                        f"{source} has more than {COPY_LIMIT // 2**20} MiB ({largest} alone "
-                        f"{sizes[largest] // 2**20} or more), "
-                        "too much to copy for every run: put {out} into the command, as its output folder"
+                        f"{source} has more than {COPY_LIMIT // 2**20} MiB, too much to copy for every run ({largest} "
+                        f"has {sizes[largest] // 2**20} MiB or more): "
+                        "put {out} into the command, as its output folder"
                     )
 
     def copy(folder: Path, into: Path) -> None:

@@ -316,7 +316,7 @@ def test_state_lost_on_resume_is_named_live_and_from_saved_traces(tmp_path: Path
     ended = resume(tmp_path, lost, "--cut", "5", "--in-save", "--trace", "trace")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "FALSIFIED   TR-RESUME-005  train.py:19" in ended.stdout
-    assert "killed after step 5 and resumed from the save after step 3" in ended.stdout
+    assert "killed after step 5 and was resumed from the save after step 3" in ended.stdout
     assert "1 falsified" in ended.stdout
     again = run("check", "--trace", str(tmp_path / "trace"), "-v")
     assert again.returncode == 1

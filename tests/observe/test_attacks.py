@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pv.suites.training_run import attacks, claims
-from pv.suites.training_run.attacks.drawn import Plan, of
+from pv.suites.training_run.attacks.drawn import Plan, of_kind
 from pv.suites.training_run.attacks.resume import comparable_trace
 
 FEW = settings(max_examples=3, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
@@ -37,12 +37,17 @@ def test_every_claim_accepts_the_correct_runs_of_an_attack(attack: Callable[...,
     FEW(attack)(subject)
 
 
+def test_attack_on_weights_of_ranks_tries_tensor_parallelism() -> None:
+    plan = Plan(((((5, 6), (7, 8)),) * 3,) * 2, scale=1.0, clip=False, logits=False, stream=False)
+    attacks.ranks.falsify_ranks_have_the_same_weights.hypothesis.inner_test(claims, plan, None)
+
+
 def test_ranks_with_different_numbers_of_optimizers_are_compared() -> None:
     plan = Plan(((((5,), (6,)),) * 3,) * 2, scale=1.0, clip=False, logits=False, stream=False)
     first, second = comparable_trace(plan), comparable_trace(plan)
     first.append({"event": "save", "n": len(first), "parts": ["model"], "step": 6, "at": "t.py:9"})
     second[0]["rank"] = 1
-    for step in of(second, "step"):
+    for step in of_kind(second, "step"):
         second.insert(second.index(step), step | {"optimizer": 2})
     run = claims.run_of([first, second], complete=True)
     comparison = claims.Comparison(kind="extended", uncut=run, repeat=None, parts=(run, run), status=0)

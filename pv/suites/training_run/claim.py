@@ -17,7 +17,7 @@ class Finding:
     """A deviation from a claim in a run.
 
     Attributes:
-        at: "path:line" of the user's code, "" if no line is known.
+        at: "path:line" of the user's code; "" or "?" if no line is known.
         seen: The observed numbers, and the known mistake that gives them.
         right: The change that corrects the code.
         hint: Whether a correct program may give the same facts, so that the finding does not falsify the claim.

@@ -199,7 +199,7 @@ class Process:
     def averages_gradients(self) -> bool:
         """Return whether gradients are reduced over ranks, other than by DistributedDataParallel.
 
-        This is assumed if at least as many elements as the parameters have are reduced before every step.
+        This is assumed if, before every step, at least as many elements are reduced as the parameters have.
         """
         events = [window.event for windows in self.windows.values() for window in windows if window.passes]
         return bool(events) and all(0 < e.get("elements", 0) <= e.get("reduced", 0) for e in events)
@@ -406,6 +406,7 @@ def process_of(events: Sequence[Event]) -> Process:
     """The loaders over which a pass has begun."""
     new_passes: dict[int, set[int]] = defaultdict(lambda: set(loaders_read))
     """By optimizer: the loaders over which a pass has begun since its last step."""
+    # The rows, inputs and loader of the last forward with gradients, and the largest number of steps so far.
     rows, inputs, steps = 0, "", 0
     loader: int | None = None
     first_uses: dict[int, int] = {}
@@ -445,7 +446,7 @@ def process_of(events: Sequence[Event]) -> Process:
             clips.append(event)
         elif kind == "unscale":
             unscaled.add(event["optimizer"])
-        # A step that wraps another one, as accelerate's or ZeRO's optimizer does, is the same step.
+        # Optimizers of accelerate or ZeRO wrap another optimizer: their step is left out, since the inner step counts.
         elif kind == "step" and not event["wraps"]:
             number = event["optimizer"]
             last = last_steps[number]
@@ -597,7 +598,7 @@ def step_rows(process: Process) -> Iterator[dict[str, object]]:
 
 
 def largest_ratio(values: Iterable[float]) -> float:
-    """Return the largest ratio of the magnitudes of two numbers; 1 if there are no numbers, or all are 0."""
+    """Return the ratio of the largest to the smallest magnitude; 1 if there are no numbers, or all are 0."""
     sizes = [abs(value) for value in values]
     if not sizes or max(sizes) == 0:
         return 1.0

@@ -7,7 +7,7 @@ from types import ModuleType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import Events, Plan, attack, numbered, of, plans
+from pv.suites.training_run.attacks.drawn import Events, Plan, attack, numbered, of_kind, plans
 
 
 def move_clips(events: Events, place: Callable[[Events, int, int], int]) -> None:
@@ -19,7 +19,7 @@ def move_clips(events: Events, place: Callable[[Events, int, int], int]) -> None
             of the first backward pass before it, in the order (events, backward, step).
     """
     start = 0
-    for clip in of(events, "clip"):
+    for clip in of_kind(events, "clip"):
         events.remove(clip)
         positions = [i for i, event in enumerate(events) if event["event"] == "backward" and i >= start]
         step = next(i for i, event in enumerate(events) if event["event"] == "step" and i > positions[0])
@@ -34,7 +34,7 @@ def falsify_clipping_comes_last(subject: ModuleType, plan: Plan, after_step: boo
 
     def move_clipping(events: Events) -> None:
         move_clips(events, lambda _, backward, step: step + 1 if after_step else backward + 1)
-        for event in of(events, "backward"):
+        for event in of_kind(events, "backward"):
             event["reached"]["1"]["onto_clipped"] = 8 * (event["reached"]["1"]["left_over"] > 0)
 
     attack(subject, "TR-CLIP-001", plan, move_clipping)
@@ -43,7 +43,7 @@ def falsify_clipping_comes_last(subject: ModuleType, plan: Plan, after_step: boo
 @given(plans())
 def falsify_clipped_gradient_is_unscaled(subject: ModuleType, plan: Plan) -> None:
     def before_unscale(events: Events) -> None:
-        for event in of(events, "clip"):
+        for event in of_kind(events, "clip"):
             event["scale"] = 1024.0
 
     attack(subject, "TR-CLIP-002", replace(plan, scale=1024.0, clip=True), before_unscale)
@@ -56,7 +56,7 @@ def falsify_clipping_covers_parameters(subject: ModuleType, plan: Plan, mistake:
     def clip_nothing(events: Events) -> None:
         uncovered = {"covers": {"1": [0, 0]}, "with_gradient": 0, "norm": 0.0}
         exhausted = {"parameters": 0, "used_up": True, "covers": {"1": [0, 8]}}
-        for event in of(events, "clip"):
+        for event in of_kind(events, "clip"):
             event.update({"exhausted": exhausted, "other model": uncovered | {"held": 0}, "early": uncovered}[mistake])
 
     attack(subject, "TR-CLIP-003", replace(plan, clip=True), clip_nothing)
@@ -65,7 +65,7 @@ def falsify_clipping_covers_parameters(subject: ModuleType, plan: Plan, mistake:
 @given(plans(ranks=2))
 def falsify_shards_are_clipped_together(subject: ModuleType, plan: Plan) -> None:
     def clip_by_own_norm(events: Events) -> None:
-        for event in of(events, "clip"):
+        for event in of_kind(events, "clip"):
             event["norm"] *= 1.5
 
     attack(subject, "TR-CLIP-004", replace(plan, clip=True), clip_by_own_norm, ranks=2)
@@ -75,7 +75,7 @@ def falsify_shards_are_clipped_together(subject: ModuleType, plan: Plan) -> None
 def falsify_applied_gradient_is_unscaled(subject: ModuleType, plan: Plan) -> None:
     def bypass_scaler(events: Events) -> None:
         events[:] = [event for event in events if event["event"] != "unscale"]
-        for event in of(events, "step"):
+        for event in of_kind(events, "step"):
             event["by_scaler"] = False
 
     attack(subject, "TR-SCALE-001", replace(plan, scale=1024.0, clip=False), bypass_scaler)

@@ -5,12 +5,12 @@ from types import ModuleType
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import TEST, TRAIN, Events, Plan, attack, of, plans, readable
+from pv.suites.training_run.attacks.drawn import TEST, TRAIN, Events, Plan, attack, of_kind, plans, readable
 
 
 def of_loader(events: Events, number: int, *kinds: str) -> Events:
-    """Return the events of these kinds of one loader."""
-    return [event for event in of(events, *kinds) if event["loader"] == number]
+    """Return the events of one loader that have one of the given kinds."""
+    return [event for event in of_kind(events, *kinds) if event["loader"] == number]
 
 
 @given(st.sampled_from([1, 2]).flatmap(lambda ranks: st.tuples(plans(ranks=ranks), st.just(ranks))))
@@ -43,7 +43,7 @@ def falsify_workers_draw_different_numbers(subject: ModuleType, plan: Plan, over
     """Seed workers with the same number in all passes, or in all workers."""
 
     def seed(events: Events) -> None:
-        for event in of(events, "worker"):
+        for event in of_kind(events, "worker"):
             event["states"]["random"] -= 1000 * event["index"] if over_passes else 100 * event["worker"]
 
     attack(subject, "TR-DATA-003", plan, seed, hint=plan.stream)
@@ -54,7 +54,7 @@ def falsify_streams_are_divided_over_workers(subject: ModuleType, plan: Plan) ->
     """Read the same rows of a stream in both workers."""
 
     def repeat(events: Events) -> None:
-        for event in of(events, "worker"):
+        for event in of_kind(events, "worker"):
             if "rows" in event:
                 event["rows"] = [row - 8 * event["worker"] for row in event["rows"]]
 
@@ -91,7 +91,7 @@ def falsify_batches_have_several_labels(subject: ModuleType, plan: Plan) -> None
     def sort(events: Events) -> None:
         for event in of_loader(events, TRAIN, "pass_end"):
             event["labels"] = {"batches": 4, "one_label": 4, "distinct": 3, "sorted": True}
-        loss = next(loss for event in of(events, "backward") for loss in event["losses"])
+        loss = next(loss for event in of_kind(events, "backward") for loss in event["losses"])
         loader = of_loader(events, TRAIN, "loader")[0]
         loader.update(sampler="SequentialSampler", random=False, iterable=False, batch=loss["labels"])
 
@@ -122,7 +122,7 @@ def falsify_evaluations_see_the_same_values(subject: ModuleType, plan: Plan) -> 
 
 @given(plans())
 def falsify_every_epoch_has_batches(subject: ModuleType, plan: Plan) -> None:
-    """Replace the ends of later training passes by empty passes."""
+    """Replace the ends of all training passes but the first by two empty passes."""
 
     def run_out(events: Events) -> None:
         later = of_loader(events, TRAIN, "pass_end")[1:]
@@ -139,13 +139,13 @@ def falsify_training_reads_more_than_the_first_batch(subject: ModuleType, plan: 
     def begin_again(events: Events) -> None:
         of_loader(events, TRAIN, "loader")[0].update(random=False, sampler="SequentialSampler")
         begin, end = (of_loader(events, TRAIN, kind)[0] for kind in ("pass", "pass_end"))
-        place = events.index(begin)
+        position = events.index(begin)
         events[:] = [e for e in events if not (e["event"] in ("pass", "pass_end") and e["loader"] == TRAIN)]
         passes: Events = []
         for index in range(6):
             left = {"event": "pass_left", "index": index, "batches": 1, "rows": 8, "order": 3}
             passes += [{**begin, "index": index}, {**end, **left}]
-        events[place:place] = passes
+        events[position:position] = passes
 
     assume(not plan.stream)
     attack(subject, "TR-DATA-011", plan, begin_again)
@@ -167,7 +167,7 @@ def falsify_columns_reach_the_collator(subject: ModuleType, plan: Plan) -> None:
     """Let the collator fill in one constant for a removed column."""
 
     def default(events: Events) -> None:
-        for event in of(events, "removed_column"):
+        for event in of_kind(events, "removed_column"):
             event["made"] = [1.0]
 
     attack(subject, "TR-DATA-013", plan, default)
@@ -178,11 +178,11 @@ def falsify_steps_draw_different_numbers(subject: ModuleType, plan: Plan, in_wor
     """Set a seed before every step, or for every example of a worker."""
 
     def seed(events: Events) -> None:
-        for event in of(events, "step"):
+        for event in of_kind(events, "step"):
             event["seeded"] = {"seed": "7", "start": 1, "before": 1, "after": 2, "evaluated": False, "at": "t.py:5"}
 
     def seed_examples(events: Events) -> None:
-        for event in of(events, "worker"):
+        for event in of_kind(events, "worker"):
             if event["batch"]:
                 event.update(drawn=["random"], seeded={"random": 8 * event["batch"]})
                 event["states"]["random"] = 5

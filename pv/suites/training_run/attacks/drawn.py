@@ -1,4 +1,4 @@
-"""Traces of correct runs, drawn by Hypothesis, and the attack: a claim must accept a trace, and detect an edit of it.
+"""Traces of correct runs, drawn by Hypothesis, and `attack`: a claim must accept a trace, and detect an edited one.
 
 A drawn run accumulates gradients over micro-batches of unequal sizes, with a short last window in every epoch, a
 schedule, and an evaluation after every epoch. It may have a loss scaler, clipping, and several ranks. An edit changes
@@ -30,7 +30,7 @@ TESTED = range(80, 80 + sum(TEST_ROWS))
 
 
 def evaluated_losses(epoch: int, rank: int = 0) -> list[float]:
-    """Return the losses of the batches of a rank's part of the evaluation after an epoch."""
+    """Return the loss of every batch in the evaluation of one rank after an epoch."""
     return [rank + value for value in (2.1 / epoch, 1.7, 2.4 - 0.2 * epoch, 1.1 + 0.7 * epoch)]
 
 
@@ -255,9 +255,9 @@ class _Run:
         self.forwards += 1
         plan, ranks, step, forwards = self.plan, self.ranks, self.step, self.forwards
         self.frozen_forward(TEACHER, forwards)
-        place = len(self.events) - 1
+        forward_position = len(self.events) - 1
         self.forward(forwards, loader=TRAIN, grad=True)
-        if step == 1:
+        if step == 1:  # facts about a normalization layer that runs twice, and about a frozen part
             apart = {"shift": 0.1, "spread": 1.1}
             shared = {"layer": "norm", "calls": 2, "layers": 1, "serial": False}
             self.add("shared_norm", model=2, apart=apart, at="t.py:3", **shared)
@@ -287,7 +287,7 @@ class _Run:
             reached=reached,
             losses=[] if plan.logits else scored_loss,
             logits=at_logits,
-            forwards=[place],
+            forwards=[forward_position],
             scale=scale,
             at="t.py:5",
         )
@@ -349,9 +349,9 @@ class _Run:
                 states = {"random": 1000 * index + 100 * worker + batch, "numpy.random": 7 + worker}
                 rows = {"rows": [8 * (2 * batch + worker) + row for row in range(8)]} if stream and batch else {}
                 self.add("worker", loader=TRAIN, index=index, worker=worker, batch=batch, states=states, **rows)
-        for constant in ([4.0, 7.0], [5.0]):
+        for made in ([4.0, 7.0], [5.0]):
             self.add(
-                "removed_column", loader=TRAIN, index=index, column="length", removed=[3.0, 6.0], made=constant, rows=4
+                "removed_column", loader=TRAIN, index=index, column="length", removed=[3.0, 6.0], made=made, rows=4
             )
         self.add("rows", loader=TRAIN, index=index, divisor=1, count=80, prints=list(range(80)))
         ended = {"labels": None, "draws": True, "stored": [0 if stream else 8, 0]}
@@ -527,7 +527,7 @@ CRITIC, GENERATOR = 21, 22
 
 
 def game() -> Events:
-    """Return the trace of four rounds of an adversarial training: a step of the critic, and a step of the generator."""
+    """Return the trace of an adversarial training: four times a step of the critic, then a step of the generator."""
     events: Events = [{"event": "start", "schema": "pv-trace/1", "rank": 0, "world_size": 1}]
     for number, kind in ((CRITIC, "SGD"), (GENERATOR, "Adam")):
         fields = {"kind": kind, "builtin": True, "parameters": 2, "rates": [0.1], "at": "t.py:11"}
@@ -537,6 +537,7 @@ def game() -> Events:
         ]
     layers = {"training_layers": 1, "eval_layers": 0, "training": True, "wrapped": False}
     for step in range(1, 5):
+        # `pulled`: the sum of the gradient at the critic's output, by whether its input is a generated sample.
         for number, pulled in ((CRITIC, {False: -1.0, True: 1.0}), (GENERATOR, {True: -1.0})):
             events.append({"event": "zero", "optimizers": [number], "at": "t.py:12"})
             pulls = {}
@@ -546,7 +547,7 @@ def game() -> Events:
                 events.append({"event": "forward", "loader": None, "times": 1, "rows": [4], "inputs": [step]} | forward)
             fresh = {"left_over": 0.0, "kept": 0.0, "written": step, "onto_clipped": 0}
             reached = {str(optimizer): dict(fresh) for optimizer in {CRITIC, number}}
-            backward = {"reached": reached, "forwards": [int(place) for place in pulls], "pulls": pulls}
+            backward = {"reached": reached, "forwards": [int(position) for position in pulls], "pulls": pulls}
             events.append({"event": "backward", "losses": [], "logits": [], "scale": None, "at": "t.py:14"} | backward)
             facts = {"modified": False, "by_scaler": False, "wraps": False, "gradients": 2, "rates": [0.1]}
             values = {"optimizer": number, "step": step, "norm": float(step), "digest": float(step), "at": "t.py:15"}
@@ -561,25 +562,25 @@ def readable(numbers: Iterable[int]) -> str:
 
 
 def numbered(events: Events) -> Events:
-    """Renumber the events of a trace after an edit, and adapt the references to them. Return the same list."""
+    """Renumber the events of a trace after an edit, and adapt the references to events. Return the same list."""
     new = {event["n"]: position - 1 for position, event in enumerate(events) if "n" in event}
     for position, event in enumerate(events):
         event["n"] = position - 1
         if event["event"] == "backward":
-            event["forwards"] = [new.get(place, place) for place in event["forwards"]]
+            event["forwards"] = [new.get(n, n) for n in event["forwards"]]
             pulls = event.get("pulls", {})
-            event["pulls"] = {str(new.get(int(place), int(place))): pull for place, pull in pulls.items()}
+            event["pulls"] = {str(new.get(int(n), int(n))): pull for n, pull in pulls.items()}
     return events
 
 
-def of(events: Events, *kinds: str) -> Events:
-    """Return the events of some kinds."""
+def of_kind(events: Events, *kinds: str) -> Events:
+    """Return the events of the given kinds."""
     return [event for event in events if event["event"] in kinds]
 
 
 def first(events: Events, kind: str) -> Event:
     """Return the first event of a kind."""
-    return of(events, kind)[0]
+    return of_kind(events, kind)[0]
 
 
 def attack(
@@ -641,7 +642,7 @@ def _differences(correct: Events, edited: Events) -> Iterator[str]:
     """Yield the differences of two traces: numbers of events by kind, changed fields, and the first changed order."""
     kinds = dict.fromkeys(event["event"] for event in (*correct, *edited))
     for kind in kinds:
-        before, after = of(correct, kind), of(edited, kind)
+        before, after = of_kind(correct, kind), of_kind(edited, kind)
         if len(before) != len(after):
             yield f"{len(after)} events `{kind}` in place of {len(before)}"
             continue

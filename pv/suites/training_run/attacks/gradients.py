@@ -6,19 +6,19 @@ from types import ModuleType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import CRITIC, GENERATOR, Events, Plan, attack, first, of, plans
+from pv.suites.training_run.attacks.drawn import CRITIC, GENERATOR, Events, Plan, attack, first, of_kind, plans
 
 
 @given(plans(), st.booleans())
 def falsify_gradients_are_cleared(subject: ModuleType, plan: Plan, has_masters: bool) -> None:
     def keep_gradients(events: Events) -> None:
         if has_masters:  # the optimizer holds master weights, which no backward pass reaches
-            for event in of(events, "backward"):
+            for event in of_kind(events, "backward"):
                 event.update(reached={}, copied={"1": 1.0})
-            for event in of(events, "step"):
+            for event in of_kind(events, "step"):
                 event["copied"] = [0.0, 0.5]
             return
-        second = of(events, "backward")[len(plan.epochs[0][0])]
+        second = of_kind(events, "backward")[len(plan.epochs[0][0])]
         second["reached"]["1"].update(left_over=1.0, kept=1.0)
 
     attack(subject, "TR-GRAD-001", plan, keep_gradients)
@@ -27,7 +27,7 @@ def falsify_gradients_are_cleared(subject: ModuleType, plan: Plan, has_masters: 
 @given(plans())
 def falsify_step_has_its_backward_pass(subject: ModuleType, plan: Plan) -> None:
     def step_twice(events: Events) -> None:
-        step = of(events, "step")[1]
+        step = of_kind(events, "step")[1]
         events.insert(events.index(step) + 1, dict(step))
 
     attack(subject, "TR-GRAD-002", plan, step_twice)
@@ -39,12 +39,12 @@ def falsify_gradients_arrive(subject: ModuleType, plan: Plan, unreached: bool) -
 
     def clear_late(events: Events) -> None:
         if unreached:
-            for event in of(events, "backward"):
+            for event in of_kind(events, "backward"):
                 event["reached"] = {}
-            for step in of(events, "step"):
+            for step in of_kind(events, "step"):
                 step.update(norm=None, gradients=0, digest=1.0)
             return
-        for step in of(events, "step"):
+        for step in of_kind(events, "step"):
             step.update(norm=None, gradients=0)
             events.insert(events.index(step), {"event": "zero", "optimizers": [1], "at": "t.py:6"})
 
@@ -56,7 +56,7 @@ def falsify_gradients_are_used(subject: ModuleType, plan: Plan, divided: bool) -
     """Clear gradients before every pass. Only losses that are `divided` by the micro-batches falsify the claim."""
 
     def clear_before_every_pass(events: Events) -> None:
-        for event in of(events, "backward"):
+        for event in of_kind(events, "backward"):
             if "1" in event["reached"]:
                 event["reached"]["1"]["left_over"] = 0.0
                 if not divided:
@@ -75,7 +75,7 @@ def falsify_gradients_are_finite(subject: ModuleType, plan: Plan, finite: bool) 
     """Apply NaN gradients, or, if `finite`, let a step make weights NaN from a finite gradient."""
 
     def apply_nan(events: Events) -> None:
-        for step in of(events, "step")[2:]:
+        for step in of_kind(events, "step")[2:]:
             step.update(norm=1.0 if finite else float("nan"), digest=float("nan"), by_scaler=False)
 
     attack(subject, "TR-NAN-001", replace(plan, scale=1.0), apply_nan)
@@ -84,7 +84,7 @@ def falsify_gradients_are_finite(subject: ModuleType, plan: Plan, finite: bool) 
 @given(plans())
 def falsify_opponents_are_apart(subject: ModuleType, plan: Plan) -> None:
     def reach_generator(events: Events) -> None:
-        game_passes = [event for event in of(events, "backward") if str(CRITIC) in event["reached"]]
+        game_passes = [event for event in of_kind(events, "backward") if str(CRITIC) in event["reached"]]
         for critic, generator in zip(game_passes[::2], game_passes[1::2], strict=True):
             critic["reached"][str(GENERATOR)] = dict(critic["reached"][str(CRITIC)])
             generator["reached"][str(GENERATOR)].update(left_over=1.0, kept=1.0)
@@ -103,7 +103,7 @@ def falsify_samples_carry_gradients(subject: ModuleType, plan: Plan, trained: bo
 @given(plans(), st.integers(2, 4), st.booleans())
 def falsify_every_loss_is_used(subject: ModuleType, plan: Plan, count: int, shown: bool) -> None:
     def drop_losses(events: Events) -> None:
-        for number, event in enumerate(of(events, "backward")):
+        for number, event in enumerate(of_kind(events, "backward")):
             rows = [
                 {"key": 5, "gone": k < count, "shown": shown, "input": 10 * number + k + 1} for k in range(count + 1)
             ]

@@ -13,19 +13,19 @@ from types import ModuleType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import PLATEAU, TRAIN, Events, Plan, missed, numbered, of, plans, traces
+from pv.suites.training_run.attacks.drawn import PLATEAU, TRAIN, Events, Plan, missed, numbered, of_kind, plans, traces
 from pv.suites.training_run.claim import Record
 
 
 def comparable_trace(plan: Plan) -> Events:
     """Return the trace of a drawn run with sums over weights and states, and hashes of rows, to compare runs by."""
     (events,) = traces(plan)
-    for number, forward in enumerate(of(events, "forward")):
+    for number, forward in enumerate(of_kind(events, "forward")):
         if forward["grad"]:
             forward["inputs"] = [number]
             forward["examples"] = [[4 * number + row for row in range(4)]]
     factor = 1.0
-    for step in of(events, "step"):
+    for step in of_kind(events, "step"):
         number = step["step"]
         if plan.scale > 1 and not number % 3:
             factor *= 2  # the loss scale grows
@@ -76,18 +76,18 @@ def _interrupt(events: Events, saved: int, killed: int) -> tuple[Events, Events]
         for kind in ("optimizer", "scheduler", "scaler")
     ]
     passes = [e for e in events[: ends[saved - 1]] if e["event"] == "pass" and e["loader"] == TRAIN]
-    pass_ends = of(events[events.index(passes[-1]) : ends[saved]], "pass_end")
+    pass_ends = of_kind(events[events.index(passes[-1]) : ends[saved]], "pass_end")
     first_pass = [] if any(event["loader"] == TRAIN for event in pass_ends) else passes[-1:]
     after = _copy([*head, *restored, *first_pass, *events[ends[saved - 1] + 1 :]])
-    for number, step in enumerate(of(after, "step"), 1):
+    for number, step in enumerate(of_kind(after, "step"), 1):
         step["step"] = number
     return numbered(before), numbered(after)
 
 
 def _first_step_of_last_epoch(events: Events) -> int:
     """Return the number of the first step of the last epoch of a run."""
-    last_pass = [event for event in of(events, "pass") if event["loader"] == TRAIN][-1]
-    return len(of(events[: events.index(last_pass)], "step")) + 1
+    last_pass = [event for event in of_kind(events, "pass") if event["loader"] == TRAIN][-1]
+    return len(of_kind(events[: events.index(last_pass)], "step")) + 1
 
 
 def _attack(
@@ -147,7 +147,7 @@ def _attack_restart(subject: ModuleType, claim: str, plan: Plan, edit: Callable[
 
     def judge(events: Events) -> dict[str, Record]:
         # The second process begins with the weights of the save, and starts later than the first process.
-        of(events, "step")[0]["digest_before"] = float(saved)
+        of_kind(events, "step")[0]["digest_before"] = float(saved)
         events[0]["time"] = 1.0
         records: dict[str, Record] = subject.judge(subject.run_of([before, events], complete=True), claim)
         return records
@@ -168,7 +168,7 @@ def _drop_restores(events: Events, kind: str) -> None:
 @given(plans())
 def falsify_resumed_run_starts_with_saved_weights(subject: ModuleType, plan: Plan) -> None:
     def use_other_weights(events: Events) -> None:
-        for step in of(events, "step"):
+        for step in of_kind(events, "step"):
             step["weights_before"] = [step["step"] + 100.0, 9.0]
 
     _attack(subject, "TR-RESUME-001", plan, use_other_weights)
@@ -177,12 +177,12 @@ def falsify_resumed_run_starts_with_saved_weights(subject: ModuleType, plan: Pla
 @given(plans(), st.booleans())
 def falsify_resumed_run_has_the_rates(subject: ModuleType, plan: Plan, is_new: bool) -> None:
     def change_rates(events: Events) -> None:
-        for step in of(events, "step"):
+        for step in of_kind(events, "step"):
             step["rates"] = [0.1 / step["step"]] if is_new else [step["rates"][0] * 1.1]
 
     def restart_schedule(events: Events) -> None:
         _drop_restores(events, "scheduler")
-        for number, event in enumerate((e for e in of(events, "schedule") if e["scheduler"] == 3), 1):
+        for number, event in enumerate((e for e in of_kind(events, "schedule") if e["scheduler"] == 3), 1):
             event["epoch"] = number
 
     _attack(subject, "TR-RESUME-002", plan, change_rates)
@@ -197,7 +197,7 @@ def falsify_resumed_run_has_the_next_examples(subject: ModuleType, plan: Plan, e
 
     def shift_examples(events: Events) -> None:
         events[:] = shifted
-        for number, step in enumerate(of(events, "step"), saved + 1):
+        for number, step in enumerate(of_kind(events, "step"), saved + 1):
             step.update(weights_before=[float(number - 1), 9.0], rates=[0.1 / number])
 
     _, repeated = _interrupt(uncut, saved - 1, saved)
@@ -212,12 +212,12 @@ def falsify_resumed_run_has_the_next_examples(subject: ModuleType, plan: Plan, e
 @given(plans().filter(lambda plan: plan.scale > 1))
 def falsify_resumed_run_has_the_scale(subject: ModuleType, plan: Plan) -> None:
     def change_scale(events: Events) -> None:
-        for event in of(events, "backward"):
+        for event in of_kind(events, "backward"):
             event["scale"] = plan.scale / 2
 
     def forget_scaler(events: Events) -> None:
         _drop_restores(events, "scaler")
-        for event in of(events, "backward"):
+        for event in of_kind(events, "backward"):
             event["scale"] = plan.scale
 
     _attack(subject, "TR-RESUME-004", plan, change_scale)
@@ -227,12 +227,12 @@ def falsify_resumed_run_has_the_scale(subject: ModuleType, plan: Plan) -> None:
 @given(plans(), st.booleans())
 def falsify_resumed_run_has_the_optimizer(subject: ModuleType, plan: Plan, is_new: bool) -> None:
     def change_state(events: Events) -> None:
-        first = of(events, "step")[0]
+        first = of_kind(events, "step")[0]
         first["state_before"] = {"parameters": 0, "sums": None} if is_new else {"parameters": 8, "sums": [0.0, 9.0]}
 
     def forget_optimizer(events: Events) -> None:
         _drop_restores(events, "optimizer")
-        of(events, "step")[0]["state_before"] = {"parameters": 0, "sums": None}
+        of_kind(events, "step")[0]["state_before"] = {"parameters": 0, "sums": None}
 
     _attack(subject, "TR-RESUME-005", plan, change_state)
     _attack_restart(subject, "TR-RESUME-005", plan, forget_optimizer)
@@ -241,7 +241,7 @@ def falsify_resumed_run_has_the_optimizer(subject: ModuleType, plan: Plan, is_ne
 @given(plans().filter(lambda plan: not plan.logits))
 def falsify_resumed_run_has_the_losses(subject: ModuleType, plan: Plan) -> None:
     def change_losses(events: Events) -> None:
-        for event in of(events, "backward"):
+        for event in of_kind(events, "backward"):
             for loss in event["losses"]:
                 loss["value"] *= 1.01
 
@@ -253,9 +253,9 @@ def falsify_resumed_run_takes_the_steps_that_were_left(
     subject: ModuleType, plan: Plan, is_longer: bool, kind: str
 ) -> None:
     def change_number_of_steps(events: Events) -> None:
-        last = events.index(of(events, "step")[-1])
+        last = events.index(of_kind(events, "step")[-1])
         if is_longer:
-            events[last + 1 : last + 1] = _copy(events[events.index(of(events, "zero")[-1]) : last + 1])
+            events[last + 1 : last + 1] = _copy(events[events.index(of_kind(events, "zero")[-1]) : last + 1])
         else:
             del events[last]
 
@@ -266,9 +266,9 @@ def falsify_resumed_run_takes_the_steps_that_were_left(
 def falsify_resumed_run_ends_with_the_weights(subject: ModuleType, plan: Plan, at_end: bool) -> None:
     def change_weights(events: Events) -> None:
         if at_end:
-            of(events, "end")[0]["sum"] = 8.0
+            of_kind(events, "end")[0]["sum"] = 8.0
         else:
-            of(events, "step")[-1]["weights"][0] += 0.5
+            of_kind(events, "step")[-1]["weights"][0] += 0.5
 
     _attack(subject, "TR-RESUME-008", plan, change_weights)
 

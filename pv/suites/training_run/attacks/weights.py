@@ -7,7 +7,7 @@ from types import ModuleType
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of, plans, traces
+from pv.suites.training_run.attacks.drawn import Events, Plan, attack, of_kind, plans, traces
 
 
 def reweigh(events: Events, weight: Callable[[int, int, float], float]) -> None:
@@ -19,7 +19,7 @@ def reweigh(events: Events, weight: Callable[[int, int, float], float]) -> None:
             the loss, and the old weight.
     """
     pending: Events = []
-    for event in of(events, "backward", "step"):
+    for event in of_kind(events, "backward", "step"):
         if event["event"] == "backward":
             pending.append(event)
             continue
@@ -71,7 +71,7 @@ def falsify_micro_batches_are_averaged_once(subject: ModuleType, plan: Plan, twi
     planned = planned and not twice
 
     def divide(events: Events) -> None:
-        for event in of(events, "backward") if planned else ():
+        for event in of_kind(events, "backward") if planned else ():
             event["planned"] = len(plan.epochs[0][0])
         reweigh(events, lambda count, _, weight: weight / count if twice else weight * count)
 
@@ -116,7 +116,7 @@ def falsify_reduced_gradients_are_averaged(subject: ModuleType, plan: Plan) -> N
     summed = traces(plan, 2)
     for events in summed:
         reweigh(events, lambda count, elements, _: plan.scale / count / elements)
-        for event in of(events, "step"):
+        for event in of_kind(events, "step"):
             event["gradient"] = [2 * part for part in event["gradient"]]
     record = subject.judge(subject.run_of(summed, complete=True), "TR-WEIGHT-007")["TR-WEIGHT-007"]
     assert record.proofs, "gradients of means that are added up over ranks are not detected"

@@ -34,7 +34,7 @@ def _comparisons(run: Run) -> Iterator[tuple[Comparison, list[list[Step]], list[
 
 @claim("TR-AGAINST-001", NOT_REACHED)
 def steps_have_the_same_examples(run: Run, record: Record) -> None:
-    """The inputs of a step, over its micro-batches and ranks, are the same rows; their order does not matter.
+    """The rows of a step, over its micro-batches and ranks, differ between the commands. Their order does not matter.
 
     The claim is judged only if two runs of the first command have the same rows in every step.
     """
@@ -49,7 +49,7 @@ def steps_have_the_same_examples(run: Run, record: Record) -> None:
                 record.falsify(
                     two[0].window.at,
                     f"step {number} trains on {len(a)} rows in the first command and on {len(b)} rows in the second; "
-                    f"{len(set(a) & set(b))} rows are common",
+                    f"{len(set(a) & set(b))} rows are in both",
                     "choose ranks x micro-batches x batch size so that both commands read the same rows in a step",
                 )
                 break
@@ -57,7 +57,7 @@ def steps_have_the_same_examples(run: Run, record: Record) -> None:
 
 @claim("TR-AGAINST-002", NOT_REACHED, premises=("TR-AGAINST-001",))
 def steps_make_the_same_updates(run: Run, record: Record) -> None:
-    """From the same weights and rows, the gradient of a step has the same norm.
+    """The norm of the gradient of a step differs between the commands, with the same weights and rows.
 
     The claim is not judged with dropout or batch normalization, whose results depend on the division of rows into
     batches. Rows that are padded to another length, or cropped at random, count as different rows.
@@ -70,10 +70,10 @@ def steps_make_the_same_updates(run: Run, record: Record) -> None:
             for forward, _ in process.training_forwards
         )
         if has_layers or any(one[0].norm != two[0].norm for one, two in zip(first, repeat, strict=False)):
-            record.not_reached = "dropout, batch normalization or other random numbers change the gradients"
+            record.not_reached = "dropout, batch normalization or random numbers change the gradients"
             continue
         for number, (one, two) in enumerate(zip(first, second, strict=False), 1):
-            # After the first difference, weights differ, and later gradients differ for that reason.
+            # After the first difference, the weights differ, and therefore all later gradients.
             if _examples(one) != _examples(two) or not _examples(one) or not _same_weights(one[0], two[0]):
                 break
             record.tried += 1
@@ -83,7 +83,7 @@ def steps_make_the_same_updates(run: Run, record: Record) -> None:
                 record.falsify(
                     two[0].window.at,
                     f"step {number} has the same rows and weights in both commands; the norm of the gradient is "
-                    f"{a:.5g} in the first and {b:.5g} in the second: {b / a:.4g} times",
+                    f"{a:.5g} in the first and {b:.5g} in the second, which is {b / a:.4g} times the first",
                     "divide the loss by the rows or tokens of the whole step, over all ranks and micro-batches",
                 )
                 break

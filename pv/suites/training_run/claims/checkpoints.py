@@ -11,7 +11,7 @@ from pv.suites.training_run.claims.schedules import direction_of, improve
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 NO_SCORES = set("train training norm best epoch step steps iter it batch lr rate time sec s".split())
-"""Words in names of reported numbers by which no script selects the best state: counters, times and training."""
+"""Words in names of reported numbers. By such a number, a counter, time or training loss, no script selects a state."""
 LOSSES = {"loss", "error", "nll", "ce", "mse"}
 """Words in names of losses: only the smallest value of such a number may select the best state.
 
@@ -25,11 +25,12 @@ LOST_SHARE = 0.2
 
 @claim("TR-LOAD-001", "no weights were loaded into a model that had been trained")
 def best_weights_are_a_copy(run: Run, record: Record) -> None:
-    """A loaded state shares its storage with the model, and was taken before later steps changed the weights.
+    """A loaded state shares its storage with the model, and was taken before steps that changed the weights.
 
-    Not a fault: the script has changed the weights in place since the last step, as for an average of weights; or the
-    state is loaded into another model, as an intended view of the newest weights. Then the script takes one state, or
-    uses every state once.
+    Not a fault: the script has changed the weights in place since the last step, as for an average of weights.
+
+    A state that is loaded into another model may be an intended view of the newest weights. This is ruled out if a line
+    has taken several states, and one of them was never used, or one was used again after more steps.
 
     Or all loads at a line load the newest state of a model into the model itself, again and again: two names, such as
     a target network and the network that it follows, are one object.
@@ -81,7 +82,7 @@ def best_weights_are_a_copy(run: Run, record: Record) -> None:
 
 
 def _is_stale(source: Event, step: int) -> bool:
-    """Return whether a state was taken to keep old weights, and later steps have overwritten it.
+    """Return whether a state was taken to keep old weights, and later steps have overwritten the state.
 
     A script that needs the newest weights takes one state, or uses every state once. Here the line has taken several
     states, and one of them was never used, or one was used again after more steps.
@@ -147,7 +148,7 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
 
     1. A callback of a library compares a metric in the wrong direction. The name of the metric shows the direction, or
        its values do: all of them equal a loss, or all an accuracy, of the last evaluation. The metric must improve in
-       this direction; a likelihood that is called a loss grows.
+       this direction during the run, which rules out a likelihood that is called a loss.
     2. After the last step, the script restores the weights of an earlier step, or it has saved a file with "best" in
        its name. One loss or accuracy, in at least three evaluations, is worst in this state, and every other one is
        not better than its median. The worst value must differ from the best one by more than 5 % (`CLEAR_IMPROVEMENT`),
@@ -169,11 +170,11 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
                 first = "largest" if mode == "max" else "smallest"
                 record.falsify(
                     events[0]["at"],
-                    f"{by} compares {name}, {numbers(values[:6])}, and takes the {first} value for the best one, "
-                    "although it is the worst: the worst state is kept as the best",
-                    f"TrainingArguments(..., greater_is_better={direction == 'max'})"
+                    f"{by} compares the values {numbers(values[:6])} of {name} and takes the {first} value for the "
+                    "best one, although it is the worst: the worst state is kept as the best",
+                    f"pass greater_is_better={direction == 'max'} to TrainingArguments"
                     if by == "Trainer"
-                    else f'{by}(..., mode="{direction}")',
+                    else f'pass mode="{direction}" to {by}',
                 )
         for event, windows, step, action in _kept_states(run, process):
             earlier = [evaluation for evaluation in evaluations if evaluation.end < event["n"]]
@@ -182,8 +183,9 @@ def best_state_is_the_best(run: Run, record: Record) -> None:
                 continue
             record.tried += 1
             saves = sum(other["at"] == event["at"] for other in process.of(event["event"]))
+            # Saves after every evaluation select no state; a training loss, for example, always falls.
             if event["event"] == "save" and saves >= min(map(len, series)):
-                continue  # after every evaluation, such as by a training loss that always falls
+                continue
             # The share of the other states that are not worse: 1 for the worst state, and 0 for the best one.
             shares = [(sum(v <= values[step] for v in values.values()) - 1) / (len(values) - 1) for values in series]
             worst = [
@@ -234,7 +236,7 @@ def _is_extreme_by_another_number(
         series: Losses and accuracies of the evaluations, by number of steps.
     """
     lines: dict[tuple[int, str], dict[int, float]] = defaultdict(dict)
-    for number in (number for event in process.of("report") for number in reported_numbers(event)):
+    for number in reported_numbers(process):
         lines[number.source].setdefault(sum(window.n < number.n for window in windows), number.value)
     steps = sorted(set.intersection(*map(set, series)))
     for (_, name), values in lines.items():
@@ -299,8 +301,8 @@ def something_is_loaded(run: Run, record: Record) -> None:
 
     If only some names fit, the finding is a hint. Four cases falsify the claim:
 
-    1. No name of the weights is a name in the model. An adapter that is loaded separately has only names of the model.
-       A script may try several names: no later load into such a model before the next step may fit.
+    1. No name of the weights is a name in the model, which rules out an adapter: all its names are names in the model.
+       A script may try several names, so no later load into such a model before the next step may fit.
     2. Most names differ by one prefix, and the shapes of these weights are equal; layers that are new on purpose would
        be a small part.
     3. A script filters the weights of a file by name and updates the model's own state with them, but no name fits: the
@@ -384,7 +386,7 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
     2. The values of all tensors are unrelated to the loaded ones. Layers that are initialized again on purpose are only
        a part of the model, averages and small perturbations correlate with the loaded values, and weights that are
        loaded repeatedly (evolution strategies) are perturbed on purpose. Pruned weights that are initialized again
-       (lottery tickets) have new zeros: the loaded weights gave the mask.
+       (lottery tickets) have new zeros: the loaded weights determine the mask.
     """
     for process in run.processes:
         for event in process.of("after_load"):
@@ -404,8 +406,8 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
                 record.falsify(
                     event["at"],
                     f"{event['kind']} does not run with the loaded weights: {len(lost)} of {event['compared']} tensors "
-                    f"end with a block of zeros at the first forward ({lost[0][0]}: {lost[0][1]:.0%}, {lost[1][0]}: "
-                    f"{lost[1][1]:.0%} of the elements)",
+                    f"end with a block of zeros at the first forward ({lost[0][0]}: {100 * lost[0][1]:.0f} %, "
+                    f"{lost[1][0]}: {100 * lost[1][1]:.0f} % of the elements)",
                     "compare the parameters with the file after they are placed on their devices",
                 )
             elif len(unrelated) == event["compared"] and loads == 1:
@@ -413,7 +415,7 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
                     event["at"],
                     f"{event['kind']} does not run with the loaded weights: all {event['compared']} compared tensors "
                     "have different values at the first forward, as if they were initialized after the load",
-                    "initialize the model before load_state_dict",
+                    "initialize the model before load_state_dict is called",
                 )
             elif changed:
                 names = ", ".join(name for name, *_ in changed[:4])
@@ -421,15 +423,15 @@ def model_runs_with_loaded_weights(run: Run, record: Record) -> None:
                     event["at"],
                     f"{len(changed)} of {event['compared']} tensors of {event['kind']} change between the load and the "
                     f"first forward: {names}",
-                    "load after the model is initialized and converted",
+                    "call load_state_dict after the model is initialized and converted",
                 )
 
 
 @claim("TR-LOAD-004", "no weights were loaded into a model with tied parameters")
 def tied_parameters_stay_tied(run: Run, record: Record) -> None:
-    """One tied parameter becomes two separate parameters with equal values by a load.
+    """A load turns one tied parameter into two separate parameters with equal values.
 
-    A checkpoint of untied parameters would give two parameters with different values.
+    A checkpoint of untied parameters, which is ruled out, would give two parameters with different values.
     """
     for process in run.processes:
         for event in process.of("after_load"):
@@ -439,5 +441,5 @@ def tied_parameters_stay_tied(run: Run, record: Record) -> None:
                     event["at"],
                     f"{' and '.join(group)} of {event['kind']} were one tied parameter before the load, and are "
                     "separate parameters with equal values after it: from then on they are trained separately",
-                    "tie them again after the load, or load without assign=True",
+                    "tie the parameters again after the load, or load without assign=True",
                 )

@@ -22,9 +22,9 @@ def clipping_comes_last(run: Run, record: Record) -> None:
 
     A limit above the norm, which only measures the norm, is no fault. An early clipping is no fault if another one
     comes after the last backward pass, unless the gradient is clipped after every pass. At least two steps must show
-    the fault, since one may be the last of an epoch. In the first case, the finding is a hint if the passes are at
-    several lines: the gradient of one loss may be limited before another loss is added. In the second case, it is a
-    hint if no norm of the run exceeds the limit.
+    the fault, since a single one may be the last step of an epoch. In the first case, the finding is a hint if the
+    passes are at several lines: the gradient of one loss may be limited before another loss is added. In the second
+    case, the finding is a hint if no norm of the run exceeds the limit.
     """
     for _process, _optimizer, windows in windows_of(run):
         wrong: list[tuple[Window, Event]] = []
@@ -47,7 +47,7 @@ def clipping_comes_last(run: Run, record: Record) -> None:
             (record.falsify if one_line else record.hint)(
                 event["at"],
                 f"step {window.step} has {len(window.passes)} backward passes, and the gradient is clipped before the "
-                f"last one adds to it ({len(wrong)} of {tried} steps with clipping)",
+                f"last of these passes adds to the gradient ({len(wrong)} of {tried} steps with clipping)",
                 "clip once, after the last backward pass of the step",
             )
         useless = [
@@ -111,12 +111,15 @@ def clipped_gradients_are_unscaled(run: Run, record: Record) -> None:
 
 @claim("TR-CLIP-003", "no gradient was clipped")
 def clipping_covers_parameters(run: Run, record: Record) -> None:
-    """All calls at one line clip no parameter, and no call at another line clips any.
+    """No call of the run clips a parameter.
 
-    An empty list may be intended, for a part whose parameters are all frozen. An exhausted generator never is.
+    An empty list may be intended, for a part whose parameters are all frozen, but not an exhausted generator.
 
-    Or a line clips, between the backward pass and the step of one optimizer, the gradients of another one, which are
-    cleared before they are used.
+    Or the clipped parameters have no gradient in any call: no optimizer holds them, or all calls come before the
+    backward pass.
+
+    Or a line clips, between the backward pass and the step of one optimizer, the gradients of another optimizer, which
+    are cleared before a step uses them.
     """
     for process in run.processes:
         by_line: dict[str, list[Event]] = defaultdict(list)
@@ -126,24 +129,26 @@ def clipping_covers_parameters(run: Run, record: Record) -> None:
         record.tried += sum(map(len, by_line.values()))
         effective = any(event["parameters"] for events in by_line.values() for event in events)
         for at, events in by_line.items():
-            (stepping, *others) = {_clipped_beside(process, event) for event in events}
+            # The optimizer that steps after the calls; there must be no other one.
+            (stepping, *others) = {_unclipped_optimizer(process, event) for event in events}
             norms = [w.event["norm"] or 0.0 for w in process.windows.get(stepping or 0, ())]
             if len(events) >= 4 and norms and not others and max(norms) > max(event["limit"] for event in events):
-                place = process.windows[stepping or 0][0].at
+                line = process.windows[stepping or 0][0].at
                 record.falsify(
                     at,
-                    f"all {len(events)} calls clip gradients of {events[-1]['parameters']} parameters that are cleared "
-                    f"before a step uses them; the step that follows, at {place}, applies other gradients, of norms up "
-                    f"to {max(norms):.4g}, which nothing clips",
+                    f"all {len(events)} calls clip the gradients of {events[-1]['parameters']} parameters, and these "
+                    f"gradients are cleared before a step uses them; the next step, at {line}, applies other "
+                    f"gradients, with norms up to {max(norms):.4g}, which are never clipped",
                     "clip the parameters of the optimizer that takes the next step",
                 )
         for at, events in by_line.items():
             if not effective and len(events) >= 2:
-                add = record.falsify if any(event["used_up"] for event in events) else record.hint
+                used_up = any(event["used_up"] for event in events)
+                add = record.falsify if used_up else record.hint
                 add(
                     at,
-                    f"all {len(events)} calls clip the gradients of 0 parameters: a generator, such as "
-                    "model.parameters(), was used up before",
+                    f"all {len(events)} calls clip the gradients of 0 parameters"
+                    + (": a generator, such as model.parameters(), was used up before" if used_up else ""),
                     "pass model.parameters() in each call, or a list of it: a generator can be read only once",
                 )
             without = [
@@ -156,22 +161,22 @@ def clipping_covers_parameters(run: Run, record: Record) -> None:
                 add(
                     at,
                     f"all {len(events)} calls clip {events[0]['parameters']} parameters that are in no optimizer and "
-                    "have no gradient: they belong to another model, or to a copy",
+                    "have no gradient: these parameters belong to another model, or to a copy",
                     "clip the parameters of the model that is trained",
                 )
             elif all(event["held"] == event["parameters"] for event in events) and _are_all_held(process, events):
                 record.falsify(
                     at,
                     f"in all {len(events)} calls, none of the {events[0]['parameters']} parameters has a gradient yet, "
-                    "but at the steps they have one: the call comes before the backward pass",
+                    "but they have gradients at the steps: the call comes before the backward pass",
                     "clip between the last backward pass and optimizer.step()",
                 )
 
 
-def _clipped_beside(process: Process, clip: Event) -> int | None:
-    """Return the optimizer that steps after a clipping of gradients that no step uses, if its own are never clipped.
+def _unclipped_optimizer(process: Process, clip: Event) -> int | None:
+    """Return the optimizer that takes the next step after a clipping, if its gradients are never clipped.
 
-    Return None otherwise.
+    Return None otherwise, or if the next step of an optimizer whose gradients are clipped uses these gradients.
     """
     following = [(w.n, number, w) for number, windows in process.windows.items() for w in windows if w.n > clip["n"]]
     if not following or not clip["held"]:
@@ -190,7 +195,7 @@ def _clipped_beside(process: Process, clip: Event) -> int | None:
 
 
 def _is_applied(process: Process) -> bool:
-    """Return whether an optimizer applies gradients in every step."""
+    """Return whether every step of every optimizer applies a gradient."""
     windows = [window for windows in process.windows.values() for window in windows]
     return bool(windows) and all(window.event["norm"] for window in windows)
 
@@ -198,7 +203,7 @@ def _is_applied(process: Process) -> bool:
 def _are_all_held(process: Process, events: list[Event]) -> bool:
     """Return whether there is one optimizer and all clippings get all of its parameters.
 
-    If they get only some parameters, the other ones may be trained in these steps.
+    If a clipping gets only some parameters, the steps may train the other ones.
     """
     optimizers = list(process.of("optimizer"))
     return len(optimizers) == 1 and all(event["parameters"] == optimizers[0]["parameters"] for event in events)
@@ -208,7 +213,7 @@ def _are_all_held(process: Process, events: list[Event]) -> bool:
 def shards_are_clipped_by_the_whole_norm(run: Run, record: Record) -> None:
     """Every rank clips its shard by the norm of the shard: ranks multiply parts of one gradient by different factors.
 
-    This changes the direction of the gradient. With the norm of the whole gradient, all ranks have the same norm.
+    This changes the direction of the gradient. In a correct run, all ranks clip by the norm of the whole gradient.
     """
     columns = [[e for e in process.of("clip") if e.get("flat_shards")] for process in run.ranks]
     for at in dict.fromkeys(event["at"] for column in columns for event in column):

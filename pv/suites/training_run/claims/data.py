@@ -28,7 +28,7 @@ class LoaderPass:
         begin: The `pass` event.
         loader: The `loader` event of the loader.
         end: The event of the end of a whole pass; None for another pass.
-        left: The event of a pass that was left before its end, which is added when the next pass begins.
+        left: The event of a pass that was left before its end, which is recorded when the next pass begins.
         workers: The events of the batches that workers have fetched.
     """
 
@@ -48,7 +48,7 @@ class LoaderHistory:
     rows: dict[int, Event]
     """By number of a data set: the rows of a whole pass over it."""
 
-    def running(self, loader: int, n: int) -> LoaderPass | None:
+    def latest_pass(self, loader: int, n: int) -> LoaderPass | None:
         """Return the last pass over a loader that began before a position."""
         return next((p for p in reversed(self.passes) if p.loader["loader"] == loader and p.begin["n"] < n), None)
 
@@ -134,15 +134,16 @@ def restarts(process: Process, windows: list[Window]) -> list[int]:
     return sorted(loads + [n for n, change in changes if change > usual])
 
 
-@claim("TR-DATA-001", "no optimizer was trained on two whole passes over a data loader")
+@claim("TR-DATA-001", "no training read two whole passes over a data loader")
 def epochs_have_different_orders(run: Run, record: Record) -> None:
     """All whole passes of a random sampler have the same order, while one optimizer continues training.
 
     Not a fault: several runs from the same seed, such as a comparison of settings, which have separate optimizers or
     reset the weights; and two loaders that are read in parallel in the same order, so overlapping passes are left out.
-    If a pass without training has this order, too, it may be the order of stored results, such as the outputs of a
-    teacher: this is a hint. The order of a sampler that is not random may be intended, and is a hint. A user-defined
-    sampler counts as random if it draws a permutation in every pass, or has `set_epoch`.
+
+    If a pass without training has the same order, this may be the order of stored results, such as the outputs of a
+    teacher, and the finding is a hint. The order of a sampler that is not random may be intended, and is a hint. A
+    user-defined sampler counts as random if it draws a permutation in every pass, or has `set_epoch`.
     """
     for process in run.processes:
         history = history_of(process)
@@ -163,7 +164,7 @@ def _trainings(process: Process, history: LoaderHistory) -> list[list[LoaderPass
     for optimizer, windows in process.windows.items():
         cuts = restarts(process, windows)
         for taken in (p for window in windows for p in window.passes if p.loader is not None):
-            current = history.running(taken.loader or 0, taken.n)
+            current = history.latest_pass(taken.loader or 0, taken.n)
             passes = trainings[optimizer, sum(cut <= taken.n for cut in cuts)]
             if current is not None and current not in passes:
                 passes.append(current)
@@ -205,8 +206,8 @@ def _compare_orders(group: list[LoaderPass], untrained: list[LoaderPass], record
             f"{seen}; a random generator is seeded with the same number before each pass",
             "seed once before the loop over epochs, or add the number of the epoch to the seed",
         )
-    elif not loader["iterable"]:  # the shards of a stream are written in a random order
-        right = "DataLoader(..., shuffle=True)" if loader["random"] is False else "shuffle again before each pass"
+    elif not loader["iterable"]:  # the files of a stream may have been written in a random order
+        right = "pass shuffle=True to the DataLoader" if loader["random"] is False else "shuffle again before each pass"
         record.hint(loader["made_at"], seen, right)
 
 
@@ -243,10 +244,10 @@ def evaluated_examples_are_not_trained_on(run: Run, record: Record) -> None:
     pseudo-labels, pruning), and is at most a hint. Training on evaluated examples *later*, such as a last training on
     all data, is no fault. Four cases falsify the claim:
 
-    1. Some evaluated examples were trained on and others were not, and the training has further examples. In addition,
-       a mean or a sum of losses is computed, or there are no losses and no other evaluation (of examples that were not
-       trained on, or without a loader). A pool for pseudo-labels has no losses, but a separate test set. Losses of
-       single examples may select examples to train on.
+    1. Some evaluated examples were trained on and others were not, and the training has further examples. The
+       evaluation computes a mean or a sum of losses; losses of single examples may select examples to train on. If the
+       evaluation computes no loss, it must be the only one that may have examples that were not trained on: a pool for
+       pseudo-labels has no losses, but a separate test set.
     2. The evaluated examples were trained on in an earlier fold of the same loop, and the model was not reset.
     3. The evaluated part of a `random_split` is in the data of every training, which reads the whole set, and no other
        evaluation reads examples that were not trained on.
@@ -312,9 +313,9 @@ def _reductions(process: Process) -> dict[int, set[str]]:
 
 
 def _compare_restarts(run: Run, record: Record) -> None:
-    """Find evaluated rows that were trained on before a restart, if the earlier process evaluated other rows.
+    """Judge evaluated rows that an earlier process has trained on, if the earlier process evaluated other rows.
 
-    A restart is a later process of the same rank that loads weights before its first step.
+    The later process has the same rank and loads weights before its first step: it restarts the earlier one.
     """
     ordered = sorted(run.processes, key=lambda process: float(process.start.get("time", 0)))
     for before, after in combinations(ordered, 2):
@@ -324,7 +325,7 @@ def _compare_restarts(run: Run, record: Record) -> None:
         trained = [history.rows_of(history.loaders[n]) for n in training_loaders(before) & set(history.loaders)]
         rows: Counter[int] = sum((Counter(part) for part in trained), Counter())
         # Pairs of equal rows inside the training estimate how many evaluated rows equal a trained one by chance:
-        # 2 * pairs / n for each row. Twenty times the pairs, and eight rows more, leave room for small data sets.
+        # 2 * pairs / n for each row. The threshold is ten times this estimate, plus eight rows for small data sets.
         pairs = sum(count * (count - 1) / 2 for count in rows.values())
         evaluates = {forward["loader"] for forward, _ in after.evaluations} - training_loaders(after)
         for loader in (later.loaders[n] for n in evaluates & set(later.loaders)):
@@ -339,7 +340,8 @@ def _compare_restarts(run: Run, record: Record) -> None:
                     loader["made_at"],
                     f"{overlap} of {len(tested)} evaluated examples were trained on before the restart, and the "
                     "trained weights were loaded: the split into training and evaluation has changed",
-                    "random_split(data, sizes, generator=torch.Generator().manual_seed(0)), or save the indices",
+                    "seed the split: random_split(data, sizes, generator=torch.Generator().manual_seed(0)); or save "
+                    "the indices",
                 )
 
 
@@ -424,7 +426,7 @@ def _judge_overlap(
         loader: The loader of the evaluation.
         overlap: The result of the comparison.
         is_alone: Whether all other evaluations of the model have examples that were trained on.
-        is_measured: Whether the evaluation computes a mean or a sum of losses, or is the only evaluation.
+        is_measured: Whether the evaluation computes a mean or a sum of losses, or has no loss and is the only one.
         trains: The numbers of the loaders that the model was trained on.
         history: The loaders of the process.
         record: The record of the claim.
@@ -511,8 +513,8 @@ def workers_draw_different_numbers(run: Run, record: Record) -> None:
                     continue
                 for worker, state in draws.items():
                     key = (pass_.loader["data"], pass_.begin["at"], name, worker, state)
-                    both = {pass_.begin["n"], earlier.setdefault(key, pass_.begin["n"])}
-                    if len(both) == 2 and any(both <= training for training in together):
+                    pair = {pass_.begin["n"], earlier.setdefault(key, pass_.begin["n"])}
+                    if len(pair) == 2 and any(pair <= training for training in together):
                         seen = f"worker {worker} draws the same random numbers from {name} in two passes"
                         add = record.falsify if pass_.loader["random"] and not pass_.loader["iterable"] else record.hint
                         add(pass_.loader["made_at"], seen, right)
@@ -556,9 +558,9 @@ def streams_are_divided_over_workers(run: Run, record: Record) -> None:
 def reading_changes_no_example(run: Run, record: Record) -> None:
     """Reading an example for the second time changes it in storage, and the changed example is in the batch.
 
-    Only the first read fills a cache. A dictionary with entries for fewer than a quarter of the examples does not count
-    as a cache, since it may contain buffers. Counters, priorities and memories beside the examples are not inputs.
-    Workers are left out: they change copies, which are new in every pass.
+    The first read may fill a cache, and is not judged. A dictionary with entries for fewer than a quarter of the
+    examples does not count as a cache, since it may contain buffers. Counters, priorities and memories beside the
+    examples are not inputs. Workers are left out: they change copies, which are new in every pass.
     """
     for history, trains in _histories(run):
         whole: dict[tuple[object, ...], int] = Counter()
@@ -603,7 +605,7 @@ def every_example_is_read(run: Run, record: Record) -> None:
                     loader["made_at"],
                     f"the sampler has {weights} weights for {size} examples, so the last {size - weights} examples are "
                     "never read; weights of classes were passed, not weights of examples",
-                    "WeightedRandomSampler(class_weights[labels], num_samples=len(labels))",
+                    "pass one weight per example: WeightedRandomSampler(class_weights[labels], len(labels))",
                 )
             record.tried += len(ends) or weights is not None
             if not ends:
@@ -624,7 +626,7 @@ def every_example_is_read(run: Run, record: Record) -> None:
                 record.hint(loader["made_at"], seen, "yield each index once in the sampler")
             elif number in evaluates and not loader["replicas"] and dropped > 0:
                 seen = f"an evaluation leaves out {dropped} of {size} examples, because drop_last is True"
-                record.hint(loader["made_at"], seen, "DataLoader(..., drop_last=False) for an evaluation")
+                record.hint(loader["made_at"], seen, "pass drop_last=False to the DataLoader of an evaluation")
             elif number in trains and not loader["replicas"] and dropped > size // 10:
                 seen = f"each epoch leaves out {dropped} of {size} examples, because drop_last is True"
                 record.hint(loader["made_at"], seen, "use smaller batches, or drop_last=False")
@@ -652,8 +654,8 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
     - The labels are the targets of a cross-entropy with one label per row, and there are at least three.
     - No probe shows that an output depends on other rows of the batch, as where the rows are steps of one sequence.
 
-    Classes that are learned one after the other would be read only once, and a time series would not return to its
-    first class in every epoch.
+    This rules out classes that are learned one after the other, which would be read only once, and a time series, which
+    would not return to its first class in every epoch.
     """
     for process in run.processes:
         history, trains = history_of(process), training_loaders(process)
@@ -687,7 +689,7 @@ def batches_have_several_labels(run: Run, record: Record) -> None:
                     loader["made_at"],
                     f"{labels['one_label']} of {labels['batches']} batches have a single label: the examples are "
                     "sorted by label and not shuffled" + ("; every epoch begins with the same label" if again else ""),
-                    "DataLoader(..., shuffle=True)",
+                    "pass shuffle=True to the DataLoader",
                 )
 
 
@@ -716,7 +718,8 @@ def samplers_know_the_number_of_ranks(run: Run, record: Record) -> None:
                     loader["made_at"],
                     f"{loader['sampler']} divides the examples among {loader['replicas']} replicas, but {world} ranks "
                     "train",
-                    "DistributedSampler(dataset): num_replicas and rank then come from the process group",
+                    "create DistributedSampler(dataset) without num_replicas and rank: it gets both from the process "
+                    "group",
                 )
 
 
@@ -741,7 +744,7 @@ def evaluations_see_the_same_values(run: Run, record: Record) -> None:
                     pass_.loader["made_at"],
                     f"the same {end['rows']} examples have different values in two evaluations: they are augmented at "
                     "random",
-                    "evaluate without augmentation; both parts of a random_split have the transform of the data set",
+                    "evaluate without augmentation; both parts of a random_split share the transform of the data set",
                 )
 
 
@@ -750,7 +753,8 @@ def every_epoch_has_batches(run: Run, record: Record) -> None:
     """Passes over a loader that was read before have no batch.
 
     A single empty pass is a hint: it may be the end of a loop over a stream. Empty passes after two or more whole ones
-    are a hint, too: the first pass would have used up an iterator, so the data set may select examples, at times none.
+    are a hint, too. An iterator would be used up by the first pass, so here the data set may select examples, and
+    sometimes none.
     """
     for process in run.processes:
         history = history_of(process)
@@ -764,8 +768,8 @@ def every_epoch_has_batches(run: Run, record: Record) -> None:
                 add = record.falsify if len(empty) > 1 >= len(whole) else record.hint
                 add(
                     empty[0]["at"],
-                    f"{len(empty)} passes over a {loader['dataset']} deliver no batch, after an earlier pass that did: "
-                    "an iterator is used up",
+                    f"{len(empty)} passes over a loader of {loader['dataset']} deliver no batch, after an earlier pass "
+                    "with batches: an iterator is used up",
                     "create the iterator, or the generator of the data set, in each epoch: for batch in loader",
                 )
 
@@ -797,7 +801,7 @@ def training_reads_more_than_the_first_batch(run: Run, record: Record) -> None:
             add = record.falsify if evaluated and is_direct else record.hint
             add(
                 passes[0].begin["at"],
-                f"{len(passes)} passes begin, and each reads only the first batch: {rows} of {loader['examples']} "
+                f"each of {len(passes)} passes reads only the first batch, the same {rows} of {loader['examples']} "
                 "examples",
                 "call iter(loader) once, before the loop, or write `for batch in loader`; next(iter(loader)) always "
                 "returns the first batch",
@@ -827,10 +831,10 @@ def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) ->
             if not low < high:
                 continue
             # Mean and deviation after the inputs are scaled to the range 0 to 1: a linear change does not affect them.
-            place, width = (mean - low) / (high - low), deviation / (high - low)
+            scaled_mean, scaled_deviation = (mean - low) / (high - low), deviation / (high - low)
             same = all(
-                abs((s[0] - s[2]) / (s[3] - s[2]) - place) < 0.15 * max(place, 0.2)
-                and abs(s[1] / (s[3] - s[2]) - width) < 0.15 * width
+                abs((s[0] - s[2]) / (s[3] - s[2]) - scaled_mean) < 0.15 * max(scaled_mean, 0.2)
+                and abs(s[1] / (s[3] - s[2]) - scaled_deviation) < 0.15 * scaled_deviation
                 for _, s in tested
                 if s[3] > s[2]
             )
@@ -845,7 +849,7 @@ def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) ->
             wide = all(s[1] > 4 * deviation for _, s in tested)
             if standard and same and (unit or bytes_ or wide):
                 scale = " from 0 to 1" if unit else " from 0 to 255" if bytes_ else ""
-                record.falsify(first["at"], f"{seen}: they are raw values{scale}", right)
+                record.falsify(first["at"], f"{seen}: evaluated inputs are raw values{scale}", right)
             elif all(
                 s[1] > 4 * deviation or 4 * s[1] < deviation or abs(s[0] - mean) > 4 * deviation for _, s in tested
             ):
@@ -854,10 +858,10 @@ def evaluated_inputs_have_the_scale_of_the_training(run: Run, record: Record) ->
 
 @claim("TR-DATA-013", "transformers.Trainer removed no column of numbers whose name is also in the batch")
 def columns_reach_the_collator(run: Run, record: Record) -> None:
-    """A column of the data set was removed before the collator, and the batch has a constant under its name.
+    """A column of the data set is removed before the collator, and the batch has a constant in place of the column.
 
-    A constant is the default of the collator for a missing key. A collator that computes the column from other columns,
-    such as lengths, would give different numbers, and a collator that does not need the column gives none.
+    The constant is the default of the collator for a missing key. A collator that computes the column from other
+    columns, such as lengths, would give different numbers, and a collator that does not need the column gives none.
     """
     for process in run.processes:
         history = history_of(process)
@@ -876,7 +880,7 @@ def columns_reach_the_collator(run: Run, record: Record) -> None:
                     history.loaders[number]["made_at"],
                     f"the Trainer removes the column {name!r} (values {numbers(varied[0]['removed'])}), because the "
                     f"model's forward has no such argument; the collator then fills in {events[0]['made'][0]:g}",
-                    "TrainingArguments(..., remove_unused_columns=False)",
+                    "pass remove_unused_columns=False to TrainingArguments",
                 )
 
 
@@ -884,13 +888,13 @@ def columns_reach_the_collator(run: Run, record: Record) -> None:
 def steps_draw_different_numbers(run: Run, record: Record) -> None:
     """The generator is seeded with one number before every step, or in a worker before every example.
 
-    1. In five successive steps (`SEEDED_STEPS`) with different inputs, the forward with gradients begins and ends with
-       the same states of the generator, so noise and the masks of dropout are the same. With equal inputs, the noise
-       may be fixed on purpose. This is a hint if numbers are drawn only before the forward, without an evaluation in
-       between: they may be a fixed projection.
+    1. In five successive steps (`SEEDED_STEPS`) with different inputs, the generator has the same states before and
+       after the forward with gradients, so noise and the masks of dropout are the same. With equal inputs, the noise
+       may be fixed on purpose. The finding is a hint if numbers are drawn only before the forward, without an
+       evaluation in between: these numbers may be a fixed projection.
     2. A worker sets a seed in every batch, and has the same state after every batch, but another one before the first.
-       A fixed augmentation would be seeded with the number of the example, and the states would differ. This is a hint,
-       since all examples may share one permutation of their features.
+       A fixed augmentation would be seeded with the number of the example, and the states would differ. The finding is
+       a hint, since all examples may share one permutation of their features.
     """
     for _, _, windows in windows_of(run):
         last: tuple[object, ...] | None = None

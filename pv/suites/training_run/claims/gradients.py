@@ -15,8 +15,8 @@ def gradients_are_cleared_between_steps(run: Run, record: Record) -> None:
     """The gradient of a step contains backward passes that an earlier step has applied already.
 
     A script that keeps a part of its gradients on purpose, such as a decayed sum, changes the gradients itself. Version
-    counters show such a change, and the step is left out. For master weights, the gradients of the model's weights are
-    judged, from which the script copies them.
+    counters show such a change, and the step is left out. If a script copies the gradients of a model to master
+    weights, the gradients of the model are judged.
     """
     for process, optimizer, windows in windows_of(run):
         _judge_master_weights(record, process, optimizer, windows)
@@ -52,9 +52,9 @@ def _judge_master_weights(record: Record, process: Process, optimizer: int, wind
         window, first = wrong[0]
         record.falsify(
             first["at"],
-            f"the gradient of step {window.step} is copied from the weights of a model, where this backward pass adds "
-            f"to the gradient that step {window.step - 1} has used: gradients of the model are not cleared between "
-            f"these steps ({len(wrong)} of {len(firsts)} steps)",
+            f"the gradient of step {window.step} is copied from the gradients of a model, and this backward pass adds "
+            f"to the gradients that step {window.step - 1} has already used: the gradients of the model are not "
+            f"cleared between the steps ({len(wrong)} of {len(firsts)} steps)",
             "clear the gradients of the model, too, in every step: model.zero_grad()",
         )
 
@@ -72,7 +72,7 @@ def _copies(event: Event, optimizer: int) -> bool:
 
 @claim("TR-GRAD-002", "no optimizer took two steps with backward passes")
 def gradients_are_applied_once(run: Run, record: Record) -> None:
-    """There is no backward pass before a step, and its gradient has exactly the norm of the previous step.
+    """There is no backward pass between two steps, and both gradients have exactly the same norm.
 
     A gradient that is computed in another way (autograd.grad, NumPy, a CUDA graph) has another norm.
     """
@@ -87,8 +87,8 @@ def gradients_are_applied_once(run: Run, record: Record) -> None:
         if wrong:
             record.falsify(
                 wrong[0].at,
-                f"step {wrong[0].step} applies the same gradient as the step before: there is no backward pass between "
-                f"them ({len(wrong)} of {len(applied)} steps)",
+                f"step {wrong[0].step} applies the same gradient as the previous step: there is no backward pass "
+                f"between these steps ({len(wrong)} of {len(applied)} steps)",
                 "call optimizer.step() once for each gradient",
             )
 
@@ -97,11 +97,12 @@ def gradients_are_applied_once(run: Run, record: Record) -> None:
 def gradients_arrive(run: Run, record: Record) -> None:
     """All gradients are missing or 0 at a step.
 
-    They must have been cleared between the backward pass and the step, since a loss of 0 also has a gradient of 0.
+    The script must have cleared the gradients between the backward pass and the step: otherwise, they may be 0 because
+    the loss is 0.
 
     Or no parameter of an optimizer ever has a gradient, although a backward pass precedes each of its steps, and no
-    other optimizer takes a step. Updates by hand beside an optimizer that serves only the schedule are ruled out: its
-    parameters belong to models that run, and keep their values.
+    other optimizer takes a step. The parameters belong to models that run, and keep their values, which rules out
+    updates by hand beside an optimizer that only serves the schedule.
     """
     for process, optimizer, windows in windows_of(run):
         last, arrived, lost = -1, 0, []
@@ -116,10 +117,10 @@ def gradients_arrive(run: Run, record: Record) -> None:
         record.tried += arrived
         # A single step may be left out on purpose, after a probe of the gradient.
         if lost and 2 * len(lost) >= arrived:
-            window, place = lost[0]
+            window, line = lost[0]
             record.falsify(
                 window.at,
-                f"step {window.step} has no gradient: gradients are cleared between the backward pass at {place} and "
+                f"step {window.step} has no gradient: gradients are cleared between the backward pass at {line} and "
                 f"the step ({len(lost)} of {arrived} steps)",
                 "call optimizer.zero_grad() before the backward pass, not after it",
             )
@@ -161,10 +162,11 @@ def every_gradient_is_used(run: Run, record: Record) -> None:
     Some scripts compute a gradient only to measure it, and the backward pass of a generator leaves gradients in its
     discriminator. Two cases falsify the claim; all others are hints:
 
-    1. The loss is divided by the number of backward passes per step, all from one line, so a mean over them is
-       intended, but the step uses only one of them, and the script does not change the gradients itself.
-    2. In several epochs, the last micro-batches do not fill a step, and their gradients are cleared. A schedule that is
-       planned for the number of steps shows that they are dropped on purpose, as by drop_last.
+    1. The loss is divided by the number of backward passes per step, all from one line, so the script intends a mean
+       over the passes; but the step uses only one pass, and the script does not change the gradients itself.
+    2. In several epochs, the last micro-batches do not fill a step, and their gradients are cleared. If a schedule is
+       planned for exactly the number of steps, the finding is a hint: the last micro-batches may be dropped on purpose,
+       as by drop_last.
     """
     for process, optimizer, windows in windows_of(run):
         used = {p.n for group in process.windows.values() for window in group for p in window.passes}
@@ -246,7 +248,7 @@ def _divided_by(windows: list[Window], reaching: list[Event]) -> int:
 
 @claim("TR-NAN-001", "no gradient was applied", premises=("TR-SCALE-001",))
 def applied_gradients_are_finite(run: Run, record: Record) -> None:
-    """An infinite or NaN gradient was applied. The weights show that the optimizer did not skip the step.
+    """An infinite or NaN gradient is applied. The weights are not finite afterwards, so the step was not skipped.
 
     Or a step with a finite gradient makes finite weights NaN or infinite.
     """
@@ -264,8 +266,7 @@ def applied_gradients_are_finite(run: Run, record: Record) -> None:
                 record.falsify(
                     window.at,
                     f"step {window.step} has a finite gradient, of norm {norm:.4g}, and the weights are not finite "
-                    "after it"
-                    + ("; they are in half precision, where the eps of an optimizer may be 0" if half else ""),
+                    "after it" + ("; they are in half precision, in which eps may round to 0" if half else ""),
                     "keep the optimizer's weights and states in float32",
                 )
                 break
@@ -300,6 +301,7 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
         def pulls(
             passes: Iterable[Pass], generated: bool, model: int, forwards: Mapping[int, Event] = forwards
         ) -> list[float]:
+            """Return the sums of the gradients at a model's outputs, for generated samples or for data."""
             return [
                 pull
                 for backward in passes
@@ -320,15 +322,15 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
                 for model in {forwards[position]["model"] for position in last.pulls}:
                     data, fake = (pulls(step.passes, generated, model) for generated in (False, True))
                     # If the critic's loss does not reach the generator, generated samples are detached.
-                    mine = pulls([last], True, model)
-                    compared += bool(mine and data)
-                    # The critic pulls its outputs for data and for generated samples apart: opposite signs of the
-                    # gradients. The generator pulls the latter against the critic.
-                    apart = data and fake and mine and max(data) * max(fake) < 0 and min(data) * min(fake) < 0
-                    against = apart and max(fake) * max(mine) < 0 and min(fake) * min(mine) < 0
+                    by_generator = pulls([last], True, model)
+                    compared += bool(by_generator and data)
+                    # The critic's loss has gradients of opposite signs at the outputs for data and for generated
+                    # samples. The generator's loss reverses the sign at the outputs for generated samples.
+                    apart = data and fake and by_generator and max(data) * max(fake) < 0 and min(data) * min(fake) < 0
+                    against = apart and max(fake) * max(by_generator) < 0 and min(fake) * min(by_generator) < 0
                     shared = {p.n for p in window.passes[:-1]} & {p.n for p in step.passes}
                     if against and shared:
-                        wrong.append((window, step, max(fake), max(mine)))
+                        wrong.append((window, step, max(fake), max(by_generator)))
             record.tried += compared
             if len(wrong) >= 3 and 2 * len(wrong) >= len(process.windows[generator]):
                 window, step, fake_pull, pull = wrong[0]
@@ -347,11 +349,14 @@ def no_gradient_of_the_opponent(run: Run, record: Record) -> None:
 def samples_carry_gradients(run: Run, record: Record) -> None:
     """`sample()` is used in place of `rsample()`: the loss gives no gradient to the parameters of the distribution.
 
-    Not a fault: a score-function estimator (REINFORCE, wake-sleep), which calls `log_prob` of distributions of the same
-    line; and samples for an environment or a picture, which are the input of no layer with a backward pass. If the
-    parameters get no other gradient, they may be unused on purpose. If they get one from a handwritten log-density of
-    the samples or of data, the estimator is intended. Both are hints. A divergence from a centered prior, which does
-    not depend on the samples, is recognized by its gradient at the mean, which is a multiple of the mean.
+    Not a fault: a score-function estimator (REINFORCE, wake-sleep), which calls `log_prob` of a distribution that the
+    same line constructs; and samples for an environment or a picture, which are the input of no layer with a backward
+    pass.
+
+    If the parameters get no other gradient, they may be unused on purpose, and the finding is a hint. If they get a
+    gradient from a handwritten log-density of the samples or of data, the estimator is intended, and the finding is a
+    hint, too. It is no hint if this gradient comes from a divergence from a centered prior, which does not depend on
+    the samples: the gradient at the mean is then a multiple of the mean.
     """
     for process in run.processes:
         last = next((event for event in reversed(list(process.of("distributions")))), None)
@@ -367,7 +372,7 @@ def samples_carry_gradients(run: Run, record: Record) -> None:
             add(
                 source["sampled_at"],
                 f"{source['kind']}.sample() gives no gradient to the parameters of the distribution constructed at "
-                f"{source['at']}: {source['used']} backward passes through layers that use the sample end there"
+                f"{source['at']}: {source['used']} backward passes through layers that use the sample end at the sample"
                 + ("; the parameters get a gradient only from another term of the loss" if source["arrived"] else ""),
                 "call rsample(), or use log_prob() of the sample in the loss",
             )
@@ -406,8 +411,8 @@ def every_loss_is_used(run: Run, record: Record) -> None:
                 add(
                     at,
                     f"before {times} of {len(examined)} backward passes this line computes {count + 1} losses, of "
-                    f"different inputs: the pass at {examined[-1][-1]['at']} takes the last loss, and {count} are "
-                    "overwritten without a gradient",
+                    f"different inputs: the pass at {examined[-1][-1]['at']} uses only the last loss, and the other "
+                    f"{count} are overwritten without a gradient",
                     "call backward() on every loss, inside the loop, or add them up first",
                 )
 

@@ -49,7 +49,7 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
             right = "call model.train() after every evaluation"
             trained = max((f["n"] for f, _ in forwards if f["training_layers"] and f["n"] < first["n"]), default=None)
             # An evaluation may call eval() again for every batch: the first call since the training counts.
-            left = [e for e in switches if trained is not None and e["n"] > trained and e["before"]]
+            ended_training = [e for e in switches if trained is not None and e["n"] > trained and e["before"]]
             initial = _initial_statistics(process).get(model)
             if initial and len(wrong) == len(forwards) and model in _trained_networks(process):
                 seen = (
@@ -59,8 +59,8 @@ def trained_in_training_mode(run: Run, record: Record) -> None:
                 record.falsify(
                     switches[-1]["at"] if switches else first["at"], seen, "call model.train() before the training"
                 )
-            elif evaluated and left:
-                record.falsify(left[-1]["at"], f"{seen}; eval() was called here for an evaluation", right)
+            elif evaluated and ended_training:
+                record.falsify(ended_training[-1]["at"], f"{seen}; eval() was called here for an evaluation", right)
             else:
                 record.hint(switches[-1]["at"] if switches else first["at"], seen, right)
 
@@ -86,14 +86,16 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
     - MC dropout calls the model several times for one input, and keeps normalization in eval mode.
     - A GAN is tested with the statistics of its batches. Optimizers of different models alternate in a GAN.
     - The script has called train() since the last training.
-    - Labels that a model computes for its own training are in a loader that is constructed after the pass.
-    - New statistics of batch normalization (for a target domain, or an average of weights) are used by an evaluation in
-      eval mode. Without a loss or dropout, the process must therefore have no such evaluation.
+    - The model computes labels for its own training: a loader that is constructed after the pass is trained on.
+    - The pass computes new statistics of batch normalization (for a target domain, or an average of weights), which an
+      evaluation in eval mode uses. A pass without a loss or dropout is therefore judged only if the model has no
+      evaluation in eval mode.
     - A cached gradient (GradCache, open_clip) needs the outputs of all parts of a batch before the forwards with
-      gradients. The same step is then trained on the same inputs, at least two.
-    - Without a loader, the loss of candidates may select what is trained on next. These evaluations must therefore be
-      at least three steps apart, on inputs that are never trained on, of a model with dropout that is never put into
-      eval mode: in blocks of two or more forwards with a mean loss, or in three or more blocks with the same inputs.
+      gradients: the next step trains on the same inputs, at least two of them.
+    - Without a loader, the evaluation may compute the losses of candidates, to select what is trained on next. Such
+      evaluations are judged only if they are at least three steps apart, on inputs that are never trained on, of a
+      model with dropout that is never put into eval mode; and only in blocks of two or more forwards with a mean loss,
+      or in three or more blocks with the same inputs.
     """
     for process in run.processes:
         trained = {forward["model"] for forward, _ in process.training_forwards}
@@ -104,18 +106,19 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
         loaders |= {loader for loader in data if data[loader] in {data.get(other) for other in loaders}}
         ended = {event["loader"] for event in process.of("pass_end")} - loaders - {None}
         training_inputs = {(f["model"], x) for f, _ in process.training_forwards for x in f["inputs"]}
-        cached = _cached(process)
+        cached = _forwards_of_cached_gradients(process)
         evaluations = [(f, loss) for f, loss in _evaluations(process) if f["n"] not in cached]
         for model in sorted(trained):
             forwards = [(f, loss) for f, loss in evaluations if f["model"] == model and _has_modes(f)]
             record.tried += len(forwards)
             switches = [e for e in process.of("mode") if e["model"] == model]
-            asked = [e["n"] for e in switches if not e["training"]]
+            eval_calls = [e["n"] for e in switches if not e["training"]]
             wrong = [
                 (f, loss)
                 for f, loss in forwards
                 # A root in eval mode that no call has put there: `model.training = False` reaches no layer.
-                if f["training_layers"] and (f["training"] or not (f["eval_layers"] or any(n < f["n"] for n in asked)))
+                if f["training_layers"]
+                and (f["training"] or not (f["eval_layers"] or any(n < f["n"] for n in eval_calls)))
             ]
             if not wrong:
                 continue
@@ -137,17 +140,18 @@ def evaluated_in_eval_mode(run: Run, record: Record) -> None:
                 )
                 if whole or together:
                     sure.append(f)
-            if not sure and not is_evaluated and not asked:
-                sure = _blocks(process, wrong, steps, training_inputs)
+            if not sure and not is_evaluated and not eval_calls:
+                sure = _evaluation_blocks(process, wrong, steps, training_inputs)
             first = min((f["n"] for f in sure), default=0)
             last_step = max((n for n in steps if n < first), default=-1)
-            # Without normalization, a call of train() that ends an evaluation in eval mode is no wish for statistics.
-            statistics = any(f["training_layers"] > f["dropouts"] for f in sure)
-            asked_training = [e["n"] for e in switches if e["training"] and last_step < e["n"] < first]
-            undone = [
+            # A call of train() since the last training shows that training mode is intended. Without normalization
+            # layers, this call does not count if it ends an evaluation in eval mode.
+            has_statistics = any(f["training_layers"] > f["dropouts"] for f in sure)
+            train_calls = [e["n"] for e in switches if e["training"] and last_step < e["n"] < first]
+            in_eval_mode = [
                 f["n"] for f, _ in forwards if f["eval_layers"] and not f["training"] and last_step < f["n"] < first
             ]
-            is_intended = asked_training and (statistics or not undone or min(undone) > min(asked_training))
+            is_intended = train_calls and (has_statistics or not in_eval_mode or min(in_eval_mode) > min(train_calls))
             if _repeats_an_input(wrong, steps) or is_intended or _is_adversarial(process):
                 sure = []
             count = sum(f["times"] for f, _ in wrong)
@@ -185,7 +189,7 @@ def _evaluations(process: Process) -> list[tuple[Event, bool]]:
     return sorted(evaluations, key=lambda pair: int(pair[0]["n"]))
 
 
-def _cached(process: Process) -> set[int]:
+def _forwards_of_cached_gradients(process: Process) -> set[int]:
     """Return the positions of forwards without gradients whose inputs are some of those that the same step trains on.
 
     A script that caches gradients first needs the outputs for all parts of a batch.
@@ -236,13 +240,13 @@ def _repeats_an_input(forwards: list[tuple[Event, bool]], steps: list[int]) -> b
     return len(set(inputs)) < len(inputs)
 
 
-def _blocks(
+def _evaluation_blocks(
     process: Process, forwards: list[tuple[Event, bool]], steps: list[int], trained_on: Set[object]
 ) -> list[Event]:
     """Return the forwards with dropout that come in blocks at least three steps apart, if they are evaluations.
 
     Either each block has two or more forwards with a loss, or three or more blocks have the inputs of the first block.
-    The loss must be one number: a loss of every token is the probability of a policy's actions.
+    A loss without a reduction does not count: the losses of single tokens may be the log-probabilities of a policy.
     """
     scored, last = set(), -1
     for event in process.of("forward", "evaluation_loss"):
@@ -259,6 +263,7 @@ def _blocks(
         return []
     losses = [sum(forward["times"] for forward in blocks[start] if forward["n"] in scored) for start in starts]
     inputs = [{x for forward in blocks[start] for x in forward["inputs"]} for start in starts]
+    # A single block must come after the last step.
     has_losses = min(losses) >= 2 and (len(starts) > 1 or starts[0] == len(steps))
     has_input = len(starts) >= 3 and all(inputs[0] <= later for later in inputs) and inputs[0] != {0}
     return [forward for start in starts for forward in blocks[start]] if has_losses or has_input else []
@@ -271,9 +276,10 @@ def eval_mode_reaches_every_layer(run: Run, record: Record) -> None:
     """Dropout is active, or a normalization uses the batch, in the forward of a model in eval mode.
 
     The cause is a dropout function that is called without `training` (its default is True), attention with a rate that
-    does not depend on the mode, or a layer in a Python list, which eval() does not reach. MC dropout passes
-    training=True, or switches layers of the model, and calls the model several times for one input. Noise on the input
-    itself, or a mask that is drawn by dropout of a constant, may be the task. These cases are hints.
+    does not depend on the mode, or a layer in a Python list, which eval() does not reach.
+
+    Two cases may be intended, and are hints: MC dropout, which passes training=True, or calls the model several times
+    for one input; and noise on the input itself, or a mask that is drawn by dropout of a constant.
     """
     for process in run.processes:
         steps = sorted(forward["n"] for forward, _ in process.training_forwards)
@@ -311,8 +317,8 @@ def frozen_statistics_stay(run: Run, record: Record) -> None:
 
     1. The script puts the part into eval mode by a separate call, and a later call on an enclosing module undoes this,
        before any forward or after other parts were trained while the part was in eval mode.
-    2. No call of train() has ever reached the part, so the part is in the initial mode of modules. It is the first part
-       that inputs pass, and the model is evaluated with the changed statistics.
+    2. No call of train() has ever reached the part, so the part is in the initial mode of modules. Nothing
+       trainable comes before the part in the model, and the model is evaluated with the changed statistics.
     """
     for process in run.processes:
         ends = {(event["model"], event["part"]): event for event in process.of("frozen_statistics")}
@@ -354,16 +360,16 @@ def frozen_statistics_stay(run: Run, record: Record) -> None:
             cause = (
                 f"this call undoes the eval() at {undone['at']}"
                 if is_undone
-                else "no call of train() or eval() has reached it, so it is in training mode"
+                else "no call of train() or eval() has reached this part, so it is in training mode"
                 if is_default
-                else "it is in training mode"
+                else "this part is in training mode"
             )
             shown[at, sure] = (cause, model)
         for (at, sure), parts in findings.items():
             cause, model = shown[at, sure]
             names = ", ".join(part for part, _ in parts[:3]) + (" ..." if len(parts) > 3 else "")
             seen = (
-                f"all parameters of {names} in {process.kinds.get(model)} are frozen, but its running statistics "
+                f"all parameters of {names} in {process.kinds.get(model)} are frozen, but their running statistics "
                 f"change by up to {max(moved for _, moved in parts):.2g} standard deviations: {cause}"
             )
             right = f"call model.{parts[0][0]}.eval() after every model.train(), or override train() to do so"
@@ -414,7 +420,7 @@ def fixed_networks_are_in_eval_mode(run: Run, record: Record) -> None:
                 f"the training with {wrong[0]['training_layers']} layers of dropout or batch normalization in training "
                 "mode: its outputs are noisy, or its statistics change"
             )
-            right = "call teacher.eval(), after every call of train() to a module that contains it"
+            right = "call eval() on this network, also after every train() of a module that contains the network"
             sure = has_same_inputs and not is_intended and not is_copy
             (record.falsify if sure else record.hint)(wrong[0]["at"], seen, right)
 
@@ -452,6 +458,7 @@ def modes_freeze_before_training(run: Run, record: Record) -> None:
                 record.falsify(
                     event["at"],
                     f"this is the first call of train() or eval(), and it freezes {event['count']} parameters after "
-                    f"step {event['step']}, such as {event['names'][0]}: until then they were trained",
-                    "freeze them in the constructor of the model, or call model.train() before the training",
+                    f"step {event['step']}, such as {event['names'][0]}, which the optimizer had trained until then",
+                    "freeze these parameters in the constructor of the model, or call model.train() before the "
+                    "training",
                 )

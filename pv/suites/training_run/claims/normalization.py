@@ -16,8 +16,8 @@ def layers_normalize_one_distribution(run: Run, record: Record) -> None:
 
     The running statistics are then a mixture, so an evaluation differs from the training. Two branches that share a
     trunk, and the steps of a recurrence, also share the previous layer, and do not count. In parallel branches with
-    separate first layers, one call does not depend on the other: this is a hint. The remaining case is one layer at two
-    depths of a network. It is a hint if the network is never evaluated in eval mode, which uses the statistics.
+    separate first layers, one call does not depend on the other: the finding is a hint. The remaining case is one layer
+    at two depths of a network; the finding is a hint if no evaluation in eval mode uses the statistics.
     """
     for process in run.processes:
         used = {process.kinds.get(f["model"]) for f, _ in process.evaluations if f["eval_layers"] and not f["training"]}
@@ -34,9 +34,9 @@ def layers_normalize_one_distribution(run: Run, record: Record) -> None:
             first = events[0]
             seen = (
                 f"{layer} in {process.kinds.get(model)} runs {first['calls']} times in a forward, after "
-                f"{first['layers']} different layers; the means of its inputs are {far[0]['shift']:.2g} standard "
-                f"deviations apart, and their variances differ by a factor of {far[0]['spread']:.3g}: its running "
-                "statistics fit none of these inputs"
+                f"{first['layers']} different layers; the means of the inputs are {far[0]['shift']:.2g} standard "
+                f"deviations apart, and the variances differ by a factor of {far[0]['spread']:.3g}: the running "
+                "statistics of the layer fit none of these inputs"
             )
             right = "construct a separate normalization layer for each place"
             sure = all(e["serial"] for e in events) and process.kinds.get(model) in used

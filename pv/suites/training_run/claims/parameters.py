@@ -17,9 +17,9 @@ EQUAL = 1e-3
 def optimizer_holds_the_model(run: Run, record: Record) -> None:
     """An optimizer holds parameters that were replaced in the model after the optimizer was constructed.
 
-    The optimizer's parameters are in no model that runs and never have a gradient. Parameters of a model with the same
-    shapes get gradients and are in no optimizer. If the optimizer's parameters were a part of the model that is used
-    later, only some of their shapes would occur among the parameters outside of optimizers. Without such a model, the
+    The optimizer's parameters are in no model that runs and never have a gradient. A model has parameters of the same
+    shapes, or with one other size, that get gradients and are in no optimizer. All shapes of the optimizer's parameters
+    must occur among them, which rules out a part of the model that is used only later. Without such a model, the
     finding is a hint: an optimizer may hold parameters that are used outside of modules.
 
     Or a layer, such as an adapter, was added to a model after the optimizer of the other parameters was constructed:
@@ -27,7 +27,7 @@ def optimizer_holds_the_model(run: Run, record: Record) -> None:
     loaded values may belong to a helper, such as a perceptual network.
     """
     for process in run.processes:
-        last = {event["optimizer"]: event for event in process.of("held")}
+        last = process.held
         left_out = [event for event in {e["model"]: e for e in process.of("parameters")}.values() if event["left_out"]]
         for event in last.values():
             if event["steps"] < 2:
@@ -67,7 +67,7 @@ def _judge_replaced(process: Process, event: Event, left_out: list[Event], recor
                 f"{process.kinds.get(model['model'])} get gradients, are in no optimizer and never change: the "
                 "parameters of the model were replaced (flattened, wrapped or copied) after the optimizer was "
                 "constructed",
-                "construct the optimizer after the last change of the model: ...(model.parameters())",
+                "construct the optimizer after the last change of the model, with model.parameters()",
             )
             return
         same_shapes = [
@@ -75,18 +75,17 @@ def _judge_replaced(process: Process, event: Event, left_out: list[Event], recor
             for name, shape in zip(model["left_out"], model["left_out_shapes"], strict=True)
             if tuple(shape) in shapes
         ]
-        # If the parameters belong to a part that is used later, only some shapes are shapes of parameters in no
-        # optimizer.
+        # If the optimizer holds a part of a model that is used only later, the shapes agree in part, by chance.
         has_all_shapes = shapes <= Counter(map(tuple, model["left_out_shapes"]))
         resized = _resized(shapes, model["left_out_shapes"]) if _keeps_left_out(model) else None
         if not has_all_shapes and resized:
             record.falsify(
                 at,
                 f"{event['in_no_model']} of {event['parameters']} parameters of {kind} belong to no model that "
-                f"runs and never have a gradient; {', '.join(model['left_out'][:3])} of "
-                f"{process.kinds.get(model['model'])} have the same shapes, but with size {resized[1]} instead "
-                f"of {resized[0]}, get gradients, are in no optimizer and never change: a layer was replaced "
-                "or resized after the optimizer was constructed",
+                f"runs and never have a gradient; parameters of {process.kinds.get(model['model'])} with the same "
+                f"shapes, but with size {resized[1]} instead of {resized[0]}, get gradients, are in no optimizer and "
+                f"never change ({', '.join(model['left_out'][:3])}): a layer was replaced or resized after the "
+                "optimizer was constructed",
                 "construct the optimizer after the last change of the model",
             )
             return
@@ -94,9 +93,9 @@ def _judge_replaced(process: Process, event: Event, left_out: list[Event], recor
             record.falsify(
                 at,
                 f"{event['in_no_model']} of {event['parameters']} parameters of {kind} belong to no model that "
-                f"runs and never have a gradient; {', '.join(same_shapes[:3])} of "
-                f"{process.kinds.get(model['model'])} have the same shapes, get gradients and are in no "
-                "optimizer: the model was changed after the optimizer was constructed",
+                f"runs and never have a gradient; parameters of {process.kinds.get(model['model'])} with the same "
+                f"shapes get gradients and are in no optimizer ({', '.join(same_shapes[:3])}): the model was changed "
+                "after the optimizer was constructed",
                 "construct the optimizer after the last change of the model",
             )
             return
@@ -124,8 +123,8 @@ def _judge_late_layers(run: Run, process: Process, record: Record) -> None:
             record.falsify(
                 [e["at"] for e in process.of("optimizer") if e["n"] < model["n"]][-1],
                 f"{len(model['left_out'])} trainable parameters of {process.kinds.get(model['model'])} get gradients, "
-                f"are in no optimizer and never change; {', '.join(late[:4])} were initialized after the optimizer of "
-                f"the other {model['held']} parameters was constructed",
+                f"are in no optimizer and never change; the optimizer of the other {model['held']} parameters was "
+                f"constructed before the initialization of {', '.join(late[:4])}",
                 "construct the optimizer after the last change of the model",
             )
 
@@ -133,8 +132,8 @@ def _judge_late_layers(run: Run, process: Process, record: Record) -> None:
 def _with_left_out(process: Process) -> list[Event]:
     """Return, for each model, the last `parameters` event with trainable parameters in no optimizer.
 
-    Leave out a model if an optimizer holds these parameters later. If they are removed from the model instead, such as
-    an adapter that is merged, the event counts.
+    Leave out a model if an optimizer holds these parameters later, but not if the parameters are removed from the
+    model, as an adapter is when it is merged.
     """
     last: dict[int, Event] = {}
     for event in process.of("parameters"):
@@ -208,21 +207,23 @@ def trainable_parameters_are_held(run: Run, record: Record) -> None:
                     _line_of(process, event),
                     f"{len(event['left_out'])} trainable parameters of {process.kinds.get(event['model'])} get "
                     f"gradients and are in no optimizer: {names}",
-                    "pass them to the optimizer, or freeze them: parameter.requires_grad_(False)",
+                    "pass these parameters to the optimizer, or freeze them: parameter.requires_grad_(False)",
                 )
 
 
 @claim("TR-PARAM-003", "no model that ran has trainable parameters at the end")
 def layers_belong_to_the_model(run: Run, record: Record) -> None:
-    """Layers run inside a model and are not registered in it, such as layers in a Python list.
+    """Layers run inside a model but are not registered in the model, such as layers in a Python list.
 
     Scripts hide helpers, such as a perceptual network, from `parameters()` in this way, so this is a hint. The claim is
     falsified if a list has several modules with random initial values whose gradients are computed and never used. A
-    fixed random part would require no gradient, or be the randomized prior of a trained network of equal shapes.
+    part that is random and fixed on purpose would require no gradient, or have the shapes of a trained network (a
+    randomized prior).
     """
     for process in run.processes:
         for event in {e["model"]: e for e in process.of("parameters")}.values():
             record.tried += event["trainable"]
+            # `drawn`: the number of matrices that still have their random initial values.
             drawn, matrices, modules = event.get("listed", (0, 0, 0))
             if event["outside"] and matrices and drawn == matrices:
                 record.falsify(
@@ -247,14 +248,15 @@ def layers_belong_to_the_model(run: Run, record: Record) -> None:
 def parameters_move(run: Run, record: Record) -> None:
     """A parameter does not change in any examined step, although its gradient is far above rounding errors.
 
-    At least three steps with a rate above 0 are examined. Only float32 parameters count, for which a change of the rate
+    At least three steps with a rate above 0 are examined. Only float32 parameters count for which a change by the rate
     times the gradient is visible, and other parameters of the same optimizer must change. A user-defined optimizer may
-    leave out parameters on purpose: the unchanged ones must then be the ones that are not contiguous.
+    leave out parameters on purpose: the finding is then a hint, unless no unchanged parameter is contiguous in memory.
 
     Or most elements of the parameters in half precision keep their values in every examined step whose rate is at least
-    half of the largest one: Adam changes an element by about the rate, which is less than half of the distance to the
+    half of the largest rate: Adam changes an element by about the rate, which is less than half of the distance to the
     next number. Only optimizers of torch are judged, which round to the nearest number; others may round at random, or
-    add the rounding error to the next update. Below 90 % it is a hint, since the training may still work as intended.
+    add the rounding error to the next update. If fewer than 90 % of the elements keep their values, the finding is a
+    hint, since the training may still work as intended.
 
     Or, from some step until the end, the gradients of some parameters are removed before every step, but were applied
     until then. This is a hint, since a script may freeze a part in this way.
@@ -269,8 +271,8 @@ def parameters_move(run: Run, record: Record) -> None:
         stuck = set.intersection(*(set(w.event["moved"]["unmoved"]) for w in checked))
         if stuck and all(w.event["moved"]["moved"] for w in checked):
             names = sorted(stuck)
-            # torch updates parameters in place. If an optimizer updates a copy, all unchanged parameters are not
-            # contiguous.
+            # torch updates parameters in place. An optimizer that updates a contiguous copy loses the update of every
+            # parameter that is not contiguous, and of no other one.
             builtin = any(e["builtin"] for e in process.of("optimizer") if e["optimizer"] == optimizer)
             not_contiguous = all(not w.event["moved"]["unmoved_contiguous"] for w in checked)
             add = record.falsify if builtin or not_contiguous else record.hint
@@ -284,15 +286,17 @@ def parameters_move(run: Run, record: Record) -> None:
         creation = next((e for e in process.of("optimizer") if e["optimizer"] == optimizer), None)
         largest = max(max(w.event["rates"], default=0) for w in windows)
         full = [w for w in checked if 2 * max(w.event["rates"]) >= largest]
+        # `halves`: the number of elements in half precision that have a gradient, and how many of them change.
         halves = [w.event["moved"].get("halves", (0, 0)) for w in full]
         lost = min((1 - changed / count for count, changed in halves if count), default=0.0)
-        adam = creation is not None and creation["builtin"] and creation["kind"] in ("Adam", "AdamW", "NAdam", "RAdam")
-        if adam and lost > 0.5 and len(full) >= 3:
-            note = record.falsify if lost >= 0.9 else record.hint
-            note(
+        kind = creation["kind"] if creation is not None and creation["builtin"] else ""
+        if kind in ("Adam", "AdamW", "NAdam", "RAdam") and lost > 0.5 and len(full) >= 3:
+            add = record.falsify if lost >= 0.9 else record.hint
+            add(
                 full[0].at,
-                f"in each of {len(full)} compared steps, at least {lost:.1%} of the elements in half precision that "
-                f"have a gradient keep their values: a change of about the rate, {largest:.3g}, is lost by rounding",
+                f"in each of {len(full)} compared steps, at least {100 * lost:.1f} % of the elements in half precision "
+                f"that have a gradient keep their values: {kind} changes an element by about the rate, {largest:.3g}, "
+                "and such a change is lost by rounding",
                 "keep the weights in float32 and compute under autocast, or copy float32 master weights into the model",
             )
 
@@ -300,8 +304,8 @@ def parameters_move(run: Run, record: Record) -> None:
 def _judge_removed_gradients(windows: list[Window], record: Record) -> None:
     """Judge gradients that are removed between the backward pass and the step."""
     counts = [window.event.get("removed_count", 0) for window in windows if window.passes]
-    # The number of steps at the end with the same count. If there are fewer than 8, or they are less than a quarter of
-    # the run, they may be exceptions.
+    # The number of steps at the end with the same count. Fewer than 8 steps, or than a quarter of the run, may be
+    # exceptions.
     last = next((i for i, count in enumerate(reversed(counts)) if count != counts[-1]), len(counts)) if counts else 0
     if not counts or not counts[-1] or last < 8 or 4 * last < len(counts) or 0 not in counts:
         return
@@ -310,9 +314,9 @@ def _judge_removed_gradients(windows: list[Window], record: Record) -> None:
     record.hint(
         window.at,
         f"from step {window.step} on, the gradients of {counts[-1]} parameters are removed between the backward pass "
-        f"and the step, in all {last} steps: {names}; until then they were applied",
-        "look for a compiled step that keeps a list of the parameters with a gradient; freeze a part by "
-        "part.requires_grad_(False)",
+        f"and the step, in all {last} steps: {names}; in earlier steps, these gradients were applied",
+        "look for a compiled step that keeps a list of the parameters with a gradient; to freeze a part on purpose, "
+        "call part.requires_grad_(False)",
     )
 
 
@@ -333,8 +337,8 @@ def frozen_parameters_stay(run: Run, record: Record) -> None:
             add = record.falsify if builtin else record.hint
             add(
                 wrong[0].at,
-                f"step {wrong[0].step} moves {len(names)} parameters that are frozen (requires_grad is False): "
-                f"{', '.join(names[:4])}; their gradient is 0, so momentum or weight decay moves them",
+                f"step {wrong[0].step} changes {len(names)} parameters that are frozen (requires_grad is False): "
+                f"{', '.join(names[:4])}; their gradient is 0 or missing, so momentum or weight decay changes them",
                 "set the gradient of a frozen parameter to None, or leave the parameter out of the optimizer",
             )
 
@@ -353,7 +357,7 @@ def layers_get_gradients(run: Run, record: Record) -> None:
        are random and were never loaded or changed, the optimizer holds them, later layers train on their output, and
        they have dropout. The run must be complete.
 
-    Matrices with a gradient of exactly 0 in all compared steps, such as behind a rounding, are a hint too.
+    Matrices with a gradient of exactly 0 in all compared steps, such as those before a rounding, are a hint too.
     """
     for _process, _optimizer, windows in windows_of(run):
         compared = [w for w in windows if "moved" in w.event and w.event["norm"]]
@@ -380,8 +384,8 @@ def layers_get_gradients(run: Run, record: Record) -> None:
                         part["at"],
                         f"{names} are used in a reentrant checkpoint whose inputs all have requires_grad=False; they "
                         f"are in the optimizer, but have no gradient in any of {process.steps} steps: {shown}",
-                        "call checkpoint(..., use_reentrant=False), or let its input require a gradient "
-                        "(model.enable_input_require_grads())",
+                        "call checkpoint(..., use_reentrant=False), or let the input of the checkpoint require a "
+                        "gradient (model.enable_input_require_grads())",
                     )
                 elif run.complete and process.steps >= 4 and event["cut_inputs"] and _is_fault(part):
                     cause = "run under no_grad" if part["how"] == "no_grad" else "have a detached output"
@@ -399,12 +403,12 @@ def layers_get_gradients(run: Run, record: Record) -> None:
                     first,
                     f"{len(names)} of {event['trainable']} trainable parameters of {kind} are used and are in the "
                     f"optimizer, but never have a gradient: {', '.join(names[:4])}",
-                    "use the output of their layers in the loss, without detach() or no_grad(), or freeze them",
+                    "use the output of their layers in the loss, without detach() or no_grad(); or freeze them",
                 )
 
 
 def _is_fault(part: Event) -> bool:
-    """Return whether layers without a gradient cannot be a fixed encoder: they are random, and have active dropout."""
+    """Return whether layers without a gradient are no fixed encoder: they have random weights and active dropout."""
     cut = part["how"] == "no_grad" or (part["how"] == "grad" and part["detached"])
     random = part["weights"] and part["drawn"] == part["weights"] and not part["changed"]
     return bool(cut and random and part["dropout"] and (part["training"] or part["how"] == "grad"))
@@ -414,8 +418,8 @@ def _is_fault(part: Event) -> bool:
 def attributes_freeze(run: Run, record: Record) -> None:
     """Parameters change although `module.requires_grad = False`, or a misspelt `requires_grad`, is set to freeze them.
 
-    The attribute has no effect in torch. The script may use it for its own purpose, but would then read it, so an
-    attribute that code has read is no fault.
+    The attribute has no effect in torch. An attribute that some code has read is not judged: the script may use the
+    attribute for another purpose.
     """
     for process, _optimizer, windows in windows_of(run):
         checked = [w for w in windows if "moved" in w.event and w.event["moved"]["marks"]]
@@ -427,10 +431,10 @@ def attributes_freeze(run: Run, record: Record) -> None:
             module = attribute == "requires_grad"
             record.falsify(
                 at,
-                f"{attribute} = False is set on {'a module' if module else 'a parameter'}; it is a new attribute that "
-                f"nothing reads, and step {wrong[0].step} of {process.steps} changes {len(names)} parameters that it "
+                f"{attribute} = False sets a new attribute of {'a module' if module else 'a parameter'}, which nothing "
+                f"reads; step {wrong[0].step} of {process.steps} changes {len(names)} parameters that the attribute "
                 f"should freeze: {', '.join(names[:4])}",
-                "module.requires_grad_(False)" if module else "parameter.requires_grad = False",
+                "call module.requires_grad_(False)" if module else "set parameter.requires_grad = False",
             )
 
 
@@ -445,8 +449,8 @@ def steps_change_weights(run: Run, record: Record) -> None:
     Four cases are distinguished:
 
     1. All rates are 0 in the whole run. This falsifies the claim if the optimizer was constructed with another rate,
-       and no other optimizer takes steps: a schedule may begin the training of one part, such as a discriminator, after
-       the end of a short run. A rate of 0 from the start may be a dry run.
+       and no other optimizer takes steps. Otherwise the finding is a hint: a rate of 0 from the start may be a dry run,
+       and in a short run, the training of one part, such as a discriminator, may not have begun yet.
     2. Gradients are far above rounding errors, the rate is not 0, and no bit of any parameter changes. This falsifies
        the claim for an optimizer of torch.
     3. The optimizer changes copies: parameters outside of all models, equal in number and shapes to the parameters of a
@@ -463,7 +467,7 @@ def steps_change_weights(run: Run, record: Record) -> None:
             record.falsify(
                 windows[0].at,
                 f"{stuck[0][0]} and {stuck[0][1]} are all zeros and have gradients of exactly 0 in {len(compared)} "
-                "steps: they are factors of one product, so the gradient of each is multiplied by the other",
+                "steps: they are factors of one product, and the gradient of each is multiplied by the other one, 0",
                 "initialize one of the two factors at random: in LoRA, B is zeros and A is random",
             )
             continue
@@ -482,11 +486,11 @@ def steps_change_weights(run: Run, record: Record) -> None:
                 windows[0].at,
                 f"the learning rate is 0 in all {len(windows)} steps, and no weight changes"
                 + (
-                    f"; the optimizer was constructed with {numbers(creation['rates'][:4])}"
+                    f"; the optimizer was constructed with the rates {numbers(creation['rates'][:4])}"
                     if scheduled and creation
                     else ""
                 ),
-                "print the factor of the schedule: an integer division, or a step counted in epochs, may keep it at 0",
+                "print the rates: an integer division in the schedule, or a step counted in epochs, may keep them at 0",
             )
         elif is_unchanged and len(checked) >= 3 and all(w.event["moved"]["unmoved"] for w in checked) and any(rates):
             builtin = creation is not None and creation["builtin"]
@@ -514,11 +518,12 @@ def moments_are_kept(run: Run, record: Record) -> None:
     """An optimizer with moments is created again for every step, at one line, for the same parameters.
 
     Nothing else has changed the weights between these steps. This rules out federated learning, where a client starts
-    from the weights of a server, and meta-learning. If an earlier optimizer has trained more parameters, it is a hint:
-    the steps may adapt a part of the model to new data, batch by batch.
+    from the weights of a server, and meta-learning. If an earlier optimizer has trained more parameters, the finding is
+    a hint: the steps may adapt a part of the model to new data, batch by batch.
 
     An optimizer that is created again for every pass over one loader is a hint, since moments may be reset on purpose.
-    The claim is falsified if the state of the optimizer is saved, and all rates are equal, so that no new stage begins.
+    This falsifies the claim if the script saves the state of the optimizer, and all rates are equal, so that no new
+    stage of the training begins.
     """
     for process in run.processes:
         by_line: dict[tuple[int, str], list[Event]] = defaultdict(list)
@@ -595,7 +600,7 @@ def new_head_is_trained(run: Run, record: Record) -> None:
                     _line_of(process, event),
                     f"{head['name']}, the last layer of {process.kinds.get(event['model'])}, is frozen with random "
                     f"initial values; the other {head['frozen']} frozen matrices are pretrained, and {held} parameters "
-                    "before it are trained",
+                    "of the model are in an optimizer",
                     f"train the new layer: call model.{head['name']}.requires_grad_(True) before the optimizer is "
                     "constructed",
                 )
@@ -624,8 +629,8 @@ def units_of_a_layer_differ(run: Run, record: Record) -> None:
                     continue
                 record.falsify(
                     next(f["at"] for f in process.of("forward") if f["model"] == model and f["grad"]),
-                    f"all {units} units of {name} of {process.kinds.get(model)} have equal weights in every step, and "
-                    f"these change by up to {moved:.3g}: the layer computes one feature {units} times",
+                    f"all {units} units of {name} of {process.kinds.get(model)} have equal weights in every recorded "
+                    f"step, and the weights change by up to {moved:.3g}: the layer computes one feature {units} times",
                     "initialize the weights with random numbers, for example nn.init.kaiming_uniform_",
                 )
                 break
@@ -633,11 +638,11 @@ def units_of_a_layer_differ(run: Run, record: Record) -> None:
 
 @claim("TR-PARAM-012", "no parameters of a model were compared", premises=("TR-LOAD-004",))
 def tied_parameters_are_one(run: Run, record: Record) -> None:
-    """Weights are tied by `.data`, so that they are two parameters.
+    """Two weights are tied by `.data`, so that they are two parameters, not one.
 
     1. Two parameters share their memory, and an optimizer updates both: each gets only a part of the gradient, and Adam
-       moves the weights twice. Updates of SGD are linear in the gradient, so they are the same as of one parameter:
-       this is a hint.
+       changes the weights twice. SGD is linear in the gradient, so that its two updates add up to the update of one
+       parameter: the finding is a hint.
     2. An embedding and a linear layer have equal weights at first, and different ones later, although the configuration
        of the model demands tied weights, or the model has an attribute or a method such as `tie_weights`. Otherwise
        this is a hint: a head may start from the embedding on purpose.
@@ -649,9 +654,9 @@ def tied_parameters_are_one(run: Run, record: Record) -> None:
             at = _line_of(process, event)
             right = "assign the parameter itself: head.weight = embedding.weight"
             record.tried += event["held"] if "one_storage" in event else 0
-            lost = [names for load in process.of("load") for names in load["untied"]]  # see TR-LOAD-004
+            untied = [names for load in process.of("load") for names in load["untied"]]  # judged by TR-LOAD-004
             for names in event.get("one_storage", ()):
-                if names in lost:
+                if names in untied:
                     continue
                 add = record.hint if is_linear else record.falsify
                 add(
@@ -697,7 +702,7 @@ def _copied_model(process: Process, optimizer: int) -> Event | None:
 
     Return None if there is no such model.
     """
-    held = {e["optimizer"]: e for e in process.of("held")}.get(optimizer)
+    held = process.held.get(optimizer)
     if held is None or held["outside_shapes"] is None or held["outside"] != held["parameters"]:
         return None
     # A copy that is made for each step, as in meta-learning, does not run in most steps.

@@ -6,7 +6,7 @@ from pv.suites.training_run.run import Run
 
 @claim("TR-PRECISION-001", "no layer of matrix products ran in an autocast region in training")
 def autocast_reaches_the_layers(run: Run, record: Record) -> None:
-    """Layers are called inside an autocast region, and multiply in float32.
+    """Layers are called inside an autocast region, but multiply matrices in float32.
 
     Layers that are sensitive to rounding, such as a router, a head or the last layers, may opt out on purpose. Two
     cases falsify the claim:
@@ -29,7 +29,7 @@ def autocast_reaches_the_layers(run: Run, record: Record) -> None:
             add(
                 at,
                 f"{facts['single']} of {facts['layers']} layers of {process.kinds.get(event['model'])} run inside an "
-                f"autocast region but multiply in float32, which is {share:.0%} of all multiplications: "
-                f"{', '.join(facts['names'][:4])}",
+                f"autocast region but multiply in float32 ({', '.join(facts['names'][:4])}); these layers do "
+                f"{100 * share:.0f} % of all multiplications",
                 "remove autocast(enabled=False) and .float() around these layers",
             )

@@ -8,7 +8,7 @@ from pv.suites.training_run.claim import Record, claim, numbers, windows_of
 from pv.suites.training_run.run import Event, Process, Run, Window
 
 
-@claim("TR-RANK-001", "no run of several ranks whose weights could be compared")
+@claim("TR-RANK-001", "the run has no ranks whose weights can be compared")
 def ranks_have_the_same_weights(run: Run, record: Record) -> None:
     """Ranks that average their gradients have different weights after a step.
 
@@ -16,8 +16,8 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
     are equal for different inputs. Not a fault: shards, heads that only one rank has, hooks that replace the reduction,
     and local SGD, where weights agree again after a later step.
 
-    Ranks that start with equal weights and never exchange gradients or weights are no replicas, but members of an
-    ensemble or of a search. This is ruled out if they share one evaluation or one checkpoint.
+    Ranks that start with equal weights and never exchange gradients or weights may be members of an ensemble or of a
+    search, not replicas. This is ruled out if the ranks share one evaluation or one checkpoint.
 
     Ranks that exchange activations inside a model hold parts of the model (tensor parallelism), which differ. A
     normalization layer that has the same input and the same weight on all ranks before the first step is a replica, and
@@ -50,8 +50,8 @@ def ranks_have_the_same_weights(run: Run, record: Record) -> None:
             record.falsify(
                 steps[0][0].at,
                 f"{len(ranks)} ranks start with the same weights and train on different inputs, but {reason} in "
-                f"{len(steps)} steps: their norms in step 1 are "
-                f"{numbers([window.event['norm'] for window in steps[0]])}, and each rank has other weights after it",
+                f"{len(steps)} steps: in step 1, their gradients have the norms "
+                f"{numbers([window.event['norm'] for window in steps[0]])}, and their weights differ afterwards",
                 "wrap the model in DistributedDataParallel (Accelerator.prepare, Fabric.setup), or reduce the "
                 "gradients of all ranks, in place, before every step",
             )
@@ -100,13 +100,13 @@ def _compare_normalizations(ranks: list[Process], record: Record) -> None:
 def _useless_exchange(ranks: list[Process], steps: list[tuple[Window, ...]]) -> str:
     """Return the reason why ranks do not train one model together although this is intended; "" without a reason.
 
-    They exchange neither gradients nor weights; or they reduce as many elements as the model has, but to one rank only,
-    or without an effect on the gradients. The reason is a verb and an object, to continue a sentence about the ranks.
+    The ranks exchange neither gradients nor weights; or they reduce as many elements as the model has, but to one rank
+    only, or without an effect on the gradients. The returned text continues a sentence whose subject is the ranks.
 
-    The ranks start with equal weights, and have equal rates and different inputs. A member of an ensemble or of a
-    search saves its weights, or evaluates the same data as the others. Here only rank 0 saves, or the ranks evaluate
-    different parts of the data, and exchange results of less than the size of the model. Stages of a pipeline send
-    activations.
+    The ranks start with equal weights, and have equal rates and different inputs. An ensemble or a search is ruled out:
+    every member would save its weights, or evaluate the same data. Here only rank 0 saves, or the ranks evaluate
+    different parts of the data and exchange results that are smaller than the model. The stages of a pipeline, which
+    send activations, are ruled out too.
     """
     if len(steps) < 4 or any(process.has_ddp or any(process.of("communication_hook")) for process in ranks):
         return ""
@@ -201,13 +201,13 @@ def _cause(ranks: list[Process], windows: tuple[Window, ...], averaged: bool) ->
         )
     if not first and None not in before and _differ(before):
         return (
-            "they were equal after the previous step, and different before this step: in between, some ranks changed "
-            "or loaded weights",
+            "the weights were equal after the previous step and different before this step: in between, some ranks "
+            "changed or loaded weights",
             "load checkpoints on every rank (map_location), or broadcast the weights afterwards",
         )
     if any(rate != rates[0] for rate in rates):
         return (
-            f"their learning rates differ: {', '.join(numbers(rate) for rate in rates)}",
+            f"the learning rates of the ranks differ: {', '.join(numbers(rate) for rate in rates)}",
             "advance the schedule on every rank",
         )
     wrapped = all(forward["wrapped"] for process in ranks for forward, _ in process.training_forwards)
@@ -235,16 +235,16 @@ def _replicated(ranks: list[Process], held: list[Event], averaged: bool) -> bool
     Return False if optimizer states are sharded, only one rank has a head, replicas cover only some ranks, or hooks
     replace the reduction, as in local SGD.
     """
-    if any(True for process in ranks for _ in process.of("communication_hook")):
+    if any(any(process.of("communication_hook")) for process in ranks):
         return False
     if any(e["group"] != process.start["world_size"] for process in ranks for e in process.of("ddp")):
         return False
     return averaged or all(event["in_ddp"] == event["parameters"] for event in held)
 
 
-@claim("TR-RANK-002", "no run of several ranks whose gradients are averaged")
+@claim("TR-RANK-002", "the run has no ranks whose gradients are averaged")
 def ranks_have_different_examples(run: Run, record: Record) -> None:
-    """Every rank trains on the same inputs, in each of at least four forwards with different inputs.
+    """All ranks train on the same inputs, in each of at least four forwards. The inputs differ between the forwards.
 
     With tensor parallelism, ranks share one model and have the same inputs on purpose. The claim therefore requires
     replicas: gradients are averaged by DistributedDataParallel, or as many elements as the model has are reduced over
@@ -288,7 +288,7 @@ def gradients_are_reduced_before_the_step(run: Run, record: Record) -> None:
             record.falsify(
                 early[0].at,
                 f"step {early[0].step} is taken before the gradients of {early[0].event['waiting']} sharded parameters "
-                f"are reduced ({len(early)} of {len(windows)} steps): the last backward pass before it runs without "
-                "gradient synchronization",
+                f"are reduced ({len(early)} of {len(windows)} steps): the last backward pass before the step runs "
+                "without gradient synchronization",
                 "call set_requires_gradient_sync(True) before the last backward pass of every step",
             )

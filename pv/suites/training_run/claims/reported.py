@@ -14,7 +14,7 @@ import math
 import zlib
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -53,8 +53,8 @@ class ReportedNumber:
     half: float
 
     @property
-    def named(self) -> str:
-        """Return the number with the text before it, up to the previous number."""
+    def description(self) -> str:
+        """Return the number, after the text between the previous number of the report and this one."""
         return f"{self.source[1].rpartition('#')[2]} {self.text}".lstrip(" ,;|)/")
 
     def shows(self, value: float) -> bool:
@@ -62,18 +62,22 @@ class ReportedNumber:
         return abs(self.value - value) <= self.half
 
 
-def reported_numbers(event: Event) -> Iterator[ReportedNumber]:
-    """Yield the numbers of a `report` event."""
-    for name, number in event["numbers"].items():
-        text = number if isinstance(number, str) else repr(float(number))
-        value = float(text)
-        if not is_finite(value):
-            continue
-        digits, _, exponent = text.lower().partition("e")
-        decimals = len(digits.partition(".")[2]) - int(exponent or 0)
-        # A little more than half a unit of the last digit, for ties. A number with all its digits is exact to float32.
-        half = max(0.501 * 10.0**-decimals, ROUNDING * abs(value))
-        yield ReportedNumber(event["n"], event["at"], (event["key"], name), text, value, half)
+def reported_numbers(process: Process) -> list[ReportedNumber]:
+    """Return the numbers that a process has reported, in their order."""
+    reports = []
+    for event in process.of("report"):
+        for name, number in event["numbers"].items():
+            text = number if isinstance(number, str) else repr(float(number))
+            value = float(text)
+            if not is_finite(value):
+                continue
+            digits, _, exponent = text.lower().partition("e")
+            decimals = len(digits.partition(".")[2]) - int(exponent or 0)
+            # A little more than half a unit of the last digit, for ties. A number with all its digits is exact to
+            # float32.
+            half = max(0.501 * 10.0**-decimals, ROUNDING * abs(value))
+            reports.append(ReportedNumber(event["n"], event["at"], (event["key"], name), text, value, half))
+    return reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,8 @@ class Evaluation:
         full: Whether the series contains every batch that the pass over the loader has delivered.
         ended: Position of the end of the pass over the loader; None if the script left the pass before its end.
         step: Number of steps of any optimizer before the evaluation.
-        before: Sum and number of the scored elements of all earlier evaluations of the same loss; None without one.
+        before: The sum over the scored elements of all earlier evaluations of the same loss, and the number of these
+            elements; None without an earlier evaluation.
         one_loader: Whether this and the earlier evaluations are passes over one loader.
         stepped: Whether an optimizer has taken a step since the previous evaluation.
         pairs: Whether the loss compares all pairs of a batch, as a contrastive loss does.
@@ -156,7 +161,7 @@ class Evaluation:
         return units
 
     def _fits(self, unit: int, size: int) -> bool:
-        """Return whether all batches have the same multiple of a batch size; the last batch may be smaller.
+        """Return whether the size of every batch is the same multiple of a batch size; the last batch may be smaller.
 
         Args:
             unit: A position in `Batch.weights`.
@@ -188,13 +193,18 @@ def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
     # A series lasts until a training forward, a backward pass, a step or a new pass over a loader.
     series: list[Evaluation] = []
     current: dict[tuple[str, int], Evaluation] = {}
+    """By name of the loss and key of its call: the series to which the next call belongs."""
     loaders = {event["loader"]: event for event in process.of("loader")}
     lines_of_pairs = _lines_of_pairs(process)
     ends = {(event["loader"], event["index"]): event for event in process.of("pass_end")}
     passes: dict[int, int] = {}
+    """By loader: the number of the last pass that has begun."""
     source: int | None = None
+    """The loader of the last forward."""
     sources: dict[int, set[int | None]] = defaultdict(set)
+    """By id of an evaluation: the loaders of all its batches."""
     of_pass: dict[int, tuple[int, int] | None] = {}
+    """By id of an evaluation: the loader and the number of the pass of its first batch."""
     steps = 0
     for event in process.events:
         kind = event["event"]
@@ -220,7 +230,7 @@ def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
             evaluation.end = event["n"]
             sources[id(evaluation)].add(source)
             evaluation.batches.append(_batch(event))
-    # Numbers of labels of a loss, by pass and length of the series: an accuracy over tokens is counted in these.
+    # Numbers of labels of a loss, by pass and length of the series: an accuracy over tokens is a fraction of them.
     labels = {
         (of_pass[id(evaluation)], len(evaluation.batches)): [batch.weights[1] for batch in evaluation.batches]
         for evaluation in series
@@ -233,14 +243,14 @@ def evaluations_of(process: Process, *, least: int = 2) -> list[Evaluation]:
             continue
         if evaluation.kind == "number" and not all(batch.weights[2] for batch in evaluation.batches):
             continue  # several numbers of one batch, such as of a line with two averages
-        place = of_pass[id(evaluation)]
-        if place is not None and len(sources[id(evaluation)]) == 1:
-            evaluation.loader = loaders.get(place[0])
-            end = ends.get(place)
+        pass_key = of_pass[id(evaluation)]
+        if pass_key is not None and len(sources[id(evaluation)]) == 1:
+            evaluation.loader = loaders.get(pass_key[0])
+            end = ends.get(pass_key)
             evaluation.full = end is None or end["batches"] == len(evaluation.batches)
             evaluation.ended = None if end is None else end["n"]
         if evaluation.kind == "number":
-            _recognize_accuracy(evaluation, labels.get((place, len(evaluation.batches))))
+            _recognize_accuracy(evaluation, labels.get((pass_key, len(evaluation.batches))))
         if not evaluation.sums[1]:  # no label is scored
             continue
         if (last := latest.get((evaluation.function, evaluation.key))) is not None:
@@ -275,14 +285,15 @@ def _batch(event: Event) -> Batch:
 
 
 def _recognize_accuracy(evaluation: Evaluation, labels: Sequence[float] | None) -> None:
-    """Set the kind of a series of reads to "accuracy" if they are fractions of the rows, or numbers of rows or labels.
+    """Set the kind of a series of reads to "accuracy" if the numbers are fractions of the rows, or counts.
 
     The means of other numbers are rarely k / n for n rows and a whole number k.
 
     Args:
         evaluation: A series of reads.
-        labels: The labels in each batch of a loss in the same pass, such as tokens or pixels; None without one. Whole
-            numbers above the rows, and not above the labels, are numbers of labels.
+        labels: The number of labels, such as tokens or pixels, in each batch of a loss in the same pass; None without
+            such a loss. Whole numbers are counts of rows if none is larger than its number of rows, and counts of
+            labels if none is larger than its number of labels.
     """
     values = [(batch.mean, batch.weights[2]) for batch in evaluation.batches]
     for counted in (values, [(value, count) for (value, _), count in zip(values, labels or (), strict=False)]):
@@ -321,11 +332,13 @@ def right_readings(evaluation: Evaluation) -> list[float]:
     weights = [[batch.weights[unit] for batch in evaluation.batches] for unit in units]
     sums = [batch.mean * batch.weights[0] for batch in evaluation.batches]
     total = math.fsum(sums)
+    # The means of the batches, weighted by the numbers of elements, labels or rows.
     means = [
         math.fsum(batch.mean * w for batch, w in zip(evaluation.batches, column, strict=True)) / sum(column)
         for column in weights
         if sum(column)
     ]
+    # The sum over all elements, divided by the numbers of elements, labels, rows or examples.
     divisors = [sum(column) for column in weights]
     if evaluation.loader is not None and evaluation.loader["examples"]:
         divisors.append(evaluation.loader["examples"])
@@ -349,13 +362,19 @@ def directions(evaluation: Evaluation, value: float) -> set[str]:
 
 
 def _mean_over_all(evaluation: Evaluation, reading: Reading, unit: int) -> float:
-    """Return the number that a correct script would have reported instead of a wrong reading."""
+    """Return the number that a correct script would have reported instead of a wrong reading.
+
+    Args:
+        evaluation: The evaluation.
+        reading: The wrong reading.
+        unit: 0 for a mean over elements, 1 for a mean over rows.
+    """
     sizes = [batch.weights[2 if unit else 0] for batch in evaluation.batches]
     return _functions(evaluation)[reading[1]](evaluation.sums[0] / sum(sizes))
 
 
 def wrong_readings(evaluation: Evaluation) -> dict[Reading, list[float]]:
-    """Return the numbers that known mistakes give: by reading, one number per element and, for a loss, one per row."""
+    """Return the numbers that known mistakes give, by reading: per element and, if this differs, per row."""
     means = [batch.mean for batch in evaluation.batches]
     per_unit = [means]
     if evaluation.kind == "loss" and 2 in evaluation.units():  # the mean over rows of a sum over the elements of a row
@@ -363,9 +382,11 @@ def wrong_readings(evaluation: Evaluation) -> dict[Reading, list[float]]:
         if any(not math.isclose(a, b, rel_tol=1e-6) for a, b in zip(means, rows, strict=True)):
             per_unit.append(rows)
     readings: dict[Reading, list[float]] = {}
+    planned = len(means) * max(batch.weights[0] for batch in evaluation.batches)
     for name, apply in _functions(evaluation).items():
         if evaluation.unequal:
             readings[MEAN_OF_MEANS, name] = [apply(math.fsum(values) / len(values)) for values in per_unit]
+            readings[PLANNED, name] = [apply(evaluation.sums[0] / planned)]
         readings[LAST, name] = [apply(values[-1]) for values in per_unit]
         readings[LAST_OF_ALL, name] = [apply(means[-1] * evaluation.batches[-1].weights[0] / evaluation.sums[1])]
         if evaluation.before is not None:
@@ -376,10 +397,6 @@ def wrong_readings(evaluation: Evaluation) -> dict[Reading, list[float]]:
             readings[TRANSFORMED_FIRST, name] = [math.fsum(values) / len(values) for values in transformed]
     if evaluation.kind == "loss":
         readings[SUM, ""] = [math.fsum(values) for values in per_unit]
-    if evaluation.unequal:
-        planned = len(means) * max(batch.weights[0] for batch in evaluation.batches)
-        for name, apply in _functions(evaluation).items():
-            readings[PLANNED, name] = [apply(evaluation.sums[0] / planned)]
     return readings
 
 
@@ -411,10 +428,12 @@ class Match:
         hits: The number of reports that equal the wrong reading and no right one.
         chance: Probability of this agreement if the numbers are something else.
         error: Largest relative distance from the nearest right reading.
-        not_worst: Whether, in some evaluation, the last batch was not the worst one. The worst may be intended.
-        alone: Whether the last batch was once reported without the batch before it.
+        not_worst: Whether the last batch was not the worst one in some evaluation. A script may report the worst batch
+            on purpose.
+        alone: Whether the last batch was at least once reported without the batch before it.
         apart: Whether this and the earlier evaluations are passes over one loader, with steps in between.
-        proper: Whether every evaluation is one pass over the batches of a loader, of a loss or an accuracy.
+        proper: Whether every evaluation is one pass over a loader with one batch size, and gives losses or accuracies;
+            and, for some readings, whether further facts rule out another explanation.
     """
 
     shown: ReportedNumber
@@ -435,12 +454,12 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
     """Compare the reports of a process with its evaluations.
 
     Returns:
-        By name of a wrong reading, the number of right reports that differ from this reading; and all matches.
+        By name of a wrong reading, the number of right reports in which this mistake was possible; and all matches.
     """
     groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
     for evaluation in evaluations_of(process):
         groups[evaluation.function, evaluation.key].append(evaluation)
-    reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
+    reports = reported_numbers(process)
     tried: dict[str, int] = defaultdict(int)
     matches: list[Match] = []
     for group in groups.values():
@@ -457,7 +476,7 @@ def compare(process: Process) -> tuple[dict[str, int], list[Match]]:
         for match in candidates:
             match.chance *= comparisons
         matches += [match for match in candidates if match.chance < LIKELY]
-    # A read of a loss, such as loss.item(), gives the same match as the loss. The match of the loss is kept, with the
+    # A read of a loss, such as loss.item(), gives the same match as the loss. Keep the match of the loss, but with the
     # line of the read, where the script collects the values.
     best: dict[tuple[tuple[int, str], Reading], Match] = {}
     for match in sorted(matches, key=lambda match: (not match.proper, match.evaluation.kind == "number", match.chance)):
@@ -500,7 +519,8 @@ def _matches(reading: Reading, pairs: Sequence[FollowingReport]) -> list[Match]:
     for pair in pairs:
         evaluation, shown = pair.evaluation, pair.shown
         for unit, value in enumerate(evaluation.wrong.get(reading, [])):
-            # A number that is also near a right reading proves nothing: it must be three half-digits away from all.
+            # A number that is also near a right reading proves nothing: the wrong reading must be at least three half
+            # units of the last digit away from every right one.
             distance, nearest = min((abs(value - other), other) for other in evaluation.right)
             if not shown.shows(value):
                 contradicted.add(unit)
@@ -529,15 +549,15 @@ def _matches(reading: Reading, pairs: Sequence[FollowingReport]) -> list[Match]:
                 match.not_worst |= means[-1] != (min(means) if evaluation.kind == "accuracy" else max(means))
                 match.alone |= not pair.listed
                 match.proper &= evaluation.is_of_batches() and evaluation.kind != "number"
-    kept = [match for unit, match in matches.items() if unit not in contradicted]
-    if reading[0] == NOT_RESET:  # a total over several data sets may be intended; it comes from several loaders
-        for match in kept:
+    consistent = [match for unit, match in matches.items() if unit not in contradicted]
+    if reading[0] == NOT_RESET:  # a total over several data sets, from several loaders, may be intended
+        for match in consistent:
             match.proper &= match.apart
     if reading[0] == LAST:  # a running accuracy may be a whole number of rows by chance
-        for match in kept:
+        for match in consistent:
             match.proper &= match.evaluation.ended is not None
             match.proper &= match.evaluation.kind != "accuracy" or len(match.evaluation.batches) * match.hits >= 8
-    return kept
+    return consistent
 
 
 RIGHT = "sum loss * n over the batches, where n is the number of scored elements, and divide by the sum of n"
@@ -550,8 +570,8 @@ def _seen(match: Match, reading: str) -> str:
     size = f"of {min(sizes):g} to {max(sizes):g}" if len(sizes) > 1 else f"of {max(sizes):g}"
     kind = {"loss": "scored elements", "accuracy": "labels"}.get(evaluation.kind, "rows")
     return (
-        f"{match.shown.named!r}, reported at {match.shown.at}, is {reading}, {match.value:.6g}; the mean over all is "
-        f"{match.right:.6g} ({len(evaluation.batches)} batches {size} {kind}; {match.hits} such reports)"
+        f"{match.shown.description!r}, reported at {match.shown.at}, is {reading}, {match.value:.6g}; the correct "
+        f"value is {match.right:.6g} ({len(evaluation.batches)} batches {size} {kind}; {match.hits} such reports)"
     )
 
 
@@ -624,7 +644,7 @@ def reported_mean_is_over_batches(run: Run, record: Record) -> None:
 def reported_mean_starts_anew(run: Run, record: Record) -> None:
     """A reported loss or accuracy is the mean over all evaluations so far.
 
-    A mean over several data sets is excluded: all evaluations read one loader, with optimizer steps in between. The
+    All evaluations read one loader, with optimizer steps in between, which rules out a mean over several data sets. The
     mean of the last evaluation alone must differ from the reported number.
 
     Or a training loss is the sum over all epochs so far, divided by the batches or examples of one epoch; or the sum
@@ -644,7 +664,7 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
                     _seen(match, f"{_applied(match)}the mean over all evaluations so far"),
                     "set the sums to 0, or call metric.reset(), before each evaluation",
                 )
-        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
+        reports = reported_numbers(process)
         groups: dict[int, list[Evaluation]] = defaultdict(list)
         for evaluation in training_epochs(process):
             groups[evaluation.key].append(evaluation)
@@ -661,14 +681,14 @@ def reported_mean_starts_anew(run: Run, record: Record) -> None:
                 add(
                     event["at"],
                     f"{event['kind']} is computed over {trained} batches of the training and {sum(evaluated)} batches "
-                    "of an evaluation together: it was not reset in between, or one metric is used for both",
-                    "use a separate metric for the evaluation, or call metric.reset() before it",
+                    "of an evaluation together: the metric was not reset in between, or is used for both",
+                    "use a separate metric for the evaluation, or call metric.reset() before the evaluation",
                 )
             elif len(evaluated) > 1 and min(evaluated) > 1 and event["computed"] and event["sources"] == 1:
                 add(
                     event["at"],
-                    f"{event['kind']} is computed over {len(evaluated)} evaluations, with {evaluated[:6]} batches: it "
-                    "was not reset after the first one",
+                    f"{event['kind']} is computed over {len(evaluated)} evaluations together, with {evaluated[:6]} "
+                    "batches: the metric was not reset after the first evaluation",
                     "call metric.reset() before each evaluation",
                 )
 
@@ -689,18 +709,18 @@ def _judge_means_between_reports(process: Process, record: Record, reports: Sequ
     for shown in reports:
         lines[shown.source].append(shown)
     for losses in by_key.values():
-        places = [n for n, _ in losses]
+        positions = [n for n, _ in losses]
         sums = list(accumulate((value for _, value in losses), initial=0.0))
         for line in lines.values():
-            ends = [bisect_right(places, shown.n) for shown in line]
+            ends = [bisect_right(positions, shown.n) for shown in line]
             sizes = {b - a for a, b in pairwise([0, *ends])}
             if len(line) < 4 or len(sizes) != 1 or min(sizes) < 2 or not is_finite(sums[-1]):
                 continue
             size = sizes.pop()
             means = [(sums[end] - sums[end - size]) / size for end in ends]
             record.tried += sum(shown.shows(mean) for shown, mean in zip(line, means, strict=True))
-            starts = [bisect_right(places, max((n for n in passes if n < shown.n), default=-1)) for shown in line]
-            for begins in ([0] * len(line), starts):  # since the beginning of the run, and of the pass
+            starts = [bisect_right(positions, max((n for n in passes if n < shown.n), default=-1)) for shown in line]
+            for since, begins in (("run", [0] * len(line)), ("pass over the data", starts)):
                 rows = [
                     (shown, (sums[end] - sums[begin]) / size, mean)
                     for shown, begin, end, mean in zip(line, begins, ends, means, strict=True)
@@ -715,8 +735,9 @@ def _judge_means_between_reports(process: Process, record: Record, reports: Sequ
                     shown, _, mean = wrong[-1]
                     record.falsify(
                         shown.at,
-                        f"{shown.named} is the sum of all losses so far, divided by the number of losses between two "
-                        f"reports, {size}; the mean of these {size} losses is {mean:.6g} ({len(wrong)} such reports)",
+                        f"{shown.description} is the sum of all losses since the beginning of the {since}, divided by "
+                        f"{size}, the number of losses between two reports; the mean of the last {size} losses is "
+                        f"{mean:.6g} ({len(wrong)} such reports)",
                         "set the sum to 0 after each report",
                     )
                     return
@@ -725,13 +746,13 @@ def _judge_means_between_reports(process: Process, record: Record, reports: Sequ
 def _is_sum_of_epochs(record: Record, pairs: Sequence[FollowingReport], epochs: list[Evaluation], reports: int) -> bool:
     """Compare the numbers from one line of code with sums over all epochs; return whether there is a finding."""
     later = [pair for pair in pairs if pair.evaluation is not epochs[0]]
-    for unit in range(min(len(epoch.right) for epoch in epochs)):
+    for index in range(min(len(epoch.right) for epoch in epochs)):
         hits, chance = 0, 1.0
         for pair in later:
             evaluation, shown = pair.evaluation, pair.shown
-            value = math.fsum(epoch.right[unit] for epoch in epochs[: epochs.index(evaluation) + 1])
+            value = math.fsum(epoch.right[index] for epoch in epochs[: epochs.index(evaluation) + 1])
             distance = min(abs(value - other) for other in evaluation.right)
-            record.tried += not unit and any(map(shown.shows, evaluation.right))
+            record.tried += not index and any(map(shown.shows, evaluation.right))
             if not shown.shows(value) or distance <= 3 * shown.half:
                 break
             hits, chance = hits + 1, chance * min(1.0, 2 * shown.half / distance)
@@ -739,9 +760,9 @@ def _is_sum_of_epochs(record: Record, pairs: Sequence[FollowingReport], epochs: 
             shown, evaluation = later[-1].shown, later[-1].evaluation
             record.falsify(
                 shown.at,
-                f"{shown.named} is the sum of the losses of all {epochs.index(evaluation) + 1} epochs so far, divided "
-                "by the size of one epoch; the mean of this epoch is "
-                f"{evaluation.right[unit]:.6g} ({hits} such reports)",
+                f"{shown.description} is the sum of the losses of all {epochs.index(evaluation) + 1} epochs so far, "
+                "divided by the size of one epoch; the mean of the last epoch is "
+                f"{evaluation.right[index]:.6g} ({hits} such reports)",
                 "set the sum to 0 before each epoch",
             )
             return True
@@ -769,7 +790,7 @@ def reported_mean_is_a_mean(run: Run, record: Record) -> None:
 def training_epochs(process: Process) -> list[Evaluation]:
     """Return the training losses of every pass over a loader, in the form of evaluations.
 
-    Their `step` is the number of steps that were taken in the pass.
+    The field `step` of such an evaluation is the number of steps that were taken in the pass.
     """
     loaders = {event["loader"]: event for event in process.of("loader")}
     passes = [(event["n"], event) for event in process.of("pass")]
@@ -784,13 +805,11 @@ def training_epochs(process: Process) -> list[Evaluation]:
                     continue
                 seen.add(taken.n)
                 for loss in taken.losses:
-                    place = (begun[-1]["n"], int(taken.loader or 0), loss.key)
+                    key = (begun[-1]["n"], int(taken.loader or 0), loss.key)
                     mean = loss.value if loss.reduction == "mean" else math.nan
-                    evaluation = epochs.setdefault(
-                        place, Evaluation(zlib.crc32(loss.key.encode()), "", loss.at, taken.n)
-                    )
+                    evaluation = epochs.setdefault(key, Evaluation(zlib.crc32(loss.key.encode()), "", loss.at, taken.n))
                     evaluation.batches.append(Batch(mean, (loss.elements, loss.labels, loss.rows)))
-                    evaluation.end, evaluation.loader = taken.n, loaders.get(place[1])
+                    evaluation.end, evaluation.loader = taken.n, loaders.get(key[1])
                     steps[id(evaluation)] += window.passes[-1] is taken
     for evaluation in epochs.values():
         evaluation.step = steps[id(evaluation)]
@@ -801,14 +820,15 @@ def training_epochs(process: Process) -> list[Evaluation]:
 
 @claim("TR-EVAL-006", "no mean of losses was reported after a pass over one of several loaders of different lengths")
 def reported_sum_is_divided_by_its_batches(run: Run, record: Record) -> None:
-    """A reported sum of the means of batches is divided by the batches of another loader, or by the examples.
+    """A reported sum of the means of batches is divided by the number of batches of another loader, or of examples.
 
-    These facts rule out other explanations: no mean over batches, rows or labels equals the number; the other loader
-    has neither the number of batches of this loader nor the number of steps; and the losses are not divided a second
-    time by the batch size, as in a loss per example. All passes must agree, so often that chance is ruled out.
+    These facts rule out other explanations: no mean over batches, rows or labels equals the number; the number of
+    batches of the other loader is neither the number of batches of this loader nor the number of steps; and the losses
+    are not divided a second time by the batch size, as in a loss per example. All passes must agree, and there must be
+    so many passes that chance is ruled out.
     """
     for process in run.processes if len(run.processes) == 1 else ():
-        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
+        reports = reported_numbers(process)
         lengths = {event["loader"]: event["batches"] for event in process.of("pass_end")}
         groups: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
         for evaluation in [*training_epochs(process), *evaluations_of(process)]:
@@ -833,9 +853,10 @@ def _compare_divisors(record: Record, pairs: Sequence[FollowingReport], lengths:
         record.tried += bool(divisors) and any(map(shown.shows, right))
         wrong = {f"the {m} batches of another loader": total / m for m in divisors}
         size = evaluation.loader["batch"] or 0
-        divided = count == steps * size  # each loss may be divided by `size` micro-batches, as many as examples
+        # If a step has as many micro-batches as a batch has examples, each loss may be divided by this number.
+        divided = count == steps * size
         if size > 1 and not divided and evaluation.loader["examples"] not in divisors | {count}:
-            wrong[f"the {evaluation.loader['examples']} examples, although each is a mean over examples"] = (
+            wrong[f"the {evaluation.loader['examples']} examples, although each term is a mean over examples"] = (
                 total / evaluation.loader["examples"]
             )
         for name, value in wrong.items():
@@ -851,9 +872,10 @@ def _compare_divisors(record: Record, pairs: Sequence[FollowingReport], lengths:
         add = record.falsify if chance < SURE else record.hint
         add(
             shown.at,
-            f"{shown.named} is the sum of the means of {count} batches ({total:.6g}) divided by {name}: {value:.6g}; "
-            f"the mean of the {count} means is {total / count:.6g} ({len(matches)} such reports)",
-            f"divide by the number of summed batches, {count}, or sum loss * len(labels) and divide by the examples",
+            f"{shown.description} is the sum of the means of {count} batches ({total:.6g}) divided by {name}: "
+            f"{value:.6g}; the mean of the {count} means is {total / count:.6g} ({len(matches)} such reports)",
+            f"divide by the number of summed batches, {count}, or sum loss * len(labels) and divide by the number of "
+            "examples",
         )
         return True
     return False
@@ -872,10 +894,11 @@ def reported_mean_is_over_ranks(run: Run, record: Record) -> None:
         for evaluation in evaluations_of(process):
             parts[-1][evaluation.function, evaluation.key].append(evaluation)
     for rank, process in enumerate(ranks):
-        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
+        reports = reported_numbers(process)
         for name, group in parts[rank].items():
             if any(len(part.get(name, ())) != len(group) for part in parts):
                 continue
+            # By id of an evaluation of this rank: the corresponding evaluations of all ranks.
             columns = dict(zip(map(id, group), zip(*(part[name] for part in parts), strict=True), strict=True))
             for pairs in _following_reports(group, reports):
                 _compare_ranks(record, rank, [(columns[id(pair.evaluation)], pair.shown) for pair in pairs])
@@ -883,7 +906,7 @@ def reported_mean_is_over_ranks(run: Run, record: Record) -> None:
 
 def _compare_ranks(record: Record, rank: int, pairs: Sequence[tuple[tuple[Evaluation, ...], ReportedNumber]]) -> None:
     """Compare the numbers from one line of code with the mean of one rank, of the means of all ranks, and over all."""
-    readings = {f"the mean over the part of rank {rank} only": 0, "the mean of the means of ranks of unequal parts": 0}
+    readings = {f"the mean over the part of rank {rank} only": 0, "the mean of the ranks' means over unequal parts": 0}
     contradicted, example = set(), None
     for ranks, shown in pairs:
         sums = [evaluation.sums for evaluation in ranks]
@@ -905,9 +928,9 @@ def _compare_ranks(record: Record, rank: int, pairs: Sequence[tuple[tuple[Evalua
             evaluation, shown, whole = example
             record.hint(
                 evaluation.at,
-                f"{shown.named!r}, reported at {shown.at}, is {name} ({hits} such reports); the mean over all ranks is "
-                f"{whole:.6g}",
-                "all_reduce the sum of the losses and the number of elements, and then divide",
+                f"{shown.description!r}, reported at {shown.at}, is {name} ({hits} such reports); the mean over all "
+                f"ranks is {whole:.6g}",
+                "reduce the sum of the losses and the number of elements over all ranks (all_reduce), and then divide",
             )
 
 
@@ -937,11 +960,11 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
 
     These facts rule out other explanations: the loss of the last micro-batch, and the sum and the mean of all losses,
     differ from the number by a large factor; and the loss of the backward pass is divided by the same number. With two
-    micro-batches the finding is a hint, since a factor of 1/2 may belong to the loss, as in half of a square. A sum
-    that is accumulated over micro-batches is reported when it is complete.
+    micro-batches the finding is a hint, since a factor of 1/2 may belong to the loss, as in half of a square. A script
+    that adds up the divided losses of all micro-batches reports their mean, which is right.
     """
     for process, _, windows in windows_of(run):
-        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
+        reports = reported_numbers(process)
         for pairs in _training_reports(process, windows, reports):
             hits, chance, first = 0, 1.0, None
             for window, shown in pairs:
@@ -964,8 +987,8 @@ def reported_loss_is_not_divided(run: Run, record: Record) -> None:
             add = record.falsify if hits > 2 and count > 2 and chance * len(pairs) < SURE else record.hint
             add(
                 shown.at,
-                f"{shown.named} is the loss of the last micro-batch ({values[-1]:.6g}) divided by {count}, the number "
-                f"of micro-batches of a step ({hits} such reports)",
+                f"{shown.description} is the loss of the last micro-batch ({values[-1]:.6g}) divided by {count}, the "
+                f"number of micro-batches of a step ({hits} such reports)",
                 f"report the loss before it is divided: loss.item() * {count}",
             )
 
@@ -985,10 +1008,10 @@ def _divided_losses(window: Window) -> list[float]:
 def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
     """A reported norm of gradients is computed after they were clipped, so it never exceeds the limit.
 
-    Always a hint: the applied norm may be of interest. A number that is the limit itself does not count.
+    Always a hint: the applied norm may be of interest. A number that always equals the limit is not judged.
     """
     for process, _, windows in windows_of(run):
-        reports = [shown for event in process.of("report") for shown in reported_numbers(event)]
+        reports = reported_numbers(process)
         for pairs in _training_reports(process, windows, reports):
             clipped: list[tuple[ReportedNumber, float, float]] = []
             varies = failed = False
@@ -1007,9 +1030,9 @@ def reported_norm_is_before_clipping(run: Run, record: Record) -> None:
                 shown, norm, limit = clipped[0]
                 record.hint(
                     shown.at,
-                    f"{shown.named!r} is the norm of the gradient after clipping at {limit:g}; before clipping it was "
-                    f"{norm:.5g} ({len(clipped)} such reports)",
-                    "report the return value of clip_grad_norm_",
+                    f"{shown.description!r} is the norm of the gradient after clipping at {limit:g}; before clipping, "
+                    f"the norm was {norm:.5g} ({len(clipped)} such reports)",
+                    "report the return value of clip_grad_norm_, the norm before clipping",
                 )
 
 

@@ -8,7 +8,7 @@ There are two kinds of evidence:
    the weights that the earlier process had at a save, and restores more than weights. The two traces show which state
    is lost.
 
-The observer does not record weights and optimizer states, but two sums over them: see `same_sums`.
+Of weights and of optimizer states, the observer records only two sums: see `same_sums`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -65,8 +65,8 @@ class Continuation:
         uncut: The steps of the uncut run; empty without an uncut run.
         repeats: Repetitions of the first steps of `uncut`: the second uncut run, and the run up to the interruption.
         earlier_steps: The steps of the process that saved.
-        start: Number of steps before the save, as an index of `uncut`.
-        saved_steps: Number of steps before the save, as an index of `earlier_steps`.
+        start: Number of steps before the save, in the whole run: `uncut[start]` is the first step after the save.
+        saved_steps: Number of steps before the save, in the process that saved: an index of `earlier_steps`.
         steps: The steps of the continuation.
         process: The process that continues.
         earlier_process: The process that saved.
@@ -103,10 +103,10 @@ class Continuation:
         return list(zip(self.uncut[self.start :], self.steps, strict=False))
 
     def line(self, *kinds: str) -> str:
-        """Return the line for a finding about state of these kinds.
+        """Return the line for a finding about state of the given kinds.
 
-        This is the line that restores such a state; else a line that loads weights; else one that restores another
-        state or reads a file; else the line of the save.
+        This is, if it exists, the line that restores such a state; else a line that loads weights; else a line that
+        restores another state or reads a file; else the line of the save.
         """
         first = self.steps[0].window.n
         events = [e for e in self.process.of("restore", "load", "read_file") if e["n"] < first]
@@ -181,7 +181,7 @@ def _sums(event: Event, sums: str, digest: str) -> tuple[float, float] | None:
 
 
 def _digest(event: Event, field: str) -> tuple[float, float] | None:
-    """Return the sum over a few weights, which every step has, as arguments of `same_sums`; None if it is not known."""
+    """Return the sum over a few weights in a field that every step has, in the form of the sums of `same_sums`."""
     return None if event.get(field) is None else (float(event[field]), abs(float(event[field])))
 
 
@@ -195,7 +195,7 @@ def by_rank(run: Run) -> dict[int, Process]:
 
 
 def _saves(process: Process, optimizer: int) -> list[tuple[Event, int]]:
-    """Return the saves of a training state, from last to first, with the number of earlier steps of an optimizer."""
+    """Return the saves of a process, from last to first, each with the number of steps of an optimizer before it."""
     # Other saves, such as of metrics, count only if the run saves nothing else.
     saves = [e for e in process.of("save") if set(e["parts"]) & {"model", "optimizer"}] or list(process.of("save"))
     return [(e, sum(w.n < e["n"] for w in process.windows[optimizer])) for e in reversed(saves)]
@@ -245,9 +245,9 @@ def _compare_parts(
         save, saved = next((s for s in saves if same_sums(_weights_at(earlier_steps, s[1]), begin)), saves[0])
         end = start + len(earlier_steps)
         start += saved
-        interruption = {"cut": "killed", "save": "killed inside a save", "extended": "ended"}[comparison.kind]
+        verb = {"cut": "was killed", "save": "was killed inside a save", "extended": "ended"}[comparison.kind]
         yield Continuation(
-            description=f"{interruption} after step {end} and resumed from the save after step {start}",
+            description=f"the run {verb} after step {end} and was resumed from the save after step {start}",
             uncut=uncut,
             repeats=repeats,
             earlier_steps=earlier_steps,
@@ -333,10 +333,10 @@ def _is_nondeterministic(record: Record, continuation: Continuation, name: str, 
 
 @claim("TR-RESUME-001", NOT_REACHED)
 def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
-    """The weights before the first step of a continuation equal the weights that were saved.
+    """The weights before the first step of a continuation differ from the weights that were saved.
 
-    These are the weights of the saving process before its next step, so that the script need not be deterministic. If
-    the saving process took no further step, the weights of the uncut run are compared.
+    The saved weights are the weights of the saving process before its next step, so that the script need not be
+    deterministic. If the saving process took no further step, the weights of the uncut run are compared.
 
     Without an uncut run, two cases falsify the claim:
 
@@ -358,18 +358,18 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
             begin = c.steps[0].weights_before
             number = next((i for i, step in enumerate(c.uncut) if same_sums(step.weights_before, begin)), None)
             cause = (
-                "they are the initial weights of a new run: nothing is loaded"
+                "these are the initial weights of a new run, so no weights are loaded"
                 if number == 0
-                else f"they are the weights after step {number}"
+                else f"these are the weights after step {number} of the uncut run"
                 if number
                 else "some tensors are not in the file, are not loaded, or change after the load"
             )
             assert saved is not None and begin is not None
             record.falsify(
                 c.line("model"),
-                f"{c.description}, the run continues with other weights than it saved: their sum is "
+                f"{c.description}, but continues with other weights than it saved: their sum is "
                 f"{begin[0]:.7g} instead of {saved[0]:.7g}; {cause}",
-                "model.load_state_dict(state['model']) with strict=True, before the first step",
+                "call model.load_state_dict(state['model']) with strict=True, before the first step",
             )
     for c in _restarts(run):
         averages = {e["average"]: e for e in c.process.of("average") if e.get("restored") is not None}
@@ -379,9 +379,9 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
         if lost and len(updated) >= 2:
             record.falsify(
                 c.line("model"),
-                f"{c.description}: the weights of {lost[0]['kind']} are restored, but its average, which the earlier "
-                "process had updated, begins with other weights than any in the file, although the file has the "
-                "weights of another model of this size",
+                f"{c.description}: the weights of {lost[0]['kind']} are restored, but the average of these weights is "
+                "not: it begins with weights that are not in the file, although the earlier process had updated the "
+                "average, and the file has the weights of another model of this size",
                 "also load the state of the average, after it is constructed",
             )
     # Without an uncut run: a process restores an optimizer, but begins with the initial weights of an earlier process.
@@ -402,13 +402,13 @@ def continuation_starts_with_saved_weights(run: Run, record: Record) -> None:
                         restores[0]["at"],
                         f"the optimizer is restored after {len(previous)} steps of an earlier process, but the weights "
                         "are the initial weights of that process",
-                        "model.load_state_dict(state['model']), before the first step",
+                        "call model.load_state_dict(state['model']), before the first step",
                     )
 
 
 @claim("TR-RESUME-002", NOT_REACHED, premises=("TR-RESUME-001", "TR-RESUME-003", "TR-RESUME-005"))
 def continuation_has_the_rates(run: Run, record: Record) -> None:
-    """The learning rates after a resume equal the rates of the uncut run.
+    """The learning rates after a resume differ from the rates of the uncut run.
 
     A rate may depend on losses (ReduceLROnPlateau), and losses on random numbers. A difference after the first step is
     therefore a failure only if the weights still agree, or if the rates belong to another step.
@@ -436,7 +436,8 @@ def continuation_has_the_rates(run: Run, record: Record) -> None:
         cause = (
             "the schedule starts from its beginning"
             if start == 0
-            else f"they are the rates from step {start + 1} on: the schedule is off by {abs(start - c.start)} steps"
+            else f"these are the rates of the uncut run from step {start + 1} on: the schedule is "
+            f"{abs(start - c.start)} steps {'behind' if start < c.start else 'ahead'}"
             if start is not None
             else "the state of the schedule, or a rate that the script changed, is not restored"
         )
@@ -444,7 +445,7 @@ def continuation_has_the_rates(run: Run, record: Record) -> None:
         add = record.falsify if is_certain else record.hint
         add(
             c.line("scheduler"),
-            f"{c.description}, step {c.start + index + 1} has the rate {max(two.rates, default=0):.4g} instead of "
+            f"{c.description}: step {c.start + index + 1} has the rate {max(two.rates, default=0):.4g} instead of "
             f"{max(one.rates, default=0):.4g}; {cause}",
             "save scheduler.state_dict(), and call scheduler.load_state_dict() after the scheduler is constructed",
         )
@@ -500,7 +501,7 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
     fact = (
         "the file has its state"
         if is_saved
-        else f"its state is not in the file, and its horizon of {horizon} is the number of advances in both processes"
+        else f"its state is not in the file, but its horizon of {horizon} advances is the sum for both processes"
         if spans_both
         else "its state is not in the file"
     )
@@ -509,7 +510,7 @@ def _restarted_schedule(c: Continuation, record: Record) -> None:
     add = record.falsify if (is_saved or spans_both) and same and new[0]["kind"] not in PERIODIC else record.hint
     add(
         c.line("scheduler"),
-        f"{c.description}: the optimizer is restored, but {new[0]['kind']} is not ({fact}); it had advanced "
+        f"{c.description}: the optimizer is restored, but {new[0]['kind']} is not ({fact}); the schedule had advanced "
         f"{advances[-1]['epoch']} times, and now starts again; the last rates were "
         f"{_rates(c.earlier_steps[: c.saved_steps][-2:])}, and the next rates are {_rates(c.steps[:3])}",
         "save scheduler.state_dict(), and call scheduler.load_state_dict() after the scheduler is constructed",
@@ -546,16 +547,16 @@ def _actual_start(c: Continuation, fact: Callable[[Step], object], length: int |
 
 @claim("TR-RESUME-003", NOT_REACHED, premises=("TR-RESUME-001",))
 def continuation_has_the_next_examples(run: Run, record: Record) -> None:
-    """A resumed run reads the batches after the save, once and in their order.
+    """A resumed run does not read the batches after the save, or not in their order.
 
     Repeated or missing examples falsify the claim. Another order is a hint: without a restored random state, a script
     may still read every example once.
 
     Without an uncut run, four cases falsify the claim. The order of a pass shows nothing if another pass of the run has
-    it too.
+    the same order.
 
-    1. The save was inside a pass, and the continuation begins with the first batches of this pass. It must read beyond
-       the position of the save, since a short pass may be intended.
+    1. The save was inside a pass, and the continuation begins with the first batches of this pass. The continuation
+       must also read the batches after the position of the save, since a short pass may be intended.
     2. The save was inside a pass, and the first pass of the continuation has neither the number of steps that were left
        nor the number of a whole pass.
     3. The save was after a pass, and the continuation repeats this pass.
@@ -570,7 +571,7 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
         index = next((i for i, (one, two) in enumerate(pairs) if one.batches != two.batches), None)
         if index is None:
             continue
-        seen = f"{c.description}, step {c.start + index + 1} trains on other examples than in the uncut run"
+        seen = f"{c.description}: step {c.start + index + 1} trains on other examples than in the uncut run"
         right = "restore the position in the epoch and the seed of its order, and skip the batches that were used"
         start = _actual_start(c, lambda step: step.batches, REPEATED_STEPS) if index == 0 else None
         epoch_start = _epoch_start(c.uncut, c.start)
@@ -585,29 +586,29 @@ def continuation_has_the_next_examples(run: Run, record: Record) -> None:
         if start is not None and start != c.start:
             distance = abs(start - c.start)
             cause = (
-                f"they are the examples from step {start + 1} on, where the epoch begins: {distance} steps are repeated"
+                f", the beginning of the epoch: {distance} steps are repeated"
                 if start == epoch_start
-                else f"they are the examples from step {start + 1} on: {distance} steps are repeated"
+                else f": {distance} steps are repeated"
                 if start < c.start
-                else f"they are the examples from step {start + 1} on: {distance} steps are left out"
+                else f": {distance} steps are left out"
             )
-            record.falsify(c.line(), f"{seen}: {cause}", right)
+            record.falsify(c.line(), f"{seen}; the examples are those from step {start + 1} on{cause}", right)
             continue
-        # Another order. If the rows of an epoch are distinct, rows that were read before the save are read twice.
+        # The order differs. If the rows of an epoch are distinct, rows that were read before the save are read twice.
         rows = _examples(c.steps[: len(rest_of_epoch)])
         repeated = len(set(rows) & set(used_rows))
         are_distinct = unused_rows and len(epoch_rows) == len(used_rows) + len(unused_rows)
         if index == 0 and repeated and are_distinct and set(rows) <= epoch_rows:
             record.falsify(
                 c.line(),
-                f"{seen}: the order is another one, and {repeated} of the {len(rows)} examples in the rest of the "
-                "epoch were already used in this epoch",
+                f"{seen}; the order differs, and {repeated} of the {len(rows)} examples in the rest of the epoch were "
+                "already used in this epoch",
                 right,
             )
             continue
         record.hint(
             c.line(),
-            f"{seen}: their order or their random augmentation is another one",
+            f"{seen}; their order or their random augmentation differs",
             "restore the state of random numbers, or shuffle with a generator that is seeded with the epoch",
         )
     for c in _restarts(run):
@@ -622,7 +623,8 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
     # Whether the process begins with a pass over a loader. If not, batches may be a function of the step number.
     by_loader = c.steps[0].window.begins_pass
     if not before_save or _epoch_has_ended(c, epoch_start):
-        # The save is between two passes. If the order is seeded with the number of the epoch, it shows this number.
+        # The save is between two passes. If a script seeds the order with the number of the epoch, the order shows this
+        # number.
         saved = c.earlier_steps[: c.saved_steps]
         starts = [i for i, step in enumerate(saved) if step.window.begins_pass]
         orders = [[step.batches for step in _rest_of_epoch(saved, start)] for start in starts]
@@ -638,7 +640,7 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
                 "save the number of the next epoch, epoch + 1",
             )
         elif orders.count(first_pass) == 1 and first_pass == orders[0] and "random" not in c.restored():
-            # Both processes have drawn their first order from the same seed, which they set at their beginning.
+            # Both processes have set the same seed at their beginning, and drawn their first order from this seed.
             is_saved = "random" in c.save["parts"]
             add = record.falsify if is_saved and c.restored() else record.hint
             add(
@@ -667,7 +669,7 @@ def _restarted_examples(c: Continuation, record: Record) -> None:
         add = record.falsify if by_loader else record.hint
         add(
             c.line(),
-            f"{seen}: it starts the epoch again, so {position} steps are repeated with the same examples in the same "
+            f"{seen}: the epoch starts again, so {position} steps are repeated with the same examples in the same "
             f"order; {len(further)} more steps of the epoch follow",
             right,
         )
@@ -691,19 +693,23 @@ def _epoch_has_ended(c: Continuation, epoch_start: int) -> bool:
 def _whole_epochs(c: Continuation, epoch_start: int) -> list[int]:
     """Return the number of steps of every complete pass over the data in both processes.
 
-    Left out are the pass of the save, which begins after `epoch_start` steps, and the first pass of the continuation.
+    Leave out the pass that contains the save, which begins after `epoch_start` steps, and the first pass of the
+    continuation.
     """
     first = len(_rest_of_epoch(c.steps, 0))
     return [
         len(_rest_of_epoch(steps, i))
-        for steps, numbers in ((c.earlier_steps, range(epoch_start)), (c.steps, range(first, len(c.steps))))
-        for i in numbers
+        for steps, positions in ((c.earlier_steps, range(epoch_start)), (c.steps, range(first, len(c.steps))))
+        for i in positions
         if steps[i].window.begins_pass
     ]
 
 
 def _steps_before_resumed_rest(c: Continuation) -> int:
-    """Return the number of steps of an epoch before the save if the continuation takes all its other steps; else 0."""
+    """Return the number of steps from the beginning of the epoch to the save.
+
+    Return 0 unless the first pass of the continuation has exactly the remaining number of steps.
+    """
     epoch_start = _epoch_start(c.earlier_steps, c.saved_steps)
     lengths = set(_whole_epochs(c, epoch_start))
     if _epoch_has_ended(c, epoch_start) or len(lengths) != 1 or not c.steps[0].window.begins_pass:
@@ -737,13 +743,13 @@ def _rest_of_epoch(steps: Sequence[Step], position: int) -> Sequence[Step]:
 
 @claim("TR-RESUME-004", NOT_REACHED, premises=("TR-RESUME-001",))
 def continuation_has_the_scale(run: Run, record: Record) -> None:
-    """The loss scale equals the loss scale of the uncut run.
+    """The loss scale after a resume differs from the loss scale of the uncut run.
 
     Infinite gradients change the scale. A difference after the first step is therefore a failure only if the weights
     still agree, or if the scales are the scales of a new run.
 
-    Without an uncut run, the claim is falsified if a process restores an optimizer or a schedule but no scaler, and
-    begins with the initial scale of the run, although the scale had changed before the save.
+    Without an uncut run, the claim is falsified if a process restores other states but no scaler, and begins with the
+    initial scale of the run, although the scale had changed before the save.
     """
     for c in _continuations(run):
         if all(step.scale == 1.0 for step in c.uncut) or _is_nondeterministic(
@@ -756,19 +762,19 @@ def continuation_has_the_scale(run: Run, record: Record) -> None:
         if index is None:
             continue
         one, two = pairs[index]
-        # The scaler's count of steps decides about the next growth. If all scales are equal to the scales of a new run,
-        # the count starts at 0.
+        # The scaler counts steps up to the next growth of the scale. If all scales equal the scales of a new run, this
+        # count starts at 0.
         is_new = [s.scale for s in c.steps] == [s.scale for s in c.uncut[: len(c.steps)]]
         cause = (
             "the scaler starts with its initial scale"
             if not index and two.scale == c.uncut[0].scale
-            else "the count of steps since the scale grew is not restored"
+            else "the scaler's count of steps since the last change of the scale is not restored"
         )
         is_certain = not index or is_new or same_sums(one.weights_before, two.weights_before)
         add = record.falsify if is_certain else record.hint
         add(
             c.line("scaler"),
-            f"{c.description}, step {c.start + index + 1} has the loss scale {two.scale:g} instead of {one.scale:g}; "
+            f"{c.description}: step {c.start + index + 1} has the loss scale {two.scale:g} instead of {one.scale:g}; "
             f"{cause}",
             "save scaler.state_dict(), and call scaler.load_state_dict(state['scaler']) with the other states",
         )
@@ -791,9 +797,9 @@ def continuation_has_the_scale(run: Run, record: Record) -> None:
 
 @claim("TR-RESUME-005", NOT_REACHED, premises=("TR-RESUME-001",))
 def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> None:
-    """The moments before the first step of a continuation equal the moments at the save.
+    """The moments before the first step of a continuation differ from the moments at the save.
 
-    A step from the same weights, with the same gradient and rate, must also have the same result.
+    Or the first step has another result, although weights, gradient and rate are the same.
 
     Without an uncut run, the claim is falsified if the optimizer of a process has no state for any parameter, although
     the file contains one. The process must also restore a schedule, a scaler or random numbers, or take exactly the
@@ -810,21 +816,21 @@ def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> Non
         record.tried += saved is not None and state is not None
         seen = ""
         if saved is not None and state is not None and saved[0] and state[0] < saved[0]:
-            seen = f"the optimizer has a state for {state[0]} parameters instead of {saved[0]}"
+            seen = f"before its first step, the optimizer has a state for {state[0]} parameters instead of {saved[0]}"
         elif saved is not None and state is not None and not alike(saved[1], state[1], 1e-3):
             seen = (
-                f"the first sum over the state of the optimizer is {_first_sum(state[1])} instead of "
-                f"{_first_sum(saved[1])}"
+                f"before its first step, the sum over the state of the optimizer is {_first_sum(state[1])} instead "
+                f"of {_first_sum(saved[1])}"
             )
         elif pairs and c.first_difference(lambda step: (step.norm, step.weights_after)) is None:
             one, two = pairs[0]
             same = same_sums(one.weights_before, two.weights_before) and alike(one.rates, two.rates)
             if same and one.norm and alike(one.norm, two.norm) and not _same_result(one, two):
-                seen = "the same gradient changes the same weights by another amount"
+                seen = "in its first step, the same gradient changes the same weights by another amount"
         if seen:
             record.falsify(
                 c.line("optimizer"),
-                f"{c.description}, before its first step {seen}: moments or momentum are not restored",
+                f"{c.description}; {seen}: moments or momentum are not restored",
                 "save optimizer.state_dict(), and call optimizer.load_state_dict() before the first step",
             )
     for c in _restarts(run, weights_alone=True):
@@ -837,15 +843,15 @@ def continuation_has_the_state_of_the_optimizer(run: Run, record: Record) -> Non
             fact = (
                 f"other states are restored ({', '.join(sorted(c.restored()))})"
                 if c.restored()
-                else f"it continues in the middle of an epoch, after {position} steps"
+                else f"the process continues in the middle of an epoch, after {position} steps"
                 if position
                 else "only weights are loaded"
             )
             add = record.falsify if c.restored() or position else record.hint
             add(
                 c.line("optimizer"),
-                f"{c.description} with a new optimizer: it has no state for any parameter, but the file has one; "
-                f"{fact}",
+                f"{c.description} with a new optimizer, which has no state for any parameter, although the file has "
+                f"the state of the optimizer; {fact}",
                 "call optimizer.load_state_dict(state['optimizer']) with the other states",
             )
 
@@ -861,10 +867,9 @@ def _first_sum(sums: tuple[float, ...]) -> str:
 
 @claim("TR-RESUME-006", NOT_REACHED, premises=("TR-RESUME-001",))
 def continuation_has_the_losses(run: Run, record: Record) -> None:
-    """From the same weights and batches, the losses of a continuation equal the losses of the uncut run.
+    """The losses of a continuation differ from the losses of the uncut run, with the same weights and batches.
 
-    A difference is always a hint: many scripts do not restore random states, which changes only dropout and
-    augmentation.
+    Always a hint: many scripts do not restore random states, which changes only dropout and augmentation.
     """
     for c in _continuations(run):
         if _is_nondeterministic(record, c, "losses", lambda step: step.losses):
@@ -876,9 +881,9 @@ def continuation_has_the_losses(run: Run, record: Record) -> None:
             if not alike(one.losses, two.losses):
                 record.hint(
                     c.line(),
-                    f"{c.description}, step {number} has the loss {two.losses[0]:.6g} instead of {one.losses[0]:.6g}, "
-                    "from the same weights and inputs: random numbers (dropout), or a state outside of the model, are "
-                    "not restored",
+                    f"{c.description}: step {number} has the loss {two.losses[0]:.6g} instead of {one.losses[0]:.6g}, "
+                    "with the same weights and inputs: the state of random numbers (dropout), or another state outside "
+                    "of the model, is not restored",
                     "save torch.get_rng_state() and restore it last, before the first step",
                 )
                 break
@@ -886,11 +891,11 @@ def continuation_has_the_losses(run: Run, record: Record) -> None:
 
 @claim("TR-RESUME-007", NOT_REACHED, premises=("TR-RESUME-001", "TR-RESUME-003"))
 def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> None:
-    """The interrupted and the resumed run together take as many steps as the uncut run.
+    """The interrupted and the resumed run together take more or fewer steps than the uncut run.
 
     Losses depend on random numbers, and a run may stop early because of its losses. Another number of steps is
-    therefore a failure only if the weights agree in all common steps, or if the excess is the number of steps before
-    the save: in the whole run, or in its epoch.
+    therefore a failure only if the weights agree in all common steps, or if the number of excess steps equals the
+    number of steps before the save: in the whole run, or in the epoch of the save.
     """
     for c in _continuations(run):
         if not (c.is_last and c.has_finished):
@@ -904,7 +909,7 @@ def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> Non
             continue
         position = c.start - _epoch_start(c.uncut, c.start) if c.start < len(c.uncut) else 0
         cause = (
-            "as many as in a new run, so the counter starts from 0, or an epoch is not counted"
+            "the continuation is as long as a new run, so a counter starts from 0, or an epoch is not counted"
             if excess == c.start
             else "the interrupted epoch starts again"
             if excess == position
@@ -914,18 +919,18 @@ def continuation_takes_the_steps_that_were_left(run: Run, record: Record) -> Non
         add = record.falsify if agree or excess in (c.start, position) else record.hint
         add(
             c.line(),
-            f"{c.description}, the run takes {c.start + len(c.steps)} steps in all, {abs(excess)} "
-            f"{'more' if excess > 0 else 'fewer'} than the {len(c.uncut)} of the uncut run: {cause}",
-            "save the numbers of finished steps and epochs, and continue with the next",
+            f"{c.description}: it takes {c.start + len(c.steps)} steps in all, {abs(excess)} "
+            f"{'more' if excess > 0 else 'fewer'} than the {len(c.uncut)} of the uncut run; {cause}",
+            "save and restore the numbers of finished steps and epochs, and continue with the next ones",
         )
 
 
 @claim("TR-RESUME-008", NOT_REACHED, premises=tuple(f"TR-RESUME-00{number}" for number in (1, 2, 3, 4, 5, 7)))
 def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
-    """The final weights equal the final weights of the uncut run, if all batches and losses are the same.
+    """The final weights differ from those of the uncut run, although all batches and losses are the same.
 
-    If the weights agree after the last step and differ at the end of the script, the script has replaced them there by
-    a best checkpoint or an average.
+    If the weights agree after the last step and differ at the end of the script, the script has replaced the weights
+    after the last step, by a best checkpoint or an average.
     """
     for c in _continuations(run):
         if not (c.is_last and c.has_finished) or c.start + len(c.steps) != len(c.uncut):
@@ -943,9 +948,9 @@ def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
             add = record.falsify if one.losses and alike(one.norm, two.norm) else record.hint
             add(
                 c.line(),
-                f"{c.description}, step {c.start + index + 1} gives other weights than in the uncut run, with the same "
+                f"{c.description}: step {c.start + index + 1} gives other weights than in the uncut run, with the same "
                 "examples, losses and rates",
-                "restore every state that the update depends on",
+                "save and restore every state that the update of the weights depends on",
             )
             continue
         optimizer = c.steps[0].window.optimizer
@@ -956,10 +961,10 @@ def continuation_ends_with_the_weights(run: Run, record: Record) -> None:
         if None not in ends and not alike(ends[0], ends[1], 1e-9):
             record.falsify(
                 c.line(),
-                f"{c.description}, the run has the weights of the uncut run after its last step but other weights at "
-                f"its end (sum {ends[0]:.7g} instead of {ends[1]:.7g}): a best checkpoint or an average has lost its "
-                "past",
-                "save the best score, or the average, with the other states, and restore it",
+                f"{c.description}: it has the weights of the uncut run after the last step, but not at the end of the "
+                f"script (sum {ends[0]:.7g} instead of {ends[1]:.7g}); the script replaces the weights by a best "
+                "checkpoint or an average, and has not restored the best score or the average",
+                "save the best score, or the average, with the other states, and restore both",
             )
 
 
@@ -975,9 +980,10 @@ def _uncut_process(run: Run, c: Continuation) -> Process:
 
 @claim("TR-RESUME-009", "the run was not killed inside a save (--cut K --in-save)")
 def interrupted_save_leaves_a_checkpoint(run: Run, record: Record) -> None:
-    """A run that is killed inside a save can be resumed, from this save or from the previous one.
+    """A run that is killed inside a save cannot be resumed, neither from this save nor from the previous one.
 
-    The claim is judged only if the same arguments have resumed a run that was killed after a step, so they are correct.
+    The claim is judged only if the same arguments have resumed a run that was killed after a step, which shows that the
+    arguments are correct.
     """
     resumed = any(c.kind == "cut" and c.status == 0 for c in run.comparisons)
     for comparison in run.comparisons:
@@ -988,7 +994,8 @@ def interrupted_save_leaves_a_checkpoint(run: Run, record: Record) -> None:
             saves = [e for process in comparison.parts[0].processes for e in process.of("save")]
             record.falsify(
                 str(saves[-1]["at"]) if saves else "",
-                f"killed inside a save after step {comparison.parts[0].steps}, the run cannot be resumed: the "
-                f"continuation ends with status {comparison.status}; half a file has replaced the last checkpoint",
+                f"the run was killed inside a save after step {comparison.parts[0].steps} and cannot be resumed: the "
+                f"continuation ends with status {comparison.status}; an incomplete file has replaced the last "
+                "checkpoint",
                 "save to a temporary file in the same folder, then call os.replace(temporary, path)",
             )

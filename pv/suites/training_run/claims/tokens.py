@@ -37,9 +37,9 @@ def _shares(batches: list[Event]) -> dict[int, float]:
                     for offset, pair in shift["counts"].items():
                         counts[offset].append(pair)
         shares = {
-            int(offset): sum(equal for equal, _ in pairs) / sum(used for _, used in pairs)
+            int(offset): sum(equal for equal, _ in pairs) / sum(compared for _, compared in pairs)
             for offset, pairs in counts.items()
-            if sum(used for _, used in pairs) >= 32
+            if sum(compared for _, compared in pairs) >= 32
         }
         if max(shares.values(), default=0.0) > max(best.values(), default=0.0):
             best = shares
@@ -68,12 +68,15 @@ def _probes(run: Run, record: Record, name: str) -> Iterator[tuple[Process, Even
 def labels_are_the_next_tokens(run: Run, record: Record) -> None:
     """Labels are shifted twice, or not at all, although the model is causal.
 
-    1. Twice: labels equal the token after the next token. No loss of the run may have next tokens as labels, as in the
-       prediction of several tokens. The embeddings must be trained, which rules out heads on a frozen model. The script
-       already has the next tokens, as an argument of the model or in the batch, and its loss shifts them again.
+    1. Twice: labels equal the token after the next token. No loss of the run has the next tokens as labels, which rules
+       out a model that predicts several tokens. The embeddings are trained, which rules out a head on a frozen model.
+       The script already has a tensor of the next tokens, as an argument of the model or in the batch, and shifts this
+       tensor again.
     2. Not at all: labels equal the input tokens. The logits at a token depend on this token, which rules out a model
        that shifts its input itself. A causal operation runs, and no logit depends on later tokens, which rules out
        masked language models and autoencoders.
+
+    Labels that equal the previous tokens are a hint.
     """
     for process in run.processes:
         batches = _batches(process)
@@ -91,12 +94,13 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
             if any(value >= 0.5 for other, value in share.items() if other != offset):
                 continue
             at, facts = batches[key][0]["at"], [e["facts"] for e in batches[key]]
-            seen = f"in {len(facts)} batches, {100 * share[offset]:.4g} % of the labels at t are the token at t"
+            percent = 100 * share[offset]
+            seen = f"in {len(facts)} batches, {percent:.4g} % of the labels at position t are the input token at t"
             if offset == 2:
                 sure = all(fact["delivered"] and fact["embeddings_train"] for fact in facts) and share[2] >= 0.98
                 add = record.falsify if sure else record.hint
-                already = "; the script already has the next tokens, and shifts them again" if sure else ""
-                seen += f" + 2 of the input, and {100 * share[1]:.3g} % the token at t + 1{already}"
+                already = "; the script already has a tensor of the next tokens, and shifts it again" if sure else ""
+                seen += f" + 2, and {100 * share[1]:.3g} % the token at t + 1: labels are shifted twice{already}"
                 add(at, seen, "shift labels once: compare logits[:, :-1] with tokens[:, 1:]")
             elif offset == 0:
                 probe = probes.get(batches[key][0]["model"])
@@ -106,18 +110,22 @@ def labels_are_the_next_tokens(run: Run, record: Record) -> None:
                         "the labels are the tokens of the input, and no probe shows whether the model copies them"
                     )
                     continue
-                # An encoder of another text sees all of it.
+                # One causal operation is enough: an encoder of another text may see the whole text.
                 causal = any(probe[kind]["causal"] for kind in ("attention", "recurrent"))
                 sure = probe["offset"] == 0 and causal and share[0] >= 0.999
                 if sure and probe["early"] <= EQUAL and probe["same"] > 10 * VISIBLE:
                     record.falsify(
                         at,
-                        f"{seen} of the input, and the logits at t depend on this token: the causal model learns to "
-                        "copy its input",
+                        f"{seen}, and the logits at t depend on this token: labels are not shifted, so the causal "
+                        "model learns to copy its input",
                         "shift the labels: compare logits[:, :-1] with labels[:, 1:]",
                     )
             elif offset == -1:
-                record.hint(at, f"{seen} - 1 of the input", "shift labels the other way: logits[:, :-1], labels[:, 1:]")
+                record.hint(
+                    at,
+                    f"{seen} - 1: labels are shifted in the wrong direction",
+                    "shift labels the other way: compare logits[:, :-1] with labels[:, 1:]",
+                )
 
 
 @claim("TR-MASK-001", "no positions of padding have labels")
@@ -126,7 +134,7 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
 
     The script itself declares which positions are padding: by a mask, or by the `padding_idx` of an embedding. The
     label of padding is also the label of real tokens, which rules out a separate class for padding. The gradient of the
-    label is not 0, which rules out a mask that is applied to the loss later.
+    loss at padding is not 0, which rules out a mask that is applied to the loss later.
 
     In a language model, padding may stand for the end of a text. This is ruled out if no text contains the padding
     token and texts have another end: the end token of the model's configuration, or a token that is the last of every
@@ -144,9 +152,9 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
             scored = sum(fact["scored"] for fact in facts)
             labels = {fact["label"] for fact in facts if fact["scored"]}
             next_token = _is_next_token(batches)
-            # The last position of a row has no next token, and may be most of a short padding.
-            most = 0.3 * positions if next_token else 0.9 * positions
-            if len(facts) < 2 or used < max(most, 0.9 * scored) or len(labels) != 1 or None in labels:
+            # In a language model, the last position of a row has no label, and short padding is mostly this position.
+            least = 0.3 * positions if next_token else 0.9 * positions
+            if len(facts) < 2 or used < max(least, 0.9 * scored) or len(labels) != 1 or None in labels:
                 continue
             (label,) = labels
             real = sum(fact["same_label_elsewhere"] for fact in facts)
@@ -155,7 +163,7 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
                 f"{used} of {positions} positions that {facts[0]['declared']} marks as padding (token "
                 f"{facts[0]['token']}) count in the loss, with label {label}"
             )
-            right = "give padding the label -100, or pass ignore_index"
+            right = "give padding the label -100, or pass the label of padding to the loss as ignore_index"
             # The end tokens of the texts, as far as they are known.
             ends = {end for fact in facts for end in fact.get("ends", ())} if facts[0].get("ends") else set()
             if next_token:
@@ -166,11 +174,11 @@ def padding_is_not_scored(run: Run, record: Record) -> None:
                 if sure and used >= 8:
                     (end,) = ends
                     record.falsify(
-                        padded[0]["at"], f"{seen}, which no text contains; texts end with token {end}", right
+                        padded[0]["at"], f"{seen}; texts end with token {end}, and contain no token {label}", right
                     )
                     continue
             if real >= 3 and not ignored and not next_token:
-                record.falsify(padded[0]["at"], f"{seen}, which is also the label of {real} real tokens", right)
+                record.falsify(padded[0]["at"], f"{seen}; {real} real tokens have this label too", right)
             else:
                 record.hint(padded[0]["at"], seen, right)
 
@@ -187,7 +195,7 @@ def ends_are_scored(run: Run, record: Record) -> None:
         for batches in _batches(process).values():
             if not _is_next_token(batches):
                 continue
-            # Texts with an end are those whose last real token is the padding token.
+            # `ends`: facts about the rows of a batch whose last real token is the padding token.
             ended = [e for e in batches if e["facts"].get("ends")]
             facts = [e["facts"]["ends"] for e in ended]
             masked = [fact for fact in facts if fact["masked"]]
@@ -220,8 +228,8 @@ def mask_is_used(run: Run, record: Record) -> None:
 
     1. Not used: embeddings of padding affect outputs of real tokens through attention, and the mask changes no output.
     2. Inverted: no real token depends on the first real token, and real tokens depend on padding.
-    3. A float mask of zeros and ones is added to the scores of attention, so it hides nothing. It must have the form of
-       a mask: the same keys for all queries, or causal. A bias for the edges of a graph has another form.
+    3. A float mask of zeros and ones is added to the scores of attention, so it hides nothing. The tensor is causal, or
+       equal for all queries, which rules out a bias for the edges of a graph.
     """
     for process, probe in _probes(run, record, "attention"):
         record.tried += bool(probe.get("masks"))
@@ -229,7 +237,7 @@ def mask_is_used(run: Run, record: Record) -> None:
             record.falsify(
                 probe["at"],
                 f"{probe['masks_of_ones']} attention masks in {process.kinds.get(probe['model'])} are float tensors of "
-                "zeros and ones; a float mask is added to the scores, so they hide nothing",
+                "zeros and ones; a float mask is added to the scores, so these masks hide nothing",
                 "pass a boolean mask: mask.bool()",
             )
     for process, probe in _probes(run, record, "padding"):
@@ -238,8 +246,8 @@ def mask_is_used(run: Run, record: Record) -> None:
         record.tried += 1
         name, real = process.kinds.get(probe["model"]), probe["real"]
         seen = (
-            f"when the embeddings of padding change, the outputs of real tokens of {name} change by {real:.2g} of "
-            "their spread"
+            f"when the embeddings of padding change, the outputs of {name} at real tokens change by {real:.2g} of "
+            "their standard deviation"
         )
         if not probe["mask_used"] and real > VISIBLE:
             record.falsify(
@@ -250,8 +258,8 @@ def mask_is_used(run: Run, record: Record) -> None:
         elif probe["other_tokens"] is not None and probe["other_tokens"] <= EQUAL and real > 10 * VISIBLE:
             record.falsify(
                 probe["at"],
-                f"{seen}; when the embeddings of the first real token change, the other outputs do not: the mask is "
-                "inverted",
+                f"{seen}; when the embeddings of the first real token change, the outputs at other tokens do not: the "
+                "mask is inverted",
                 "invert the mask: key_padding_mask is True at padding, attn_mask of scaled_dot_product_attention is "
                 "True at real tokens",
             )
@@ -261,8 +269,8 @@ def mask_is_used(run: Run, record: Record) -> None:
 def masked_tokens_are_predicted(run: Run, record: Record) -> None:
     """Labels are taken from the input after it was masked, or share its memory: the mask token predicts itself.
 
-    The mask token is the token that most scored positions have, and no other position. All scored labels must equal
-    the input at their position, which rules out a denoising model. An autoencoder has no mask token.
+    The mask token is the token at half or more of the scored positions, and at no other position. All scored labels
+    must equal the input at their position, which rules out a denoising model. An autoencoder has no mask token.
     """
     for process in run.processes:
         for batches in _batches(process).values():
@@ -281,7 +289,7 @@ def masked_tokens_are_predicted(run: Run, record: Record) -> None:
                     batches[0]["at"],
                     f"the mask token {min(tokens)} is at {at_mask_token} of {scored} scored positions, and is also the "
                     "label there: labels are taken from the masked input, so the model learns to copy the mask token",
-                    "labels = inputs.clone() before the input is masked",
+                    "take the labels before the input is masked: labels = inputs.clone()",
                 )
 
 
@@ -289,12 +297,13 @@ def masked_tokens_are_predicted(run: Run, record: Record) -> None:
 def no_token_sees_the_future(run: Run, record: Record) -> None:
     """A logit depends on the token that it predicts.
 
-    If a text is encoded as a whole, as in an autoencoder, all logits change. Three cases rule this out:
+    In an autoencoder, which encodes a text as a whole, every logit depends on all tokens on purpose. Three cases rule
+    out an autoencoder:
 
     1. Only some logits, directly before the changed tokens, change.
-    2. All operations that mix positions see both directions, so there is no causal decoder.
-    3. All these operations are causal, and a softmax of the attention runs over the queries, so that later tokens
-       change the sums of earlier ones.
+    2. All attentions and recurrent layers see both directions, so there is no causal decoder.
+    3. All of them are causal, but a softmax of the attention runs over the queries, so that later tokens change the
+       attention of earlier ones.
 
     Otherwise the finding is a hint.
     """
@@ -302,7 +311,8 @@ def no_token_sees_the_future(run: Run, record: Record) -> None:
         if probe["offset"] != 1:
             continue
         record.tried += 1
-        # `early`: the largest change before the changed tokens. `own`: the change of the logit that predicts the first.
+        # `early`: the largest change of a logit before the changed tokens. `own`: the change of the last of these
+        # logits, which predicts the first changed token.
         if probe["early"] <= VISIBLE or probe["own"] <= VISIBLE:
             continue
         kinds = [probe["attention"], probe["recurrent"]]
@@ -312,20 +322,20 @@ def no_token_sees_the_future(run: Run, record: Record) -> None:
             record.falsify(
                 probe["at"],
                 f"{process.kinds.get(probe['model'])} sees the tokens it predicts: when the tokens from position "
-                f"{probe['token']} on change, logits before it change by {probe['early']:.2g} of their spread; all "
-                f"{causal} attentions are causal, but {probe['over_queries']} of their softmaxes run over the queries, "
-                "the last dimension but one",
+                f"{probe['token']} on change, logits before this position change by {probe['early']:.2g} of their "
+                f"standard deviation; all {causal} attentions or recurrent layers are causal, but "
+                f"{probe['over_queries']} softmaxes of attention run over the queries (dim=-2)",
                 "apply the softmax over the keys: softmax(scores, dim=-1)",
             )
             continue
         local = probe["local"] and probe["own"] > 10 * VISIBLE
         add = record.falsify if local or (full and not causal) else record.hint
-        how_far = f"the {probe['reach']} logits" if local else "logits"
+        changed = f"the last {probe['reach']} logits" if local else "logits"
         add(
             probe["at"],
             f"{process.kinds.get(probe['model'])} sees the tokens it predicts: when the tokens from position "
-            f"{probe['token']} on change, {how_far} before it change by {probe['early']:.2g} of their spread; {full} "
-            f"of {full + causal} attentions or recurrent layers see later tokens",
+            f"{probe['token']} on change, {changed} before this position change by {probe['early']:.2g} of their "
+            f"standard deviation; {full} of {full + causal} attentions or recurrent layers see later tokens",
             "mask later positions (is_causal=True, or a lower triangular mask), and use no bidirectional layer",
         )
 
@@ -334,15 +344,15 @@ def no_token_sees_the_future(run: Run, record: Record) -> None:
 def padding_changes_nothing(run: Run, record: Record) -> None:
     """Outputs of real tokens depend on padding.
 
-    Always a hint: convolutions and recurrent layers may read padding, if it is the same in training and use.
+    Always a hint: convolutions and recurrent layers may read padding if the padding is the same in training and in use.
     """
     for process, probe in _probes(run, record, "padding"):
         record.tried += 1
         if probe["real"] > VISIBLE:
             record.hint(
                 probe["at"],
-                f"when the embeddings of padding change, the outputs of real tokens of "
-                f"{process.kinds.get(probe['model'])} change by {probe['real']:.2g} of their spread",
+                f"when the embeddings of padding change, the outputs of {process.kinds.get(probe['model'])} at real "
+                f"tokens change by {probe['real']:.2g} of their standard deviation",
                 "mask padding in attention and in means; use pack_padded_sequence for recurrent layers",
             )
 
@@ -353,9 +363,9 @@ def rows_do_not_mix(run: Run, record: Record) -> None:
 
     Three cases falsify the claim:
 
-    1. The model is a language model, whose labels show which axis is time, and it does not route tokens to experts of
-       limited capacity.
-    2. A layer takes the rows for time, although the labels show that they are rows.
+    1. The model is a language model, whose labels show which axis is time. All other rows change, and the model does
+       not route tokens to experts of limited capacity.
+    2. A layer takes the dimension of the rows for time, although the labels show that it is not time.
     3. A softmax inside the model runs over the rows, and each row has one label.
 
     Otherwise the finding is a hint: sets and contrastive models mix rows on purpose. Rows that an argument connects,
@@ -367,7 +377,7 @@ def rows_do_not_mix(run: Run, record: Record) -> None:
             continue
         seen = (
             f"when row 0 of the batch changes, the outputs of {probe['changed_rows']} of {probe['rows'] - 1} other "
-            f"rows of {process.kinds.get(probe['model'])} change by {probe['others']:.2g} of their spread"
+            f"rows of {process.kinds.get(probe['model'])} change by {probe['others']:.2g} of their standard deviation"
         )
         # Routing to experts of limited capacity mixes rows on purpose: `topk`, `sort` and the like were called.
         everywhere = probe["changed_rows"] == probe["rows"] - 1 and not probe["routed"]
@@ -383,19 +393,18 @@ def rows_do_not_mix(run: Run, record: Record) -> None:
                 f"{seen}; a softmax in the model runs over the first dimension, the rows",
                 "apply the softmax over positions or features: softmax(scores, dim=1) or dim=-1",
             )
-        elif probe["language"] and everywhere:
-            record.falsify(probe["at"], seen, "reduce over positions or features, never over rows of the batch")
         else:
-            record.hint(probe["at"], seen, "reduce over positions or features, never over rows of the batch")
+            add = record.falsify if probe["language"] and everywhere else record.hint
+            add(probe["at"], seen, "reduce over positions or features, never over rows of the batch")
 
 
 @claim("TR-PROBE-004", "no model with self-attention was probed")
 def heads_are_parts_of_features(run: Run, record: Record) -> None:
     """Heads of attention are split off or merged by a view that mixes positions and features.
 
-    The tensor has the shape of the heads of a self-attention, [B, H, T, D], on one side of the view, and [B, T, H * D]
-    on the other side. A view keeps the order of memory, in which a head is no part of the features of each position, so
-    a transpose must be between them.
+    The tensor has the shape of the heads of a self-attention, [B, H, T, D], before or after the view, and the shape
+    [B, T, H * D] on the other side. A view keeps the order of the elements in memory, but these two shapes have their
+    elements in different orders: T and H must be transposed as well.
     """
     for process, probe in _probes(run, record, "attention"):
         record.tried += sum(probe["attention"].values())
@@ -406,5 +415,5 @@ def heads_are_parts_of_features(run: Run, record: Record) -> None:
                 f"{process.kinds.get(probe['model'])} views a tensor of shape {before} as {after}, where attention has "
                 f"{(before if merges else after)[-3]} heads: without a transpose, features of different positions are "
                 "mixed",
-                "x.transpose(1, 2).reshape(B, T, H * D)" if merges else "x.view(B, T, H, D).transpose(1, 2)",
+                f"write {'x.transpose(1, 2).reshape(B, T, H * D)' if merges else 'x.view(B, T, H, D).transpose(1, 2)'}",
             )

@@ -11,14 +11,14 @@ from pv.suites.training_run.claim import Record, claim, is_finite, numbers, wind
 from pv.suites.training_run.claims.data import ends_of_passes
 from pv.suites.training_run.run import Loss, Pass, Process, Run, Window, largest_ratio
 
-UNEXPLAINED_RATIO = 1.02
+EXPLAINED_RATIO = 1.02
 """Largest ratio of weights on different ranks that rounding explains; losses may be computed in half precision."""
 
 DIVISION = "divide by the number of micro-batches in the step or, better, by its scored elements"
 LIBRARY_DIVISIONS = {
     "": DIVISION,
-    "accelerate": "accelerator.backward(loss) divides by gradient_accumulation_steps = {full} in every step: before, "
-    f"multiply the loss by {{full}} and {DIVISION}; or continue a short step in the next epoch, by "
+    "accelerate": "accelerator.backward(loss) divides by gradient_accumulation_steps = {full} in every step: before "
+    f"this call, multiply the loss by {{full}} and {DIVISION}; or continue a short step in the next epoch, by "
     "GradientAccumulationPlugin(num_steps={full}, sync_with_dataloader=False)",
     "lightning": "the Trainer divides by accumulate_grad_batches = {full} in all steps: in training_step, multiply the "
     f"loss by {{full}} and {DIVISION}; or set limit_train_batches to a multiple of {{full}}",
@@ -29,12 +29,13 @@ AVERAGES = {"average", "averages", "averaged", "avg", "mean"}
 
 
 def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[Loss]]]:
-    """Return the steps with the losses of a key, if all losses are known and every loss weights its elements equally.
+    """Return the steps whose losses of a key are all known and weight their elements equally, with these losses.
 
     Chunks of one backward pass with equal weights are combined into one loss.
     """
     rows = [(window, [_combined(backward, key) for backward in window.passes]) for window in windows]
-    # A loss that is known only by its gradient may be unknown in some passes. A step with such passes is not short.
+    # A loss that is known only by its gradient, and has no value, may be unknown in some passes. Leave out the steps of
+    # these passes, which would seem to have fewer micro-batches.
     fitted = {
         x.key for window in windows for backward in window.passes for x in backward.losses if not is_finite(x.value)
     }
@@ -42,18 +43,24 @@ def _micro_batches(windows: list[Window], key: str) -> list[tuple[Window, list[L
     return [(w, losses) for w, losses in steps if losses and all(loss.uniform and loss.elements > 0 for loss in losses)]
 
 
+def _plain_steps(windows: list[Window], key: str) -> list[tuple[Window, list[Loss]]]:
+    """Return the steps of `_micro_batches` with different inputs whose gradients are not modified or used before."""
+    steps = _micro_batches(windows, key)
+    return [(w, losses) for w, losses in steps if not w.modified and not w.stale_passes and _distinct(w)]
+
+
 @claim("TR-WEIGHT-001", "no step had several micro-batches with a known loss")
 def elements_have_equal_weights(run: Run, record: Record) -> None:
     """A step is the mean of the means of micro-batches with different numbers of scored elements.
 
-    Mixtures of data sets and mixup weight rows on purpose, but not by exactly 1/n in a micro-batch of n elements. Means
-    over the features of several layers, computed in a loop, have the same weight on purpose. Three kinds of steps may
-    be intended, and give a hint:
+    Mixtures of data sets and mixup give rows different weights on purpose, but not exactly 1/n in a micro-batch of n
+    elements. Losses over the features of several layers, computed in a loop, count equally on purpose, and are not
+    judged. Three kinds of steps may be intended, and give a hint:
 
-    1. The means of tasks or resolutions have the same weight: the micro-batches of a step come from several loaders, or
-       the micro-batches at the same positions are the larger ones in all steps.
-    2. Rows have the same weight: all rows of a micro-batch may have the same number of elements.
-    3. Documents or clients have the same weight: most steps have micro-batches of different numbers of rows.
+    1. Every task or resolution counts equally: the micro-batches of a step come from several loaders, or the
+       micro-batches at the same positions are the larger ones in all steps.
+    2. Every row counts equally: all rows of a micro-batch may have the same number of elements.
+    3. Every document or client counts equally: most steps have micro-batches of different numbers of rows.
     """
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
@@ -92,12 +99,13 @@ def elements_have_equal_weights(run: Run, record: Record) -> None:
                 f"{numbers(weights)}"
             )
             # With one row per micro-batch, the mean of means may be intended: each example then counts once.
-            tokens = any(loss.labels > loss.rows > 1 for loss in losses)
-            even = all(loss.rows and loss.labels % loss.rows == 0 for _, row in unequal for loss in row)
-            tasks = any(len({p.loader for p in w.passes}) > 1 for w, _ in unequal) or _ordered(unequal)
-            units = 2 * sum(len({loss.rows for loss in row}) > 1 for _, row in unequal) > len(unequal)
+            has_tokens = any(loss.labels > loss.rows > 1 for loss in losses)
+            # The three kinds of steps that may be intended; see the docstring.
+            are_tasks = any(len({p.loader for p in w.passes}) > 1 for w, _ in unequal) or _ordered(unequal)
+            are_rows = all(loss.rows and loss.labels % loss.rows == 0 for _, row in unequal for loss in row)
+            are_documents = 2 * sum(len({loss.rows for loss in row}) > 1 for _, row in unequal) > len(unequal)
             often = len(unequal) >= 2 and 2 * len(unequal) >= len(steps)
-            if are_means and often and tokens and not tasks and not even and not units:
+            if are_means and often and has_tokens and not are_tasks and not are_rows and not are_documents:
                 record.falsify(
                     losses[0].at,
                     f"{seen}: each micro-batch is divided by its own number of scored elements, so the step is a mean "
@@ -120,9 +128,10 @@ def _combined(backward: Pass, key: str) -> list[Loss]:
 
 
 def _ordered(steps: list[tuple[Window, list[Loss]]]) -> bool:
-    """Return whether the micro-batches at some positions of a step, or of groups within it, are always the larger ones.
+    """Return whether the micro-batches at some positions of a step are always the larger ones.
 
     This is the case if tasks or views alternate. Random micro-batches rarely have such an order in all steps by chance.
+    The positions may also be positions in groups of equal size into which the micro-batches of a step are divided.
     """
     rows = [[loss.elements for loss in losses] for _, losses in steps]
     most = max(map(len, rows))
@@ -157,7 +166,7 @@ def _distinct(window: Window) -> bool:
 
 @claim("TR-WEIGHT-002", "no optimizer took steps of different numbers of micro-batches")
 def short_steps_have_the_same_weight(run: Run, record: Record) -> None:
-    """The last step of an epoch has fewer micro-batches, but is divided by the planned number.
+    """The last step of an epoch has fewer micro-batches, but its gradient is divided by the planned number of them.
 
     The total weight of the step is then exactly (number of micro-batches) / (planned number). Sums over chunks of a
     sequence or over tasks have such weights on purpose, so the short steps must be at the ends of passes over a loader.
@@ -169,13 +178,9 @@ def short_steps_have_the_same_weight(run: Run, record: Record) -> None:
     """
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
-            if _judge_leaks(process, windows, key, record):
+            if _judge_carried_micro_batches(process, windows, key, record):
                 continue
-            steps = [
-                (w, ls)
-                for w, ls in _micro_batches(windows, key)
-                if not w.modified and not w.stale_passes and _distinct(w)
-            ]
+            steps = _plain_steps(windows, key)
             full = max((len(losses) for _, losses in steps), default=0)
             totals = [(len(losses), sum(x.elements * x.weight for x in losses), w, losses) for w, losses in steps]
             whole = [total for count, total, *_ in totals if count == full]
@@ -189,10 +194,10 @@ def short_steps_have_the_same_weight(run: Run, record: Record) -> None:
                 continue
             record.tried += len(short)
             # The median of full steps. A short step divided by the planned number has count / full of this weight.
-            level = sorted(whole)[len(whole) // 2]
-            if level and all(abs(total / level - count / full) <= 2e-3 * count / full for count, total, *_ in short):
+            median = sorted(whole)[len(whole) // 2]
+            if median and all(abs(total / median - count / full) <= 2e-3 * count / full for count, total, *_ in short):
                 count, total, window, losses = short[0]
-                added = abs(level - full) <= 2e-3 * full
+                added = abs(median - full) <= 2e-3 * full
                 positions = {p.n for w, _ in steps for p in w.passes}
                 dividers = {e.get("divider", "") for e in process.of("backward") if e["n"] in positions}
                 divider = max(dividers, default="")
@@ -204,14 +209,17 @@ def short_steps_have_the_same_weight(run: Run, record: Record) -> None:
                 add = record.falsify if sure else record.hint
                 add(
                     losses[0].at,
-                    f"the weights of scored elements sum to {level:.4g} in steps of {full} micro-batches, and to "
+                    f"the weights of scored elements sum to {median:.4g} in steps of {full} micro-batches, and to "
                     f"{total:.4g} in step {window.step}, which has {count}: {cause}",
                     LIBRARY_DIVISIONS[divider].format(full=full),
                 )
 
 
-def _judge_leaks(process: Process, windows: list[Window], key: str, record: Record) -> bool:
-    """Judge first steps of epochs that also contain the rest of the last epoch; return whether there is a finding."""
+def _judge_carried_micro_batches(process: Process, windows: list[Window], key: str, record: Record) -> bool:
+    """Judge first steps of epochs that also contain the rest of the previous epoch; return whether there is a finding.
+
+    The rest are the last micro-batches of an epoch, which do not fill a step.
+    """
     steps = [(w, ls) for w, ls in _micro_batches(windows, key) if not w.modified and not w.stale_passes]
     counts = Counter(len(window.passes) for window, _ in steps)
     loaders = {backward.loader for window in windows for backward in window.passes}
@@ -282,14 +290,9 @@ def micro_batches_are_averaged_once(run: Run, record: Record) -> None:
     }
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
-            steps = [
-                (w, ls)
-                for w, ls in _micro_batches(windows, key)
-                if not w.modified and not w.stale_passes and _distinct(w)
-            ]
-            plans = [
-                planned[backward.n] for w, _ in steps for backward in w.passes if backward.n in planned
-            ]  # of the first steps
+            steps = _plain_steps(windows, key)
+            # Only the passes of the first steps have a planned number.
+            plans = [planned[backward.n] for w, _ in steps for backward in w.passes if backward.n in planned]
             single = bool(steps) and len(set(plans)) == 1 and all(len(w.passes) == len(ls) == 1 for w, ls in steps)
             if (
                 single
@@ -300,9 +303,9 @@ def micro_batches_are_averaged_once(run: Run, record: Record) -> None:
                 record.falsify(
                     steps[0][0].at,
                     f"the library is configured to accumulate gradients over {plans[0]} micro-batches, and each loss "
-                    f"is divided by {plans[0]}, but every one of {len(steps)} steps contains one micro-batch",
-                    "pass the optimizer to accelerator.prepare(), whose step() and zero_grad() wait for the last "
-                    "micro-batch",
+                    f"is divided by {plans[0]}, but each of {len(steps)} steps contains only one micro-batch",
+                    "pass the optimizer to accelerator.prepare(): step() and zero_grad() of the returned optimizer "
+                    "wait for the last micro-batch",
                 )
                 continue
             steps = [(w, losses) for w, losses in steps if len(losses) > 1]
@@ -323,19 +326,19 @@ def micro_batches_are_averaged_once(run: Run, record: Record) -> None:
                 continue
             if len(steps) < 2 or len(counts) != 1 or largest_ratio(totals) > 1.02:
                 continue
-            (full,), level, at = counts, totals[0], steps[0][1][0].at
-            if abs(level - full) <= 2e-3 * full:
+            (full,), total, at = counts, totals[0], steps[0][1][0].at
+            if abs(total - full) <= 2e-3 * full:
                 record.hint(
                     at,
-                    f"every step has {full} micro-batches, and the weights of scored elements sum to {level:.4g}: the "
+                    f"every step has {full} micro-batches, and the weights of scored elements sum to {total:.4g}: the "
                     "means of the micro-batches are added",
                     f"divide every loss by {full}",
                 )
             # If there are as many ranks, the second division may be by the number of ranks; see TR-WEIGHT-006.
-            elif abs(level * full - 1) <= 2e-3 and len(run.ranks) != full:
+            elif abs(total * full - 1) <= 2e-3 and len(run.ranks) != full:
                 record.hint(
                     at,
-                    f"every step has {full} micro-batches, and the weights of scored elements sum to {level:.4g}: the "
+                    f"every step has {full} micro-batches, and the weights of scored elements sum to {total:.4g}: the "
                     f"loss is divided by {full} twice",
                     f"divide by {full} once",
                 )
@@ -347,7 +350,10 @@ def micro_batches_are_averaged_once(run: Run, record: Record) -> None:
     premises=("TR-WEIGHT-002", "TR-GRAD-004"),
 )
 def total_weight_is_constant(run: Run, record: Record) -> None:
-    """The gradient grows with the number of elements. Always a hint: sums and fixed normalizers may be intended."""
+    """The gradient grows with the number of scored elements.
+
+    Always a hint: a sum, or a division by a constant, may be intended.
+    """
     for process, optimizer, windows in windows_of(run):
         for key in process.keys(optimizer):
             steps = _micro_batches(windows, key)
@@ -367,15 +373,20 @@ def total_weight_is_constant(run: Run, record: Record) -> None:
                     f"a scored element has the weight {totals[0] / counts[0]:.3g} in every step, although steps have "
                     f"{int(min(counts))} to {int(max(counts))} elements: the loss is a sum, or is divided by a "
                     "constant",
-                    "divide by the scored elements of the step",
+                    "divide the sum of the losses by the scored elements of the step",
                 )
 
 
 def _over_ranks(run: Run, *, by_hand: bool) -> Iterator[tuple[str, list[tuple[Window, ...]]]]:
-    """Yield every key of a loss with the common steps of all ranks, if gradients are averaged over ranks."""
+    """Yield every key of a loss with the common steps of all ranks, if gradients are averaged over ranks.
+
+    Args:
+        run: The run.
+        by_hand: Include runs whose script itself reduces the gradients.
+    """
     ranks = run.ranks
     if len(ranks) < 2 or not all(
-        process.has_ddp or (process.averages_gradients and (by_hand or _is_sharded(process))) for process in ranks
+        process.has_ddp or (process.averages_gradients and (by_hand or _averages_shards(process))) for process in ranks
     ):
         return
     for optimizers in run.replicas:
@@ -385,7 +396,7 @@ def _over_ranks(run: Run, *, by_hand: bool) -> Iterator[tuple[str, list[tuple[Wi
             yield key, [windows for windows in steps if all(window.losses(key) for window in windows)]
 
 
-def _is_sharded(process: Process) -> bool:
+def _averages_shards(process: Process) -> bool:
     """Return whether FSDP2 averages all gradients over ranks."""
     held = process.held.values()
     return all(event.get("shards") == event["parameters"] and not event["divides_otherwise"] for event in held)
@@ -393,13 +404,13 @@ def _is_sharded(process: Process) -> bool:
 
 @claim(
     "TR-WEIGHT-005",
-    "no run of several ranks with averaged gradients and a known loss",
+    "the run has no ranks with averaged gradients and a known loss",
     premises=("TR-WEIGHT-001",),
 )
 def elements_have_equal_weights_over_ranks(run: Run, record: Record) -> None:
     """Every rank divides by its own number of elements, and gradients are averaged over ranks.
 
-    A hint: most public code averages the means of ranks, some of it on purpose.
+    Always a hint: most public code averages the means of ranks, sometimes on purpose.
     """
     for key, steps in _over_ranks(run, by_hand=True):
         unequal = []
@@ -409,7 +420,7 @@ def elements_have_equal_weights_over_ranks(run: Run, record: Record) -> None:
             if reduced or not all(loss.uniform for loss in losses):
                 continue
             record.tried += 1
-            if largest_ratio(loss.weight for loss in losses) > UNEXPLAINED_RATIO:
+            if largest_ratio(loss.weight for loss in losses) > EXPLAINED_RATIO:
                 unequal.append((windows, losses))
         if len(unequal) >= 2 and 2 * len(unequal) >= len(steps):
             windows, losses = unequal[0]
@@ -419,13 +430,13 @@ def elements_have_equal_weights_over_ranks(run: Run, record: Record) -> None:
                 f"in step {windows[0].step} the ranks have {[int(loss.elements) for loss in losses]} elements with "
                 f"weights {numbers([loss.weight for loss in losses])}: each rank divides by its own number of "
                 "elements, and gradients are averaged over ranks",
-                "divide by the elements of all ranks, and multiply by the number of ranks",
+                "divide the loss by the number of elements on all ranks, and multiply it by the number of ranks",
             )
 
 
-@claim("TR-WEIGHT-006", "no run of several ranks under DistributedDataParallel or fully_shard with a known loss")
+@claim("TR-WEIGHT-006", "the run has no ranks under DistributedDataParallel or fully_shard with a known loss")
 def world_size_divides_once(run: Run, record: Record) -> None:
-    """The weights of all ranks together sum to 1 before the mean over ranks, which divides again.
+    """The weights of the scored elements on all ranks sum to 1 before the mean over ranks divides them again.
 
     Always a hint: a communication hook may compute a sum instead of the mean.
     """
@@ -438,15 +449,15 @@ def world_size_divides_once(run: Run, record: Record) -> None:
                 steps[0][0].losses(key)[0].at,
                 f"the weights of scored elements on all {world} ranks sum to 1 before the mean over ranks: the loss is "
                 "divided by the number of ranks, and DistributedDataParallel or fully_shard divides again",
-                "divide by the number of ranks once",
+                "do not divide the loss by the number of ranks: the mean over ranks does so",
             )
 
 
 def reduction(windows: Sequence[Window]) -> float | None:
     """Return c if all ranks of a step apply c times the sum of their gradients; else None.
 
-    None is also returned if the ranks have nearly the same gradient. The factors of a loss scaler, and of clipping by
-    the norm of the sum, are not included in c.
+    Return None also if the ranks have nearly the same gradient. The factors of a loss scaler, and of clipping by the
+    norm of the sum, are not included in c.
 
     Args:
         windows: The windows of one step, one per rank.
@@ -463,8 +474,8 @@ def reduction(windows: Sequence[Window]) -> float | None:
         return None
     # Least squares: the factor c for which c * total is nearest to the applied gradient. It must fit every element.
     factor = math.fsum(a * b for a, b in zip(applied[0], total, strict=True)) / math.fsum(a * a for a in total)
-    off = max(abs(a - factor * b) for row in applied for a, b in zip(row, total, strict=True))
-    if not off <= 1e-3 * abs(factor) * size:
+    residual = max(abs(a - factor * b) for row in applied for a, b in zip(row, total, strict=True))
+    if not residual <= 1e-3 * abs(factor) * size:
         return None
     # Remove the factors of clipping and of the loss scale.
     for clip in windows[0].clips:
@@ -478,16 +489,20 @@ def reduction(windows: Sequence[Window]) -> float | None:
 
 @claim(
     "TR-WEIGHT-007",
-    "no run of several ranks whose gradients the script itself reduces, with a known loss",
+    "the run has no ranks with a known loss whose gradients the script itself reduces",
 )
 def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
     """Gradients of means are added over ranks without a division, or are divided twice.
 
     Losses that are divided by the number of elements of all ranks are added on purpose: their weights sum to 1 over all
     ranks, not on every rank. A sum of means may be intended if it has little effect (Adam), or if the rate is scaled.
-    Two cases falsify the claim: every rank takes the mean of its micro-batches, so that the gradient does not grow with
-    their number, and the size of the gradient matters, since it is clipped or the optimizer is plain SGD; or the
-    function that reduces the gradients has a name that says that it averages. A second division is a hint.
+    Two cases falsify the claim:
+
+    1. Every rank takes the mean of its micro-batches, so that the gradient does not grow with their number, and the
+       size of the gradient matters, since it is clipped or the optimizer is plain SGD.
+    2. The name of the function that reduces the gradients says that the function averages.
+
+    A second division is a hint.
     """
     world = len(run.ranks)
     for optimizers in run.replicas if world > 1 else ():
@@ -524,13 +539,13 @@ def reduced_gradients_are_averaged(run: Run, record: Record) -> None:
                     windows[0].at,
                     f"the gradients of {world} ranks are summed and not divided: the loss at {at} is a mean on every "
                     f"rank (its weights sum to 1), but in the applied gradient the weights sum to {totals[0]:.4g} "
-                    f"({len(steps)} steps)" + (f", although {named[0]}() reduces them" if named else ""),
+                    f"({len(steps)} steps)" + (f", although {named[0]}() should average them" if named else ""),
                     "divide by the number of ranks: dist.all_reduce(p.grad); p.grad /= world_size",
                 )
             elif all(abs(total * world - 1) < 5e-3 for total in totals):
                 record.hint(
                     windows[0].at,
                     f"in the applied gradient, the weights of the loss at {at} sum to {totals[0]:.4g} over all {world} "
-                    "ranks: it is divided by the number of ranks twice",
+                    "ranks: the gradient is divided by the number of ranks twice",
                     "divide by the number of ranks once",
                 )
