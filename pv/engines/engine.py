@@ -31,9 +31,9 @@ class Depends(Enum):
     FUNCTIONS = "functions"
     """The module-level code that ran at import, and the functions that ran."""
     MODULES = "modules"
-    """The whole source of the loaded modules: the attack reads it, such as a solver does."""
+    """The whole source of the loaded modules, because the attack reads the source, as a solver does."""
     SHARED = "shared"
-    """As `FUNCTIONS`, plus the functions that ran in other workers: this worker may have used runs that they cached."""
+    """As `FUNCTIONS`, plus the functions that ran in other workers, whose cached runs this worker may have used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,7 +61,7 @@ class Stream:
             self._slot[:_LENGTH] = NOTHING
 
     def put(self, kind: str, **fields: object) -> None:
-        """Write a record. If it is longer than `MAX_RECORD`, leave out its arguments and frames, and cut its texts."""
+        """Write a record. If it is longer than `MAX_RECORD`, leave out the arguments and frames, and cut the texts."""
         data = json.dumps({"kind": kind, **fields}, allow_nan=False).encode() + b"\n"
         if len(data) > MAX_RECORD:
             for key in ("arguments", "frames"):

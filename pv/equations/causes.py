@@ -14,7 +14,7 @@ MAX_ORDER = 64
 CLOSE = 1e-5
 """Relative difference up to which numbers count as equal."""
 NamedArrays = Mapping[str, Tensor | None]
-"""Arrays by name, such as gradients; None for a missing one."""
+"""Arrays by name, such as gradients; None for a missing array."""
 
 
 def cause(actual: Tensor, expected: Tensor, allowed: Tensor, axes: Sequence[str] = ()) -> str:
@@ -94,7 +94,7 @@ def _equal(left: Tensor, right: Tensor) -> bool:
 def difference(actual: NamedArrays, expected: Mapping[str, Tensor]) -> float:
     """Return the largest relative difference of named arrays.
 
-    The differences of an array are divided by its largest element, actual or expected.
+    The differences of each array are divided by the largest element of the actual or the expected array.
 
     Args:
         actual: The arrays by name; None and a missing name count as zeros.
@@ -177,7 +177,7 @@ def _matching_rows(actual: Tensor, expected: Tensor, allowed: Tensor) -> list[in
     """Return the index of the equal row of `expected` for each row of `actual`; None if there is no permutation."""
     if not 2 <= len(expected) <= MAX_ORDER:
         return None
-    # Compare every row with every row: in a permutation, every row equals exactly one other row.
+    # Compare every row with every row: in a permutation, every actual row equals exactly one expected row.
     equal = ((actual[:, None] - expected[None]).abs() <= allowed).all(-1)
     order = [int(row.double().argmax()) for row in equal]
     return order if equal.any(1).all() and sorted(order) == list(range(len(order))) else None

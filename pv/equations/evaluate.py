@@ -28,7 +28,7 @@ _WHOLE_FUNCTIONS = frozenset(
 def is_whole(equation: Definition) -> bool:
     """Return whether an equation computes whole numbers from whole numbers without rounding.
 
-    Return False for an equation that calls another equation, which is not examined.
+    Return False for an equation that calls another equation, since that equation is not examined.
     """
     nodes = [node for line in equation.formula.lines for node in ast.walk(line.value)]
     return all(variable.kind in _WHOLE_KINDS for variable in equation.variables.values()) and all(

@@ -40,7 +40,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The accuracy that an equation claims of its code.
+    """The accuracy that the code of an equation must have.
 
     Attributes:
         dtypes: The dtypes of the arrays that are passed to the code; the examples alternate between them.
@@ -134,7 +134,7 @@ class Definition:
         invariants: Conditions that must hold on every example.
         call: The call of the code, from `implemented_by`; None if no code implements the equation.
         returns: The expression that selects the value from the result of the call; None for the whole result.
-        derivative: What the equation is the derivative of; None if it is no derivative.
+        derivative: The differentiated equation and the variable; None if the equation is no derivative.
     """
 
     name: str

@@ -38,7 +38,7 @@ class Limits:
     def of_code(self, index: int, result_dtype: torch.dtype) -> Tensor:
         """Return the error that is allowed to code for the value with this index.
 
-        It includes one rounding of the result to `result_dtype`, in addition to the rounding of the operations.
+        The error includes one rounding of the result to `result_dtype`, in addition to the rounding of the operations.
         """
         override, value = self.equation.accuracy.tolerance, self.values[index]
         # A tolerance in the contract replaces the measured one.

@@ -94,7 +94,7 @@ def _import_faults(contract: Contract) -> Iterator[Finding]:
             continue
         # The cycle starts with the id of this contract, so the entry of `use` to report names the second id.
         if id_ in cycle[1:2]:
-            message, hint = f"circular 'use': {' -> '.join(cycle)}", "move the equation to one of them"
+            message, hint = f"circular 'use': {' -> '.join(cycle)}", "move the equation to one of these contracts"
             yield error("PV187", used.location, message, hint)
             continue
         equations_there = sharing.executable_equations(contract.known[id_])
@@ -103,7 +103,7 @@ def _import_faults(contract: Contract) -> Iterator[Finding]:
             yield error("PV187", used.location, message, did_you_mean(name, equations_there))
         for equation, keys in sharing.imported(contract, used).items():
             if equation in defined and defined[equation] != keys:
-                message = f"duplicate equation {equation!r}: {used.text} brings another one"
+                message = f"duplicate equation {equation!r}: {used.text} is a different one"
                 yield error("PV187", used.location, message, "rename one of the two")
             defined.setdefault(equation, keys)
 

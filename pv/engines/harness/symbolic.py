@@ -88,7 +88,7 @@ def _analyse(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, st
 
 
 def _module(box: Box, holds: Callable[[Point], bool]) -> ModuleType:
-    """Return a module with the function that CrossHair analyses. The module has a file, since CrossHair reads it."""
+    """Return a module with the function to analyse. CrossHair reads its source, so the module is loaded from a file."""
     path = Path(tempfile.mkdtemp()) / f"{MODULE}.py"
     path.write_text(source(box), encoding="utf-8")
     spec = importlib.util.spec_from_file_location(MODULE, path)

@@ -88,7 +88,7 @@ def compares(n: int) -> bool:
     return n == 1
 
 
-HIDDEN = r"\Aan example failed, and the test passed: .*{}$".format
+HIDDEN = r"\Aan example failed, but the test passed: .*{}$".format
 RETURNED = r"\ATypeError: the test returned a value of type bool: assert the claim"
 
 
